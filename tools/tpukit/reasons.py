@@ -1,0 +1,92 @@
+"""Why things end, in one table: what it means for the job, whose budget pays, and what may follow.
+
+Lost hardware is never charged to the user's restart budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    PENDING = "pending"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (State.COMPLETED, State.FAILED, State.CANCELLED)
+
+
+class Reason(StrEnum):
+    DONE = "done"
+    PREEMPTED = "preempted"
+    EVICTED = "evicted"
+    MAINTENANCE = "maintenance"
+    HOST_LOST = "host lost"
+    PEER_LOST = "peer lost"
+    HANG = "hang"
+    OUT_OF_MEMORY = "out of memory"
+    DISK_FULL = "disk full"
+    PORT_IN_USE = "port in use"
+    BAD_IMAGE = "bad image"
+    BAD_COMMAND = "bad command"
+    USER_ERROR = "user error"
+    TIMEOUT = "timeout"
+    NO_CAPACITY = "no capacity"
+    NO_QUOTA = "no quota"
+    CANCELLED = "cancelled"
+
+
+class Budget(StrEnum):
+    """Who pays for another attempt."""
+
+    NONE = "none"  # there is no other attempt
+    HARDWARE = "hardware"  # nobody: the rule alone decides
+    USER = "user"  # max.restarts
+
+
+class Column(StrEnum):
+    """Columns of the rules table."""
+
+    PREEMPTED = "preempted"  # the hardware is gone
+    PEER_LOST = "peer lost"  # the hardware is there, the processes lost each other
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    state: State  # the job's state when nothing follows
+    budget: Budget
+    column: Column | None  # which column of the rules table says what follows
+    message: str  # {host} is the first host that failed
+
+
+_FAILED, _USER, _HARDWARE = State.FAILED, Budget.USER, Budget.HARDWARE
+
+MEANINGS: dict[Reason, Meaning] = {
+    Reason.DONE: Meaning(State.COMPLETED, Budget.NONE, None, "all hosts ended well"),
+    Reason.CANCELLED: Meaning(State.CANCELLED, Budget.NONE, None, "stopped on request"),
+    Reason.TIMEOUT: Meaning(_FAILED, Budget.NONE, None, "ran past max.runtime"),
+    Reason.BAD_COMMAND: Meaning(_FAILED, Budget.NONE, None, "{host} could not start the command"),
+    Reason.BAD_IMAGE: Meaning(_FAILED, Budget.NONE, None, "{host} could not get the image"),
+    Reason.NO_QUOTA: Meaning(_FAILED, Budget.NONE, None, "the project's quota does not allow it"),
+    Reason.USER_ERROR: Meaning(_FAILED, _USER, None, "the program on {host} failed"),
+    Reason.OUT_OF_MEMORY: Meaning(_FAILED, _USER, None, "{host} ran out of memory"),
+    Reason.DISK_FULL: Meaning(_FAILED, _USER, None, "the disk of {host} is full"),
+    Reason.PORT_IN_USE: Meaning(_FAILED, _USER, None, "a port that {host} needs is taken by another program"),
+    Reason.PREEMPTED: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was preempted"),
+    Reason.EVICTED: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "evicted for work of higher priority"),
+    Reason.MAINTENANCE: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} went into maintenance"),
+    Reason.HOST_LOST: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was lost: its processes were killed from outside"),
+    Reason.NO_CAPACITY: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "no such slice is free"),
+    Reason.PEER_LOST: Meaning(_FAILED, _HARDWARE, Column.PEER_LOST, "{host} lost its connection to a peer"),
+    Reason.HANG: Meaning(_FAILED, _HARDWARE, Column.PEER_LOST, "{host} stopped making progress"),
+}
+
+
+def message(reason: Reason, host: str = "") -> str:
+    return MEANINGS[reason].message.format(host=host or "a host")
