@@ -1,0 +1,72 @@
+"""`tpu catalogue`: which slices there are, and what each is made of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit import catalogue
+from tpukit.errors import NotFound
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@click.command("catalogue")
+@click.argument("filter_", metavar="[FILTER]", default="")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects instead of a table.")
+def command(filter_: str, as_json: bool) -> None:
+    """List TPU slices: names, shapes, machine types, figures per chip, zones.
+
+    FILTER is a name, generation, topology, machine type or zone, or a part of one.
+
+    \b
+    Examples:
+      tpu catalogue v5e                  every v5e slice
+      tpu catalogue 4x4x4                every slice of that shape
+      tpu catalogue us-central2-b        what a zone is known to have
+      tpu catalogue v4-32 --json         all that is known of one slice
+    """
+    found = catalogue.matching(filter_)
+    if not found:
+        near = ", ".join(catalogue.nearest(filter_))
+        hint = f"near it are {near}" if near else "`tpu catalogue` without a filter lists them all"
+        raise NotFound(f"no slice matches {filter_!r}", hint=hint)
+    if as_json:
+        import json
+
+        click.echo(json.dumps([asdict(slice_) for slice_ in found], indent=2))
+        return
+    from rich.console import Console
+
+    # Where nobody looks at the width (a file, grep), a row stays one line.
+    console = Console() if Console().is_terminal else Console(width=200)
+    console.print(_table(found))
+    count = "1 slice" if len(found) == 1 else f"{len(found)} slices"
+    click.echo(
+        f"{count}. TFLOP/s (bf16) and HBM are per chip; zones are those known to have some, not a promise.", err=True
+    )
+    if len({s.name for s in found}) < len(found):
+        click.echo("Of two rows with one name the first is the default; the other needs its machine type.", err=True)
+
+
+def _table(found: list[catalogue.Slice]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "alias", "topology"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("chips", "hosts"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    table.add_column("machine type", no_wrap=True)
+    for heading in ("TFLOP/s", "HBM GiB"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    table.add_column("zones")
+    for s in found:
+        figures = (f"{s.tflops_bf16:g}", f"{s.hbm_gib:g}")
+        size = (str(s.chips), str(s.hosts))
+        machine = s.machine_type or "not on GKE"
+        table.add_row(s.name, ", ".join(s.aliases), s.topology, *size, machine, *figures, " ".join(s.zones))
+    return table
