@@ -1,0 +1,86 @@
+"""What a text in a spec may look like, and how a wrong one is refused with a right one beside it.
+
+A form is checked here and printed in the JSON Schema, so that editors and `tpu` refuse the same things.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+Found = tuple[tuple[str | int, ...], str, str]
+"""A path below the value that was checked, what is wrong there, and what to write instead."""
+
+
+def refuse(what: str, hint: str) -> NoReturn:
+    raise refusal([((), what, hint)])
+
+
+def refusal(found: Sequence[Found]) -> PydanticCustomError:
+    """Several things wrong with one value."""
+    return PydanticCustomError("refused", "refused", {"found": list(found)})
+
+
+def shown(value: object) -> str:
+    """A wrong value as a message shows it: short, and on one line."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    text = value if isinstance(value, str) else str(value)
+    text = text if len(text) <= 60 else text[:60] + "…"
+    return repr(text) if isinstance(value, str) else text
+
+
+def sound(text: str) -> str:
+    """Text that can be an argument of a program, a value in its environment, and JSON."""
+    if "\0" in text:
+        refuse("there is a NUL character in it", "remove it: no program can receive one")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        refuse("it is not UTF-8 text", "write it in UTF-8")
+    return text
+
+
+def dashed(text: str) -> str:
+    """A text as a label, for a suggestion."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A pattern that the whole text has to match, and the same in words."""
+
+    pattern: str
+    words: str
+    longest: int
+    mend: Callable[[str], str] | None = None  # makes a right text of a wrong one, where one is plain
+
+    def fits(self, text: str) -> bool:
+        return len(text) <= self.longest and re.fullmatch(self.pattern, text, re.ASCII) is not None
+
+    def check(self, text: str) -> str:
+        sound(text)
+        if len(text) > self.longest:
+            refuse(f"{shown(text)} is longer than {self.longest} characters", self.words)
+        if not self.fits(text):
+            mended = self.mend(text)[: self.longest] if self.mend else ""
+            refuse(f"{shown(text)} is not allowed", f"write {mended}" if self.fits(mended) else self.words)
+        return text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(schema) | {"pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
