@@ -1,0 +1,16 @@
+"""What runs beside training, in every place: start-up, checkpoints, progress, TensorBoard.
+
+It imports nothing else of tpukit and, until used, nothing heavy, so a training image needs little more than JAX.
+
+    from tpukit import host
+
+    me = host.start()
+    mesh = me.mesh()
+    checkpoints = host.Checkpoints(me, every=100)
+"""
+
+from tpukit.host.checkpoints import Checkpoints
+from tpukit.host.runtime import LEFT_WHEN_TOLD, Host, start
+from tpukit.host.world import World
+
+__all__ = ["LEFT_WHEN_TOLD", "Checkpoints", "Host", "World", "start"]

@@ -1,0 +1,157 @@
+"""A decoder-only language model in plain JAX: parameters are a tree of arrays, the model is a function of them.
+
+How it is spread over chips is said in one place, `SHARDING`. Parameters are stored in pieces over the `fsdp` axis and
+put together only for the layer that needs them; the batch is spread over `data` and `fsdp`; `tensor` splits heads and
+MLP columns. XLA turns that into collectives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from config import Model
+from jax.sharding import PartitionSpec as P
+
+Params = dict[str, Any]
+
+# Layers are stacked along a first axis, which the scan walks. Queries, keys and values of one group of heads sit
+# side by side: one matmul makes all three, and splitting the groups over chips keeps what belongs together together.
+SHARDING = {
+    "embedding": P("tensor", "fsdp"),  # vocabulary, width
+    "layers": {
+        "attention_norm": P(),  # layer, width
+        "qkv": P(None, "fsdp", "tensor", None, None),  # layer, width, group, queries + key + value, head_dim
+        "attention_out": P(None, "tensor", None, None, "fsdp"),  # layer, group, queries, head_dim, width
+        "mlp_norm": P(),
+        "gate_up": P(None, "fsdp", None, "tensor"),  # layer, width, gate or up, mlp_width
+        "down": P(None, "tensor", "fsdp"),  # layer, mlp_width, width
+    },
+    "final_norm": P(),
+}
+BATCH = P(("data", "fsdp"))
+
+
+def init(key: jax.Array, model: Model) -> Params:
+    """Fresh parameters, float32: normal, with what feeds the residual stream scaled down by its depth."""
+    queries = model.heads // model.kv_heads
+    keys = iter(jax.random.split(key, 5))
+
+    def normal(*shape: int, fan_in: int, scale: float = 1.0) -> jax.Array:
+        return jax.random.normal(next(keys), shape, jnp.float32) * scale * fan_in**-0.5
+
+    layers, width, depth = model.layers, model.width, (2 * model.layers) ** -0.5
+    attended = model.heads * model.head_dim
+    return {
+        "embedding": normal(model.vocabulary, width, fan_in=width),
+        "layers": {
+            "attention_norm": jnp.ones((layers, width)),
+            "qkv": normal(layers, width, model.kv_heads, queries + 2, model.head_dim, fan_in=width),
+            "attention_out": normal(
+                layers, model.kv_heads, queries, model.head_dim, width, fan_in=attended, scale=depth
+            ),
+            "mlp_norm": jnp.ones((layers, width)),
+            "gate_up": normal(layers, width, 2, model.mlp_width, fan_in=width),
+            "down": normal(layers, model.mlp_width, width, fan_in=model.mlp_width, scale=depth),
+        },
+        "final_norm": jnp.ones((width,)),
+    }
+
+
+def loss(params: Params, tokens: jax.Array, model: Model, z_loss: float = 0.0) -> jax.Array:
+    """Mean cross-entropy, in nats, of predicting each token of `tokens` [batch, length + 1] from those before it."""
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    embedding = _gather(params["embedding"], SHARDING["embedding"], model)
+    x = jax.lax.with_sharding_constraint(embedding[inputs] * model.width**0.5, BATCH)
+    x = _layers(params["layers"], x, model)
+    x = _rms_norm(x, params["final_norm"])
+
+    def piece(x: jax.Array, targets: jax.Array) -> jax.Array:
+        logits = jnp.einsum("btd,vd->btv", x, embedding, preferred_element_type=jnp.float32)
+        normaliser = jax.nn.logsumexp(logits, axis=-1)
+        # A comparison instead of a lookup: it fuses, its gradient is no scatter, and the vocabulary may be split.
+        is_target = jnp.arange(model.vocabulary) == targets[..., None]
+        return jnp.sum(normaliser - jnp.sum(jnp.where(is_target, logits, 0.0), axis=-1) + z_loss * normaliser**2)
+
+    if model.loss_chunks == 1:
+        total = piece(x, targets)
+    else:
+        chunks = [jnp.stack(jnp.split(part, model.loss_chunks, axis=1)) for part in (x, targets)]
+        total = jnp.sum(jax.lax.map(lambda chunk: jax.checkpoint(piece)(*chunk), tuple(chunks)))
+    return total / targets.size
+
+
+def _layers(layers: Params, x: jax.Array, model: Model) -> jax.Array:
+    """All layers in turn, compiled once."""
+    rotations = _rotations(x.shape[1], model)
+
+    def layer(x: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+        # The scan has taken the first axis away.
+        w = {name: _gather(array, P(*SHARDING["layers"][name][1:]), model) for name, array in weights.items()}
+        x = x + _attention(_rms_norm(x, w["attention_norm"]), w, rotations, model)
+        x = x + _mlp(_rms_norm(x, w["mlp_norm"]), w)
+        return jax.lax.with_sharding_constraint(x, BATCH), None
+
+    if model.remat != "none":
+        policy = _keep_matmuls if model.remat == "dots" else None
+        # Inside a scan XLA cannot undo the recomputation, so nothing needs to keep it from trying.
+        layer = jax.checkpoint(layer, policy=policy, prevent_cse=False)
+    return jax.lax.scan(layer, x, layers, unroll=model.unroll)[0]
+
+
+def _attention(x: jax.Array, w: Params, rotations: jax.Array, model: Model) -> jax.Array:
+    batch, length, _ = x.shape
+    qkv = jnp.einsum("btd,dgnh->btgnh", x, w["qkv"])
+    rotated = _rotate(qkv[..., :-1, :], rotations)
+    queries = rotated[..., :-1, :].reshape(batch, length, model.heads, model.head_dim)
+    keys, values = rotated[..., -1, :], qkv[..., -1, :]
+    mixed = jax.nn.dot_product_attention(
+        queries, keys, values, is_causal=True, implementation=_attention_kernel(model, queries.dtype)
+    )
+    mixed = mixed.reshape(batch, length, model.kv_heads, -1, model.head_dim)
+    return jnp.einsum("btgnh,gnhd->btd", mixed, w["attention_out"])
+
+
+def _mlp(x: jax.Array, w: Params) -> jax.Array:
+    gate_up = jnp.einsum("btd,dcf->btcf", x, w["gate_up"])
+    return jnp.einsum("btf,fd->btd", jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1], w["down"])
+
+
+def _rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
+    exact = x.astype(jnp.float32)
+    exact = exact * jax.lax.rsqrt(jnp.mean(exact * exact, axis=-1, keepdims=True) + 1e-6)
+    return (exact * scale).astype(x.dtype)
+
+
+def _rotations(length: int, model: Model) -> jax.Array:
+    """Cosine and sine for each position and each pair of features: [2, length, head_dim / 2]."""
+    frequencies = model.rope_base ** (-jnp.arange(0, model.head_dim, 2) / model.head_dim)
+    angles = jnp.arange(length)[:, None] * frequencies
+    return jnp.stack([jnp.cos(angles), jnp.sin(angles)])
+
+
+def _rotate(x: jax.Array, rotations: jax.Array) -> jax.Array:
+    """Rotary positions: turn each pair of features by an angle that grows with the position."""
+    cos, sin = rotations[:, :, None, None, :]
+    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
+
+
+def _gather(weight: jax.Array, spec: P, model: Model) -> jax.Array:
+    """A parameter as the computation wants it: rounded first, so that half the bytes travel, then put together."""
+    whole = P(*(None if axis == "fsdp" else axis for axis in spec))
+    return jax.lax.with_sharding_constraint(weight.astype(model.dtype), whole)
+
+
+def _keep_matmuls(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Keep what matmuls and fused attention made; norms, rotations and activations are cheaper made again than read."""
+    return primitive.name == "dot_general" or "dot_product_attention" in primitive.name
+
+
+def _attention_kernel(model: Model, dtype: Any) -> str:
+    """cuDNN raises where it cannot, so `auto` asks for it only where it can."""
+    if model.attention != "auto":
+        return model.attention
+    fits = dtype == jnp.bfloat16 and model.head_dim % 8 == 0 and model.head_dim <= 128
+    return "cudnn" if jax.default_backend() == "gpu" and fits else "xla"

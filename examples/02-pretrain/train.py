@@ -1,0 +1,160 @@
+"""Pretrain a language model on any number of TPU slices, and survive losing them.
+
+The whole program, top to bottom: read the flags, start JAX, spread the state over the mesh, take up where the last
+checkpoint left off, train, write down a digest of what was learnt. Run it by `tpu run`, or plainly: python train.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import model as lm
+import numpy as np
+import optax
+from config import Config, Misuse, Training, parse
+from data import Batch, Batches, steps_per_epoch
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from metrics import Metrics
+
+from tpukit import host as tpu
+
+
+class State(NamedTuple):
+    params: lm.Params
+    optimizer: Any
+
+
+def main() -> None:
+    config = parse(sys.argv[1:])
+    host = tpu.start()  # before anything touches a device
+    mesh = host.mesh(fsdp=config.mesh.fsdp, tensor=config.mesh.tensor)
+
+    epoch = steps_per_epoch(config)
+    steps = config.training.steps or config.training.num_epochs * epoch
+    optimizer = make_optimizer(config.training, steps)
+    with jax.set_mesh(mesh):
+        init, abstract_state = make_init(config, optimizer, mesh)
+        train_step = make_train_step(config, optimizer, abstract_state, mesh)
+
+        batches = Batches(config, steps, NamedSharding(mesh, lm.BATCH))
+        checkpoints = tpu.Checkpoints(
+            host, every=checkpoint_interval(config.training, epoch), keep=config.training.keep_checkpoints
+        )
+        metrics = Metrics(config, host, checkpoints, steps)
+        state, done = checkpoints.restore_latest(abstract_state, batches) or (init(), 0)
+
+        for step in range(done + 1, steps + 1):
+            state, measured = train_step(state, next(batches))
+            # The step before this one is looked at while this one runs, so the chips never wait for Python.
+            metrics.record(step, measured, wait=host.sync)
+            leaving = host.leaving(step)
+            if leaving or checkpoints.due(step) or step == steps:
+                metrics.flush()
+                checkpoints.save(step, state, batches)
+            if leaving:
+                checkpoints.close()
+                host.leave()
+
+        checkpoints.close()
+        metrics.flush()
+        write_result(host, steps, state.params)
+    host.close()
+
+
+def make_optimizer(training: Training, steps: int) -> optax.GradientTransformation:
+    """AdamW under a warm-up and a cosine to a tenth; only matrices decay."""
+    warmup = min(training.warmup_steps, steps // 2)
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, training.learning_rate, warmup, max(steps, warmup + 1), training.learning_rate / 10
+    )
+    return optax.chain(
+        optax.clip_by_global_norm(training.clip_norm),
+        optax.adamw(
+            schedule,
+            b1=training.adam_b1,
+            b2=training.adam_b2,
+            weight_decay=training.weight_decay,
+            mask=lambda params: jax.tree.map_with_path(
+                lambda path, _: "norm" not in jax.tree_util.keystr(path), params
+            ),
+        ),
+    )
+
+
+def make_init(config: Config, optimizer: optax.GradientTransformation, mesh: Mesh) -> tuple[Callable[[], State], State]:
+    """What makes the first state, and the shape and place of every array in it."""
+
+    def init() -> State:
+        params = lm.init(jax.random.key(config.training.seed), config.model)
+        return State(params, optimizer.init(params))
+
+    shapes = jax.eval_shape(init)
+    specs = State(
+        lm.SHARDING,
+        # Adam's averages lie where their parameter lies; what is left are counters.
+        optax.tree.map_params(
+            optimizer, lambda _, spec: spec, shapes.optimizer, lm.SHARDING, transform_non_params=lambda _: P()
+        ),
+    )
+    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, P))
+    abstract = jax.tree.map(
+        lambda shape, sharding: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding), shapes, shardings
+    )
+    return jax.jit(init, out_shardings=shardings), abstract
+
+
+def make_train_step(
+    config: Config, optimizer: optax.GradientTransformation, abstract_state: State, mesh: Mesh
+) -> Callable[[State, Batch], tuple[State, dict[str, jax.Array]]]:
+    """One update. The old state's memory becomes the new one's."""
+
+    def train_step(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
+        loss, gradients = jax.value_and_grad(lm.loss)(
+            state.params, batch["tokens"], config.model, config.training.z_loss
+        )
+        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+        measured = {
+            "loss": loss,
+            "gradient_norm": optax.global_norm(gradients),
+            "index": batch["index"],  # comes back to be logged: what the chips saw, not what we think we sent
+        }
+        return State(optax.apply_updates(state.params, updates), optimizer_state), measured
+
+    shardings = jax.tree.map(lambda array: array.sharding, abstract_state)
+    return jax.jit(train_step, donate_argnums=0, out_shardings=(shardings, NamedSharding(mesh, P())))
+
+
+def checkpoint_interval(training: Training, epoch: int) -> int:
+    """Steps between checkpoints; 0 where none were asked for."""
+    if training.checkpoint_every or not training.checkpoint_per_epoch:
+        return training.checkpoint_every
+    return max(1, epoch // training.checkpoint_per_epoch)
+
+
+def write_result(host: tpu.Host, steps: int, params: lm.Params) -> None:
+    """A digest of every parameter, bit for bit: two runs that learnt the same thing have the same one."""
+    digest = hashlib.sha256()
+    for path, array in jax.tree_util.tree_leaves_with_path(params):
+        whole = multihost_utils.process_allgather(array, tiled=True)
+        digest.update(jax.tree_util.keystr(path).encode())
+        digest.update(np.ascontiguousarray(whole).data)
+    if host.first:
+        result = {"steps": steps, "parameters_sha256": digest.hexdigest(), "attempt": host.world.attempt}
+        Path(host.world.workdir, "result.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+        print(f"done: {steps} steps, parameters {digest.hexdigest()[:16]}", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Misuse as misuse:
+        print(misuse, file=sys.stderr)
+        sys.exit(2)

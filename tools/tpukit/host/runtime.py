@@ -1,0 +1,128 @@
+"""One call starts JAX in any place: a GKE pod, a TPU VM, simulated slices on one machine, a GPU box, a laptop.
+
+`start()` must come before anything that touches a JAX backend (`jax.devices()` does). SIGTERM then means "save and
+leave": it is remembered until the training loop asks `leaving(step)`, and all hosts get the same answer at the same
+step.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn
+
+from tpukit.host.progress import Progress
+from tpukit.host.scalars import Scalars
+from tpukit.host.world import World, read
+
+LEFT_WHEN_TOLD = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
+
+_log = logging.getLogger(__name__)
+
+
+class Host:
+    """This process among its peers. Made by `start()`."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.scalars = Scalars(f"{world.workdir}/tensorboard/train")
+        self._progress = Progress(world.progress)
+        self._told_to_leave = False
+        if world.hosts == 1:
+            signal.signal(signal.SIGTERM, self._remember)
+        self.sync = _must_wait_for_each_step(world)
+
+    @property
+    def first(self) -> bool:
+        """True on the one host that writes what is written once."""
+        return self.world.index == 0
+
+    def mesh(self, *, fsdp: int = 0, tensor: int = 1) -> Any:
+        """A mesh with axes data, fsdp, tensor. Slices are joined by `data` only: it crosses the slow network.
+
+        `fsdp` and `tensor` share out the chips of one slice; fsdp=0 takes all that tensor leaves. When they leave
+        some over, `data` takes those too.
+        """
+        import jax
+        import numpy as np
+        from jax.experimental import mesh_utils
+
+        # Device ids have holes and CPU devices claim slice 0, so only the order of processes tells the slices apart.
+        devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+        chips, rest = divmod(len(devices), self.world.slices)
+        if rest:
+            raise ValueError(f"{len(devices)} chips do not make {self.world.slices} equal slices")
+        fsdp = fsdp or max(1, chips // tensor)
+        if chips % (fsdp * tensor):
+            raise ValueError(f"fsdp {fsdp} × tensor {tensor} does not divide the {chips} chips of a slice")
+        shape = (chips // (fsdp * tensor), fsdp, tensor)
+        slices = [
+            # On a TPU this follows the wires of the torus; elsewhere it keeps the order.
+            mesh_utils.create_device_mesh(shape, devices[first : first + chips], allow_split_physical_axes=True)
+            for first in range(0, len(devices), chips)
+        ]
+        axis_types = (jax.sharding.AxisType.Auto,) * 3
+        return jax.sharding.Mesh(np.concatenate(slices), ("data", "fsdp", "tensor"), axis_types=axis_types)
+
+    def leaving(self, step: int) -> bool:
+        """True at one and the same step on every host after any of them got SIGTERM. Ask after every step."""
+        if self.world.hosts == 1:
+            return self._told_to_leave
+        from jax.experimental import multihost_utils
+
+        return bool(multihost_utils.reached_preemption_sync_point(step))
+
+    def leave(self) -> NoReturn:
+        """End this process as one that was told to. Save first."""
+        self.close()
+        sys.exit(LEFT_WHEN_TOLD)
+
+    def report(self, step: int, *, log: str = "", **values: float | None) -> None:
+        """Say how far this host is: cheap enough for every step. `log` is printed as one line."""
+        self._progress.update({"step": step, **values})
+        if log:
+            # One write: lines of gloo and of other hosts share this stream and would cut a longer one in half.
+            sys.stdout.write(f"{log}\n")
+            sys.stdout.flush()
+
+    def flush(self) -> None:
+        self._progress.flush()
+        self.scalars.flush()
+
+    def close(self) -> None:
+        self._progress.flush()
+        self.scalars.close()
+
+    def _remember(self, _signal: int, _frame: FrameType | None) -> None:
+        self._told_to_leave = True
+
+
+def start() -> Host:
+    """Start JAX as the environment says and return this host."""
+    world = read(os.environ)
+    if world.hosts > 1:
+        import jax
+
+        jax.distributed.initialize(heartbeat_timeout_seconds=world.heartbeat)
+        if (jax.process_index(), jax.process_count()) != (world.index, world.hosts):
+            raise RuntimeError(
+                f"JAX is process {jax.process_index()} of {jax.process_count()} where the environment says "
+                f"{world.index} of {world.hosts}: another cluster was detected; look for OMPI_* and SLURM_* variables"
+            )
+    return Host(world)
+
+
+def _must_wait_for_each_step(world: World) -> bool:
+    """JAX before 0.12 hangs when several steps are under way on several CPU devices of several processes."""
+    if world.hosts == 1:
+        return False
+    import jax
+
+    if jax.default_backend() != "cpu" or jax.local_device_count() == 1 or jax.__version_info__ >= (0, 12):
+        return False
+    if world.index == 0:
+        _log.warning("jax %s can hang on simulated slices: waiting after each step; 0.12 does not", jax.__version__)
+    return True
