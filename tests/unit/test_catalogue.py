@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpukit import catalogue
@@ -25,6 +25,7 @@ PLACEMENTS = {
     "placementPolicy type=COMPACT + tpuTopology": "compact",
     "workload policy (HIGH_THROUGHPUT + acceleratorTopology) via placementPolicy.policyName": "policy",
 }
+STEADY = settings(derandomize=True, deadline=None)
 SLICES = st.sampled_from(catalogue.slices())
 
 
@@ -85,6 +86,7 @@ def test_check_stale_file_fails_and_write_mends_it(tmp_path, monkeypatch, capsys
     assert shapes.main(["--check"]) == 0
 
 
+@STEADY
 @given(SLICES)
 def test_slice_counts_agree_with_each_other(s):
     assert s.chips == s.hosts * s.chips_per_host == prod(int(edge) for edge in s.topology.split("x"))
@@ -93,6 +95,7 @@ def test_slice_counts_agree_with_each_other(s):
     assert s.machine_type is None or s.machine_type.endswith(f"-{s.chips_per_host}t")
 
 
+@STEADY
 @given(SLICES, st.booleans(), st.data())
 def test_find_any_spelling_gives_the_slice(s, upper, data):
     spelling = data.draw(st.sampled_from(s.spellings))
@@ -100,6 +103,7 @@ def test_find_any_spelling_gives_the_slice(s, upper, data):
     assert catalogue.find_shape(s.generation, s.topology, machine_type=s.machine_type) is s
 
 
+@STEADY
 @given(st.text())
 def test_find_any_text_is_a_slice_or_invalid_with_a_hint(text):
     for look in (catalogue.find, lambda t: catalogue.find_shape(t, "2x2"), lambda t: catalogue.find_shape("v4", t)):

@@ -124,13 +124,13 @@ class _Reader:
         except yaml.YAMLError as error:
             raise Invalid(self._syntax(error)) from error
         if not isinstance(after, yaml.StreamEndEvent):
-            self._refuse(after, "a second document starts here", "keep one document to a file, and write no --- line")
+            self._refuse(after, "a second document starts here", "keep one to a file, and write no --- line")
         return root, self._doubles
 
     def _node(self, event: Any, where: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent) or event.anchor:
             self._refuse(event, "anchors and aliases (&name, *name) are not read here", "write the value out")
-        if event.tag and event.tag != "!":
+        if event.tag:
             self._refuse(event, f"tags such as {event.tag} are not read here", "write the value without it")
         if depth > DEEPEST:
             self._refuse(event, f"this is nested more than {DEEPEST} levels deep", "make it flatter")
@@ -181,9 +181,9 @@ class _Reader:
         line = lines[mark.line] if mark.line < len(lines) else ""
         what = f"this is not YAML: {getattr(error, 'problem', None) or 'it ends too early'}"
         start = getattr(error, "context_mark", None)
-        if start is not None and start.line != mark.line:
+        if start is not None and start.line != mark.line and self._lines:
             what += f" ({error.context} that starts at line {start.line + 1})"  # type: ignore[attr-defined]
-        if "\t" in line[: mark.column + 1]:
+        if line[mark.column : mark.column + 1] == "\t" or line.lstrip(" ").startswith("\t"):
             what, hint = "this is not YAML: a tab stands where only spaces may", "indent with spaces"
         elif "mapping values" in what:
             hint = "put a value that contains ': ' in quotes, or check the indentation"

@@ -67,19 +67,14 @@ Label = Annotated[
     Form(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", "use at most 63 of a-z, 0-9 and -, with no - first or last", 63, dashed),
 ]
 Team = Annotated[Label, AfterValidator(_not_kubernetes)]
-Tag = Annotated[
-    str,
-    Form(
-        r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?",
-        "use at most 63 letters, digits, dashes, dots and underscores, with a letter or digit first and last",
-        63,
-    ),
-]
-EnvName = Annotated[
-    str,
-    Form(r"[A-Za-z_][A-Za-z0-9_]*", "use letters, digits and _, with no digit first", 256),
-    AfterValidator(_free_name),
-]
+TAG = Form(
+    r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?",
+    "use at most 63 letters, digits, dashes, dots and underscores, with a letter or digit first and last",
+    63,
+)
+Tag = Annotated[str, TAG]
+ENV_NAME = Form(r"[A-Za-z_][A-Za-z0-9_]*", "use letters, digits and _, with no digit first", 256)
+EnvName = Annotated[str, ENV_NAME, AfterValidator(_free_name)]
 Image = Annotated[str, Form(_IMAGE, "write HOST/PATH:TAG or HOST/PATH@sha256:DIGEST, the path in lower case", 512)]
 Folder = Annotated[str, Form(_FOLDER, "write the path of a folder on this machine", 1024)]
 BucketPath = Annotated[

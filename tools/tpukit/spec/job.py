@@ -22,6 +22,7 @@ from tpukit.catalogue import Slice
 from tpukit.errors import Invalid
 from tpukit.spec import durations
 from tpukit.spec.fields import (
+    ENV_NAME,
     RESERVATION,
     Bucket,
     Config,
@@ -39,7 +40,7 @@ from tpukit.spec.fields import (
 )
 from tpukit.spec.forms import refusal, refuse, shown
 from tpukit.spec.model import Model, digest
-from tpukit.spec.problems import choice
+from tpukit.spec.problems import either
 
 Rule = Literal["pass", "resume", "rerun", "reapply", "pre"]
 
@@ -129,7 +130,7 @@ def _capacity(value: object) -> str | Reservation:
     if isinstance(value, Mapping) and list(value) == ["reservation"] and isinstance(value["reservation"], str):
         return Reservation(reservation=RESERVATION.check(value["reservation"]))
     wrong = f"there is no {value!r}" if isinstance(value, str) else f"{shown(value)} is not a capacity"
-    raise refusal([((), wrong, f"write {choice(value, [*_CAPACITY, '{reservation: NAME}'])}")])
+    raise refusal([((), wrong, f"write {either([*_CAPACITY, '{reservation: NAME}'])}")])
 
 
 class Max(Model):
@@ -171,8 +172,8 @@ class JobSpec(Model):
     tpu: Tpu = Field(description="The slice, by name or by generation and topology.", examples=["v4-32"])
     slices: int = Field(1, ge=1, le=256, description="Number of slices that train together.", examples=[2])
     command: Annotated[tuple[Text, ...], Field(strict=False)] = Field(
-        min_length=1,
         max_length=1024,
+        json_schema_extra={"minItems": 1},  # checked below, where a wrong item does not make the list empty
         description="Program and arguments, run on every host. No shell reads it.",
         examples=[["python", "train.py", "--steps=500"]],
     )
@@ -190,7 +191,10 @@ class JobSpec(Model):
         examples=[{"lr": 0.01}],
     )
     env: dict[EnvName, Text] = Field(
-        default_factory=dict, description="Environment of the program.", examples=[{"LIBTPU_INIT_ARGS": "--flag"}]
+        default_factory=dict,
+        description="Environment of the program.",
+        examples=[{"LIBTPU_INIT_ARGS": "--flag"}],
+        json_schema_extra={"propertyNames": {"pattern": f"^{ENV_NAME.pattern}$"}},
     )
     workdir: Workdir | None = Field(
         None, description="Home of checkpoints, logs and TensorBoard data.", examples=["gs://bucket/runs/pretrain"]
@@ -233,8 +237,8 @@ class JobSpec(Model):
     @field_validator("command")
     @classmethod
     def _command_that_starts(cls, command: tuple[str, ...]) -> tuple[str, ...]:
-        if command and not command[0]:
-            refuse("the program has no name", "write command: [python, train.py]")
+        if not command or not command[0]:
+            refuse("there is no program in it", "write command: [python, train.py]")
         for index, argument in enumerate(command):
             if len(argument.encode()) > _LONGEST_ARGUMENT:
                 what = "the argument is longer than 128 KiB"

@@ -34,7 +34,7 @@ def loads(
     if root.value is None:
         root.value = {}
     if not isinstance(root.value, dict):
-        hint = "start with name: pretrain on a line of its own"
+        hint = "start with the line name: pretrain"
         raise Invalid(Problem(root.where, "a job file is made of lines such as key: value", hint))
     if "config" in root.value:
         found += config.expand(root.value["config"], known)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tpukit.errors import Problem
-from tpukit.spec.document import Node
+from tpukit.spec.document import Node, scalar
 from tpukit.spec.forms import Found, shown
 
 Path = tuple[str | int, ...]
@@ -54,7 +54,11 @@ def flow(value: object) -> str:
         return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_./-][-A-Za-z0-9_./=:@]*", value) and value[-1] != ":":
+    if (
+        isinstance(value, str)
+        and isinstance(scalar(value), str)
+        and re.fullmatch(r"[-\w./=:@]*[\w/=]", value, re.ASCII)
+    ):
         return value
     return json.dumps(value, ensure_ascii=False)
 
@@ -70,11 +74,7 @@ def brief(text: str) -> str:
     return safe if len(safe) <= 80 else safe[:80] + "…"
 
 
-def choice(word: object, choices: Sequence[str]) -> str:
-    """The choice that the person meant, where one is near; otherwise all of them."""
-    near = difflib.get_close_matches(str(word)[:64].lower(), choices, n=1)
-    if near:
-        return near[0]
+def either(choices: Sequence[str]) -> str:
     return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
 
 
@@ -84,8 +84,7 @@ def _explain(detail: ErrorDetails, path: Path, model: type[BaseModel], aliases: 
         return [(below, f"{dotted((*path, *below))}: {what}", hint) for below, what, hint in found]
     if detail["type"] == "extra_forbidden":
         return [((), *_unknown(path, model, aliases))]
-    field = _model(model, path[:-1]).model_fields.get(str(path[-1])) if path else None
-    example = _assign(path, flow(field.examples[0])) if field and field.examples else "another value"
+    example = _example(model, path)
     if detail["type"] == "missing":
         return [((), f"{dotted(path)} is missing", f"add {example}")]
     if detail["input"] is None:
@@ -108,7 +107,7 @@ def _wrong(detail: ErrorDetails, value: Any, path: Path, hint: str) -> tuple[str
             what, hint = f"{shown(value)} is too few", f"write {bounds['ge']} or more"
         case "literal_error":
             choices = re.findall(r"'([^']*)'", bounds["expected"])
-            what, hint = f"there is no {shown(value)}", f"write {choice(value, choices)}"
+            what, hint = f"there is no {shown(value)}", f"write {either(choices)}"
         case "too_short":
             what = "the list is empty"
         case "too_long":
@@ -121,7 +120,9 @@ def _unknown(path: Path, model: type[BaseModel], aliases: Collection[str]) -> tu
     what = f"there is no key {shown(key)}" + (f" in {dotted(around)}" if around else "")
     if not around and key in aliases:
         return what, f"put it under config: write config: {{{key}: …}}"
-    return what, f"write {choice(key, list(_model(model, around).model_fields))}"
+    keys = list(_model(model, around).model_fields)
+    near = difflib.get_close_matches(str(key)[:64].lower(), keys, n=1)
+    return what, f"write {either(near or keys)}"
 
 
 def _words(text: str) -> list[str]:
@@ -133,6 +134,18 @@ def _words(text: str) -> list[str]:
 
 def _assign(path: Path, value: str) -> str:
     return f"{path[-1]}: {value}" if path and isinstance(path[-1], str) else value
+
+
+def _example(model: type[BaseModel], path: Path) -> str:
+    """The example of the field at `path`, or of an item of that field."""
+    *around, last = path or ("",)
+    if isinstance(last, int):
+        *around, last = around
+    field = _model(model, around).model_fields.get(str(last))
+    if field is None or not field.examples:
+        return "another value"
+    example = field.examples[0]
+    return flow(example[0]) if isinstance(path[-1], int) else _assign(path, flow(example))
 
 
 def _model(model: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel]:

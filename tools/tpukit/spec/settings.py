@@ -90,6 +90,6 @@ def load() -> Settings:
     if root.value is None:
         return Settings()
     if not isinstance(root.value, dict):
-        hint = "start with team: research on a line of its own"
+        hint = "start with the line team: research"
         raise Invalid(Problem(root.where, "a settings file is made of lines such as key: value", hint))
     return Settings.from_node(root, found)

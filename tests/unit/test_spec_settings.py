@@ -1,0 +1,86 @@
+"""The person's settings file."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpukit.errors import Invalid
+from tpukit.spec import Settings, settings
+
+FULL = """\
+team: research
+project: my-project-1
+region: us-central2
+zone: us-south1-ai1b
+artifacts: gs://my-artifacts/
+tensorboard: projects/my-project-1/locations/us-central1/tensorboards/123
+tools_image: us-docker.pkg.dev/my-project-1/tools/tpukit:1
+service_account: trainer
+aliases: {wu: config.training.warmup_steps}
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    path = tmp_path / "settings.yaml"
+    monkeypatch.setenv("TPUKIT_SETTINGS", str(path))
+    return path
+
+
+def test_load_without_a_file_gives_the_defaults(file):
+    assert settings.load() == Settings()
+    assert (Settings().team, Settings().service_account, Settings().artifacts) == ("tpu-training", "tpu-training", None)
+
+
+@pytest.mark.parametrize("text", ["", "# all of it\n# commented out\n", "team:\n"])
+def test_load_file_that_says_nothing_gives_the_defaults(file, text):
+    file.write_text(text)
+    assert settings.load() == Settings()
+
+
+def test_load_full_file_keeps_every_field_through_json(file):
+    file.write_text(FULL)
+    found = settings.load()
+    assert found.artifacts == "gs://my-artifacts"
+    assert found.aliases == {"wu": "config.training.warmup_steps"}
+    assert set(found.to_json()) == set(Settings.model_fields)
+    assert Settings.from_json(found.to_json()) == found
+
+
+def test_path_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.delenv("TPUKIT_SETTINGS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert settings.path() == tmp_path / "config" / "tpukit" / "settings.yaml"
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert settings.path() == tmp_path / ".config" / "tpukit" / "settings.yaml"
+    monkeypatch.setenv("TPUKIT_SETTINGS", "elsewhere.yaml")
+    assert str(settings.path()) == "elsewhere.yaml"
+
+
+def test_load_wrong_file_names_every_line(file):
+    file.write_text(
+        "teem: a\nproject: X\naliases:\n  lr: training.rate\n  slices: config.a\nartifacts: /tmp\nteam: a\nteam: b\n"
+    )
+    with pytest.raises(Invalid) as error:
+        settings.load()
+    assert str(error.value) == (
+        f"{file}:1: there is no key 'teem'\n"
+        "  write team\n"
+        f"{file}:2: project: 'X' is not allowed\n"
+        "  write the id of the project, such as my-project-1\n"
+        f"{file}:4: aliases.lr: 'training.rate' is not allowed\n"
+        "  write config.NAME, such as config.training.learning_rate\n"
+        f"{file}:5: aliases.slices: 'slices' is a field of the job file\n"
+        "  use another name\n"
+        f"{file}:6: artifacts: '/tmp' is not allowed\n"
+        "  write gs://BUCKET or gs://BUCKET/PATH\n"
+        f"{file}:8: the key 'team' is there twice\n"
+        f"  keep one of them; the other is at {file}:7"
+    )
+
+
+def test_load_file_that_is_a_list_says_how_to_start(file):
+    file.write_text("- team\n")
+    with pytest.raises(Invalid, match="a settings file is made of lines such as key: value"):
+        settings.load()
