@@ -1,0 +1,203 @@
+"""Runs one pod as a process group on this machine, and tells what became of it.
+
+Nothing is kept in memory: a pod is a folder, so any process can look at it, stop it, or start it again (which does
+nothing if it ran already). See shim.py for the files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tpukit.errors import Transient
+
+MARK = "TPUKIT_POD"
+"""Environment variable that holds the pod's folder: how processes that slipped away are found again."""
+
+_SHIM = Path(__file__).with_name("shim.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    folder: Path
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    disks: tuple[Path, ...] = ()  # folders whose disk running full would explain a failure
+
+
+class Phase(StrEnum):
+    ABSENT = "absent"  # never started
+    RUNNING = "running"
+    ENDED = "ended"
+    LOST = "lost"  # killed together with the process that watched it
+
+
+@dataclass(frozen=True, slots=True)
+class PodState:
+    phase: Phase
+    pid: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    order: float = 0.0  # a clock shared by all pods of this machine, for who failed first
+    code: int = 0
+    told: bool = False  # it ended after being told to leave
+    error: str = ""  # what kept it from starting
+    out_of_memory: bool = False
+    disk_full: bool = False
+
+
+def start(pods: Iterable[Pod]) -> None:
+    """Start pods side by side. Returns when each has begun; starting one twice runs it once."""
+    shims = []
+    for pod in pods:
+        pod.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        spec = pod.folder / "pod.json"
+        if not spec.exists():
+            _write(
+                spec,
+                {
+                    "argv": list(pod.argv),
+                    "env": {**pod.env, MARK: str(pod.folder)},
+                    "cwd": str(pod.cwd),
+                    "disks": [str(disk) for disk in pod.disks],
+                },
+            )
+        shims.append((pod, _start_shim(pod.folder)))
+    for pod, shim in shims:
+        if shim.wait():
+            last = (pod.folder / "shim.log").read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            raise Transient(f"{pod.folder.name} could not be started: {last[0]}", hint=f"look at {pod.folder}")
+
+
+def _start_shim(folder: Path) -> subprocess.Popen[bytes]:
+    # -I and -S: neither the environment nor site-packages can change what the shim does.
+    argv = [sys.executable, "-I", "-S", str(_SHIM), str(folder)]
+    with (folder / "shim.log").open("ab") as log:
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={})
+
+
+def look(folder: Path) -> PodState:
+    began = _read(folder / "began")
+    if began is None:
+        return PodState(Phase.ABSENT)
+    ended = _read(folder / "end")
+    if ended is None and not _locked(folder / "lock"):
+        ended = _read(folder / "end")  # it may have ended between the two looks
+        if ended is None:
+            return PodState(Phase.LOST, pid=_int(began["pid"]), began=_float(began["at"]), code=137)
+    if ended is None:
+        return PodState(Phase.RUNNING, pid=_int(began["pid"]), began=_float(began["at"]))
+    return PodState(
+        Phase.ENDED,
+        pid=_int(began["pid"]),
+        began=_float(began["at"]),
+        ended=_float(ended["at"]),
+        order=_float(ended["order"]),
+        code=_int(ended["code"]),
+        told=bool(ended["told"]),
+        error=str(ended["error"]),
+        out_of_memory=bool(ended["out_of_memory"]),
+        disk_full=bool(ended["disk_full"]),
+    )
+
+
+def stop(folder: Path, grace: float) -> None:
+    """Tell a pod to leave; it is killed when the grace is over, whether or not the caller still lives by then."""
+    began = _read(folder / "began")
+    if began is None or _read(folder / "end") is not None or not _locked(folder / "lock"):
+        return
+    _write(folder / "stop", {"grace": grace})
+    with suppress(ProcessLookupError):
+        os.kill(_int(began["shim"]), signal.SIGTERM)
+
+
+def told_to_stop(folder: Path) -> bool:
+    return (folder / "stop").exists()
+
+
+def kill_strays(folder: Path) -> list[int]:
+    """Kill processes of pods below `folder` that outlived their shim; ids of those found."""
+    found = strays(folder)
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def strays(folder: Path) -> list[int]:
+    """Processes that carry the mark of a pod below `folder`, this one left out."""
+    mark = f"{MARK}={folder}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environ = entry.read_bytes()
+        except OSError:
+            continue
+        pid = int(entry.parent.name)
+        if pid != os.getpid() and any(
+            word == mark or word.startswith(mark + b"/")
+            for word in environ.split(b"\0")
+            if word.startswith(b"TPUKIT_POD")
+        ):
+            found.append(pid)
+    return found
+
+
+def tail(folder: Path, lines: int = 20, size: int = 8192) -> Sequence[str]:
+    """The last lines a pod printed."""
+    try:
+        with (folder / "log").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - size))
+            return log.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []
+
+
+def _locked(path: Path) -> bool:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _read(path: Path) -> dict[str, object] | None:
+    """A JSON file; None while it is missing or blank."""
+    try:
+        text = path.read_text(encoding="utf-8").strip("\0 \n")
+    except FileNotFoundError:
+        return None
+    value: dict[str, object] | None = json.loads(text) if text else None
+    return value
+
+
+def _write(path: Path, value: Mapping[str, object]) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_text(json.dumps(value), encoding="utf-8")
+    new.replace(path)
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _float(value: object) -> float:
+    assert isinstance(value, (int, float))
+    return float(value)

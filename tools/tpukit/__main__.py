@@ -1,0 +1,3 @@
+from tpukit.cli import main
+
+main()

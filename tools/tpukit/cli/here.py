@@ -1,0 +1,67 @@
+"""What commands work with on this machine: the store, the places, the loop."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tpukit import paths
+from tpukit.clock import SystemClock
+from tpukit.errors import NotFound
+from tpukit.loop import Loop
+from tpukit.places.base import Place
+from tpukit.places.local import LocalPlace
+from tpukit.store import Job
+from tpukit.store.sqlite import SqliteStore, open_store
+
+CLOCK = SystemClock()
+
+
+def store() -> SqliteStore:
+    return open_store(paths.state())
+
+
+def local() -> LocalPlace:
+    return LocalPlace(paths.data(), CLOCK)
+
+
+def places() -> dict[str, Place]:
+    return {"local": local()}
+
+
+def loop(
+    jobs: SqliteStore, *, parallel: int = 0, report: Callable[[str, str], None] = lambda job_id, text: None
+) -> Loop:
+    """The loop over this machine's places; trouble that passes is said on stderr."""
+    return Loop(jobs, places(), CLOCK, parallel=parallel, report=report, complain=say)
+
+
+def say(job_id: str, text: str) -> None:
+    click.echo(f"{job_id}: {text}", err=True)
+
+
+def owner() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in many containers
+        return "unknown"
+
+
+def find(jobs: SqliteStore, name: str) -> Job:
+    """A job by its id, by the beginning of it, or the newest one of that name."""
+    matches = jobs.taken(name)
+    if name in matches or not matches:
+        return jobs.get(name)
+    newest = max((jobs.get(job_id) for job_id in matches), key=lambda job: job.created)
+    same_name = {job_id.rsplit("-", 1)[0] for job_id in matches} == {newest.id.rsplit("-", 1)[0]}
+    if len(matches) == 1 or (same_name and name == newest.id.rsplit("-", 1)[0]):
+        return newest
+    raise NotFound(f"{name} could be {', '.join(sorted(matches))}", hint="write more of the id")
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))

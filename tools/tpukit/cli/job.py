@@ -1,0 +1,235 @@
+"""`tpu job`: look at jobs, stop them, run them again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from tpukit.cli.run import Follower, ask_to_stop, make_plan, set_option
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("job", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Look at jobs, stop them, run them again. Without a subcommand: list them.
+
+    \b
+    Examples:
+      tpu job                         the newest jobs
+      tpu job show pretrain           what happened to it, and why
+      tpu job logs pretrain -f        what its hosts print
+      tpu job resume pretrain         another attempt from the last checkpoint
+      tpu job render job.yaml         the manifests that GKE would get
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_)
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="All of them, not the newest 50.")
+@click.option("--active", is_flag=True, help="Only jobs that have not ended.")
+@click.option("--tag", default="", help="Only jobs with this tag.")
+@json_option
+def list_(everything: bool = False, active: bool = False, tag: str = "", as_json: bool = False) -> None:
+    """List jobs, newest first."""
+    from tpukit import report
+    from tpukit.cli import here
+
+    most = 0 if everything or tag else 51
+    found = [job for job in here.store().jobs(active=active, limit=most) if not tag or tag in job.tags]
+    if as_json:
+        here.print_json([report.job_json(job) for job in found])
+        return
+    if not found:
+        click.echo("no jobs yet; `tpu run FILE` sends one", err=True)
+        return
+    from tpukit.report import tables
+
+    cut = most and len(found) == most
+    tables.console().print(tables.jobs(found[:50] if cut else found, here.CLOCK.now()))
+    if cut:
+        click.echo("the newest 50; --all shows the rest", err=True)
+
+
+@command.command()
+@click.argument("job")
+@json_option
+def show(job: str, as_json: bool) -> None:
+    """Everything about a job: attempts, hosts, and what happened when."""
+    from tpukit import report
+    from tpukit.cli import here
+    from tpukit.places.base import Handle
+    from tpukit.plan import Plan
+
+    jobs = here.store()
+    record = here.find(jobs, job)
+    hosts = here.places()[record.place].observe([Handle.of(record)])[0].hosts if record.attempts else ()
+    events = jobs.events(record.id)
+    plan = Plan.from_json(record.plan)
+    workdir = here.local().workdir(plan, record.attempt.origin if record.attempt else 0)
+    if as_json:
+        here.print_json(
+            report.job_json(record)
+            | {
+                "workdir": workdir,
+                "command": list(plan.command),
+                "code": str(plan.snapshot) if plan.snapshot else None,
+                "hosts": [report.host_json(host) for host in hosts],
+                "events": [report.event_json(event) for event in events],
+            }
+        )
+        return
+    from rich.text import Text
+
+    from tpukit.report import tables
+
+    console = tables.console()
+    console.print(
+        Text.assemble((record.id, "bold"), " ", (record.state, tables.STYLES[record.state]), f"  {record.message}")
+    )
+    for label, value in (
+        ("tpu", report.shape(record)),
+        ("command", " ".join(plan.command)),
+        ("code", str(plan.snapshot) if plan.snapshot else ""),
+        ("workdir", workdir),
+        ("tags", " ".join(record.tags)),
+    ):
+        if value:
+            console.print(Text.assemble((f"{label:9}", "dim"), value), soft_wrap=True)
+    for table in (tables.attempts(record, here.CLOCK.now()), tables.hosts(hosts), tables.events(events)):
+        if table.row_count:
+            console.print()
+            console.print(table)
+
+
+@command.command()
+@click.argument("job")
+@click.option("--host", default="", help="Only this host: its name, or SLICE-HOST such as 0-1.")
+@click.option("--attempt", type=click.IntRange(min=0), help="Of this attempt; the newest unless told.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as lines come.")
+def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
+    """What the hosts of a job printed, each line behind its host."""
+    from tpukit.cli import here
+    from tpukit.errors import NotFound
+    from tpukit.places.base import Handle
+    from tpukit.plan import SLICE_JOB
+
+    record = here.find(here.store(), job)
+    if not record.attempts or (attempt or 0) >= len(record.attempts):
+        raise NotFound(f"{record.id} has no attempt {attempt or 0}", hint=f"it has {len(record.attempts)}")
+    name = f"{record.id}-{SLICE_JOB}-{host}" if host and not host.startswith(record.id) else host
+    handle = Handle.of(record, attempt)
+    for line in here.places()[record.place].logs(handle, name, follow=follow):
+        click.echo(line.text if host else f"{line.host.removeprefix(record.id + '-')}: {line.text}")
+
+
+@command.command()
+@click.argument("job")
+@click.option("--wait/--no-wait", default=True, help="Return when nothing of it runs any more.", show_default=True)
+def stop(job: str, wait: bool) -> None:
+    """Stop a job. Hosts get their grace time to save; nothing of it is left running."""
+    from tpukit.cli import here
+
+    jobs = here.store()
+    record = here.find(jobs, job)
+    if record.state.ended:
+        click.echo(f"{record.id} has ended already: {record.state}", err=True)
+        return
+    ask_to_stop(jobs, record.id)
+    loop = here.loop(jobs)
+    while wait and loop.tick([record.id]):
+        here.CLOCK.sleep(0.1)
+    click.echo(f"{record.id} {jobs.get(record.id).state if wait else 'will be stopped'}", err=True)
+
+
+@command.command()
+@click.argument("job")
+@click.option("--detach", is_flag=True, help="Return at once; `tpu serve` drives it.")
+def resume(job: str, detach: bool) -> None:
+    """Run an ended job again, from its last checkpoint."""
+    _again(job, "resume", detach)
+
+
+@command.command()
+@click.argument("job")
+@click.option("--detach", is_flag=True, help="Return at once; `tpu serve` drives it.")
+def rerun(job: str, detach: bool) -> None:
+    """Run an ended job again, from the beginning."""
+    _again(job, "rerun", detach)
+
+
+def _again(name: str, wanted: str, detach: bool) -> None:
+    from dataclasses import replace
+
+    from tpukit.cli import here
+    from tpukit.errors import Conflict
+    from tpukit.reasons import State
+    from tpukit.store import Job
+
+    jobs = here.store()
+
+    def ask(job: Job) -> Job:
+        if not job.state.ended:
+            raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {job.id}` first")
+        return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
+
+    record = jobs.change(
+        here.find(jobs, name).id, ask, note=f"{wanted} asked for by {here.owner()}", at=here.CLOCK.now()
+    )
+    click.echo(record.id)
+    if not detach:
+        sys.exit(Follower(jobs, record.id, "ask").follow())
+
+
+@command.command()
+@click.argument("job")
+@click.argument("tags", nargs=-1, required=True)
+@click.option("--remove", is_flag=True, help="Take the tags off.")
+def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
+    """Mark a job with TAGS."""
+    from dataclasses import replace
+
+    from tpukit.cli import here
+    from tpukit.errors import Invalid, Problem
+    from tpukit.spec.fields import TAG
+
+    if wrong := [tag for tag in tags if not TAG.fits(tag)]:
+        raise Invalid([Problem("TAGS", f"{tag!r} is not allowed", TAG.words) for tag in wrong])
+    jobs = here.store()
+    record = jobs.change(
+        here.find(jobs, job).id,
+        lambda job: replace(
+            job,
+            tags=tuple(old for old in job.tags if old not in tags) + (() if remove else tuple(dict.fromkeys(tags))),
+        ),
+    )
+    click.echo(f"{record.id}: {' '.join(record.tags) or 'no tags'}", err=True)
+
+
+@command.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@set_option
+@click.option("--place", default="gke", show_default=True, help="The place to render for.")
+def render(file: Path, sets: tuple[str, ...], place: str) -> None:
+    """Print exactly what would be sent for the job in FILE. Nothing is created."""
+    from tpukit import render as rendering
+
+    click.echo(rendering.text(make_plan(file, sets, place)), nl=False)
+
+
+@command.command()
+def schema() -> None:
+    """Print the JSON Schema of job files, for editors.
+
+    \b
+    Point an editor at it with a first line such as
+      # yaml-language-server: $schema=job.schema.json
+    """
+    from tpukit.spec import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

@@ -1,0 +1,201 @@
+"""`tpu run`: send a job and follow it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.errors import Conflict, Invalid, Problem
+
+if TYPE_CHECKING:
+    from tpukit.plan import Plan
+    from tpukit.store import Job
+    from tpukit.store.sqlite import SqliteStore
+
+TICK_SECONDS = 0.2
+PLACES = ("local", "gke", "tpu-vm")
+
+set_option = click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
+)
+
+
+@click.command("run")
+@click.argument("file", type=click.Path(path_type=Path))
+@set_option
+@click.option("--place", default="local", show_default=True, help="Where to run: local (this machine) or gke.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
+@click.option("--detach", is_flag=True, help="Send it and return; `tpu serve` drives it.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option(
+    "--on-interrupt",
+    type=click.Choice(["ask", "stop", "detach"]),
+    default="ask",
+    show_default=True,
+    help="What Ctrl-C does. Without a terminal to ask at, it detaches.",
+)
+def command(
+    file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ...], detach: bool, dry_run: bool, on_interrupt: str
+) -> None:
+    """Send the job in FILE and follow it to its end.
+
+    The job's id is printed on stdout, progress on stderr. Exits 0 when the job completed, 1 when it failed or was
+    stopped, 2 when FILE is wrong, 130 when you detached with Ctrl-C.
+
+    \b
+    Examples:
+      tpu run job.yaml
+      tpu run job.yaml --set slices=4 --set lr=0.01 --tag sweep-3
+      tpu run job.yaml --detach && tpu serve
+    """
+    from tpukit.cli import here
+
+    plan = make_plan(file, (*sets, *([f"tags=[{','.join(tags)}]"] if tags else [])), place)
+    if dry_run:
+        describe(plan)
+        return
+    if place != "local":
+        raise Conflict(
+            f"this version cannot send to {place}",
+            hint=f"`tpu job render {file} --place gke | kubectl apply -f -` sends it by hand",
+        )
+    jobs = here.store()
+    job = send(jobs, plan)
+    click.echo(job.id)
+    if detach:
+        click.echo(f"{job.id} was sent; `tpu serve` drives it, `tpu job show {job.id}` shows it", err=True)
+        return
+    describe(plan)
+    sys.exit(Follower(jobs, job.id, on_interrupt).follow())
+
+
+def make_plan(file: Path, sets: tuple[str, ...], place: str) -> Plan:
+    from tpukit import plan, spec
+    from tpukit.spec import settings
+
+    if place not in PLACES:
+        raise Invalid(Problem("--place", f"there is no place {place!r}", f"write one of {', '.join(PLACES)}"))
+    own = settings.load()
+    return plan.make(spec.load(file, sets, own.aliases), own, place)
+
+
+def send(jobs: SqliteStore, plan: Plan) -> Job:
+    """Stage the code and write the job down. From here on it will be driven, by us or by whoever comes."""
+    from tpukit import plan as planning
+    from tpukit import stage
+    from tpukit.cli import here
+    from tpukit.store import Job
+
+    spec = plan.spec
+    snapshot = stage.snapshot(Path(spec.code), here.local().shelf) if spec.code else None
+    while True:
+        plan = planning.make(spec, plan.settings, plan.place, snapshot=snapshot, taken=jobs.taken(spec.name))
+        job = Job(
+            plan.id, plan.place, plan.team, here.owner(), here.CLOCK.now(), plan=plan.to_json(), tags=tuple(spec.tags)
+        )
+        try:
+            jobs.add(job)
+        except Conflict:  # somebody took the id a moment ago
+            continue
+        return job
+
+
+def describe(plan: Plan) -> None:
+    """The plan, before anything is done."""
+    spec, shape = plan.spec, plan.slice
+    slices = "1 slice" if spec.slices == 1 else f"{spec.slices} slices"
+    click.echo(
+        f"{plan.id}: {slices} of {shape.name} ({shape.topology}), {plan.hosts} hosts, {plan.chips} chips, "
+        f"place {plan.place}, rule {spec.rule}",
+        err=True,
+    )
+    for note in plan.notes:
+        click.echo(f"  {note}", err=True)
+
+
+class Follower:
+    """Drives one job and shows it until it ends or the person leaves."""
+
+    def __init__(self, jobs: SqliteStore, job_id: str, on_interrupt: str) -> None:
+        from tpukit.cli import here
+
+        self._jobs, self._id, self._on_interrupt = jobs, job_id, on_interrupt
+        self._clock, self._places = here.CLOCK, here.places()
+        self._loop = here.loop(jobs)
+
+    def follow(self) -> int:
+        from tpukit.report.live import Screen
+
+        while True:
+            try:
+                with _hangup_detaches(), Screen(self._jobs, self._places, self._id) as screen:
+                    while self._loop.tick([self._id]):
+                        screen.update(self._clock.now())
+                        self._clock.sleep(TICK_SECONDS)
+                    screen.update(self._clock.now())
+                return 0 if self._jobs.get(self._id).state == "completed" else 1
+            except KeyboardInterrupt:
+                choice = self._ask()
+                if choice == "detach":
+                    return self._detach()
+                if choice == "stop":
+                    self._on_interrupt = "detach"  # a second Ctrl-C does not want to wait
+                    ask_to_stop(self._jobs, self._id)
+            except _Hangup:
+                return self._detach()
+
+    def _ask(self) -> str:
+        if self._on_interrupt != "ask":
+            return self._on_interrupt
+        if not sys.stdin.isatty():
+            return "detach"
+        try:
+            answer = click.prompt(
+                "\nStop the job, detach from it, or go on?",
+                type=click.Choice(["stop", "detach", "go on"]),
+                default="go on",
+                err=True,
+            )
+        except (click.Abort, KeyboardInterrupt, EOFError):
+            return "detach"
+        return str(answer)
+
+    def _detach(self) -> int:
+        click.echo(f"detached: {self._id} goes on. `tpu serve` drives it, `tpu job stop {self._id}` stops it", err=True)
+        return 130
+
+
+def ask_to_stop(jobs: SqliteStore, job_id: str) -> None:
+    from dataclasses import replace
+
+    from tpukit.cli import here
+
+    jobs.change(
+        job_id,
+        lambda job: job if job.state.ended else replace(job, wanted="stop"),
+        note=f"stop asked for by {here.owner()}",
+        at=here.CLOCK.now(),
+    )
+
+
+class _Hangup(Exception):
+    """The terminal is gone, or somebody wants this process to leave: the job goes on without it."""
+
+
+@contextmanager
+def _hangup_detaches() -> Iterator[None]:
+    def leave(number: int, frame: object) -> None:
+        raise _Hangup
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,23 @@
+"""Where tpukit keeps things on this machine: the XDG folders, or all of it below $TPUKIT_HOME."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def state() -> Path:
+    """What is remembered: the store and its locks."""
+    return _folder("state", "XDG_STATE_HOME", ".local/state")
+
+
+def data() -> Path:
+    """What is made: runs, staged code, TensorBoard data."""
+    return _folder("data", "XDG_DATA_HOME", ".local/share")
+
+
+def _folder(kind: str, variable: str, default: str) -> Path:
+    own = os.environ.get("TPUKIT_HOME")
+    folder = Path(own).absolute() / kind if own else Path(os.environ.get(variable) or Path.home() / default) / "tpukit"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder

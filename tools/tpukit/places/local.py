@@ -1,0 +1,316 @@
+"""The local place: slices simulated on this machine, one process group per host, with the environment of a GKE pod.
+
+It does by itself what JobSet does on GKE: when one host fails its peers are ended, and the attempt ends as a whole
+when the last of them is gone; the uploader does not decide success. There is no controller in the background: looking
+at an attempt is also when this is done, so whoever looks (a terminal, `tpu serve`) drives it on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tpukit import pods, stage
+from tpukit.clock import Clock
+from tpukit.places.base import Handle, HostView, Line, Observation
+from tpukit.places.verdict import ABORTED, TOLD, HostEnd, verdict
+from tpukit.plan import UPLOADER_JOB, Plan, host_name
+from tpukit.pods import Phase, Pod, PodState
+from tpukit.reasons import Reason, State
+from tpukit.store import Attempt
+
+HEARTBEAT_SECONDS = 10
+SETTLE_SECONDS = 0.3
+"""How long after the first failure its peers are told to leave: their own exit codes say more than ours."""
+ABANDONED_SECONDS = 5.0
+"""How long peers may take to notice that one of them hangs, once the first has given up."""
+PEER_GRACE = 2.0
+"""Grace for peers of a failed host. They cannot save without it, and JAX ignores a SIGTERM inside a collective."""
+UPLOADER_GRACE = 10.0
+
+_PASSED_ON = (
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+)
+
+
+class LocalPlace:
+    name = "local"
+
+    def __init__(self, root: Path, clock: Clock) -> None:
+        self._runs = root / "runs"
+        self._shelf = root / "code"
+        self._boards = root / "tensorboard"
+        self._clock = clock
+
+    @property
+    def shelf(self) -> Path:
+        """Where snapshots of code are kept."""
+        return self._shelf
+
+    def workdir(self, plan: Plan, origin: int = 0) -> str:
+        """A rerun begins in a folder of its own, so that it finds no checkpoint."""
+        base = plan.workdir or str(self._runs / plan.id / "work")
+        return base if origin == 0 else f"{base}/rerun-{origin}"
+
+    def submit(self, handle: Handle) -> None:
+        plan, attempt = handle.plan, handle.attempt
+        folder = self._folder(handle)
+        code = self._runs / plan.id / "code"
+        if plan.snapshot:
+            stage.unpack(self._shelf, plan.snapshot.digest, code)
+        code.mkdir(parents=True, exist_ok=True)
+        workdir = self.workdir(plan, attempt.origin)
+        if "://" not in workdir:
+            Path(workdir).mkdir(parents=True, exist_ok=True)
+        port = _port(folder)
+        trainers = [
+            Pod(
+                folder / host_name(plan.id, slice_index, host_index),
+                plan.command,
+                _host_env(plan, attempt, workdir, port, slice_index, host_index)
+                | {"TPUKIT_PROGRESS": str(folder / host_name(plan.id, slice_index, host_index) / "progress")},
+                code,
+                disks=() if "://" in workdir else (Path(workdir),),
+            )
+            for slice_index in range(plan.spec.slices)
+            for host_index in range(plan.slice.hosts)
+        ]
+        uploaders = [self._uploader(handle, workdir, code)] if plan.spec.tensorboard else []
+        pods.start([*trainers, *uploaders])
+
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
+        return [self._observe(handle) for handle in handles]
+
+    def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
+        names = [host] if host else [*_host_names(handle.plan), f"{handle.plan.id}-{UPLOADER_JOB}-0-0"]
+        folder = self._folder(handle)
+        positions = dict.fromkeys(names, 0)
+        while True:
+            ended = all(pods.look(folder / name).phase is not Phase.RUNNING for name in names)
+            for name in names:
+                path = folder / name / "log"
+                if not path.exists():
+                    continue
+                with path.open("rb") as log:
+                    log.seek(positions[name])
+                    text = log.read()
+                whole = len(text) if ended or not follow else text.rfind(b"\n") + 1
+                positions[name] += whole
+                yield from (Line(name, line) for line in text[:whole].decode(errors="replace").splitlines())
+            if ended or not follow:
+                return
+            self._clock.sleep(0.2)
+
+    def stop(self, handle: Handle, grace: float) -> None:
+        self._tell(handle, _host_names(handle.plan), grace)
+
+    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
+        """Ends hosts of attempts that nobody knows, and processes that outlived their host."""
+        found = sorted(self._runs.glob("*/attempt-*"))
+        folders = {self._folder(handle) for handle in known()}
+        removed = []
+        for attempt in found:
+            if attempt in folders:
+                continue
+            for host in sorted(path for path in attempt.iterdir() if path.is_dir()):
+                if pods.look(host).phase is Phase.RUNNING:
+                    pods.stop(host, 0)
+                    removed.append(host.name)
+        strays = [pid for attempt in found if attempt not in folders for pid in pods.kill_strays(attempt)]
+        return [*removed, *(f"process {pid}" for pid in strays)]
+
+    def host_folder(self, handle: Handle, host: str) -> Path:
+        return self._folder(handle) / host
+
+    def _folder(self, handle: Handle) -> Path:
+        return self._runs / handle.plan.id / f"attempt-{handle.attempt.number}"
+
+    def _uploader(self, handle: Handle, workdir: str, code: Path) -> Pod:
+        name = f"{handle.plan.id}-{UPLOADER_JOB}-0-0"
+        board = self._boards / handle.plan.id
+        argv = (
+            sys.executable,
+            "-m",
+            "tpukit.host.tensorboard",
+            "--logdir",
+            f"{workdir}/tensorboard",
+            "--to",
+            str(board),
+        )
+        return Pod(
+            self._folder(handle) / name, argv, _base_env() | _job_env(handle.plan, handle.attempt, workdir), code
+        )
+
+    def _tell(self, handle: Handle, names: Sequence[str], grace: float) -> None:
+        for name in names:
+            pods.stop(self._folder(handle) / name, grace)
+
+    def _observe(self, handle: Handle) -> Observation:
+        folder = self._folder(handle)
+        names = _host_names(handle.plan)
+        states = {name: pods.look(folder / name) for name in names}
+        hosts = tuple(
+            _view(folder / name, name, index, handle.plan.slice.hosts, states[name]) for index, name in enumerate(names)
+        )
+        saved = max((host.saved for host in hosts), default=-1)
+        started = max((state.began for state in states.values()), default=0.0)
+        if any(state.phase is Phase.ABSENT for state in states.values()):
+            return Observation(State.PENDING, hosts, saved=saved)
+
+        failed = [name for name in names if states[name].phase is Phase.LOST or states[name].code]
+        alive = [name for name in names if states[name].phase is Phase.RUNNING]
+        if alive:
+            if failed:
+                self._end_peers(handle, states, failed, alive)
+            return Observation(State.RUNNING, hosts, started, saved)
+        if self._uploader_lives(handle):
+            return Observation(State.RUNNING, hosts, started, saved)
+
+        pods.kill_strays(folder)
+        found = verdict([_end(folder / name, name, states[name]) for name in names])
+        state = State.COMPLETED if found.reason is Reason.DONE else State.FAILED
+        return Observation(state, hosts, started, saved, found.reason, found.host, found.detail)
+
+    def _end_peers(
+        self, handle: Handle, states: Mapping[str, PodState], failed: Sequence[str], alive: Sequence[str]
+    ) -> None:
+        since = min((states[name].ended for name in failed if states[name].ended), default=0.0)
+        passed = self._clock.now() - since
+        leaving = any(states[name].code == TOLD for name in failed)
+        followers_only = all(states[name].code in (ABORTED, TOLD) for name in failed)
+        if leaving:  # hosts that were told to leave save together: they get the time for it
+            wait, grace = SETTLE_SECONDS, float(handle.plan.spec.max.grace)
+        elif followers_only:
+            wait, grace = ABANDONED_SECONDS, 0.0
+        else:
+            wait, grace = SETTLE_SECONDS, PEER_GRACE
+        if passed >= wait:
+            self._tell(handle, [name for name in alive if not pods.told_to_stop(self._folder(handle) / name)], grace)
+
+    def _uploader_lives(self, handle: Handle) -> bool:
+        folder = self._folder(handle) / f"{handle.plan.id}-{UPLOADER_JOB}-0-0"
+        if not handle.plan.spec.tensorboard or pods.look(folder).phase is not Phase.RUNNING:
+            return False
+        if not pods.told_to_stop(folder):
+            pods.stop(folder, UPLOADER_GRACE)
+        return True
+
+
+def _host_names(plan: Plan) -> list[str]:
+    return [
+        host_name(plan.id, slice_index, host_index)
+        for slice_index in range(plan.spec.slices)
+        for host_index in range(plan.slice.hosts)
+    ]
+
+
+def _base_env() -> dict[str, str]:
+    """Built from nothing: what a terminal happens to hold, proxies above all, makes JAX hang or runs differ."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {**passed, "PATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+def _job_env(plan: Plan, attempt: Attempt, workdir: str) -> dict[str, str]:
+    return {
+        "TPUKIT_JOB": plan.id,
+        "TPUKIT_ATTEMPT": str(attempt.number),
+        "TPUKIT_STAGE": str(attempt.stage),
+        "TPUKIT_WORKDIR": workdir,
+    }
+
+
+def _host_env(
+    plan: Plan, attempt: Attempt, workdir: str, port: int, slice_index: int, host_index: int
+) -> dict[str, str]:
+    """What a GKE TPU pod finds, with loopback for the network and CPU devices for chips."""
+    loopback = "127.0.0.1"
+    return {
+        **_base_env(),
+        **plan.spec.env,
+        **_job_env(plan, attempt, workdir),
+        "TPUKIT_HEARTBEAT": str(HEARTBEAT_SECONDS),
+        "TPU_WORKER_ID": str(host_index),
+        "TPU_WORKER_HOSTNAMES": ",".join([loopback] * plan.slice.hosts),
+        "TPU_TOPOLOGY": plan.slice.topology,
+        "TPU_ACCELERATOR_TYPE": plan.slice.name,
+        "TPU_SKIP_MDS_QUERY": "true",
+        "MEGASCALE_NUM_SLICES": str(plan.spec.slices),
+        "MEGASCALE_SLICE_ID": str(slice_index),
+        "MEGASCALE_COORDINATOR_ADDRESS": loopback,
+        "JOB_COMPLETION_INDEX": str(host_index),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_FORCE_TPU_INIT": "1",
+        "JAX_NUM_CPU_DEVICES": str(plan.slice.chips_per_host * plan.slice.devices_per_chip),
+        "JAX_COORDINATOR_PORT": str(port),
+        # Without it JAX listens on all interfaces, and two jobs on one port silently join each other.
+        "JAX_COORDINATOR_BIND_ADDRESS": f"{loopback}:{port}",
+    }
+
+
+def _port(folder: Path) -> int:
+    """The coordinator's port of this attempt: free when first asked, then always the same."""
+    note = folder / "port"
+    if not note.exists():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            new = folder / f"port.{os.getpid()}"
+            new.write_text(str(probe.getsockname()[1]), encoding="utf-8")
+        new.replace(note)
+    return int(note.read_text(encoding="utf-8"))
+
+
+_SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
+
+
+def _view(folder: Path, name: str, index: int, hosts: int, state: PodState) -> HostView:
+    progress = _progress(folder / "progress")
+    return HostView(
+        name,
+        slice=index // hosts,
+        index=index % hosts,
+        state=_SHOWN[state.phase],
+        pid=state.pid,
+        code=state.code if state.phase in (Phase.ENDED, Phase.LOST) else None,
+        step=progress.get("step"),
+        loss=progress.get("loss"),
+        steps_per_s=progress.get("steps_per_s"),
+        saved=progress.get("saved", -1),
+        moved=progress.get("time", 0.0),
+    )
+
+
+def _progress(path: Path) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value
+
+
+def _end(folder: Path, name: str, state: PodState) -> HostEnd:
+    return HostEnd(
+        name,
+        code=state.code,
+        order=state.order,
+        lost=state.phase is Phase.LOST,
+        told=state.told,
+        error=state.error,
+        out_of_memory=state.out_of_memory,
+        disk_full=state.disk_full,
+        tail=pods.tail(folder) if state.code else (),
+    )

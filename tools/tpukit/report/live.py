@@ -1,0 +1,79 @@
+"""A followed job: a table that redraws itself on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from tpukit import report
+from tpukit.places.base import Handle, HostView, Place
+from tpukit.report import tables
+from tpukit.store import Job, Store
+
+LINES_SECONDS = 2.0
+"""Between two rounds of plain lines."""
+
+
+class Screen:
+    def __init__(self, store: Store, places: Mapping[str, Place], job_id: str) -> None:
+        self._store, self._places, self._id = store, places, job_id
+        self._console = tables.console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._told = 0  # events shown so far
+        self._last_lines = 0.0
+        self._shown: dict[str, str] = {}
+
+    def __enter__(self) -> Screen:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self, now: float) -> None:
+        job = self._store.get(self._id)
+        hosts = self._hosts(job)
+        self._tell_events()
+        if self._live:
+            head = Text.assemble((job.id, "bold"), " ", (job.state, tables.STYLES[job.state]), f" {_since(job, now)}")
+            self._live.update(Group(head, tables.hosts(hosts)), refresh=True)
+        elif now - self._last_lines >= LINES_SECONDS or job.state.ended:
+            self._last_lines = now
+            self._lines(hosts)
+
+    def _hosts(self, job: Job) -> tuple[HostView, ...]:
+        if not job.attempts:
+            return ()
+        return self._places[job.place].observe([Handle.of(job)])[0].hosts
+
+    def _tell_events(self) -> None:
+        events = self._store.events(self._id)
+        for event in events[self._told :]:
+            self._console.print(Text(f"{report.clock_time(event.at)[11:]} {event.text}"), soft_wrap=True)
+        self._told = len(events)
+
+    def _lines(self, hosts: tuple[HostView, ...]) -> None:
+        """One line per host that moved since the last time."""
+        for host in hosts:
+            if host.step is None:
+                continue
+            line = f"{host.name} step {host.step}"
+            if host.loss is not None:
+                line += f" loss {host.loss:.4f}"
+            if host.steps_per_s is not None:
+                line += f" {host.steps_per_s:.2f} steps/s"
+            if self._shown.get(host.name) != line:
+                self._shown[host.name] = line
+                self._console.print(Text(line), soft_wrap=True)
+
+
+def _since(job: Job, now: float) -> str:
+    return f"for {report.duration((job.ended or now) - job.created)}"

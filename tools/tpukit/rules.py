@@ -1,0 +1,108 @@
+"""What follows when an attempt ends: history and a rule in, an action with its reason out. Pure.
+
+The table is the whole policy for lost hardware; the user's restart budget pays for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tpukit.reasons import MEANINGS, Budget, Column, Reason, State, message
+from tpukit.store import Attempt
+
+
+class Action(StrEnum):
+    NOTHING = "nothing"
+    RESUME = "resume"  # a new attempt from the last checkpoint
+    RERUN = "rerun"  # a new attempt from the beginning
+    REAPPLY = "reapply"  # delete and recreate the TPU, then resume
+
+
+RULES: dict[str, dict[Column, Action]] = {
+    "pass": {Column.PREEMPTED: Action.NOTHING, Column.PEER_LOST: Action.NOTHING},
+    "resume": {Column.PREEMPTED: Action.NOTHING, Column.PEER_LOST: Action.RESUME},
+    "rerun": {Column.PREEMPTED: Action.REAPPLY, Column.PEER_LOST: Action.RERUN},
+    "reapply": {Column.PREEMPTED: Action.REAPPLY, Column.PEER_LOST: Action.REAPPLY},
+    "pre": {Column.PREEMPTED: Action.REAPPLY, Column.PEER_LOST: Action.RESUME},
+}
+
+FRUITLESS = 10
+"""Attempts in a row that hardware took away without a new saved step. A program that dies so often before it saves
+would otherwise go on for ever, as nobody's budget pays for it."""
+
+BACKOFF_SECONDS = 1.0
+BACKOFF_MOST = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    action: Action
+    state: State  # of the job from now on
+    reason: Reason | None
+    message: str
+    not_before: float = 0.0
+
+
+def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
+    """What follows the last of `attempts`, which has ended. `restarts` is the user's budget."""
+    last = attempts[-1]
+    assert last.reason is not None
+    meaning = MEANINGS[last.reason]
+    said = message(last.reason, last.host) + (f": {last.detail}" if last.detail else "")
+    recent = _since_asked(attempts)
+
+    if meaning.budget is Budget.NONE:
+        return Verdict(Action.NOTHING, meaning.state, last.reason, said)
+
+    if meaning.budget is Budget.USER:
+        spent = sum(1 for attempt in recent[:-1] if _budget(attempt) is Budget.USER)
+        if spent >= restarts:
+            why = f" ({spent} of {restarts} restarts used)" if restarts else ""
+            return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
+        wait = min(BACKOFF_SECONDS * 2**spent, BACKOFF_MOST)
+        return Verdict(
+            Action.RESUME, State.PENDING, last.reason, f"{said}; restart {spent + 1} of {restarts}", last.ended + wait
+        )
+
+    assert meaning.column is not None
+    action = RULES[rule][meaning.column]
+    if action is Action.NOTHING:
+        return Verdict(action, meaning.state, last.reason, f"{said}; rule {rule} does nothing about it")
+    fruitless = _fruitless(recent)
+    if fruitless >= FRUITLESS:
+        why = f"; given up after {fruitless} attempts in a row that saved nothing"
+        return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
+    wait = 0.0 if fruitless < 2 else min(BACKOFF_SECONDS * 2 ** (fruitless - 2), BACKOFF_MOST)
+    return Verdict(action, State.PENDING, last.reason, f"{said}; {action} by rule {rule}", last.ended + wait)
+
+
+def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = False) -> Attempt:
+    """The attempt that `action` makes."""
+    number = len(attempts)
+    if not attempts or action is Action.RERUN:
+        return Attempt(number, stage=0, origin=number, asked=asked)
+    last = attempts[-1]
+    return Attempt(number, stage=last.stage + 1, origin=last.origin, asked=asked, saved=last.saved)
+
+
+def _budget(attempt: Attempt) -> Budget:
+    return MEANINGS[attempt.reason].budget if attempt.reason else Budget.NONE
+
+
+def _since_asked(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    first = max((index for index, attempt in enumerate(attempts) if attempt.asked), default=0)
+    return attempts[first:]
+
+
+def _fruitless(attempts: Sequence[Attempt]) -> int:
+    """Trailing attempts that hardware took away and that saved nothing new."""
+    count = 0
+    for index in range(len(attempts) - 1, -1, -1):
+        attempt = attempts[index]
+        before = attempts[index - 1] if index and attempts[index - 1].origin == attempt.origin else None
+        if _budget(attempt) is not Budget.HARDWARE or attempt.saved > (before.saved if before else -1):
+            break
+        count += 1
+    return count
