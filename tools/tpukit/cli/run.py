@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,9 @@ import click
 from tpukit.errors import Conflict, Invalid, Problem
 
 if TYPE_CHECKING:
+    from tpukit.places.base import HostView
     from tpukit.plan import Plan
+    from tpukit.rehearsal import Loss
     from tpukit.store import Job
     from tpukit.store.sqlite import SqliteStore
 
@@ -32,6 +35,7 @@ set_option = click.option(
 @click.option("--place", default="local", show_default=True, help="Where to run: local (this machine) or gke.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
 @click.option("--detach", is_flag=True, help="Send it and return; `tpu serve` drives it.")
+@click.option("--lose", metavar="SLICE-HOST@STEP", help="Rehearse: kill this host when it reaches this step.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option(
     "--on-interrupt",
@@ -41,7 +45,14 @@ set_option = click.option(
     help="What Ctrl-C does. Without a terminal to ask at, it detaches.",
 )
 def command(
-    file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ...], detach: bool, dry_run: bool, on_interrupt: str
+    file: Path,
+    sets: tuple[str, ...],
+    place: str,
+    tags: tuple[str, ...],
+    detach: bool,
+    lose: str | None,
+    dry_run: bool,
+    on_interrupt: str,
 ) -> None:
     """Send the job in FILE and follow it to its end.
 
@@ -53,10 +64,15 @@ def command(
       tpu run job.yaml
       tpu run job.yaml --set slices=4 --set lr=0.01 --tag sweep-3
       tpu run job.yaml --detach && tpu serve
+      tpu run job.yaml --lose 1-0@30             does it survive the loss of a host?
     """
+    from tpukit import rehearsal
     from tpukit.cli import here
 
     plan = make_plan(file, (*sets, *([f"tags=[{','.join(tags)}]"] if tags else [])), place)
+    if lose and detach:
+        raise Invalid(Problem("--lose", "only a job that is followed can be rehearsed", "leave --detach out"))
+    loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
     if dry_run:
         describe(plan)
         return
@@ -72,7 +88,7 @@ def command(
         click.echo(f"{job.id} was sent; `tpu serve` drives it, `tpu job show {job.id}` shows it", err=True)
         return
     describe(plan)
-    sys.exit(Follower(jobs, job.id, on_interrupt).follow())
+    sys.exit(Follower(jobs, job.id, on_interrupt, loss).follow())
 
 
 def make_plan(file: Path, sets: tuple[str, ...], place: str) -> Plan:
@@ -122,9 +138,10 @@ def describe(plan: Plan) -> None:
 class Follower:
     """Drives one job and shows it until it ends or the person leaves."""
 
-    def __init__(self, jobs: SqliteStore, job_id: str, on_interrupt: str) -> None:
+    def __init__(self, jobs: SqliteStore, job_id: str, on_interrupt: str, loss: Loss | None = None) -> None:
         from tpukit.cli import here
 
+        self._loss = loss
         self._jobs, self._id, self._on_interrupt = jobs, job_id, on_interrupt
         self._clock, self._places = here.CLOCK, here.places()
         self._loop = here.loop(jobs)
@@ -136,7 +153,7 @@ class Follower:
             try:
                 with _hangup_detaches(), Screen(self._jobs, self._places, self._id) as screen:
                     while self._loop.tick([self._id]):
-                        screen.update(self._clock.now())
+                        self._lose(screen.update(self._clock.now()))
                         self._clock.sleep(TICK_SECONDS)
                     screen.update(self._clock.now())
                 return 0 if self._jobs.get(self._id).state == "completed" else 1
@@ -149,6 +166,14 @@ class Follower:
                     ask_to_stop(self._jobs, self._id)
             except _Hangup:
                 return self._detach()
+
+    def _lose(self, hosts: Sequence[HostView]) -> None:
+        victim = self._loss.victim(hosts) if self._loss else None
+        if victim:
+            self._loss = None  # once
+            os.kill(victim.pid, signal.SIGKILL)
+            note = f"{victim.name} killed on purpose at step {victim.step} (--lose)"
+            self._jobs.change(self._id, lambda job: job, note=note, at=self._clock.now())
 
     def _ask(self) -> str:
         if self._on_interrupt != "ask":

@@ -38,7 +38,8 @@ class Screen:
         if self._live:
             self._live.stop()
 
-    def update(self, now: float) -> None:
+    def update(self, now: float) -> tuple[HostView, ...]:
+        """Show the job as it is now; its hosts, for whoever wants to act on what is shown."""
         job = self._store.get(self._id)
         hosts = self._hosts(job)
         self._tell_events()
@@ -48,6 +49,7 @@ class Screen:
         elif now - self._last_lines >= LINES_SECONDS or job.state.ended:
             self._last_lines = now
             self._lines(hosts)
+        return hosts
 
     def _hosts(self, job: Job) -> tuple[HostView, ...]:
         if not job.attempts:

@@ -1,0 +1,52 @@
+# Everything is set up by the first target you call; nothing outside .venv and the XDG folders is touched.
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CHECKOV := .venv-checkov/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check bench e2e clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Python environment in .venv
+$(READY): pyproject.toml constraints.txt tools/newest-python
+	@python=$$(./tools/newest-python) || exit 1; \
+	echo "Setting up .venv with $$($$python --version) (about a minute, once)"; \
+	$$python -m venv --clear $(VENV) && \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' && touch $@
+
+run: $(READY) ## Train on simulated slices, lose a host on purpose, resume, finish
+	@echo "Training examples/02-pretrain on 2 slices × 2 hosts × 4 simulated chips."
+	@echo "At step 30 one host is killed on purpose; watch the job resume from its last checkpoint."
+	@$(BIN)/tpu run examples/02-pretrain/job.yaml --lose 1-0@30
+	@echo
+	@$(BIN)/tpu job show pretrain
+	@echo
+	@echo "Next: '$(BIN)/tpu job render examples/02-pretrain/job.yaml' prints what GKE would get; README.md goes on from there."
+
+test: $(READY) ## All tests that need only Python (under 5 minutes on two cores)
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=worksteal tests/unit tests/journeys tests/conformance
+
+check: $(READY) $(CHECKOV) ## Format, lint, types, layers, catalogue, manifests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tpukit.catalogue.shapes --check
+	$(BIN)/python -m pytest tests/cluster/test_checkov_manifests.py
+
+# checkov pins old versions of much of what we use, so it lives by itself.
+$(CHECKOV): tools/checkov.txt tools/newest-python
+	@python=$$(./tools/newest-python) || exit 1; \
+	echo "Setting up checkov in .venv-checkov (about a minute, once)"; \
+	$$python -m venv --clear .venv-checkov && \
+	.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check -r tools/checkov.txt && touch $@
+
+bench: $(READY) ## Tables against peers, installed into their own environment
+	$(BIN)/python tests/bench/run.py
+
+clean: ## Remove what make made
+	rm -rf $(VENV) .venv-checkov .bench dist
