@@ -81,9 +81,7 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.PREEMPTED: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was preempted"),
     Reason.EVICTED: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "evicted for work of higher priority"),
     Reason.MAINTENANCE: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} went into maintenance"),
-    Reason.HOST_LOST: Meaning(
-        _FAILED, _HARDWARE, Column.PREEMPTED, "{host} was lost: its processes were killed from outside"
-    ),
+    Reason.HOST_LOST: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was lost"),
     Reason.NO_CAPACITY: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "no such slice is free"),
     Reason.PEER_LOST: Meaning(_FAILED, _HARDWARE, Column.PEER_LOST, "{host} lost its connection to a peer"),
     Reason.HANG: Meaning(_FAILED, _HARDWARE, Column.PEER_LOST, "{host} stopped making progress"),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tpukit.places.base import HostView
     from tpukit.plan import Plan
     from tpukit.rehearsal import Loss
-    from tpukit.store import Job
     from tpukit.store.sqlite import SqliteStore
 
 TICK_SECONDS = 0.2
@@ -82,13 +81,13 @@ def command(
             hint=f"`tpu job render {file} --place gke | kubectl apply -f -` sends it by hand",
         )
     jobs = here.store()
-    job = send(jobs, plan)
-    click.echo(job.id)
+    plan = send(jobs, plan)
+    click.echo(plan.id)
     if detach:
-        click.echo(f"{job.id} was sent; `tpu serve` drives it, `tpu job show {job.id}` shows it", err=True)
+        click.echo(f"{plan.id} was sent; `tpu serve` drives it, `tpu job show {plan.id}` shows it", err=True)
         return
     describe(plan)
-    sys.exit(Follower(jobs, job.id, on_interrupt, loss).follow())
+    sys.exit(Follower(jobs, plan.id, on_interrupt, loss).follow())
 
 
 def make_plan(file: Path, sets: tuple[str, ...], place: str) -> Plan:
@@ -101,8 +100,11 @@ def make_plan(file: Path, sets: tuple[str, ...], place: str) -> Plan:
     return plan.make(spec.load(file, sets, own.aliases), own, place)
 
 
-def send(jobs: SqliteStore, plan: Plan) -> Job:
-    """Stage the code and write the job down. From here on it will be driven, by us or by whoever comes."""
+def send(jobs: SqliteStore, plan: Plan) -> Plan:
+    """Stage the code and write the job down: the plan as it is kept, with its code and its own id.
+
+    From here on the job will be driven, by us or by whoever comes.
+    """
     from tpukit import plan as planning
     from tpukit import stage
     from tpukit.cli import here
@@ -119,7 +121,7 @@ def send(jobs: SqliteStore, plan: Plan) -> Job:
             jobs.add(job)
         except Conflict:  # somebody took the id a moment ago
             continue
-        return job
+        return plan
 
 
 def describe(plan: Plan) -> None:
@@ -149,9 +151,10 @@ class Follower:
     def follow(self) -> int:
         from tpukit.report.live import Screen
 
+        screen = Screen(self._jobs, self._places, self._id)
         while True:
             try:
-                with _hangup_detaches(), Screen(self._jobs, self._places, self._id) as screen:
+                with _hangup_detaches(), screen:
                     while self._loop.tick([self._id]):
                         self._lose(screen.update(self._clock.now()))
                         self._clock.sleep(TICK_SECONDS)

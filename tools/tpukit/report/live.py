@@ -19,16 +19,19 @@ LINES_SECONDS = 2.0
 
 
 class Screen:
+    """May be left and entered again, as when Ctrl-C asks a question in between."""
+
     def __init__(self, store: Store, places: Mapping[str, Place], job_id: str) -> None:
         self._store, self._places, self._id = store, places, job_id
         self._console = tables.console(stderr=True)
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        self._live: Live | None = None
         self._told = 0  # events shown so far
         self._last_lines = 0.0
         self._shown: dict[str, str] = {}
 
     def __enter__(self) -> Screen:
-        if self._live:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
         return self
 
@@ -37,6 +40,7 @@ class Screen:
     ) -> None:
         if self._live:
             self._live.stop()
+            self._live = None
 
     def update(self, now: float) -> tuple[HostView, ...]:
         """Show the job as it is now; its hosts, for whoever wants to act on what is shown."""
@@ -78,4 +82,4 @@ class Screen:
 
 
 def _since(job: Job, now: float) -> str:
-    return f"for {report.duration((job.ended or now) - job.created)}"
+    return f"{'after' if job.ended else 'for'} {report.duration((job.ended or now) - job.created)}"
