@@ -34,6 +34,7 @@ METACHARACTERS = [
     "snow ☃ 𝄞 é",
     "\u202eright",
     "\x1b[31m",
+    "line\x85end",
     "\0",
     "\ud800",
     "#",

@@ -229,6 +229,19 @@ def test_loads_many_problems_come_at_once_from_the_top_down():
     )
 
 
+def test_loads_hopeless_file_names_a_hundred_problems_and_counts_the_rest():
+    with pytest.raises(Invalid) as error:
+        loads("\n".join([*RIGHT.values(), *(f"key{number}: 1" for number in range(1000))]))
+    assert len(error.value.problems) == 101
+    assert error.value.problems[99].where == "job.yaml:103"
+    assert str(error.value.problems[100]) == "and 900 more problems"
+
+
+def test_loads_endlessly_dotted_setting_is_refused():
+    text = "\n".join([*RIGHT.values(), "config:", f"  ? {'a.' * 100_000}b", "  : 1"])
+    assert _message(text) == "job.yaml:5: config has a name of more than 32 parts\n  make it flatter"
+
+
 @pytest.mark.parametrize("tpu", ["v2-8", "v3-32"])
 def test_loads_generation_without_multislice_is_refused_for_two_slices(tpu):
     text = f"name: a\ntpu: {tpu}\nslices: 2\ncommand: [x]\n"

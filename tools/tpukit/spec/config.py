@@ -73,6 +73,9 @@ def expand(config: Node, aliases: Mapping[str, str]) -> list[Problem]:
     problems: list[Problem] = []
     for name, node in config.value.items():
         first, *rest = steps(name, aliases)
+        if len(rest) > DEEPEST:
+            problems.append(Problem(node.where, f"config has a name of more than {DEEPEST} parts", "make it flatter"))
+            continue
         for step in reversed(rest):
             node = Node({step: node}, node.where)  # noqa: PLW2901
         problems += _merge(long, first, node, "config")

@@ -14,6 +14,9 @@ from tpukit.errors import Invalid, Problem
 from tpukit.spec.document import Node
 from tpukit.spec.problems import problems
 
+MOST = 100
+"""Problems worth reading at once: a file with more of them is not a spec."""
+
 
 class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -46,7 +49,9 @@ class Model(BaseModel):
         except ValidationError as error:
             wrong += problems(error, cls, root, aliases)
         if wrong:
-            raise Invalid(sorted(wrong, key=_line))
+            wrong.sort(key=_line)
+            more = [Problem("", f"and {len(wrong) - MOST} more problems")] if len(wrong) > MOST else []
+            raise Invalid(wrong[:MOST] + more)
         return spec
 
 

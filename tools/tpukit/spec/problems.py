@@ -60,7 +60,7 @@ def flow(value: object) -> str:
         and re.fullmatch(r"[-\w./=:@]*[\w/=]", value, re.ASCII)
     ):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=isinstance(value, str) and not value.isprintable())
 
 
 def dotted(path: Sequence[str | int]) -> str:
@@ -99,7 +99,7 @@ def _wrong(detail: ErrorDetails, value: Any, path: Path, hint: str) -> tuple[str
     match kind:
         case "string_type" if isinstance(value, (bool, int, float)):
             hint = f"put it in quotes: {_assign(path, json.dumps(shown(value)))}"
-        case "tuple_type" if isinstance(value, str):
+        case "tuple_type" if isinstance(value, str) and len(value) < 200:
             hint = f"write {_assign(path, flow(_words(value)))}"
         case "less_than_equal":
             what, hint = f"{shown(value)} is too many", f"write {bounds['le']} or less"
@@ -133,7 +133,7 @@ def _words(text: str) -> list[str]:
 
 
 def _assign(path: Path, value: str) -> str:
-    return f"{path[-1]}: {value}" if path and isinstance(path[-1], str) else value
+    return f"{brief(path[-1])}: {value}" if path and isinstance(path[-1], str) else value
 
 
 def _example(model: type[BaseModel], path: Path) -> str:
