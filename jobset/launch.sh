@@ -1,0 +1,28 @@
+# Starts a host's command and passes on what happens to it, so that the first failure is also the first to be seen.
+#
+# When one host fails, JAX aborts its peers within a second (exit 134). Kubernetes looks at failed pods a second at a
+# time and cannot tell which came first: the user's error would pass for lost hardware and be repeated for ever. So
+# 134, and no other code, is passed on three seconds late. Told to leave (SIGTERM), it tells the command and waits.
+#
+# Kubernetes expands dollar-parenthesis and double dollars in commands: neither may be used here.
+told= child=
+trap 'told=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
+"$@" &
+child=$!
+[ -z "$told" ] || kill -TERM "$child" 2>/dev/null
+wait "$child"
+code=$?
+# The signal itself cuts `wait` short with 143: ask again. 127 says that the command had ended and 143 was its own.
+while [ -n "$told" ] && [ "$code" -eq 143 ]; do
+  told=
+  wait "$child"
+  again=$?
+  [ "$again" -eq 127 ] || code=$again
+done
+child=
+if [ "$code" -eq 134 ]; then
+  sleep 3 &
+  wait "$!"
+  kill "$!" 2>/dev/null
+fi
+exit "$code"

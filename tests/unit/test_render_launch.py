@@ -1,0 +1,143 @@
+"""launch.sh, run by the shells that images have."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tpukit import resources
+
+SCRIPT = (resources.folder("jobset") / "launch.sh").read_text()
+FOUND = {shell: shutil.which(shell) for shell in ("dash", "bash", "busybox", "sh")}
+SHELLS = list({os.path.realpath(path): shell for shell, path in FOUND.items() if path}.values())
+
+each_shell = pytest.mark.parametrize("shell", SHELLS)
+
+
+@pytest.fixture
+def launch():
+    with contextlib.ExitStack() as stack:
+
+        def start(shell, *command):
+            shell = ["busybox", "sh"] if shell == "busybox" else [shell]
+            line = [*shell, "-c", SCRIPT, "tpukit-launch", *command]
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def python(program):
+    return [sys.executable, "-S", "-c", program]
+
+
+def ready(process):
+    assert process.stdout.readline() == "ready\n"
+
+
+@each_shell
+@pytest.mark.parametrize("code", [0, 1, 2, 126, 127, 128, 137, 143, 255])
+def test_launch_any_exit_code_is_passed_on_at_once(launch, shell, code):
+    start = time.monotonic()
+    assert launch(shell, "sh", "-c", f"exit {code}").wait(10) == code
+    assert time.monotonic() - start < 2
+
+
+@each_shell
+@pytest.mark.parametrize("name, code", [("KILL", 137), ("TERM", 143), ("SEGV", 139)])
+def test_launch_command_killed_by_a_signal_gives_its_code(launch, shell, name, code):
+    assert launch(shell, "sh", "-c", f"kill -{name} $$").wait(10) == code
+
+
+def test_launch_aborted_command_is_passed_on_three_seconds_late(launch):
+    start = time.monotonic()
+    processes = [launch(shell, "sh", "-c", "kill -ABRT $$") for shell in SHELLS]
+    assert [process.wait(10) for process in processes] == [134] * len(SHELLS)
+    assert 3 <= time.monotonic() - start < 6
+
+
+@each_shell
+def test_launch_told_to_leave_while_it_delays_134_leaves_with_134(launch, shell):
+    process = launch(shell, "sh", "-c", "echo ready; exit 134")
+    ready(process)
+    time.sleep(0.3)
+    start = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 134
+    assert time.monotonic() - start < 2
+
+
+@each_shell
+def test_launch_missing_program_gives_127(launch, shell):
+    assert launch(shell, "no-such-program").wait(10) == 127
+
+
+@each_shell
+def test_launch_arguments_arrive_verbatim(launch, shell):
+    arguments = [
+        "",
+        " ",
+        "*",
+        "$(id)",
+        "${HOME}",
+        "`id`",
+        "a'b\"c",
+        "--x=1 2",
+        "\\n",
+        "line\nbreak",
+        "-n",
+        "ünï😀",
+        "#",
+    ]
+    process = launch(shell, *python("import json, sys; print(json.dumps(sys.argv[1:]))"), *arguments)
+    assert json.loads(process.communicate(timeout=10)[0]) == arguments
+
+
+@each_shell
+@pytest.mark.parametrize("code", [0, 7, 143])
+def test_launch_sigterm_reaches_the_command_and_its_answer_is_passed_on(launch, shell, code):
+    program = f"""
+import signal, sys, time
+def leave(*_):
+    time.sleep(0.2)
+    print("saved", flush=True)
+    sys.exit({code})
+signal.signal(signal.SIGTERM, leave)
+print("ready", flush=True)
+time.sleep(20)
+"""
+    process = launch(shell, *python(program))
+    ready(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == code
+    assert process.stdout.read() == "saved\n"
+
+
+@each_shell
+def test_launch_command_that_ignores_sigterm_is_waited_for(launch, shell):
+    program = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(0.5)
+sys.exit(5)
+"""
+    process = launch(shell, *python(program))
+    ready(process)
+    for _ in range(3):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+    assert process.wait(10) == 5
+
+
+def test_launch_script_has_nothing_that_kubernetes_or_the_template_would_expand():
+    for expanded in ("$(", "$$", "{{", "{%", "{#"):
+        assert expanded not in SCRIPT
