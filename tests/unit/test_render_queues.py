@@ -1,0 +1,109 @@
+"""The queues: that what tpukit renders for a job can be admitted by them."""
+
+import pytest
+
+from tpukit import catalogue, plan, render
+from tpukit.errors import Invalid
+from tpukit.spec import JobSpec, Settings
+
+QUOTAS = {catalogue.find("v4-32"): 2, catalogue.find("v5e-8"): 1}
+UNITS = {"m": 0.001, "G": 1e9}
+
+
+def rendered(quotas=QUOTAS, teams=("research", "vision"), cpus=6, memory_gb=24):
+    return render.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb)
+
+
+def of_kind(documents, kind):
+    return {document["metadata"]["name"]: document for document in documents if document["kind"] == kind}
+
+
+def test_queues_make_one_cluster_queue_and_a_queue_and_namespace_for_each_team():
+    documents = rendered()
+    (name,) = of_kind(documents, "ClusterQueue")
+    queues = of_kind(documents, "LocalQueue")
+    assert set(queues) == set(of_kind(documents, "Namespace")) == {"research", "vision"}
+    for team, queue in queues.items():
+        assert queue["metadata"]["namespace"] == team
+        assert queue["spec"]["clusterQueue"] == name
+
+
+def test_queues_name_namespaces_and_flavors_before_what_refers_to_them():
+    kinds = [document["kind"] for document in rendered()]
+    assert kinds.index("ResourceFlavor") < kinds.index("ClusterQueue") < kinds.index("LocalQueue")
+    assert kinds.index("Namespace") < kinds.index("LocalQueue")
+
+
+def test_priorities_order_jobs_and_medium_is_what_a_job_without_one_has():
+    values = {name: document["value"] for name, document in of_kind(rendered(), "WorkloadPriorityClass").items()}
+    assert sorted(values, key=values.get) == ["low", "medium", "high"]
+    assert values["medium"] == 0
+    (queue,) = of_kind(rendered(), "ClusterQueue").values()
+    assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority"}
+
+
+def test_quotas_count_whole_slices():
+    (group,) = of_kind(rendered(), "ClusterQueue")["tpu"]["spec"]["resourceGroups"]
+    quotas = {flavor["name"]: quota_of(flavor) for flavor in group["flavors"]}
+    assert quotas["v4-2x2x4"] == {"google.com/tpu": 32, "cpu": 8 * 240, "memory": 8 * 407e9}
+    assert quotas["v5e-2x4"] == {"google.com/tpu": 8, "cpu": 224, "memory": 384e9}
+    assert quotas["cpu"] == {"google.com/tpu": 0, "cpu": 6, "memory": 24e9}
+
+
+def test_quotas_two_machine_types_of_one_topology_share_a_flavor():
+    both = {catalogue.find("v5e-8"): 2, catalogue.find("v5e-8", machine_type="ct5lp-hightpu-4t"): 1}
+    (group,) = of_kind(rendered(both), "ClusterQueue")["tpu"]["spec"]["resourceGroups"]
+    assert [flavor["name"] for flavor in group["flavors"]] == ["v5e-2x4", "cpu"]
+    assert quota_of(group["flavors"][0])["google.com/tpu"] == 24
+
+
+def test_queues_slice_that_gke_lacks_is_refused():
+    with pytest.raises(Invalid, match="v2-8"):
+        rendered({catalogue.find("v2-8"): 1})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"tpu": "v4-32", "slices": 2, "tensorboard": True},
+        {"tpu": "v4-32", "capacity": "spot"},
+        {"tpu": "v5e-8"},
+        {"tpu": {"type": "v5e-8", "machine_type": "ct5lp-hightpu-4t"}, "tensorboard": True},
+    ],
+)
+def test_every_pod_of_a_job_fits_exactly_one_flavor_which_changes_nothing_in_it(spec):
+    documents = rendered()
+    flavors = of_kind(documents, "ResourceFlavor")
+    (group,) = of_kind(documents, "ClusterQueue")["tpu"]["spec"]["resourceGroups"]
+    assert [flavor["name"] for flavor in group["flavors"]] == list(flavors)
+    for job in jobset(spec)["spec"]["replicatedJobs"]:
+        pod = job["template"]["spec"]["template"]["spec"]
+        (flavor,) = [flavor for flavor in group["flavors"] if fits(flavors[flavor["name"]], pod, flavors)]
+        assert flavors[flavor["name"]]["spec"]["nodeLabels"].items() <= pod["nodeSelector"].items()
+        (requests,) = [container["resources"]["requests"] for container in pod["containers"]]
+        assert set(requests) <= set(group["coveredResources"])
+        pods = job["replicas"] * job["template"]["spec"]["parallelism"]
+        quota = quota_of(flavor)
+        assert all(pods * quantity(amount) <= quota[name] for name, amount in requests.items())
+
+
+def jobset(spec):
+    spec = {"name": "job", "command": ["true"], "image": "image", "workdir": "gs://bucket/job", **spec}
+    return render.documents(plan.make(JobSpec.from_json(spec), Settings(), "gke"))[0]
+
+
+def fits(flavor, pod, flavors):
+    """As Kueue matches them: by the pod's selectors whose keys any flavor has."""
+    keys = {key for other in flavors.values() for key in other["spec"]["nodeLabels"]}
+    wanted = {key: value for key, value in pod["nodeSelector"].items() if key in keys}
+    return wanted.items() <= flavor["spec"]["nodeLabels"].items()
+
+
+def quota_of(flavor):
+    return {resource["name"]: quantity(resource["nominalQuota"]) for resource in flavor["resources"]}
+
+
+def quantity(amount):
+    amount = str(amount)
+    unit = UNITS.get(amount[-1], 1)
+    return float(amount.rstrip("mG")) * unit

@@ -1,0 +1,225 @@
+"""The values that the JobSet template takes, computed from a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tpukit.errors import Invalid, Problem
+from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
+from tpukit.render import hosts
+from tpukit.render.pools import CPU_POOL, SPOT, capacity_labels, host_labels
+from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
+
+Pairs = tuple[tuple[str, str], ...]
+
+USER = 65532
+"""Who pods run as: nobody of any image, and above the ids that people have."""
+SCRATCH = "/tmp"  # noqa: S108 (of a pod: nobody else is in it)
+"""The only folder of a pod that can be written, mounts aside."""
+_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    id: str
+    team: str
+    labels: Pairs
+    annotations: Pairs
+    subdomain: str
+    slice_job: str
+    uploader_job: str
+    slices: int
+    hosts: int  # of one slice
+    restarts: int
+    rules: tuple[Restart, ...]
+    hardware_codes: tuple[int, ...]
+    deadline: int | None  # of one attempt: a restarted Job starts its clock again
+    grace: int
+    service_account: str
+    user: int
+    keep: int  # seconds that a finished JobSet stays
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    name: str
+    bucket: str
+    path: str
+    read_only: bool
+    options: str
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    image: str
+    command: tuple[str, ...]
+    env: Pairs
+    from_jobset: Pairs  # env names, and the annotation of JobSet that holds the value
+    selector: Pairs
+    tolerated: tuple[str, ...]
+    chips: int
+    cpu: int
+    memory: str
+    shared_memory: str  # part of memory
+    scratch: str
+    mounts: tuple[Mount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Uploader:
+    image: str
+    command: tuple[str, ...]
+    env: Pairs
+    cpu: str
+    memory: str
+    scratch: str
+    grace: int  # short, because a restart waits for the uploader too
+    selector: Pairs
+    mounts: tuple[Mount, ...]
+
+
+def job(plan: Plan) -> Job:
+    spec = plan.spec
+    labels = {
+        "app.kubernetes.io/managed-by": "tpukit",
+        "tpukit.dev/job": plan.id,
+        "kueue.x-k8s.io/queue-name": plan.team,
+    }
+    if spec.priority:
+        labels["kueue.x-k8s.io/priority-class"] = spec.priority
+    annotations = {}
+    if spec.tags:
+        annotations["tpukit.dev/tags"] = json.dumps(spec.tags, ensure_ascii=False)
+    if plan.snapshot:
+        annotations["tpukit.dev/code"] = str(plan.snapshot)
+    return Job(
+        id=plan.id,
+        team=plan.team,
+        labels=_pairs(labels),
+        annotations=_pairs(annotations),
+        subdomain=plan.subdomain,
+        slice_job=SLICE_JOB,
+        uploader_job=UPLOADER_JOB,
+        slices=spec.slices,
+        hosts=plan.slice.hosts,
+        restarts=spec.max.restarts,
+        rules=restarts(spec.rule),
+        hardware_codes=HARDWARE_CODES,
+        deadline=spec.max.runtime,
+        grace=spec.max.grace,
+        service_account=plan.settings.service_account,
+        user=USER,
+        keep=_DAY,
+    )
+
+
+def host(plan: Plan) -> Host:
+    spec, shape = plan.spec, plan.slice
+    memory = hosts.memory_gb(shape)
+    env = {**_scratch_env(plan), **spec.env, "TPUKIT_JOB": plan.id}
+    if plan.workdir:
+        env["TPUKIT_WORKDIR"] = plan.workdir
+    return Host(
+        image=_image(plan),
+        command=tuple(_verbatim(argument) for argument in plan.command),
+        env=_pairs({name: _verbatim(value) for name, value in env.items()}),
+        from_jobset=(
+            ("MEGASCALE_NUM_SLICES", "replicatedjob-replicas"),
+            ("MEGASCALE_SLICE_ID", "job-index"),
+            ("MEGASCALE_COORDINATOR_ADDRESS", "coordinator"),
+            # A run that Kueue evicts and admits again keeps its number: it tells attempts of one admission apart.
+            ("TPUKIT_ATTEMPT", "restart-attempt"),
+            ("TPUKIT_STAGE", "restart-attempt"),
+        ),
+        selector=_pairs(host_labels(shape) | capacity_labels(spec.capacity)),
+        tolerated=("google.com/tpu", *((SPOT,) if spec.capacity == "spot" else ())),
+        chips=shape.chips_per_host,
+        cpu=hosts.cpu(shape),
+        memory=f"{memory}G",
+        shared_memory=f"{memory // 4}G",
+        scratch="50Gi",
+        mounts=_mounts(plan),
+    )
+
+
+def uploader(plan: Plan) -> Uploader | None:
+    """Copies TensorBoard data out of the workdir for as long as the job runs. It does not decide how the job ends."""
+    if not plan.spec.tensorboard:
+        return None
+    command = ["python", "-m", "tpukit.host.tensorboard", "--logdir", f"{plan.workdir}/tensorboard"]
+    if plan.settings.tensorboard:
+        command += ["--tensorboard", plan.settings.tensorboard, "--experiment", plan.id]
+    env = {**_scratch_env(plan), "TPUKIT_JOB": plan.id}
+    return Uploader(
+        image=plan.settings.tools_image or _image(plan),
+        command=tuple(_verbatim(argument) for argument in command),
+        env=_pairs({name: _verbatim(value) for name, value in env.items()}),
+        cpu="500m",
+        memory="2G",
+        scratch="10Gi",
+        grace=30,
+        selector=(CPU_POOL,),
+        mounts=() if plan.workdir.startswith("gs://") else _mounts(plan),
+    )
+
+
+def check(plan: Plan) -> None:
+    """Raise what a cluster would say only after the job was sent, or not at all."""
+    problems = list(_problems(plan)) if plan.place == "gke" else []
+    if problems:
+        raise Invalid(problems)
+
+
+def _problems(plan: Plan) -> Iterator[Problem]:
+    spec = plan.spec
+    if not spec.image:
+        hint = "write image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:DIGEST"
+        yield Problem("", "image: a job on GKE runs in a container, and no image is named", hint)
+    if plan.slice.machine_type is None:
+        hint = "write a newer one, such as tpu: v4-8, or send the job to another place"
+        yield Problem("", f"tpu: GKE has no {plan.slice.name}", hint)
+    if not plan.workdir:
+        hint = "write workdir: gs://BUCKET/PATH, or artifacts: gs://BUCKET in the settings"
+        yield Problem("", "workdir: hosts on GKE keep nothing, and no folder that outlives them is named", hint)
+    elif not _outlives_hosts(plan):
+        hint = "write workdir: gs://BUCKET/PATH, or a folder in a mount that can be written"
+        yield Problem("", f"workdir: {plan.workdir} goes away with the host", hint)
+    if any(mount.path == SCRATCH for mount in spec.mounts):
+        yield Problem("", f"mounts: {SCRATCH} is where programs write for the moment", "mount it elsewhere, at /data")
+
+
+def _outlives_hosts(plan: Plan) -> bool:
+    writable = [mount.path for mount in plan.spec.mounts if not mount.read_only]
+    return plan.workdir.startswith("gs://") or any(f"{plan.workdir}/".startswith(f"{path}/") for path in writable)
+
+
+def _image(plan: Plan) -> str:
+    return plan.spec.image or "none"  # a place without containers does not look at it
+
+
+def _mounts(plan: Plan) -> tuple[Mount, ...]:
+    """Buckets as folders. GKE's driver shows files as root's unless told whose they are, and gets its token from the
+    kubelet, so the pod needs none (https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver)."""
+    options = f"implicit-dirs,uid={USER},gid={USER}"
+    return tuple(
+        Mount(f"mount-{index}", mount.bucket, mount.path, mount.read_only, options)
+        for index, mount in enumerate(plan.spec.mounts)
+    )
+
+
+def _scratch_env(plan: Plan) -> dict[str, str]:
+    """Where programs may write, for those that ask the environment. Outside a container that is right as it is."""
+    if plan.place != "gke":
+        return {}
+    return {"HOME": SCRATCH, "TMPDIR": SCRATCH, "XDG_CACHE_HOME": f"{SCRATCH}/.cache"}
+
+
+def _verbatim(text: str) -> str:
+    """The text as the kubelet passes it on unchanged: it expands $(NAME) and takes $$ for a dollar."""
+    return text.replace("$", "$$") if "$(" in text or "$$" in text else text
+
+
+def _pairs(mapping: Mapping[str, str]) -> Pairs:
+    return tuple(mapping.items())
