@@ -1,0 +1,78 @@
+"""Rendered manifests, judged by others: checkov, and kubectl's own reader."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tpukit import resources
+from tpukit.render import template
+
+HERE = Path(__file__).parent
+KUBECTL = "https://kubernetes.io/docs/tasks/tools/ says how to get it"
+GOLDEN = sorted((HERE.parent / "golden").glob("*.yaml"))
+
+
+def tool(name, hint):
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which(name, path=places)
+    assert found, f"{name} is needed for this test: {hint}"
+    return found
+
+
+def parsed(file):
+    return template.parse(file.read_text(encoding="utf-8"))
+
+
+def as_jobs(jobset):
+    """The Jobs that JobSet makes of it, one for each kind: checkov does not know JobSets."""
+    meta = jobset["metadata"]
+    for job in jobset["spec"]["replicatedJobs"]:
+        own = {"name": f"{meta['name']}-{job['name']}-0", "namespace": meta["namespace"]}
+        metadata = {**job["template"]["metadata"], **own}
+        yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["template"]["spec"]}
+
+
+def test_checkov_finds_nothing_in_jobs_and_queues(tmp_path):
+    checkov = tool("checkov", "pip install 'tpukit[dev]'")
+    assert GOLDEN
+    for file in GOLDEN:
+        (jobset,) = parsed(file)
+        (tmp_path / file.name).write_text(yaml.safe_dump_all(as_jobs(jobset)), encoding="utf-8")
+    for file in resources.folder("kueue").glob("*.yaml"):
+        shutil.copy(file, tmp_path)
+    config = HERE / "checkov-manifests.yaml"
+    line = [checkov, "--directory", tmp_path, "--config-file", config, "--skip-download", "--output", "json"]
+    report = json.loads(subprocess.run(line, capture_output=True, text=True, cwd=tmp_path).stdout)
+    found = report["results"]["failed_checks"]
+    failed = {f"{check['check_id']} {check['check_name']}: {check['resource']}" for check in found}
+    assert not failed
+    assert report["summary"]["passed"] > 50 * len(GOLDEN)
+    assert report["summary"]["parsing_errors"] == 0
+
+
+def kubectl(*arguments):
+    done = subprocess.run([tool("kubectl", KUBECTL), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def key(document):
+    return document["kind"], document["metadata"].get("namespace", ""), document["metadata"]["name"]
+
+
+def test_kubectl_takes_the_kueue_folder_and_finds_every_document():
+    folder = resources.folder("kueue")
+    written = [document for file in folder.glob("*.yaml") if file.stem != "kustomization" for document in parsed(file)]
+    assert sorted(template.parse(kubectl("kustomize", folder)), key=key) == sorted(written, key=key)
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+def test_kubectl_reads_a_job_as_we_do(file):
+    # Taking away a label that is not there prints the document as kubectl read it, without a cluster.
+    assert [json.loads(kubectl("label", "--local", "-f", file, "-o", "json", "none-"))] == parsed(file)
