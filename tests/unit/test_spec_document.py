@@ -116,6 +116,8 @@ ANCHOR = "anchors and aliases (&name, *name) are not read here\n  write the valu
             "  remove it, or write it as an escape inside double quotes"),
         ("a: 1\nb: \x00\n", "f.yaml:2: there is a control character in the text\n"
             "  remove it, or write it as an escape inside double quotes"),
+        ("a: 1\nb: 'x\u2028y'\n", "f.yaml:2: there is a control character in the text\n"
+            "  remove it, or write it as an escape inside double quotes"),
         ("a: 1\nb: \ud800\n", "f.yaml:2: this is not UTF-8 text\n  write it in UTF-8"),
     ],
 )  # fmt: skip
@@ -136,6 +138,11 @@ def test_parse_unquoted_colon_says_to_quote_it():
 def test_parse_open_bracket_names_the_line_where_it_starts():
     found = _message("a: 1\nb: [1, 2\nc: 3\n")
     assert "that starts at line 2)" in found
+
+
+def test_parse_escaped_line_breaks_come_through():
+    text = '"a\\nb\\x85c\\u2028d\\u2029e\\rf"'
+    assert document.parse(f"key: {text}", "f")[0].plain() == {"key": "a\nb\x85c\u2028d\u2029e\rf"}
 
 
 def test_parse_reads_thirty_two_levels():

@@ -101,6 +101,17 @@ def test_from_json_any_value_is_a_spec_or_invalid(value):
             assert error.problems
 
 
+@STEADY
+@given(WORDS)
+def test_loads_any_argument_comes_through_verbatim_or_is_refused(text):
+    document = {**SMALL, "command": ["python", text], "env": {"A": text}, "config": {"a": text}}
+    spec = _load(json.dumps(document, ensure_ascii=False))
+    if spec is None:
+        assert any(character in text for character in "\0\x7f\x85\u2028\u2029\ufeff") or not text.isprintable()
+    else:
+        assert (spec.command[1], spec.env["A"], spec.config["a"]) == (text, text, text)
+
+
 WAYS = {
     "command": (lambda text: {"command": ["python", text]}, lambda spec: spec.command[1]),
     "env": (lambda text: {"env": {"A": text}}, lambda spec: spec.env["A"]),
@@ -129,4 +140,4 @@ def test_metacharacters_come_through_verbatim_or_are_refused(field, text):
     if spec is not None:
         assert get(spec) == (text.rstrip("/") if "workdir" in field else text)
     elif field in VERBATIM:
-        assert text in ("\0", "\ud800") or (text == HUGE and field != "config")
+        assert text in ("\0", "\ud800", "line\x85end") or (text == HUGE and field != "config")

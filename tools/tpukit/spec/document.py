@@ -28,6 +28,7 @@ _WORDS: Mapping[str, bool | None] = {
 }
 _INTEGER = re.compile(r"[-+]?[0-9]{1,300}|0x[0-9a-fA-F]{1,250}|0o[0-7]{1,300}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_ODD_BREAK = re.compile("[\x85\u2028\u2029]")  # YAML 1.1 breaks lines at them, 1.2 and editors do not
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
@@ -111,6 +112,8 @@ class _Reader:
     def document(self) -> tuple[Node, list[Problem]]:
         try:
             self._text.encode()
+            if odd := _ODD_BREAK.search(self._text):
+                raise Invalid(self._control(odd.start()))
             self._events = iter(yaml.parse(self._text, Loader=_LOADER))
             next(self._events)  # the stream starts
             if isinstance(next(self._events), yaml.StreamEndEvent):
@@ -173,10 +176,7 @@ class _Reader:
     def _syntax(self, error: yaml.YAMLError) -> Problem:
         mark = getattr(error, "problem_mark", None)
         if mark is None:  # a character that YAML does not allow
-            position = getattr(error, "position", 0)
-            place = self._place(self._text.count("\n", 0, position))
-            hint = "remove it, or write it as an escape inside double quotes"
-            return Problem(place, "there is a control character in the text", hint)
+            return self._control(getattr(error, "position", 0))
         lines = self._text.split("\n")
         line = lines[mark.line] if mark.line < len(lines) else ""
         what = f"this is not YAML: {getattr(error, 'problem', None) or 'it ends too early'}"
@@ -190,6 +190,11 @@ class _Reader:
         else:
             hint = "check the quotes, brackets and indentation here, and put text with special characters in quotes"
         return Problem(self._place(mark.line), what, hint)
+
+    def _control(self, position: int) -> Problem:
+        place = self._place(self._text.count("\n", 0, position))
+        hint = "remove it, or write it as an escape inside double quotes"
+        return Problem(place, "there is a control character in the text", hint)
 
 
 def _neighbour(path: Path) -> str:
