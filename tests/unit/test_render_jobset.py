@@ -10,6 +10,8 @@ import pytest
 from tpukit import catalogue, plan, render, resources
 from tpukit.errors import Invalid
 from tpukit.plan import Snapshot
+from tpukit.reasons import Column
+from tpukit.rules import RULES, Action
 from tpukit.spec import JobSpec, Settings
 
 IMAGE = "us-docker.pkg.dev/p/r/train@sha256:" + "0" * 64
@@ -152,17 +154,12 @@ def test_topology_on_two_machine_types_selects_hosts_by_their_chips(machine_type
 RESTART, COUNTED, END = "RestartJobSetAndIgnoreMaxRestarts", "RestartJobSet", "FailJobSet"
 
 
-@pytest.mark.parametrize(
-    "rule, preempted, peer_lost",
-    [
-        ("pass", END, END),
-        ("resume", END, RESTART),
-        ("rerun", RESTART, END),
-        ("reapply", RESTART, RESTART),
-        ("pre", RESTART, RESTART),
-    ],
-)
-def test_failure_policy_follows_the_rule_and_charges_only_the_users_errors(rule, preempted, peer_lost):
+FOLLOWS = {Action.NOTHING: END, Action.RERUN: END, Action.RESUME: RESTART, Action.REAPPLY: RESTART}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_failure_policy_follows_the_rule_and_charges_only_the_users_errors(rule):
+    preempted, peer_lost = FOLLOWS[RULES[rule][Column.PREEMPTED]], FOLLOWS[RULES[rule][Column.PEER_LOST]]
     document = rendered(rule=rule, max={"restarts": 20})
     policy = document["spec"]["failurePolicy"]
     assert (policy["maxRestarts"], policy["restartStrategy"]) == (20, "BlockingRecreate")
