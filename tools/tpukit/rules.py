@@ -51,13 +51,13 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
     assert last.reason is not None
     meaning = MEANINGS[last.reason]
     said = message(last.reason, last.host) + (f": {last.detail}" if last.detail else "")
-    recent = _since_asked(attempts)
+    asked = max((index for index, attempt in enumerate(attempts) if attempt.asked), default=0)
 
     if meaning.budget is Budget.NONE:
         return Verdict(Action.NOTHING, meaning.state, last.reason, said)
 
     if meaning.budget is Budget.USER:
-        spent = sum(1 for attempt in recent[:-1] if _budget(attempt) is Budget.USER)
+        spent = sum(1 for attempt in attempts[asked:-1] if _budget(attempt) is Budget.USER)
         if spent >= restarts:
             why = f" ({spent} of {restarts} restarts used)" if restarts else ""
             return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
@@ -70,7 +70,7 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
     action = RULES[rule][meaning.column]
     if action is Action.NOTHING:
         return Verdict(action, meaning.state, last.reason, f"{said}; rule {rule} does nothing about it")
-    fruitless = _fruitless(recent)
+    fruitless = _fruitless(attempts, asked)
     if fruitless >= FRUITLESS:
         why = f"; given up after {fruitless} attempts in a row that saved nothing"
         return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
@@ -91,15 +91,10 @@ def _budget(attempt: Attempt) -> Budget:
     return MEANINGS[attempt.reason].budget if attempt.reason else Budget.NONE
 
 
-def _since_asked(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
-    first = max((index for index, attempt in enumerate(attempts) if attempt.asked), default=0)
-    return attempts[first:]
-
-
-def _fruitless(attempts: Sequence[Attempt]) -> int:
-    """Trailing attempts that hardware took away and that saved nothing new."""
+def _fruitless(attempts: Sequence[Attempt], first: int) -> int:
+    """Trailing attempts from the `first` on that hardware took away and that saved nothing new."""
     count = 0
-    for index in range(len(attempts) - 1, -1, -1):
+    for index in range(len(attempts) - 1, first - 1, -1):
         attempt = attempts[index]
         before = attempts[index - 1] if index and attempts[index - 1].origin == attempt.origin else None
         if _budget(attempt) is not Budget.HARDWARE or attempt.saved > (before.saved if before else -1):

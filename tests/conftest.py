@@ -1,0 +1,52 @@
+"""What all tests share: repeatable property tests, a place for files of their own, and nothing left running.
+
+Helpers that are not fixtures are modules below this folder (`journeys.world`), importable from any test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# Loads differ between machines, examples do not.
+settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """Processes whose environment or command line names `folder`: hosts carry it as a mark, their shims as argument."""
+    mark = os.fsencode(folder)
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        if int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if mark in command or b"TPUKIT_POD=" + mark in (entry / "environ").read_bytes():
+                found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A TPUKIT_HOME of one's own. Whatever runs below it when the test is over fails the test, and is killed."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    yield folder
+    until = time.monotonic() + 3.0
+    while (left := processes_of(folder)) and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert not left, "the test left processes behind"

@@ -1,0 +1,218 @@
+"""What follows an end: the table of the design row by row, and what must hold for every history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpukit import rules
+from tpukit.reasons import MEANINGS, Budget, Column, Reason, State
+from tpukit.rules import BACKOFF_MOST, FRUITLESS, Action, Verdict
+from tpukit.store import Attempt
+
+TABLE = {
+    # rule: (the hardware is gone, the processes lost each other)
+    "pass": ("nothing", "nothing"),
+    "resume": ("nothing", "resume"),
+    "rerun": ("reapply", "rerun"),
+    "reapply": ("reapply", "reapply"),
+    "pre": ("reapply", "resume"),
+}
+GONE = (Reason.PREEMPTED, Reason.EVICTED, Reason.MAINTENANCE, Reason.HOST_LOST, Reason.NO_CAPACITY)
+APART = (Reason.PEER_LOST, Reason.HANG)
+HARDWARE = (*GONE, *APART)
+USER = (Reason.USER_ERROR, Reason.OUT_OF_MEMORY, Reason.DISK_FULL, Reason.PORT_IN_USE)
+FINAL = {
+    Reason.DONE: State.COMPLETED,
+    Reason.CANCELLED: State.CANCELLED,
+    Reason.TIMEOUT: State.FAILED,
+    Reason.BAD_COMMAND: State.FAILED,
+    Reason.BAD_IMAGE: State.FAILED,
+    Reason.NO_QUOTA: State.FAILED,
+}
+
+rule_names = st.sampled_from(sorted(TABLE))
+acting_rules = st.sampled_from(["rerun", "reapply", "pre"])
+reasons = st.sampled_from(list(Reason))
+ends = st.tuples(reasons, st.integers(0, 3))  # how an attempt ended, and how many steps it saved beyond what it found
+
+
+def end(attempt: Attempt, reason: Reason, newly_saved: int = 0, at: float = 0.0) -> Attempt:
+    saved = attempt.saved + newly_saved
+    state = State.COMPLETED if reason is Reason.DONE else State.FAILED
+    return replace(attempt, reason=reason, state=state, saved=saved, ended=at or 10.0 * (attempt.number + 1), host="h")
+
+
+def history(*reasons: Reason) -> tuple[Attempt, ...]:
+    """Attempts that ended so, each a resume of the one before."""
+    attempts: tuple[Attempt, ...] = ()
+    for reason in reasons:
+        attempts = (*attempts, end(rules.following(attempts, Action.RESUME), reason))
+    return attempts
+
+
+def play(outcomes: Iterable[tuple[Reason, int]], rule: str, restarts: int) -> tuple[list[Attempt], list[Verdict]]:
+    """What becomes of a job whose attempts end like this, until nothing follows."""
+    attempts: list[Attempt] = [rules.following((), Action.RERUN)]
+    verdicts = []
+    for reason, newly_saved in outcomes:
+        attempts[-1] = end(attempts[-1], reason, newly_saved)
+        verdicts.append(rules.decide(attempts, rule, restarts))
+        if verdicts[-1].action is Action.NOTHING:
+            break
+        attempts.append(rules.following(attempts, verdicts[-1].action))
+    return attempts, verdicts
+
+
+def test_reasons_each_one_has_a_row_here():
+    assert {*HARDWARE, *USER, *FINAL} == set(Reason) == set(MEANINGS)
+
+
+@pytest.mark.parametrize("rule", TABLE)
+@pytest.mark.parametrize("reason", HARDWARE)
+def test_decide_hardware_follows_the_table(rule, reason):
+    verdict = rules.decide(history(reason), rule, 0)
+    assert verdict.action == TABLE[rule][reason in APART]
+    assert verdict.reason is reason
+    assert verdict.state is (State.FAILED if verdict.action is Action.NOTHING else State.PENDING)
+    assert f"rule {rule}" in verdict.message
+
+
+def test_table_has_no_other_rule_or_column():
+    assert rules.RULES == {
+        rule: {Column.PREEMPTED: gone, Column.PEER_LOST: apart} for rule, (gone, apart) in TABLE.items()
+    }
+
+
+@pytest.mark.parametrize(("reason", "state"), FINAL.items())
+@pytest.mark.parametrize("rule", TABLE)
+def test_decide_final_reason_nothing_follows(rule, reason, state):
+    verdict = rules.decide(history(reason), rule, 100)
+    assert (verdict.action, verdict.state, verdict.reason) == (Action.NOTHING, state, reason)
+
+
+@pytest.mark.parametrize("reason", USER)
+@pytest.mark.parametrize("rule", TABLE)
+def test_decide_user_error_is_resumed_while_the_budget_lasts(rule, reason):
+    first = rules.decide(history(reason), rule, 2)
+    second = rules.decide(history(reason, reason), rule, 2)
+    third = rules.decide(history(reason, reason, reason), rule, 2)
+    assert [first.action, second.action, third.action] == [Action.RESUME, Action.RESUME, Action.NOTHING]
+    assert "restart 1 of 2" in first.message
+    assert "restart 2 of 2" in second.message
+    assert "2 of 2 restarts used" in third.message
+    assert third.state is State.FAILED
+
+
+def test_decide_message_names_first_host_and_what_it_said():
+    (attempt,) = history(Reason.USER_ERROR)
+    verdict = rules.decide([replace(attempt, host="train-0-1", detail="exit code 3")], "pass", 0)
+    assert verdict.message == "the program on train-0-1 failed: exit code 3"
+
+
+@given(st.lists(ends, min_size=1, max_size=60), rule_names, st.integers(0, 5))
+def test_decide_any_history_never_restarts_more_often_than_the_user_allows(outcomes, rule, restarts):
+    _, verdicts = play(outcomes, rule, restarts)
+    paid = [v for v in verdicts if v.action is not Action.NOTHING and MEANINGS[v.reason].budget is Budget.USER]
+    assert len(paid) <= restarts
+
+
+@given(
+    st.lists(st.sampled_from(USER), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(HARDWARE)), max_size=20),
+    rule_names,
+    st.integers(0, 6),
+)
+def test_decide_hardware_ends_never_spend_the_users_budget(user, lost, rule, restarts):
+    mixed = list(user[:-1])
+    for where, reason in lost:
+        mixed.insert(where, reason)
+    alone = rules.decide(history(*user), rule, restarts)
+    among = rules.decide(history(*mixed, user[-1]), rule, restarts)
+    assert (among.action, among.state, among.message) == (alone.action, alone.state, alone.message)
+
+
+@given(st.lists(ends, max_size=20), st.lists(st.sampled_from(HARDWARE), min_size=1, max_size=25), acting_rules)
+def test_decide_fruitless_hardware_ends_are_given_up_after_ten(before, lost, rule):
+    attempts, verdicts = play(before, rule, 100)
+    if verdicts and verdicts[-1].action is Action.NOTHING:
+        attempts.append(rules.following(attempts, Action.RESUME, asked=True))
+    attempts[-1] = end(attempts[-1], Reason.USER_ERROR)
+    for count, reason in enumerate(lost, start=1):
+        attempts.append(end(rules.following(attempts, Action.RESUME), reason))
+        given_up = rules.decide(attempts, rule, 100).action is Action.NOTHING
+        assert given_up == (count >= FRUITLESS)
+
+
+@given(st.lists(st.sampled_from(HARDWARE), min_size=FRUITLESS, max_size=FRUITLESS), st.integers(-1, 500), acting_rules)
+def test_decide_asked_resume_of_a_saved_job_gets_ten_tries_and_no_more(lost, saved, rule):
+    attempts = [end(rules.following((), Action.RERUN), Reason.CANCELLED, newly_saved=saved + 1)]
+    attempts.append(end(rules.following(attempts, Action.RESUME, asked=True), lost[0]))
+    for reason in lost[1:]:
+        assert rules.decide(attempts, rule, 0).action is not Action.NOTHING
+        attempts.append(end(rules.following(attempts, Action.RESUME), reason))
+    assert rules.decide(attempts, rule, 0).action is Action.NOTHING
+
+
+@given(st.lists(st.sampled_from(HARDWARE), min_size=1, max_size=80), acting_rules)
+def test_decide_progress_each_time_goes_on_for_ever(lost, rule):
+    _, verdicts = play([(reason, 1) for reason in lost], rule, 0)
+    assert all(verdict.action is not Action.NOTHING for verdict in verdicts)
+    assert all(
+        verdict.not_before == 10.0 * (index + 1) for index, verdict in enumerate(verdicts)
+    )  # nothing to wait for
+
+
+@given(st.lists(ends, min_size=1, max_size=60), rule_names, st.integers(0, 100))
+def test_decide_waiting_time_begins_at_the_end_and_is_bounded(outcomes, rule, restarts):
+    attempts, verdicts = play(outcomes, rule, restarts)
+    for attempt, verdict in zip(attempts, verdicts, strict=False):
+        if verdict.action is not Action.NOTHING:
+            assert attempt.ended <= verdict.not_before <= attempt.ended + BACKOFF_MOST
+
+
+@pytest.mark.parametrize("reason", [Reason.USER_ERROR, Reason.HOST_LOST])
+def test_decide_same_trouble_again_and_again_waits_longer_each_time(reason):
+    waits = []
+    for count in range(1, FRUITLESS):
+        attempts = history(*[reason] * count)
+        waits.append(rules.decide(attempts, "pre", 100).not_before - attempts[-1].ended)
+    assert waits == sorted(waits)
+    assert waits[-1] > waits[0]
+    assert waits[-1] <= BACKOFF_MOST
+
+
+@given(st.lists(reasons, min_size=1, max_size=15), reasons, rule_names, st.integers(0, 3), st.booleans())
+def test_decide_asked_attempt_begins_budgets_anew(past, reason, rule, restarts, from_the_beginning):
+    before = history(*past)
+    action = Action.RERUN if from_the_beginning else Action.RESUME
+    asked = end(rules.following(before, action, asked=True), reason)
+    fresh = end(rules.following((), Action.RERUN), reason, at=asked.ended)
+    assert rules.decide([*before, asked], rule, restarts) == rules.decide([fresh], rule, restarts)
+
+
+@given(st.lists(ends, min_size=1, max_size=40), rule_names, st.integers(0, 20))
+def test_following_any_history_counts_stages_since_the_origin(outcomes, rule, restarts):
+    attempts, verdicts = play(outcomes, rule, restarts)
+    assert [attempt.number for attempt in attempts] == list(range(len(attempts)))
+    for before, verdict, after in zip(attempts, verdicts, attempts[1:], strict=False):
+        if verdict.action is Action.RERUN:
+            assert (after.stage, after.origin) == (0, after.number)
+        else:
+            assert (after.stage, after.origin) == (before.stage + 1, before.origin)
+            assert after.saved >= before.saved
+
+
+def test_following_nothing_is_the_first_attempt():
+    assert rules.following((), Action.RESUME, asked=True) == Attempt(0, stage=0, origin=0, asked=True)
+
+
+@given(st.lists(ends, max_size=10), rule_names)
+def test_following_rerun_finds_no_checkpoint_of_earlier_attempts(outcomes, rule):
+    attempts: Sequence[Attempt] = play(outcomes, rule, 5)[0]
+    again = rules.following(attempts, Action.RERUN, asked=True)
+    assert again == Attempt(len(attempts), stage=0, origin=len(attempts), asked=True)
