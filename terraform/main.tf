@@ -1,0 +1,172 @@
+locals {
+  labels          = merge({ tpu-cluster = var.cluster_name }, var.labels)
+  services_region = coalesce(var.services_region, var.region == "us-central2" ? "us-central1" : var.region)
+  auto_upgrade    = var.release_channel != "UNSPECIFIED"
+
+  numbered_pools = { for index in range(var.num_tpu_pools) : "${var.tpu_node_pool_name_prefix}-${index}" => null }
+  # A pool that says anything about its shape says all of it; one that says nothing has the common shape.
+  pools = { for name, pool in coalesce(var.tpu_pools, local.numbered_pools) : name => merge(
+    try(length(compact([pool.tpu_type, pool.tpu_machine_type, pool.tpu_topology, pool.tpu_num_nodes])), 0) > 0 ? {
+      tpu_type         = pool.tpu_type
+      tpu_machine_type = pool.tpu_machine_type
+      tpu_topology     = pool.tpu_topology
+      tpu_num_nodes    = pool.tpu_num_nodes
+      } : {
+      tpu_type         = var.tpu_type
+      tpu_machine_type = var.tpu_machine_type
+      tpu_topology     = var.tpu_topology
+      tpu_num_nodes    = var.tpu_num_nodes
+    },
+    {
+      capacity         = try(coalesce(pool.capacity), var.capacity)
+      reservation_name = try(coalesce(pool.capacity), null) == null ? var.reservation_name : pool.reservation_name
+      workload_policy  = var.tpu_workload_policy
+    },
+  ) }
+
+  # Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets.
+  bucket_grants = merge(
+    { "workloads legacyBucketReader" = { role = "roles/storage.legacyBucketReader", member = module.workload_identity.member } },
+    { for role in var.tpu_sa_roles : "workloads ${role}" => { role = role, member = module.workload_identity.member } if startswith(role, "roles/storage.") },
+    { for role in var.gke_sa_roles : "nodes ${role}" => { role = role, member = module.node_account.member } if startswith(role, "roles/storage.") },
+  )
+}
+
+module "tpu_shapes" {
+  source = "./modules/tpu_shapes"
+
+  pools       = local.pools
+  zone        = var.zone
+  gke_version = var.gke_version
+}
+
+module "network" {
+  source = "./modules/network"
+
+  project_id        = var.project_id
+  region            = var.region
+  network_name      = var.network_name
+  subnet_name       = var.subnet_name
+  subnet_ip_range   = var.subnet_ip_range
+  pods_ip_range     = var.pods_ip_range
+  services_ip_range = var.services_ip_range
+  nodes = [
+    { count = var.cpu_pool_node_count, max_pods_per_node = var.cpu_pool_max_pods_per_node },
+    { count = sum(concat([0], values(module.tpu_shapes.shapes)[*].hosts)), max_pods_per_node = var.tpu_max_pods_per_node },
+  ]
+}
+
+module "node_account" {
+  source = "./modules/node_account"
+
+  project_id = var.project_id
+  name       = var.gke_sa_name
+  roles      = [for role in var.gke_sa_roles : role if !startswith(role, "roles/storage.")]
+}
+
+module "cluster" {
+  source = "./modules/cluster"
+
+  project_id              = var.project_id
+  region                  = var.region
+  zone                    = var.zone
+  name                    = var.cluster_name
+  description             = var.cluster_description
+  gke_version             = var.gke_version
+  release_channel         = var.release_channel
+  deletion_protection     = var.deletion_protection
+  network                 = module.network.network
+  subnet                  = module.network.subnet
+  pods_range_name         = module.network.pods_range_name
+  services_range_name     = module.network.services_range_name
+  authorized_networks     = var.authorized_networks
+  max_pods_per_node       = var.cpu_pool_max_pods_per_node
+  first_node_machine_type = var.cpu_pool_machine_type
+  node_service_account    = module.node_account.email
+  labels                  = local.labels
+}
+
+module "cpu_pool" {
+  source = "./modules/cpu_pool"
+
+  cluster              = module.cluster.id
+  name                 = "cpu-pool"
+  zone                 = var.zone
+  node_count           = var.cpu_pool_node_count
+  machine_type         = var.cpu_pool_machine_type
+  disk_type            = var.cpu_pool_disk_type
+  disk_size            = var.cpu_pool_disk_size
+  max_pods_per_node    = var.cpu_pool_max_pods_per_node
+  auto_upgrade         = local.auto_upgrade
+  node_service_account = module.node_account.email
+  labels               = local.labels
+}
+
+module "tpu_pools" {
+  source = "./modules/tpu_pools"
+
+  project_id            = var.project_id
+  region                = var.region
+  zone                  = var.zone
+  cluster               = module.cluster.id
+  pools                 = module.tpu_shapes.shapes
+  autoscaling           = var.enable_tpu_autoscaling
+  max_run_duration      = var.flex_start_duration
+  max_pods_per_node     = var.tpu_max_pods_per_node
+  disk_size             = var.tpu_disk_size
+  auto_upgrade          = local.auto_upgrade
+  multislice_group_name = var.multislice_group_name
+  node_service_account  = module.node_account.email
+  labels                = local.labels
+}
+
+module "workload_identity" {
+  source = "./modules/workload_identity"
+
+  project_id    = var.project_id
+  name          = var.tpu_sa_name
+  roles         = [for role in var.tpu_sa_roles : role if !startswith(role, "roles/storage.")]
+  workload_pool = module.cluster.workload_pool
+  namespace     = var.tpu_namespace
+}
+
+module "artifact_bucket" {
+  source = "./modules/artifact_bucket"
+
+  project_id    = var.project_id
+  name          = var.artifact_repository_bucket_name
+  location      = var.region
+  force_destroy = var.force_destroy
+  labels        = local.labels
+  grants        = local.bucket_grants
+}
+
+module "artifact_registry" {
+  source = "./modules/artifact_registry"
+
+  project_id = var.project_id
+  name       = coalesce(var.artifact_registry_name, var.cluster_name)
+  location   = local.services_region
+  labels     = local.labels
+  reader     = module.node_account.member
+}
+
+module "tensorboard" {
+  source = "./modules/tensorboard"
+  count  = var.enable_tensorboard ? 1 : 0
+
+  project_id = var.project_id
+  region     = local.services_region
+  name       = var.cluster_name
+  labels     = local.labels
+}
+
+module "job_store" {
+  source = "./modules/job_store"
+  count  = var.firestore_database == null ? 0 : 1
+
+  project_id = var.project_id
+  name       = var.firestore_database
+  location   = local.services_region
+  member     = module.workload_identity.member
+}

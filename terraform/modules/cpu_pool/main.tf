@@ -1,0 +1,45 @@
+resource "google_container_node_pool" "this" {
+  cluster           = var.cluster
+  name              = var.name
+  node_locations    = [var.zone]
+  node_count        = var.node_count
+  max_pods_per_node = var.max_pods_per_node
+
+  node_config {
+    machine_type    = var.machine_type
+    disk_type       = var.disk_type
+    disk_size_gb    = var.disk_size
+    service_account = var.node_service_account
+    oauth_scopes    = ["https://www.googleapis.com/auth/cloud-platform"]
+    resource_labels = var.labels
+    # By this the queues and the pods that need no TPU find the pool.
+    labels = { "tpukit.dev/pool" = "cpu" }
+
+    gcfs_config {
+      enabled = true
+    }
+    shielded_instance_config {
+      enable_secure_boot          = true
+      enable_integrity_monitoring = true
+    }
+    workload_metadata_config {
+      mode = "GKE_METADATA"
+    }
+  }
+
+  management {
+    auto_repair  = true
+    auto_upgrade = var.auto_upgrade
+  }
+
+  upgrade_settings {
+    max_surge       = 1
+    max_unavailable = 0
+  }
+
+  timeouts {
+    create = "60m"
+    update = "60m"
+    delete = "60m"
+  }
+}

@@ -1,0 +1,20 @@
+resource "google_firestore_database" "this" {
+  project                 = var.project_id
+  name                    = var.name
+  location_id             = var.location
+  type                    = "FIRESTORE_NATIVE"
+  delete_protection_state = "DELETE_PROTECTION_DISABLED"
+  # The provider's default is ABANDON: destroy would leave the database behind without a word.
+  deletion_policy = "DELETE"
+}
+
+resource "google_project_iam_member" "user" {
+  project = var.project_id
+  role    = "roles/datastore.user"
+  member  = var.member
+
+  condition {
+    title      = "only ${var.name}"
+    expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.this.name}\""
+  }
+}

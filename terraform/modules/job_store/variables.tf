@@ -1,0 +1,19 @@
+variable "project_id" {
+  description = "Project of the database"
+  type        = string
+}
+
+variable "name" {
+  description = "Name of the Firestore database that a team keeps its jobs in"
+  type        = string
+}
+
+variable "location" {
+  description = "Region of the database"
+  type        = string
+}
+
+variable "member" {
+  description = "IAM member that reads and writes this database, and no other one of the project"
+  type        = string
+}

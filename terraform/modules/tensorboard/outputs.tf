@@ -1,0 +1,4 @@
+output "id" {
+  description = "Full resource name, as uploaders take it"
+  value       = google_vertex_ai_tensorboard.this.id
+}

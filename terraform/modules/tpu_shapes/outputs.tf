@@ -1,0 +1,23 @@
+output "shapes" {
+  description = "The shape of every pool, out of the catalogue"
+  value = { for name, slice in local.slice : name => {
+    tpu_type       = slice.name
+    generation     = slice.generation
+    machine_type   = slice.machine_type
+    topology       = slice.topology
+    accelerator    = slice.accelerator
+    hosts          = slice.hosts
+    chips          = slice.chips
+    chips_per_host = slice.chips_per_host
+    # How GKE is told to wire the hosts: none for one host, compact by the topology, policy by a workload policy.
+    placement        = slice.placement
+    capacity         = local.asked[name].capacity
+    reservation_name = local.asked[name].reservation_name
+    workload_policy  = local.asked[name].workload_policy
+  } }
+
+  precondition {
+    condition     = length(local.problems) == 0
+    error_message = join("\n", local.problems)
+  }
+}

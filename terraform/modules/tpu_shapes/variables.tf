@@ -1,0 +1,23 @@
+variable "pools" {
+  description = "What is asked for, by name of the pool: a tpu_type, or machine type, topology and number of nodes; nothing means v4-16"
+  type = map(object({
+    tpu_type         = optional(string)
+    tpu_machine_type = optional(string)
+    tpu_topology     = optional(string)
+    tpu_num_nodes    = optional(number)
+    capacity         = optional(string, "on-demand")
+    reservation_name = optional(string)
+    workload_policy  = optional(string)
+  }))
+}
+
+variable "zone" {
+  description = "Zone of the pools"
+  type        = string
+}
+
+variable "gke_version" {
+  description = "Version of the control plane; null is the default of the release channel"
+  type        = string
+  default     = null
+}

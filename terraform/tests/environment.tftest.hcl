@@ -1,0 +1,169 @@
+# The whole environment, as the guide's command lines ask for it, and what is refused.
+
+mock_provider "google" {
+  source = "./tests/mocks"
+}
+
+variables {
+  project_id                      = "tpu-project"
+  region                          = "us-central2"
+  zone                            = "us-central2-b"
+  network_name                    = "tpu-network"
+  subnet_name                     = "tpu-subnet"
+  cluster_name                    = "tpu-cluster"
+  artifact_repository_bucket_name = "tpu-artifacts"
+}
+
+run "defaults_of_the_guide" {
+  assert {
+    condition     = keys(output.tpu_pools) == ["tpu-node-pool-0"] && output.tpu_pools["tpu-node-pool-0"].tpu_type == "v4-16" && output.num_of_chips == 8
+    error_message = "the guide's default is one pool of 2 hosts"
+  }
+  assert {
+    condition     = output.tpu_namespace == "tpu-training" && output.tpu_sa_name == "cloud-tpu-sa"
+    error_message = "the names of the guide stay"
+  }
+  assert {
+    condition     = output.image_repository == "us-central1-docker.pkg.dev/tpu-project/tpu-cluster" && output.tensorboard != null && output.firestore_database == null
+    error_message = "us-central2 has no such services, and the job queue's database is only made when asked for"
+  }
+}
+
+run "command_line_of_the_guide" {
+  command = plan
+  variables {
+    tpu_machine_type = "ct4p-hightpu-4t"
+    tpu_topology     = "2x2x4"
+    tpu_num_nodes    = 4
+    num_tpu_pools    = 2
+    force_destroy    = true
+  }
+  assert {
+    condition     = keys(output.tpu_pools) == ["tpu-node-pool-0", "tpu-node-pool-1"] && output.num_of_chips == 32
+    error_message = "two slices of v4-32 have 32 chips"
+  }
+}
+
+run "type_of_the_guide_with_its_number_of_chips" {
+  command = plan
+  variables {
+    tpu_type      = "v4-32"
+    num_tpu_pools = 2
+    num_of_chips  = 32
+  }
+  assert {
+    condition     = output.tpu_pools["tpu-node-pool-1"].hosts == 4 && output.tpu_pools["tpu-node-pool-1"].topology == "2x2x4"
+    error_message = "v4-32 is 4 hosts wired as 2x2x4"
+  }
+}
+
+run "no_pools" {
+  command = plan
+  variables {
+    num_tpu_pools = 0
+  }
+  assert {
+    condition     = length(output.tpu_pools) == 0 && output.num_of_chips == 0 && output.cluster_name == "tpu-cluster"
+    error_message = "everything but the pools stays"
+  }
+}
+
+run "named_pools_of_several_types" {
+  command = plan
+  variables {
+    tpu_type         = "v4-32"
+    capacity         = "reservation"
+    reservation_name = "ours"
+    tpu_pools = {
+      tpu-node-pool-1 = {}
+      small           = { tpu_type = "v4-8", capacity = "spot" }
+      odd             = { tpu_topology = "4x4x12" }
+    }
+  }
+  assert {
+    condition = { for name, pool in output.tpu_pools : name => "${pool.tpu_type} ${pool.capacity} ${coalesce(pool.reservation_name, "-")}" } == {
+      tpu-node-pool-1 = "v4-32 reservation ours"
+      small           = "v4-8 spot -"
+      odd             = "v4-384 reservation ours"
+    }
+    error_message = "what a pool leaves out is as the other variables say"
+  }
+}
+
+run "everything_optional" {
+  command = plan
+  variables {
+    region             = "us-east5"
+    zone               = "us-east5-a"
+    tpu_type           = "v6e-16"
+    firestore_database = "tpu-jobs"
+    enable_tensorboard = false
+    release_channel    = "UNSPECIFIED"
+    gke_version        = "1.34.1-gke.3084001"
+    capacity           = "flex-start"
+    services_region    = "us-east1"
+  }
+  assert {
+    condition     = output.firestore_database == "tpu-jobs" && output.tensorboard == null
+    error_message = "the database is made when asked for, TensorBoard is not when not"
+  }
+  assert {
+    condition     = output.image_repository == "us-east1-docker.pkg.dev/tpu-project/tpu-cluster"
+    error_message = "services go where they were told to"
+  }
+}
+
+run "refuses_a_number_of_chips_that_does_not_follow" {
+  command = plan
+  variables {
+    tpu_type      = "v4-32"
+    num_tpu_pools = 2
+    num_of_chips  = 64
+  }
+  expect_failures = [output.num_of_chips]
+}
+
+run "refuses_names_and_places_that_cannot_be" {
+  command = plan
+  variables {
+    region                          = "us-central2-b"
+    zone                            = "us-central2"
+    network_name                    = "Network"
+    subnet_name                     = "subnet_1"
+    cluster_name                    = "a-name-that-is-longer-than-forty-characters"
+    artifact_repository_bucket_name = "gs://tpu-artifacts"
+    tpu_sa_name                     = "sa"
+    gke_sa_name                     = "an-account-name-longer-than-thirty"
+    tpu_namespace                   = "default"
+    firestore_database              = "(default)"
+    multislice_group_name           = "a group"
+  }
+  expect_failures = [
+    var.region, var.zone, var.network_name, var.subnet_name, var.cluster_name, var.artifact_repository_bucket_name,
+    var.tpu_sa_name, var.gke_sa_name, var.tpu_namespace, var.firestore_database, var.multislice_group_name,
+  ]
+}
+
+run "refuses_values_that_cannot_be" {
+  command = plan
+  variables {
+    subnet_ip_range            = "10.129.0.0"
+    pods_ip_range              = "192.168.64.0/99"
+    services_ip_range          = "nowhere"
+    authorized_networks        = { everyone = "0.0.0.0/0" }
+    gke_version                = "1.27.3-gke.100"
+    release_channel            = "FAST"
+    cpu_pool_node_count        = 0
+    cpu_pool_max_pods_per_node = 8
+    tpu_max_pods_per_node      = 8
+    num_tpu_pools              = 1.5
+    flex_start_duration        = "7d"
+    tpu_sa_roles               = ["roles/owner"]
+    gke_sa_roles               = ["roles/iam.serviceAccountUser"]
+  }
+  expect_failures = [
+    var.subnet_ip_range, var.pods_ip_range, var.services_ip_range, var.authorized_networks, var.gke_version, var.release_channel,
+    var.cpu_pool_node_count, var.cpu_pool_max_pods_per_node, var.tpu_max_pods_per_node, var.num_tpu_pools, var.flex_start_duration,
+    var.tpu_sa_roles, var.gke_sa_roles,
+  ]
+}

@@ -1,0 +1,419 @@
+# Where
+
+variable "project_id" {
+  description = "Project of the environment"
+  type        = string
+}
+
+variable "region" {
+  description = "Region of the cluster, the network and the bucket"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+$", var.region))
+    error_message = "That is no region. Write one like us-central2."
+  }
+}
+
+variable "zone" {
+  description = "Zone of every node. It must be in the region and offer the TPUs asked for"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.zone))
+    error_message = "That is no zone. Write one like us-central2-b."
+  }
+}
+
+# Network
+
+variable "network_name" {
+  description = "Name of the network"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$", var.network_name))
+    error_message = "The name of a network has at most 52 small letters, digits and hyphens here, because its router, NAT and firewall rule are named after it."
+  }
+}
+
+variable "subnet_name" {
+  description = "Name of the subnet"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$", var.subnet_name))
+    error_message = "The name of a subnet has at most 52 small letters, digits and hyphens here, because its ranges are named after it."
+  }
+}
+
+variable "subnet_ip_range" {
+  description = "Addresses of the nodes"
+  type        = string
+  default     = "10.129.0.0/20"
+
+  validation {
+    condition     = can(cidrhost(var.subnet_ip_range, 0))
+    error_message = "That is no range of addresses. Write one like 10.129.0.0/20."
+  }
+}
+
+variable "pods_ip_range" {
+  description = "Addresses of the pods. GKE cuts a block for every node out of it; one too small for the nodes asked for is refused"
+  type        = string
+  default     = "192.168.64.0/20"
+
+  validation {
+    condition     = can(cidrhost(var.pods_ip_range, 0))
+    error_message = "That is no range of addresses. Write one like 192.168.64.0/20."
+  }
+}
+
+variable "services_ip_range" {
+  description = "Addresses of the Kubernetes services"
+  type        = string
+  default     = "192.168.80.0/20"
+
+  validation {
+    condition     = can(cidrhost(var.services_ip_range, 0))
+    error_message = "That is no range of addresses. Write one like 192.168.80.0/20."
+  }
+}
+
+variable "authorized_networks" {
+  description = "Networks, by name, that may reach the control plane by its address. With none there is the DNS endpoint alone, guarded by IAM"
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for range in values(var.authorized_networks) : can(cidrhost(range, 0)) && !endswith(range, "/0")])
+    error_message = "Write each network as a range such as 203.0.113.0/24. The whole Internet is refused: leave this out and use the DNS endpoint."
+  }
+}
+
+# Cluster
+
+variable "cluster_name" {
+  description = "Name of the cluster"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", var.cluster_name))
+    error_message = "The name of a cluster has at most 40 small letters, digits and hyphens, and begins with a letter."
+  }
+}
+
+variable "cluster_description" {
+  description = "Description of the cluster"
+  type        = string
+  default     = "GKE cluster for running TPU training workloads"
+}
+
+variable "gke_version" {
+  description = "Version of GKE, such as 1.34 or 1.34.1-gke.3084001. Left out, the release channel's own; the guide's 1.27.3-gke.100 can no longer be created"
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.gke_version == null || can(regex("^1[.][0-9]+([.][0-9]+(-gke[.][0-9]+)?)?$", var.gke_version))
+    error_message = "That is no version of GKE. Write one like 1.34.1-gke.3084001, or leave gke_version out."
+  }
+  validation {
+    condition     = var.gke_version == null || try(tonumber(split(".", var.gke_version)[1]) >= 32, true)
+    error_message = "GKE no longer creates clusters older than 1.32. Leave gke_version out to get the release channel's own."
+  }
+}
+
+variable "release_channel" {
+  description = "RAPID, REGULAR, STABLE or EXTENDED; nodes are not upgraded before the end of support. UNSPECIFIED where something else creates pools without upgrades, as a provisioner does"
+  type        = string
+  default     = "REGULAR"
+
+  validation {
+    condition     = contains(["RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED"], var.release_channel)
+    error_message = "Write RAPID, REGULAR, STABLE, EXTENDED or UNSPECIFIED."
+  }
+}
+
+variable "deletion_protection" {
+  description = "Whether Terraform must refuse to delete the cluster until this was applied as false. It guards neither pools nor data, so a destroy would stop half-way"
+  type        = bool
+  default     = false
+}
+
+variable "labels" {
+  description = "Labels of everything that can have some"
+  type        = map(string)
+  default     = {}
+}
+
+# CPU pool
+
+variable "cpu_pool_node_count" {
+  description = "Number of nodes without TPUs"
+  type        = number
+  default     = 3
+
+  validation {
+    condition     = var.cpu_pool_node_count >= 1 && floor(var.cpu_pool_node_count) == var.cpu_pool_node_count
+    error_message = "JobSet and Kueue run on the nodes without TPUs. Write a whole number of 1 or more."
+  }
+}
+
+variable "cpu_pool_machine_type" {
+  description = "Machine type of the nodes without TPUs"
+  type        = string
+  default     = "n1-standard-4"
+}
+
+variable "cpu_pool_disk_type" {
+  description = "Type of the boot disks of the nodes without TPUs"
+  type        = string
+  default     = "pd-standard"
+}
+
+variable "cpu_pool_disk_size" {
+  description = "Size of the boot disks of the nodes without TPUs, in GB"
+  type        = number
+  default     = 200
+}
+
+variable "cpu_pool_max_pods_per_node" {
+  description = "Pods on a node without TPUs. A power of two wastes no addresses"
+  type        = number
+  default     = 64
+
+  validation {
+    condition     = var.cpu_pool_max_pods_per_node >= 32 && var.cpu_pool_max_pods_per_node <= 256
+    error_message = "Write 32 to 256: GKE's own pods alone take more than a dozen."
+  }
+}
+
+# Accounts
+
+variable "tpu_sa_name" {
+  description = "Name of the account that training workloads act as through Workload Identity, and of their Kubernetes account"
+  type        = string
+  default     = "cloud-tpu-sa"
+
+  validation {
+    condition     = can(regex("^[a-z][-a-z0-9]{4,28}[a-z0-9]$", var.tpu_sa_name))
+    error_message = "The name of an account has 6 to 30 small letters, digits and hyphens, and begins with a letter."
+  }
+}
+
+variable "tpu_sa_roles" {
+  description = "Roles of the workloads' account. Those of Cloud Storage are given on the artifact bucket, the others on the project"
+  type        = set(string)
+  default     = ["roles/aiplatform.user", "roles/logging.logWriter", "roles/monitoring.metricWriter", "roles/storage.objectUser"]
+
+  validation {
+    condition     = alltrue([for role in var.tpu_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
+    error_message = "Basic roles and roles that act as other accounts are refused for workloads. Write the roles they need, such as roles/aiplatform.user."
+  }
+}
+
+variable "gke_sa_name" {
+  description = "Name of the account that nodes run as"
+  type        = string
+  default     = "gke-sa"
+
+  validation {
+    condition     = can(regex("^[a-z][-a-z0-9]{4,28}[a-z0-9]$", var.gke_sa_name))
+    error_message = "The name of an account has 6 to 30 small letters, digits and hyphens, and begins with a letter."
+  }
+}
+
+variable "gke_sa_roles" {
+  description = "Roles of the nodes' account: what GKE asks for, to write logs and metrics. It reads images of the repository besides. Those of Cloud Storage are given on the artifact bucket"
+  type        = set(string)
+  default     = ["roles/container.defaultNodeServiceAccount"]
+
+  validation {
+    condition     = alltrue([for role in var.gke_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
+    error_message = "Basic roles and roles that act as other accounts are refused for nodes. Write roles/container.defaultNodeServiceAccount."
+  }
+}
+
+variable "tpu_namespace" {
+  description = "Kubernetes namespace of the workloads that may act as the account"
+  type        = string
+  default     = "tpu-training"
+
+  validation {
+    condition     = can(regex("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", var.tpu_namespace)) && !contains(["default", "kube-system"], var.tpu_namespace)
+    error_message = "Write a namespace of its own: at most 63 small letters, digits and hyphens, not default or kube-system."
+  }
+}
+
+# TPU pools
+
+variable "tpu_type" {
+  description = "Type of the slices, such as v4-32. Machine type, topology and number of hosts follow from it"
+  type        = string
+  default     = null
+}
+
+variable "tpu_machine_type" {
+  description = "Machine type of the hosts, where no tpu_type is given; ct4p-hightpu-4t if this is left out too"
+  type        = string
+  default     = null
+}
+
+variable "tpu_topology" {
+  description = "Topology of the slices, where no tpu_type is given; 2x2x2 if everything about the slices is left out. A slice of one host takes none"
+  type        = string
+  default     = null
+}
+
+variable "tpu_num_nodes" {
+  description = "Hosts of a slice, where no tpu_type is given; what the topology has if this is left out (2 for 2x2x2)"
+  type        = number
+  default     = null
+}
+
+variable "num_tpu_pools" {
+  description = "Number of slices. Each is a pool; 0 keeps everything else"
+  type        = number
+  default     = 1
+
+  validation {
+    condition     = var.num_tpu_pools >= 0 && var.num_tpu_pools <= 200 && floor(var.num_tpu_pools) == var.num_tpu_pools
+    error_message = "Write a whole number from 0 to 200; GKE's autoscaling grows slow beyond that."
+  }
+}
+
+variable "tpu_pools" {
+  description = "The pools by name, in place of num_tpu_pools: to take one out of the middle, or to have slices of several types. What a pool leaves out is as the other variables say"
+  type = map(object({
+    tpu_type         = optional(string)
+    tpu_machine_type = optional(string)
+    tpu_topology     = optional(string)
+    tpu_num_nodes    = optional(number)
+    capacity         = optional(string)
+    reservation_name = optional(string)
+  }))
+  default = null
+}
+
+variable "capacity" {
+  description = "How slices are paid for and had: on-demand, spot, reservation or flex-start"
+  type        = string
+  default     = "on-demand"
+}
+
+variable "reservation_name" {
+  description = "The reservation, with capacity = reservation. One of another project is projects/PROJECT/reservations/NAME"
+  type        = string
+  default     = null
+}
+
+variable "flex_start_duration" {
+  description = "How long a flex-start slice may live, in seconds with an s. Seven days at most"
+  type        = string
+  default     = "604800s"
+
+  validation {
+    condition     = can(regex("^[1-9][0-9]*s$", var.flex_start_duration)) && try(tonumber(trimsuffix(var.flex_start_duration, "s")) <= 604800, false)
+    error_message = "Write seconds with an s, seven days (604800s) at most."
+  }
+}
+
+variable "tpu_workload_policy" {
+  description = "Workload policy of tpu7x slices of several hosts. Left out, each pool gets one of its own; a name takes that one, which must be in the same region"
+  type        = string
+  default     = null
+}
+
+variable "enable_tpu_autoscaling" {
+  description = "Whether slices come and go with the jobs that want them. Flex-start slices always do"
+  type        = bool
+  default     = false
+}
+
+variable "tpu_node_pool_name_prefix" {
+  description = "What names of pools begin with; a hyphen and a number from 0 follow"
+  type        = string
+  default     = "tpu-node-pool"
+}
+
+variable "multislice_group_name" {
+  description = "Value of the label MultisliceGroup on the hosts of every slice"
+  type        = string
+  default     = "multi-slice-group"
+
+  validation {
+    condition     = can(regex("^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$", var.multislice_group_name))
+    error_message = "It becomes a label of Kubernetes: at most 63 letters, digits, hyphens, underscores and dots."
+  }
+}
+
+variable "tpu_max_pods_per_node" {
+  description = "Pods on a TPU host, GKE's own included. 16 take an eighth of the addresses that GKE's default of 110 takes"
+  type        = number
+  default     = 16
+
+  validation {
+    condition     = var.tpu_max_pods_per_node >= 15 && var.tpu_max_pods_per_node <= 256
+    error_message = "Write 15 to 256: GKE's own pods alone take about a dozen."
+  }
+}
+
+variable "tpu_disk_size" {
+  description = "Size of the boot disks of TPU hosts, in GB"
+  type        = number
+  default     = 100
+}
+
+variable "num_of_chips" {
+  description = "Chips of all slices together. It follows from the pools; given, a number that does not is refused"
+  type        = number
+  default     = null
+}
+
+# Data
+
+variable "artifact_repository_bucket_name" {
+  description = "Name of the bucket for datasets, checkpoints and logs"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]$", var.artifact_repository_bucket_name))
+    error_message = "The name of a bucket has 3 to 63 small letters, digits, hyphens, underscores and dots, and no gs:// before it."
+  }
+}
+
+variable "force_destroy" {
+  description = "Whether destroying the environment may delete what is in the bucket. Off, a bucket that is not empty stops the destroy"
+  type        = bool
+  default     = false
+}
+
+variable "artifact_registry_name" {
+  description = "Name of the repository for container images; the cluster's name if left out"
+  type        = string
+  default     = null
+}
+
+variable "enable_tensorboard" {
+  description = "Whether to create a Vertex AI TensorBoard instance"
+  type        = bool
+  default     = true
+}
+
+variable "firestore_database" {
+  description = "Name of a Firestore database to create for the team's job queue; none if left out"
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.firestore_database == null || can(regex("^[a-z][-a-z0-9]{2,61}[a-z0-9]$", var.firestore_database))
+    error_message = "The name of a database has 4 to 63 small letters, digits and hyphens, and begins with a letter."
+  }
+}
+
+variable "services_region" {
+  description = "Region of the image repository, TensorBoard and Firestore; the cluster's if left out, but us-central1 for us-central2, which has TPUs and few services"
+  type        = string
+  default     = null
+}
