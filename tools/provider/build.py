@@ -1,12 +1,11 @@
-"""Gives Terraform the google provider where no registry can be reached: built once from pinned Go modules, kept by hash.
+"""Gives Terraform the google provider where no registry can be reached: built from pinned Go modules, kept by hash.
 
     python tools/provider/build.py              builds it if it is not there yet, prints the CLI configuration
     python tools/provider/build.py --no-build   fails, with the command to run, if it is not there yet
 
-    export TF_CLI_CONFIG_FILE=$(python tools/provider/build.py)     then terraform (or tofu) init, plan, test work offline
-
-Nothing outside the cache folder is written, and the standard library is all it needs. The build takes ten minutes on two
-idle cores; `GOFLAGS=-p=1 nice -n 19 python ...` leaves the machine to others.
+With `export TF_CLI_CONFIG_FILE=$(python tools/provider/build.py)`, init, plan and test of Terraform work offline.
+Nothing outside the cache folder is written, and the standard library is all it needs. The build takes about ten minutes
+on two idle cores; `GOFLAGS=-p=1 nice -n 19 python ...` leaves the machine to others.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ def build() -> Path:
     with tempfile.TemporaryDirectory(dir=binary.parent) as scratch:
         built = Path(scratch) / binary.name
         flags = f"-s -w -X {PROVIDER}/version.ProviderVersion={VERSION}"
-        done = subprocess.run(["go", "build", "-trimpath", "-ldflags", flags, "-o", str(built), PROVIDER], cwd=HERE)
+        command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(built), PROVIDER]
+        done = subprocess.run(command, cwd=HERE, check=False)
         if done.returncode:
             raise Missing(f"the provider did not build (go build ended with {done.returncode}, its messages are above)")
         built.rename(binary)
@@ -73,7 +73,8 @@ def cli_config(cli: str = "terraform", *, may_build: bool = True) -> Path:
         link.unlink(missing_ok=True)
         link.symlink_to(binary)
     config = cache() / "terraform.rc"
-    config.write_text(f'disable_checkpoint = true\nprovider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
+    # Without a `direct` block nothing else is ever contacted.
+    config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
     return config
 
 
@@ -99,7 +100,7 @@ def _ask(cli: str, *words: str, cwd: str | None = None) -> str:
     if shutil.which(cli) is None:
         raise Missing(f"{cli} is not on PATH: install Terraform 1.5.7 or newer, or OpenTofu")
     environment = {**os.environ, "CHECKPOINT_DISABLE": "1"}
-    done = subprocess.run([cli, *words], cwd=cwd, env=environment, capture_output=True, text=True)
+    done = subprocess.run([cli, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     return done.stdout
 
 
