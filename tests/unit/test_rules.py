@@ -83,9 +83,8 @@ def test_decide_hardware_follows_the_table(rule, reason):
 
 
 def test_table_has_no_other_rule_or_column():
-    assert rules.RULES == {
-        rule: {Column.PREEMPTED: gone, Column.PEER_LOST: apart} for rule, (gone, apart) in TABLE.items()
-    }
+    table = {rule: (row[Column.PREEMPTED], row[Column.PEER_LOST]) for rule, row in rules.RULES.items()}
+    assert table == TABLE
 
 
 @pytest.mark.parametrize(("reason", "state"), FINAL.items())

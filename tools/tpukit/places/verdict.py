@@ -55,7 +55,7 @@ def verdict(ends: Sequence[HostEnd]) -> Verdict:
     """`ends` has every host of the attempt."""
     if all(end.code == 0 and not end.lost for end in ends):
         return Verdict(Reason.DONE)
-    by_time = sorted(ends, key=lambda end: end.order)
+    by_time = sorted(ends, key=lambda end: (end.order, end.host))
     for culprit in (_unstarted, _taken, _failed, _told_by_others, _hung, _peerless):
         found = culprit(by_time)
         if found is not None:
