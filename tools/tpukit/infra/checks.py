@@ -1,0 +1,167 @@
+"""Rules between the fields of a cluster file. Each takes whatever was written, and is silent about what it cannot read.
+
+So that a person hears of all that is wrong at once, these rules run even where single fields are wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv4Network
+from typing import Any, TypeGuard
+
+from tpukit.catalogue import Slice
+from tpukit.infra import addresses
+from tpukit.infra.addresses import Nodes
+from tpukit.infra.shapes import FIELDS, Wrong, resolve, says_nothing
+from tpukit.spec.forms import Found
+
+_ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
+_RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
+_NO_FLEX_START = ("v3", "v4")  # https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+_LONGEST_POOL = 40
+MOST_POOLS = 200
+"""GKE's autoscaling grows slow beyond that."""
+
+Values = Mapping[str, Any]
+
+
+def problems(values: Values) -> list[Found]:
+    """All that is wrong between the fields of one file."""
+    shapes, found = _shapes(values)
+    for rule in _RULES:
+        found += rule(values, shapes)
+    return found
+
+
+def pools(values: Values) -> dict[str, Values]:
+    """What is said of each pool, by its name: its own words, or the common ones."""
+    named = values.get("tpu_pools")
+    if not isinstance(named, Mapping):
+        count, prefix = values.get("num_tpu_pools"), values.get("tpu_node_pool_name_prefix")
+        readable = _count(count) and count <= MOST_POOLS and isinstance(prefix, str)
+        named = {f"{prefix}-{index}": {} for index in range(count or 0)} if readable else {}
+    return {str(name): _pool(values, pool) for name, pool in named.items() if pool is None or isinstance(pool, Mapping)}
+
+
+def _pool(values: Values, pool: Values | None) -> Values:
+    own = pool or {}
+    shape = values if says_nothing(own) else own
+    bought = values if own.get("capacity") is None else own
+    return {field: shape.get(field) for field in FIELDS} | {
+        field: bought.get(field) for field in ("capacity", "reservation_name")
+    }
+
+
+def _shapes(values: Values) -> tuple[dict[str, Slice], list[Found]]:
+    """The slice behind every pool, and those that are none."""
+    shapes: dict[str, Slice] = {}
+    found: list[Found] = []
+    own = values.get("tpu_pools") if isinstance(values.get("tpu_pools"), Mapping) else {}
+    # The common shape is looked at even where there are no pools of it today.
+    for name, pool in {"": _pool(values, None), **pools(values)}.items():
+        if not _readable(pool):
+            continue
+        try:
+            shapes[name] = resolve(pool)
+        except Wrong as wrong:
+            common = not isinstance(own, Mapping) or says_nothing(own.get(name) or {})
+            path = (wrong.field,) if common else ("tpu_pools", name, wrong.field)
+            found.append((path, wrong.what, wrong.hint))
+    shapes.pop("", None)
+    return shapes, list(dict.fromkeys(found))
+
+
+def _readable(pool: Values) -> bool:
+    *texts, nodes = (pool[field] for field in FIELDS)
+    return all(text is None or isinstance(text, str) for text in texts) and (nodes is None or _count(nodes))
+
+
+def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+    region, zone = values.get("region"), values.get("zone")
+    match = _ZONE.fullmatch(zone) if isinstance(zone, str) else None
+    if not match:
+        return
+    wanted = dict.fromkeys(shapes.values())
+    if isinstance(region, str) and match[1] != region:
+        there = tuple(known for shape in wanted for known in shape.zones if known.startswith(f"{region}-"))
+        right = _either(there) if there else f"a zone of {region}"
+        yield ("zone",), f"{zone} is not in {region}", f"write {right}, or region: {match[1]}"
+        return
+    for shape in wanted:
+        if shape.zones and zone not in shape.zones and values.get("any_zone") is not True:
+            hint = f"write {_either(shape.zones)}, or any_zone: true if you know better"
+            yield ("zone",), f"{zone} is not known to have {shape.name}", hint
+            return
+
+
+def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+    capacity, name = values.get("capacity"), values.get("reservation_name")
+    if capacity == "reservation" and name is None:
+        yield ("capacity",), "no reservation is named", "add reservation_name: NAME"
+    if capacity in ("on-demand", "spot", "flex-start") and name is not None:
+        hint = "write capacity: reservation, or leave this out"
+        yield ("reservation_name",), f"nothing is reserved with capacity {capacity}", hint
+    for pool, words in pools(values).items():
+        generation = shapes[pool].generation if pool in shapes else ""
+        if words.get("capacity") == "flex-start" and generation in _NO_FLEX_START:
+            yield ("capacity",), f"{generation} is not sold as flex-start", "write on-demand, spot or reservation"
+            return
+
+
+def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+    ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
+    for first, second in addresses.overlaps(ranges):
+        yield (second,), f"it shares addresses with {first} {ranges[first]}", "give each a range of its own"
+    cpus, cpu_pods = values.get("cpu_pool_node_count"), values.get("cpu_pool_max_pods_per_node")
+    hosts, tpu_pods = sum(shape.hosts for shape in shapes.values()), values.get("tpu_max_pods_per_node")
+    if not (_count(cpus) and _count(cpu_pods) and _count(tpu_pods)) or len(shapes) != len(pools(values)):
+        return
+    nodes = [Nodes(cpus, cpu_pods), Nodes(hosts, tpu_pods)]
+    for name, needed, kept in (
+        ("pods_ip_range", addresses.pods_needed(nodes), 0),
+        ("subnet_ip_range", addresses.nodes_needed(nodes), addresses.KEPT_BY_GOOGLE),
+    ):
+        if name in ranges and ranges[name].num_addresses - kept < needed:
+            what = f"{ranges[name]} holds {ranges[name].num_addresses - kept} addresses, and {needed} are needed"
+            yield (name,), what, f"write a /{addresses.prefix(needed + kept)} or wider one"
+
+
+def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+    said, chips = values.get("num_of_chips"), sum(shape.chips for shape in shapes.values())
+    if _count(said) and said != chips and len(shapes) == len(pools(values)):
+        yield ("num_of_chips",), f"the pools have {chips} chips", f"write {chips}, or leave it out"
+
+
+def _names(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+    if values.get("tpu_sa_name") == values.get("gke_sa_name") is not None:
+        what = "workloads and nodes may not be one account"
+        yield ("tpu_sa_name",), what, "write another name than gke_sa_name has"
+    if not isinstance(values.get("tpu_pools"), Mapping) and any(len(pool) > _LONGEST_POOL for pool in pools(values)):
+        hint = f"names of pools have at most {_LONGEST_POOL} characters"
+        yield ("tpu_node_pool_name_prefix",), "names of pools become too long", f"write a shorter one: {hint}"
+
+
+_RULES: tuple[Callable[[Values, Mapping[str, Slice]], Iterator[Found]], ...] = (
+    _zone,
+    _capacity,
+    _ranges,
+    _chips,
+    _names,
+)
+
+
+def _range(value: object) -> IPv4Network | None:
+    try:
+        return addresses.parse(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _count(value: object) -> TypeGuard[int]:
+    """Small enough to count up to: the field itself refuses more."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000_000
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
