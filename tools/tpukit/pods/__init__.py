@@ -24,6 +24,16 @@ MARK = "TPUKIT_POD"
 """Environment variable that holds the pod's folder: how processes that slipped away are found again."""
 
 _SHIM = Path(__file__).with_name("shim.py")
+_MOUNTS = Path(__file__).with_name("mounts.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder that a pod sees at another path. Linux only; ask can_mount() first."""
+
+    source: Path
+    target: str
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,9 @@ class Pod:
     env: Mapping[str, str]
     cwd: Path
     disks: tuple[Path, ...] = ()  # folders whose disk running full would explain a failure
+    memory: int = 0  # bytes it may take; it is killed at more
+    mounts: tuple[Mount, ...] = ()
+    stamped: bool = False  # the log holds the time of every line
 
 
 class Phase(StrEnum):
@@ -70,6 +83,9 @@ def start(pods: Iterable[Pod]) -> None:
                     "env": {**pod.env, MARK: str(pod.folder)},
                     "cwd": str(pod.cwd),
                     "disks": [str(disk) for disk in pod.disks],
+                    "memory": pod.memory,
+                    "mounts": [[str(mount.source), mount.target, mount.read_only] for mount in pod.mounts],
+                    "stamped": pod.stamped,
                 },
             )
         shims.append((pod, _start_shim(pod.folder)))
@@ -119,6 +135,35 @@ def stop(folder: Path, grace: float) -> None:
     _write(folder / "stop", {"grace": grace})
     with suppress(ProcessLookupError):
         os.kill(_int(began["shim"]), signal.SIGTERM)
+
+
+def can_mount(folder: Path) -> bool:
+    """Whether pods can have a file system of their own here. `folder` is empty and stays so."""
+    argv = [sys.executable, "-I", "-S", str(_MOUNTS), str(folder)]
+    return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def members(folder: Path) -> list[int]:
+    """Processes of a running pod, its first one first."""
+    state = look(folder)
+    if state.phase is not Phase.RUNNING:
+        return []
+    found, todo = [], [state.pid]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        with suppress(OSError):
+            todo += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split())
+    return found
+
+
+def lose(folder: Path) -> None:
+    """Kill a pod together with its shim, so that nothing is left to say how it ended: a machine that lost power."""
+    began = _read(folder / "began")
+    if began is not None and _read(folder / "end") is None and _locked(folder / "lock"):
+        with suppress(ProcessLookupError):
+            os.kill(_int(began["shim"]), signal.SIGKILL)
+        kill_strays(folder)
 
 
 def told_to_stop(folder: Path) -> bool:

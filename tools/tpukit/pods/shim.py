@@ -9,13 +9,17 @@ the files it keeps in the pod's folder:
     began      process ids and time, written once
     stop       {"grace": seconds}, read on SIGTERM                 (written by the stopper)
     end        how it ended; blank until then, so that a full disk cannot lose it
-    log        standard output and error of the pod
+    log        standard output and error of the pod; with the time of each line, as a container runtime keeps it, where
+               pod.json says "stamped"
+    root       an empty folder; in the pod's own view of the file system, where it has one, the root
 
-Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed.
+Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed. So is a
+pod that takes more memory than it may.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import errno
 import fcntl
@@ -32,6 +36,8 @@ if TYPE_CHECKING:  # typing is slow to import
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 END_BYTES = 4096
+LINE_BYTES = 16384  # longer lines are kept in parts
+MEMORY_LOOKS = 0.1  # seconds between two looks at what a pod with a limit takes
 LINUX = sys.platform == "linux"
 
 
@@ -65,45 +71,59 @@ def run(tell: int) -> None:
     end = os.open("end", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     os.write(end, b" " * END_BYTES)
     kills = oom_kills()
-    child, error = spawn(pod)
+    output = os.pipe() if pod["stamped"] else None
+    child, error = spawn(pod, output)
+    copied = _thread.allocate_lock()
+    if output:
+        os.close(output[1])
+        copied.acquire()
+        _thread.start_new_thread(stamp, (output[0], copied))
     write("began", {"shim": os.getpid(), "pid": child, "at": time.time()})
     os.write(tell, b"+")
     os.close(tell)
-    code, told = (wait(child, watched) if child else (128, False)) if not error else (128, False)
+    code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, False, False)
     sweep()
+    copied.acquire(timeout=5.0)
     record = {
         "at": time.time(),
         "order": time.monotonic(),
         "code": code,
         "told": told,
         "error": error,
-        "out_of_memory": code == 137 and not told and oom_kills() > kills,
+        "out_of_memory": greedy or (code == 137 and not told and oom_kills() > kills),
         "disk_full": disk_full((".", pod["cwd"], *pod["disks"])),
     }
     os.pwrite(end, json.dumps(record).encode()[:END_BYTES], 0)
 
 
-def spawn(pod: dict[str, Any]) -> tuple[int, str]:
-    """Process id of the pod's first process, and what kept it from starting."""
+def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str]:
+    """Process id of the pod's first process, and what kept it from starting. Without `output` it prints to the log."""
     parent = os.getpid()
+    if pod["mounts"]:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        os.makedirs("root", exist_ok=True)
     failed, fail = os.pipe()
     child = os.fork()
     if not child:
         try:
             os.setsid()
-            if LINUX:  # the pod may not outlive its shim
+            log = output[1] if output else os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            if pod["mounts"]:
+                import mounts  # type: ignore[import-not-found]  # beside this file
+
+                mounts.enter(os.path.abspath("root"), pod["mounts"])
+            if LINUX:  # the pod may not outlive its shim; entering a namespace forgets this
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != parent:
                     os._exit(137)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
             os.chdir(pod["cwd"])
             os.execvpe(pod["argv"][0], pod["argv"], pod["env"])
         except OSError as problem:
-            os.write(fail, f"{pod['argv'][0]}: {os.strerror(problem.errno or 0)}".encode())
+            os.write(fail, f"{problem.filename or pod['argv'][0]}: {os.strerror(problem.errno or 0)}".encode()[:4000])
         finally:
             os._exit(128)
     os.close(fail)
@@ -112,14 +132,44 @@ def spawn(pod: dict[str, Any]) -> tuple[int, str]:
     return child, error
 
 
-def wait(child: int, watched: set[signal.Signals]) -> tuple[int, bool]:
-    """Exit code of the pod's first process, and whether it was told to leave.
+def stamp(output: int, copied: _thread.LockType) -> None:
+    """Copy lines to the log, each with its time: `2026-01-31T12:00:00.123456789Z stdout F text`."""
+    log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    rest = b""
+    while True:
+        read = os.read(output, 1 << 16)
+        *lines, rest = (rest + read).split(b"\n")
+        second, nano = divmod(time.time_ns(), 10**9)
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode() + b".%09dZ stdout " % nano
+        parts = []
+        for line in lines:
+            *long, last = [line[i : i + LINE_BYTES] for i in range(0, len(line), LINE_BYTES)] or [b""]
+            parts += [at + b"P " + part + b"\n" for part in long] + [at + b"F " + last + b"\n"]
+        while len(rest) >= LINE_BYTES or (rest and not read):
+            parts.append(at + b"P " + rest[:LINE_BYTES] + b"\n")
+            rest = rest[LINE_BYTES:]
+        with suppress(OSError):  # a full disk loses lines; a pod that nobody reads from would hang
+            os.write(log, b"".join(parts))
+        if not read:
+            break
+    copied.release()
+
+
+def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bool, bool]:
+    """Exit code of the pod's first process, whether it was told to leave, and whether it took too much memory.
 
     Like a kubelet, tells the first process alone and kills the whole group when the grace is over.
     """
     deadline = None
+    limited = LINUX and 0 < memory < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    greedy = False
     while True:
         left = 3600.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        if limited and not greedy:
+            left = min(left, MEMORY_LOOKS)
+            greedy = memory_taken(memory) > memory
+            if greedy:
+                kill_group(child)
         caught = signal.sigtimedwait(watched, left) if LINUX else poll(watched, left)
         if caught is None and deadline is not None and time.monotonic() >= deadline:
             kill_group(child)
@@ -136,12 +186,12 @@ def wait(child: int, watched: set[signal.Signals]) -> tuple[int, bool]:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return 137, deadline is not None
+                return 137, deadline is not None, greedy
             if not pid:
                 break
             if pid == child:
                 code = os.waitstatus_to_exitcode(status)
-                return (code if code >= 0 else 128 - code), deadline is not None
+                return (code if code >= 0 else 128 - code), deadline is not None, greedy
 
 
 class _Caught:
@@ -184,6 +234,21 @@ def descendants() -> list[int]:
         found += children
         todo += children
     return found
+
+
+def memory_taken(limit: int) -> int:
+    """Bytes that the pod holds. What its processes share is counted once only where that decides: it is slow."""
+    pids = descendants()
+    quick = sum(figure(f"/proc/{pid}/status", "VmRSS:") for pid in pids)
+    return quick if quick <= limit else sum(figure(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in pids)
+
+
+def figure(path: str, name: str) -> int:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return next((int(line.split()[1]) << 10 for line in file if line.startswith(name)), 0)
+    except OSError:
+        return 0
 
 
 def kill(pid: int) -> None:
