@@ -105,7 +105,10 @@ def _start_shim(folder: Path) -> subprocess.Popen[bytes]:
 def look(folder: Path) -> PodState:
     began = _read(folder / "began")
     if began is None:
-        return PodState(Phase.ABSENT)
+        if not told_to_stop(folder) or _locked(folder / "lock"):
+            return PodState(Phase.ABSENT)
+        # Whoever locks it from now on finds the note and does not start it.
+        return look(folder) if (folder / "began").exists() else PodState(Phase.ENDED, code=143, told=True)
     ended = _read(folder / "end")
     if ended is None and not _locked(folder / "lock"):
         ended = _read(folder / "end")  # it may have ended between the two looks
@@ -128,13 +131,23 @@ def look(folder: Path) -> PodState:
 
 
 def stop(folder: Path, grace: float) -> None:
-    """Tell a pod to leave; it is killed when the grace is over, whether or not the caller still lives by then."""
-    began = _read(folder / "began")
-    if began is None or _read(folder / "end") is not None or not _locked(folder / "lock"):
+    """Tell a pod to leave; it is killed when the grace is over, whether or not the caller still lives by then.
+
+    One that has not begun never will.
+    """
+    if look(folder).phase in (Phase.ENDED, Phase.LOST):
         return
-    _write(folder / "stop", {"grace": grace})
-    with suppress(ProcessLookupError):
-        os.kill(_int(began["shim"]), signal.SIGTERM)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        _write(folder / "stop", {"grace": grace})
+    except OSError:
+        # On a full disk there is no note and so no grace, which is better than a pod that nobody can stop.
+        if not (folder / "began").exists():
+            raise
+    began = _read(folder / "began")  # looked for after the note was written: we find the shim, or it finds the note
+    if began is not None and _locked(folder / "lock"):
+        with suppress(ProcessLookupError):
+            os.kill(_int(began["shim"]), signal.SIGTERM)
 
 
 def can_mount(folder: Path) -> bool:

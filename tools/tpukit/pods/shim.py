@@ -8,6 +8,7 @@ the files it keeps in the pod's folder:
     lock       held while this process lives
     began      process ids and time, written once
     stop       {"grace": seconds}, read on SIGTERM                 (written by the stopper)
+               where it is there before the pod has begun, the pod never begins
     end        how it ended; blank until then, so that a full disk cannot lose it
     log        standard output and error of the pod; with the time of each line, as a container runtime keeps it, where
                pod.json says "stamped"
@@ -35,7 +36,10 @@ if TYPE_CHECKING:  # typing is slow to import
     from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-END_BYTES = 4096
+FILE_BYTES = 4096
+ERROR_LETTERS = 400  # of a name that could not be started: fits FILE_BYTES however JSON has to write it
+INHERITED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
+"""Signals that Python, nohup or a shell's & may have had ignored: a pod finds them as a kubelet hands them over."""
 LINE_BYTES = 16384  # longer lines are kept in parts
 MEMORY_LOOKS = 0.1  # seconds between two looks at what a pod with a limit takes
 LINUX = sys.platform == "linux"
@@ -54,10 +58,11 @@ def main(folder: str) -> int:
     except BlockingIOError:
         os.write(tell, b"+")
         return 0
-    if not os.path.exists("began"):
-        run(tell)
-    else:
+    if os.path.exists("began") or os.path.exists("stop"):
+        os.close(lock)
         os.write(tell, b"+")
+    else:
+        run(tell)
     return 0
 
 
@@ -68,8 +73,7 @@ def run(tell: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     if LINUX:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    end = os.open("end", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.write(end, b" " * END_BYTES)
+    began, end = blank("began.new"), blank("end")
     kills = oom_kills()
     output = os.pipe() if pod["stamped"] else None
     child, error = spawn(pod, output)
@@ -78,22 +82,26 @@ def run(tell: int) -> None:
         os.close(output[1])
         copied.acquire()
         _thread.start_new_thread(stamp, (output[0], copied))
-    write("began", {"shim": os.getpid(), "pid": child, "at": time.time()})
+    fill(began, {"shim": os.getpid(), "pid": child, "at": time.time()})
+    os.replace("began.new", "began")
     os.write(tell, b"+")
     os.close(tell)
+    if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
+        os.kill(os.getpid(), signal.SIGTERM)
     code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, False, False)
+    at, order = time.time(), time.monotonic()
     sweep()
     copied.acquire(timeout=5.0)
     record = {
-        "at": time.time(),
-        "order": time.monotonic(),
+        "at": at,
+        "order": order,
         "code": code,
         "told": told,
         "error": error,
         "out_of_memory": greedy or (code == 137 and not told and oom_kills() > kills),
         "disk_full": disk_full((".", pod["cwd"], *pod["disks"])),
     }
-    os.pwrite(end, json.dumps(record).encode()[:END_BYTES], 0)
+    fill(end, record)
 
 
 def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str]:
@@ -105,6 +113,7 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str
     failed, fail = os.pipe()
     child = os.fork()
     if not child:
+        what = "log"
         try:
             os.setsid()
             log = output[1] if output else os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -114,16 +123,23 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str
             if pod["mounts"]:
                 import mounts  # type: ignore[import-not-found]  # beside this file
 
+                what = ""  # which of them failed, the problem knows
                 mounts.enter(os.path.abspath("root"), pod["mounts"])
             if LINUX:  # the pod may not outlive its shim; entering a namespace forgets this
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != parent:
                     os._exit(137)
+            for number in INHERITED:
+                signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            os.chdir(pod["cwd"])
-            os.execvpe(pod["argv"][0], pod["argv"], pod["env"])
+            what = pod["cwd"]
+            os.chdir(what)
+            what = pod["argv"][0]
+            os.execvpe(what, pod["argv"], pod["env"])
         except OSError as problem:
-            os.write(fail, f"{problem.filename or pod['argv'][0]}: {os.strerror(problem.errno or 0)}".encode()[:4000])
+            os.write(
+                fail, f"{(what or str(problem.filename))[:ERROR_LETTERS]}: {os.strerror(problem.errno or 0)}".encode()
+            )
         finally:
             os._exit(128)
     os.close(fail)
@@ -178,7 +194,7 @@ def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bo
             grace = read_grace()
             if grace <= 0:
                 kill_group(child)
-            else:
+            elif deadline is None:  # once: a program may take another SIGTERM for impatience
                 os.kill(child, signal.SIGTERM)
             due = time.monotonic() + grace
             deadline = due if deadline is None else min(deadline, due)
@@ -291,10 +307,15 @@ def disk_full(places: tuple[str, ...]) -> bool:
     return False
 
 
-def write(name: str, value: dict[str, Any]) -> None:
-    with open(f"{name}.new", "w", encoding="utf-8") as file:
-        json.dump(value, file)
-    os.replace(f"{name}.new", name)
+def blank(name: str) -> int:
+    """A file with room for what will be known later: by then the disk may be full."""
+    file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(file, b" " * FILE_BYTES)
+    return file
+
+
+def fill(file: int, value: dict[str, Any]) -> None:
+    os.pwrite(file, json.dumps(value).encode(), 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,392 @@
+"""Pods as process groups: every way to start, end, be stopped and be lost, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cramped import on_small_disk
+from tpukit import pods
+from tpukit.errors import Transient
+from tpukit.pods import Phase, Pod, PodState
+from waiting import alive, until
+
+STANDARD = 0x7FFF_FFFF  # signals that a program can handle; the two beyond belong to the C library
+ENV = {"PATH": os.environ["PATH"]}
+
+
+@pytest.fixture
+def folder(home: Path) -> Path:
+    return home / "pod"
+
+
+def start(folder: Path, *argv: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+    pods.start([Pod(folder, argv, ENV if env is None else env, cwd or folder.parent)])
+
+
+def shell(folder: Path, script: str) -> None:
+    start(folder, "sh", "-c", script)
+
+
+def python(folder: Path, script: str) -> None:
+    start(folder, sys.executable, "-S", "-c", script)
+
+
+def ended(folder: Path, seconds: float = 20.0) -> PodState:
+    return until(lambda: (state := pods.look(folder)).phase in (Phase.ENDED, Phase.LOST) and state, seconds=seconds)
+
+
+def log(folder: Path) -> str:
+    return (folder / "log").read_text()
+
+
+def shim_of(folder: Path) -> int:
+    return json.loads((folder / "began").read_text())["shim"]
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("exit 255", 255)])
+def test_start_exit_code_is_recorded(folder, script, code):
+    before = time.time()
+    shell(folder, script)
+    state = ended(folder)
+    assert (state.phase, state.code, state.told, state.error) == (Phase.ENDED, code, False, "")
+    assert before <= state.began <= state.ended <= time.time()
+    assert not state.disk_full
+    assert not state.out_of_memory
+
+
+@pytest.mark.parametrize(("name", "code"), [("KILL", 137), ("TERM", 143), ("ABRT", 134), ("SEGV", 139)])
+def test_start_death_by_signal_is_128_and_the_signal(folder, name, code):
+    shell(folder, f"ulimit -c 0; kill -{name} $$; sleep 5")
+    assert ended(folder).code == code
+
+
+def test_start_output_goes_to_the_log(folder):
+    shell(folder, "echo out; echo err >&2")
+    ended(folder)
+    assert log(folder) == "out\nerr\n"
+
+
+def test_start_environment_is_what_was_given_and_the_mark(folder):
+    env = {"PATH": os.environ["PATH"], "A": "b=c", "EMPTY": "", "SNOW": "☃"}
+    start(folder, "cat", "/proc/self/environ", env=env)
+    ended(folder)
+    found = dict(line.split("=", 1) for line in log(folder).strip("\0").split("\0"))
+    assert found == {**env, pods.MARK: str(folder)}
+
+
+def test_start_program_finds_a_process_as_a_kubelet_makes_it(folder):
+    """No signal blocked or ignored, standard input empty, no open file but the three, its own session and group."""
+    script = (
+        "import os, sys\n"
+        "status = dict(line.split(':', 1) for line in open('/proc/self/status'))\n"
+        "print(int(status['SigBlk'], 16), int(status['SigIgn'], 16) & 0x7eff_efff)\n"
+        "print(repr(sys.stdin.read()), os.getsid(0) == os.getpgid(0) == os.getpid())\n"
+        "print(sorted(map(int, os.listdir('/proc/self/fd')))[:3], len(os.listdir('/proc/self/fd')))\n"
+    )
+    python(folder, script)
+    assert ended(folder).code == 0
+    # Python itself ignores SIGPIPE and SIGXFSZ, so these two are looked at below; the fourth file is the listing.
+    assert log(folder).splitlines() == ["0 0", "'' True", "[0, 1, 2] 4"]
+
+
+def test_start_program_in_a_pipe_is_ended_by_its_reader(folder):
+    """Python ignores SIGPIPE and hands that down; a shell pipeline would then never end quietly."""
+    shell(folder, "grep -h SigIgn /proc/self/status; yes | head -1; echo done")
+    assert ended(folder).code == 0
+    ignored, *rest = log(folder).splitlines()
+    assert int(ignored.split()[1], 16) & STANDARD == 0
+    assert rest == ["y", "done"]
+
+
+def test_start_under_nohup_program_can_still_be_hung_up(home, folder):
+    script = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "from pathlib import Path; from tpukit import pods\n"
+        f"pods.start([pods.Pod(Path({str(folder)!r}), ('grep', 'SigIgn', '/proc/self/status'), {ENV!r}, Path('/'))])"
+    )
+    tools = str(Path(pods.__file__).parents[2])
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=20, env={"PYTHONPATH": tools})
+    ended(folder)
+    assert int(log(folder).split()[1], 16) & STANDARD == 0
+
+
+def test_start_missing_binary_says_so(folder):
+    start(folder, "no-such-binary")
+    state = ended(folder)
+    assert (state.phase, state.code) == (Phase.ENDED, 128)
+    assert state.error == "no-such-binary: No such file or directory"
+
+
+def test_start_file_that_is_no_program_says_so(home, folder):
+    (home / "script").write_text("hello")
+    start(folder, str(home / "script"))
+    assert ended(folder).error.endswith("script: Permission denied")
+
+
+def test_start_missing_folder_names_the_folder_not_the_program(home, folder):
+    start(folder, "true", cwd=home / "gone")
+    state = ended(folder)
+    assert state.code == 128
+    assert state.error == f"{home / 'gone'}: No such file or directory"
+
+
+@pytest.mark.parametrize("name", ["x" * 100_000, "ä" * 30_000, "\x07" * 4000], ids=["long", "wide", "control"])
+def test_start_monstrous_name_is_recorded_whole_enough(folder, name):
+    start(folder, name)
+    state = ended(folder)
+    assert state.code == 128
+    assert state.error.startswith(name[:100])
+
+
+def test_start_twice_runs_once(folder):
+    shell(folder, "echo ran")
+    shell(folder, "echo ran")
+    ended(folder)
+    shell(folder, "echo ran")
+    assert log(folder) == "ran\n"
+
+
+def test_start_many_at_once_runs_once(folder):
+    starters = [threading.Thread(target=shell, args=(folder, "echo ran; sleep 0.3")) for _ in range(8)]
+    for starter in starters:
+        starter.start()
+    for starter in starters:
+        starter.join()
+    assert ended(folder).code == 0
+    assert log(folder) == "ran\n"
+
+
+def test_start_returns_when_it_has_begun(folder):
+    start(folder, "sleep", "60")
+    state = pods.look(folder)
+    assert state.phase is Phase.RUNNING
+    assert alive(state.pid)
+    pods.stop(folder, 0)
+    ended(folder)
+
+
+def test_start_several_run_side_by_side(home):
+    many = [Pod(home / f"pod-{index}", ("sh", "-c", f"exit {index}"), ENV, home) for index in range(5)]
+    pods.start(many)
+    assert [ended(pod.folder).code for pod in many] == [0, 1, 2, 3, 4]
+
+
+def test_start_shim_that_fails_says_why(folder):
+    (folder / "lock").mkdir(parents=True)  # nothing can be locked
+    with pytest.raises(Transient, match=r"pod could not be started: .*Is a directory"):
+        shell(folder, "true")
+
+
+def test_look_never_started_is_absent(folder):
+    assert pods.look(folder) == PodState(Phase.ABSENT)
+
+
+def test_order_of_ends_is_the_order_of_deaths_not_of_cleaning_up(home):
+    """A host that leaves much behind takes long to clean up after, and is still the first that failed."""
+    first, second = home / "first", home / "second"
+    shell(first, "for i in $(seq 30); do setsid sleep 60 & done; sleep 0.3; exit 1")
+    shell(second, f"while [ -e /proc/{pods.look(first).pid} ]; do :; done; exit 1")
+    assert ended(first).order < ended(second).order
+
+
+def test_stop_gives_the_grace_and_records_the_answer(folder):
+    shell(folder, "trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.01; done")
+    until(lambda: "ready" in pods.tail(folder))
+    pods.stop(folder, 10)
+    state = ended(folder)
+    assert (state.code, state.told, log(folder)) == (143, True, "ready\nsaved\n")
+
+
+def test_stop_after_the_grace_kills(folder):
+    shell(folder, "trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    until(lambda: "ready" in pods.tail(folder))
+    before = time.monotonic()
+    pods.stop(folder, 0.5)
+    state = ended(folder)
+    assert (state.code, state.told) == (137, True)
+    assert 0.4 < time.monotonic() - before < 5
+
+
+def test_stop_stopped_process_is_killed_too(folder):
+    shell(folder, "kill -STOP $$")
+    until(lambda: _state(pods.look(folder).pid) == "T")
+    pods.stop(folder, 0.2)
+    assert ended(folder).code == 137
+
+
+def test_stop_again_and_again_tells_the_program_once_and_does_not_prolong_its_grace(folder):
+    """Whoever looks tells it again, every tick; a program may take a second SIGTERM for impatience."""
+    shell(folder, "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done")
+    until(lambda: "ready" in pods.tail(folder))
+    before = time.monotonic()
+    while pods.look(folder).phase is Phase.RUNNING and time.monotonic() - before < 10:
+        pods.stop(folder, 1.0)
+        time.sleep(0.1)
+    assert ended(folder).code == 137
+    assert log(folder) == "ready\ntold\n"
+    assert time.monotonic() - before < 5
+
+
+def test_stop_with_less_grace_hurries(folder):
+    shell(folder, "trap '' TERM; echo ready; while :; do sleep 0.01; done")
+    until(lambda: "ready" in pods.tail(folder))
+    pods.stop(folder, 60)
+    pods.stop(folder, 0)
+    assert ended(folder, seconds=5).code == 137
+
+
+def test_stop_tells_the_first_process_alone(folder):
+    """Like a kubelet: a shell that does not pass it on hides the signal from its children here as it does on GKE."""
+    shell(folder, "trap : TERM; sh -c 'trap \"echo child told\" TERM; echo ready; sleep 0.5'; exit 0")
+    until(lambda: "ready" in pods.tail(folder))
+    pods.stop(folder, 10)
+    assert ended(folder).code == 0
+    assert "child told" not in log(folder)
+
+
+def test_stop_after_the_end_changes_nothing(folder):
+    shell(folder, "exit 5")
+    before = ended(folder)
+    pods.stop(folder, 0)
+    assert pods.look(folder) == before
+    assert not pods.told_to_stop(folder)
+
+
+def test_stop_before_the_start_is_the_end(folder):
+    """A shim that somebody launched before they were killed must not begin behind the back of whoever stopped it."""
+    pods.stop(folder, 5)
+    assert pods.look(folder) == PodState(Phase.ENDED, code=143, told=True)
+    shell(folder, "echo ran")
+    assert pods.look(folder) == PodState(Phase.ENDED, code=143, told=True)
+    assert not (folder / "log").exists()
+
+
+def test_stop_while_it_starts_never_leaves_it_running(home):
+    """Stop and start race at every distance; whoever is first, the pod has ended soon after."""
+    for index in range(12):
+        folder = home / f"pod-{index}"
+        starter = threading.Thread(target=shell, args=(folder, "sleep 60"))
+        starter.start()
+        time.sleep(index * 0.006)
+        pods.stop(folder, 0)
+        starter.join()
+        assert ended(folder).told
+
+
+def test_end_sweeps_what_the_program_left_behind(folder):
+    """Children in the group, daemons in sessions of their own, and daemons that even dropped the mark."""
+    shell(folder, "sleep 60 & setsid sleep 61 & env -i setsid sh -c 'sleep 62 & sleep 63' & sleep 0.3; exit 0")
+    pids = until(lambda: len(found := _descendants(pods.look(folder).pid)) >= 5 and found)
+    assert ended(folder).code == 0
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_shim_killed_pod_is_lost_and_its_process_dead(folder):
+    start(folder, "sleep", "60")
+    state = pods.look(folder)
+    os.kill(shim_of(folder), signal.SIGKILL)
+    lost = ended(folder)
+    assert (lost.phase, lost.pid, lost.code, lost.began) == (Phase.LOST, state.pid, 137, state.began)
+    until(lambda: not alive(state.pid))
+    shell(folder, "echo again")  # what was lost is not run again
+    assert pods.look(folder).phase is Phase.LOST
+
+
+def test_shim_killed_children_that_slipped_away_are_found_by_their_mark(folder):
+    shell(folder, "setsid sleep 60 & sleep 60")
+    until(lambda: len(pods.strays(folder)) >= 3)
+    os.kill(shim_of(folder), signal.SIGKILL)
+    until(lambda: not alive(pods.look(folder).pid))
+    left = pods.strays(folder)
+    assert len(left) == 2  # one in the session of the dead process, one in its own
+    assert pods.kill_strays(folder.parent) == left
+    until(lambda: not pods.strays(folder))
+
+
+def test_strays_folder_with_a_longer_name_is_another(home):
+    start(home / "pod-10", "sleep", "60")
+    assert pods.strays(home / "pod-1") == []
+    assert pods.strays(home / "pod-10") == [pods.look(home / "pod-10").pid]
+    pods.stop(home / "pod-10", 0)
+    ended(home / "pod-10")
+
+
+def test_starter_killed_pod_runs_on_and_its_end_is_recorded(folder):
+    script = (
+        "import os, signal; from pathlib import Path; from tpukit import pods\n"
+        f"pods.start([pods.Pod(Path({str(folder)!r}), ('sh', '-c', 'sleep 0.5; exit 7'), {ENV!r}, Path('/'))])\n"
+        "os.killpg(0, signal.SIGKILL)"
+    )
+    tools = str(Path(pods.__file__).parents[2])
+    argv = [sys.executable, "-c", script]
+    assert subprocess.run(argv, timeout=20, env={"PYTHONPATH": tools}, start_new_session=True).returncode == -9
+    assert ended(folder).code == 7
+
+
+def test_tail_gives_the_last_lines(folder):
+    shell(folder, "seq 10000; printf last")
+    ended(folder)
+    assert pods.tail(folder, lines=3) == ["9999", "10000", "last"]
+    assert pods.tail(folder.parent / "gone") == []
+
+
+def test_disk_full_the_end_is_recorded_all_the_same(home):
+    done = on_small_disk(home / "disk", 256, FULL_DISK)
+    assert done["code"] == 1
+    assert done["phase"] == "ended"
+    assert done["disk_full"] is done["full"]
+
+
+def test_disk_full_pod_can_be_stopped(home):
+    assert on_small_disk(home / "disk", 256, STOP_ON_FULL_DISK)["phase"] == "ended"
+
+
+LOOK = """
+import json, os, sys, time
+from pathlib import Path
+from tpukit import pods
+folder = Path(sys.argv[1]) / "pod"
+def start(script):
+    pods.start([pods.Pod(folder, ("sh", "-c", script), {"PATH": os.environ["PATH"]}, folder.parent)])
+def ended():
+    due = time.monotonic() + 15
+    while (state := pods.look(folder)).phase is pods.Phase.RUNNING and time.monotonic() < due:
+        time.sleep(0.02)
+    return {"phase": state.phase, "code": state.code, "disk_full": state.disk_full}
+"""
+FULL_DISK = LOOK + "start('yes > filler; exit 1'); print(json.dumps(ended()))"
+STOP_ON_FULL_DISK = (
+    LOOK
+    + """
+start('yes > filler; sleep 60')
+while (folder.parent / "filler").stat().st_size < 100_000: time.sleep(0.02)
+time.sleep(0.3)
+pods.stop(folder, 5)
+print(json.dumps(ended()))
+"""
+)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+
+
+def _descendants(pid: int) -> list[int]:
+    found, todo = [pid], [pid]
+    while todo:
+        try:
+            children = Path(f"/proc/{todo[0]}/task/{todo[0]}/children").read_text(encoding="ascii").split()
+        except OSError:
+            children = []
+        todo = [*todo[1:], *map(int, children)]
+        found += map(int, children)
+    return found
