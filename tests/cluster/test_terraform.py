@@ -186,6 +186,12 @@ def test_nothing_is_taken_from_a_registry_unpinned():
     assert all('version = ">= 7.26, < 9"' in text for text in versions)
 
 
+def test_google_is_the_only_provider(environment_plan):
+    """One for Kubernetes would be configured from the cluster of the same run, and lose it when the cluster changes."""
+    builtin, google = sorted({one["provider_name"].split("/", 1)[1] for one in environment_plan["resource_changes"]})
+    assert (builtin, google) == ("builtin/terraform", "hashicorp/google")
+
+
 def test_modules_configure_no_provider_and_need_no_newer_terraform():
     for path in (TERRAFORM / "modules").rglob("*.tf"):
         text = path.read_text()
