@@ -21,6 +21,11 @@ output "tpu_namespace" {
 output "tpu_sa_name" {
   description = "Name of the workloads' Kubernetes account"
   value       = var.tpu_sa_name
+
+  precondition {
+    condition     = var.tpu_sa_name != var.gke_sa_name
+    error_message = "Workloads and nodes may not be one account. Write another tpu_sa_name than gke_sa_name, which is ${var.gke_sa_name}."
+  }
 }
 
 output "tpu_sa_email" {

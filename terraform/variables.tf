@@ -56,6 +56,10 @@ variable "subnet_ip_range" {
     condition     = can(cidrhost(var.subnet_ip_range, 0))
     error_message = "That is no range of addresses. Write one like 10.129.0.0/20."
   }
+  validation {
+    condition     = try(cidrsubnet(var.subnet_ip_range, 0, 0) == var.subnet_ip_range, true)
+    error_message = "That range begins elsewhere. Write ${try(cidrsubnet(var.subnet_ip_range, 0, 0), "10.129.0.0/20")}."
+  }
 }
 
 variable "pods_ip_range" {
@@ -67,6 +71,10 @@ variable "pods_ip_range" {
     condition     = can(cidrhost(var.pods_ip_range, 0))
     error_message = "That is no range of addresses. Write one like 192.168.64.0/20."
   }
+  validation {
+    condition     = try(cidrsubnet(var.pods_ip_range, 0, 0) == var.pods_ip_range, true)
+    error_message = "That range begins elsewhere. Write ${try(cidrsubnet(var.pods_ip_range, 0, 0), "192.168.64.0/20")}."
+  }
 }
 
 variable "services_ip_range" {
@@ -77,6 +85,10 @@ variable "services_ip_range" {
   validation {
     condition     = can(cidrhost(var.services_ip_range, 0))
     error_message = "That is no range of addresses. Write one like 192.168.80.0/20."
+  }
+  validation {
+    condition     = try(cidrsubnet(var.services_ip_range, 0, 0) == var.services_ip_range, true)
+    error_message = "That range begins elsewhere. Write ${try(cidrsubnet(var.services_ip_range, 0, 0), "192.168.80.0/20")}."
   }
 }
 

@@ -123,6 +123,25 @@ run "refuses_a_number_of_chips_that_does_not_follow" {
   expect_failures = [output.num_of_chips]
 }
 
+run "refuses_one_account_for_nodes_and_workloads" {
+  command = plan
+  variables {
+    tpu_sa_name = "one-account"
+    gke_sa_name = "one-account"
+  }
+  expect_failures = [output.tpu_sa_name]
+}
+
+run "refuses_ranges_that_begin_elsewhere" {
+  command = plan
+  variables {
+    subnet_ip_range   = "10.129.0.1/20"
+    pods_ip_range     = "192.168.65.0/20"
+    services_ip_range = "192.168.81.0/20"
+  }
+  expect_failures = [var.subnet_ip_range, var.pods_ip_range, var.services_ip_range]
+}
+
 run "refuses_names_and_places_that_cannot_be" {
   command = plan
   variables {
