@@ -8,6 +8,7 @@ at an attempt is also when this is done, so whoever looks (a terminal, `tpu serv
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 
 from tpukit import pods, stage
 from tpukit.clock import Clock
+from tpukit.errors import Transient
 from tpukit.places.base import Handle, HostView, Line, Observation
 from tpukit.places.verdict import ABORTED, TOLD, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
@@ -66,6 +68,15 @@ class LocalPlace:
         return base if origin == 0 else f"{base}/rerun-{origin}"
 
     def submit(self, handle: Handle) -> None:
+        try:
+            self._submit(handle)
+        except OSError as error:
+            raise Transient(
+                f"attempt {handle.attempt.number} could not be started: {error}",
+                hint="it is tried again; `tpu job stop` gives it up",
+            ) from error
+
+    def _submit(self, handle: Handle) -> None:
         plan, attempt = handle.plan, handle.attempt
         folder = self._folder(handle)
         code = self._runs / plan.id / "code"
@@ -89,7 +100,7 @@ class LocalPlace:
             for host_index in range(plan.slice.hosts)
         ]
         uploaders = [self._uploader(handle, workdir, code)] if plan.spec.tensorboard else []
-        pods.start([*trainers, *uploaders])
+        pods.start([*uploaders, *trainers])  # whoever finds all hosts there need not look for the uploader
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
         return [self._observe(handle) for handle in handles]
@@ -202,11 +213,11 @@ class LocalPlace:
 
     def _uploader_lives(self, handle: Handle) -> bool:
         folder = self._folder(handle) / f"{handle.plan.id}-{UPLOADER_JOB}-0-0"
-        if not handle.plan.spec.tensorboard or pods.look(folder).phase is not Phase.RUNNING:
+        if not handle.plan.spec.tensorboard:
             return False
         if not pods.told_to_stop(folder):
             pods.stop(folder, UPLOADER_GRACE)
-        return True
+        return pods.look(folder).phase in (Phase.ABSENT, Phase.RUNNING)
 
 
 def _host_names(plan: Plan) -> list[str]:
@@ -286,20 +297,29 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState) -> H
         state=_SHOWN[state.phase],
         pid=state.pid,
         code=state.code if state.phase in (Phase.ENDED, Phase.LOST) else None,
-        step=progress.get("step"),
-        loss=progress.get("loss"),
-        steps_per_s=progress.get("steps_per_s"),
-        saved=progress.get("saved", -1),
-        moved=progress.get("time", 0.0),
+        step=_whole(progress.get("step")),
+        loss=_number(progress.get("loss")),
+        steps_per_s=_number(progress.get("steps_per_s")),
+        saved=-1 if (saved := _whole(progress.get("saved"))) is None else saved,
+        moved=_number(progress.get("time")) or 0.0,
     )
 
 
 def _progress(path: Path) -> dict[str, Any]:
+    """What the host last said of itself. Any program may write this file, so nothing in it is taken for granted."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return value
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _end(folder: Path, name: str, state: PodState) -> HostEnd:
