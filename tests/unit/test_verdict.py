@@ -1,4 +1,4 @@
-"""Why an attempt ended, from what its hosts left: cases seen with real JAX processes, and what holds for all of them."""
+"""Why an attempt ended, from what its hosts left: cases seen with real JAX processes, and what holds for them all."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from tpukit import rules
 from tpukit.clock import Clock
-from tpukit.errors import Transient
+from tpukit.errors import TpukitError
 from tpukit.places.base import Handle, Observation, Place
 from tpukit.reasons import Reason, State, message
 from tpukit.rules import Action
@@ -48,17 +48,19 @@ def decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Ste
     assert seen is not None
     if seen.state.ended:
         return _end(job, spec, attempt, seen, now)
+    if attempt.stopping:  # written down already, perhaps by a process that died before it could say so
+        return Step(job, Act.STOP, _grace(attempt.stopping, spec))
     if job.wanted == "stop":
-        return _stop(job, attempt, seen, Reason.CANCELLED, float(spec.max.grace), now)
+        return _stop(job, spec, attempt, Reason.CANCELLED)
     if seen.state is State.PENDING:
         return Step(job, Act.SUBMIT)
 
     attempt = replace(attempt, state=State.RUNNING, started=seen.started, saved=max(attempt.saved, seen.saved))
     running = replace(_with(job, attempt), state=State.RUNNING)
     if spec.max.runtime and now - seen.started > spec.max.runtime:
-        return _stop(running, attempt, seen, Reason.TIMEOUT, float(spec.max.grace), now)
+        return _stop(running, spec, attempt, Reason.TIMEOUT)
     if stalled := _stalled(seen, spec.max.stall, now):
-        return _stop(running, attempt, seen, Reason.HANG, HANG_GRACE, now, host=stalled)
+        return _stop(running, spec, attempt, Reason.HANG, stalled)
     return Step(running, note=f"attempt {attempt.number} runs" if job.state is not State.RUNNING else "")
 
 
@@ -84,20 +86,17 @@ def _launch(job: Job, attempt: Attempt, why: str) -> Step:
     return Step(job, Act.SUBMIT, note=note)
 
 
-def _stop(
-    job: Job, attempt: Attempt, seen: Observation, reason: Reason, grace: float, now: float, host: str = ""
-) -> Step:
-    if seen.state is State.PENDING and not any(view.pid for view in seen.hosts):
-        return _end(job, None, attempt, replace(seen, state=State.CANCELLED, reason=Reason.CANCELLED), now)
-    if attempt.stopping:  # told already, perhaps by a process that died before it could say so
-        return Step(job, Act.STOP, grace)
+def _stop(job: Job, spec: JobSpec, attempt: Attempt, reason: Reason, host: str = "") -> Step:
     attempt = replace(attempt, stopping=reason, host=host)
-    return Step(
-        _with(job, attempt), Act.STOP, grace, note=f"attempt {attempt.number} told to leave: {message(reason, host)}"
-    )
+    note = f"attempt {attempt.number} told to leave: {message(reason, host)}"
+    return Step(_with(job, attempt), Act.STOP, _grace(reason, spec), note)
 
 
-def _end(job: Job, spec: JobSpec | None, attempt: Attempt, seen: Observation, now: float) -> Step:
+def _grace(reason: Reason, spec: JobSpec) -> float:
+    return HANG_GRACE if reason is Reason.HANG else float(spec.max.grace)
+
+
+def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: float) -> Step:
     reason = seen.reason
     assert reason is not None
     if attempt.stopping and reason is not Reason.DONE:
@@ -115,8 +114,8 @@ def _end(job: Job, spec: JobSpec | None, attempt: Attempt, seen: Observation, no
         detail=detail,
     )
     job = _with(job, attempt)
-    if spec is None or job.wanted == "stop":
-        state, said = (State.COMPLETED if reason is Reason.DONE else State.CANCELLED), message(reason)
+    if job.wanted == "stop":
+        state, said = (State.COMPLETED if reason is Reason.DONE else State.CANCELLED), message(reason, host)
         return Step(_ended(job, state, reason, said, now), note=said)
     verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts)
     if verdict.action is Action.NOTHING:
@@ -158,7 +157,8 @@ class Loop:
         self._clock = clock
         self._parallel = parallel  # jobs that may run at once; 0: all
         self._report = report  # told of each step taken
-        self._complain = complain  # told of what did not work and is tried again
+        self._complain = complain  # told once of what did not work and is tried again
+        self._complaints: dict[str, str] = {}
 
     def tick(self, only: Sequence[str] = ()) -> int:
         """One step for each active job (or those named); how many are still active."""
@@ -189,8 +189,12 @@ class Loop:
             if held:
                 try:
                     self._step(job_id)
-                except Transient as error:  # it may go through at the next tick
-                    self._complain(job_id, str(error))
+                except TpukitError as error:  # it may go through at the next tick, and other jobs do not wait for it
+                    if self._complaints.get(job_id) != str(error):
+                        self._complain(job_id, str(error))
+                    self._complaints[job_id] = str(error)
+                else:
+                    self._complaints.pop(job_id, None)
 
     def _step(self, job_id: str) -> None:
         job = self._store.get(job_id)

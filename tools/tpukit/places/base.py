@@ -74,7 +74,7 @@ class Place(Protocol):
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 
     def stop(self, handle: Handle, grace: float) -> None:
-        """Tell all hosts to leave; killed when the grace is over."""
+        """Tell all hosts to leave; killed when the grace is over. One that has not begun never will, and has ended."""
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         """Remove what carries our mark and belongs to no known attempt; says what was removed.

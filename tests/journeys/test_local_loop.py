@@ -1,0 +1,269 @@
+"""Jobs through their whole life in a simulated place: what the loop promises, also when it is killed at any call."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from journeys.world import Try, World
+from tpukit.reasons import Reason, State
+from tpukit.rules import FRUITLESS
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def reasons(world: World, job_id: str) -> list[Reason | None]:
+    return [attempt.reason for attempt in world.job(job_id).attempts]
+
+
+def test_job_that_ends_well_completes_in_one_attempt(world):
+    job_id = world.send(Try())
+    world.run()
+    assert world.summary(job_id) == (State.COMPLETED, Reason.DONE, [(0, 0, 0, Reason.DONE, -1)])
+
+
+def test_job_preempted_twice_resumes_and_completes(world):
+    job_id = world.send(Try(Reason.PREEMPTED, saves=3), Try(Reason.HOST_LOST, saves=4), Try())
+    world.run()
+    state, reason, tries = world.summary(job_id)
+    assert (state, reason) == (State.COMPLETED, Reason.DONE)
+    assert tries == [(0, 0, 0, Reason.PREEMPTED, 2), (1, 1, 0, Reason.HOST_LOST, 6), (2, 2, 0, Reason.DONE, 6)]
+
+
+def test_job_under_rule_rerun_that_loses_a_peer_begins_again(world):
+    job_id = world.send(Try(Reason.PEER_LOST, saves=3), Try(), rule="rerun")
+    world.run()
+    assert world.summary(job_id)[2] == [(0, 0, 0, Reason.PEER_LOST, 2), (1, 0, 1, Reason.DONE, -1)]
+
+
+def test_job_that_fails_is_restarted_as_often_as_allowed(world):
+    failing = Try(Reason.USER_ERROR)
+    job_id = world.send(failing, failing, failing, failing, max={"restarts": 2})
+    world.run()
+    assert (world.job(job_id).state, reasons(world, job_id)) == (State.FAILED, [Reason.USER_ERROR] * 3)
+
+
+def test_job_whose_hardware_never_lasts_is_given_up(world):
+    job_id = world.send(*[Try(Reason.HOST_LOST)] * (FRUITLESS + 5))
+    world.run(most=2000)
+    assert world.job(job_id).state is State.FAILED
+    assert len(world.job(job_id).attempts) == FRUITLESS
+
+
+def test_job_that_saves_each_time_is_never_given_up(world):
+    job_id = world.send(*[Try(Reason.HOST_LOST, saves=1)] * 30, Try())
+    world.run(most=2000)
+    assert world.job(job_id).state is State.COMPLETED
+
+
+def test_job_that_hangs_is_stopped_named_and_resumed(world):
+    job_id = world.send(Try(hangs=True, saves=2), Try(), max={"stall": "30s"})
+    world.run()
+    first = world.job(job_id).attempts[0]
+    assert (first.reason, first.host) == (Reason.HANG, f"{job_id}-slice-0-0")
+    assert 30 <= first.ended - first.started < 40
+    assert world.job(job_id).state is State.COMPLETED
+
+
+def test_job_past_its_runtime_is_stopped_and_failed(world):
+    job_id = world.send(Try(runs=1000), max={"runtime": "60s"})
+    world.run()
+    assert world.summary(job_id)[:2] == (State.FAILED, Reason.TIMEOUT)
+
+
+def test_job_that_ignores_the_request_to_leave_is_killed_after_its_grace(world):
+    job_id = world.send(Try(runs=1000, leaves=500), max={"grace": "7s"})
+    world.until(lambda: world.job(job_id).state is State.RUNNING)
+    world.wish(job_id, "stop")
+    asked = world.clock.now()
+    world.run()
+    assert world.job(job_id).state is State.CANCELLED
+    assert 7 <= world.job(job_id).ended - asked <= 9
+
+
+@pytest.mark.parametrize("ticks", range(14))
+def test_job_stopped_at_any_tick_of_its_life_ends_cancelled_or_completed(world, ticks):
+    job_id = world.send(Try(Reason.USER_ERROR, runs=3), Try(runs=3), max={"restarts": 1})
+    for _ in range(ticks):
+        world.tick()
+    world.wish(job_id, "stop")
+    world.run()
+    assert world.job(job_id).state in (State.CANCELLED, State.COMPLETED)
+    assert world.place.live(job_id) == []
+
+
+@pytest.mark.parametrize(("wish", "stage", "origin"), [("resume", 1, 0), ("rerun", 0, 1)])
+def test_job_asked_for_again_runs_again(world, wish, stage, origin):
+    job_id = world.send(Try(Reason.USER_ERROR), Try())
+    world.run()
+    assert world.job(job_id).state is State.FAILED
+    world.wish(job_id, wish)
+    world.run()
+    assert world.job(job_id).state is State.COMPLETED
+    assert (world.job(job_id).attempt.stage, world.job(job_id).attempt.origin) == (stage, origin)
+
+
+def test_job_stopped_before_its_first_attempt_can_be_run_after_all(world):
+    job_id = world.send(Try())
+    world.wish(job_id, "stop")
+    world.run()
+    assert (world.job(job_id).state, world.job(job_id).attempts) == (State.CANCELLED, ())
+    world.wish(job_id, "resume")
+    world.run()
+    assert world.job(job_id).state is State.COMPLETED
+
+
+def test_job_that_a_busy_place_refuses_is_tried_again_and_said_so_once(world):
+    job_id = world.send(Try(refusals=4))
+    world.run()
+    assert world.job(job_id).state is State.COMPLETED
+    assert world.complaints == ["the place is busy"]
+
+
+def test_job_whose_record_cannot_be_read_does_not_keep_others_waiting(world):
+    broken, sound = world.send(Try(), name="broken"), world.send(Try(), name="sound")
+    newer = {"spec": {"name": "broken", "field_of_a_newer_version": 1}}
+    world.store.change(broken, lambda job: replace(job, plan=job.plan | newer))
+    for _ in range(20):
+        world.tick()
+    assert world.job(sound).state is State.COMPLETED
+    assert world.job(broken).state is State.PENDING
+    assert len(world.complaints) == 1
+
+
+def test_jobs_in_parallel_are_no_more_than_allowed_and_served_in_turn(tmp_path):
+    world = World(tmp_path, parallel=3)
+    ids = [world.send(Try(runs=4), name=f"job-{index}") for index in range(10)]
+    begun = []
+    while world.tick():
+        live = [job_id for job_id in ids if world.place.live(job_id)]
+        assert len(live) <= 3
+        begun += [job_id for job_id in live if job_id not in begun]
+    world.close()
+    assert begun == ids
+
+
+def test_two_loops_on_one_store_drive_each_job_once(tmp_path):
+    first, second = World(tmp_path), World(tmp_path)
+    second.place, second.clock = first.place, first.clock
+    second.loop = second._new_loop()
+    ids = [first.send(Try(Reason.PREEMPTED, runs=3), Try(), name=f"job-{index}") for index in range(4)]
+    while first.tick() + second.tick():
+        pass
+    assert {first.summary(job_id)[0] for job_id in ids} == {State.COMPLETED}
+    first.close()
+    second.close()
+
+
+def test_job_held_by_another_process_is_left_to_it(world, tmp_path):
+    other = World(tmp_path)
+    job_id = world.send(Try())
+    with other.store.hold(job_id) as held:
+        assert held
+        world.tick()
+        assert world.job(job_id).attempts == ()
+    world.run()
+    assert world.job(job_id).state is State.COMPLETED
+    other.close()
+
+
+def test_wish_that_comes_while_the_loop_decides_is_not_lost(world):
+    """The stop is written after the loop has read the record and before it writes what it decided."""
+    job_id = world.send(Try(runs=50))
+    world.fuse.just_before("change", lambda: world.wish(job_id, "stop"))
+    world.tick()
+    assert (world.job(job_id).wanted, len(world.job(job_id).attempts)) == ("stop", 1)
+    world.run()
+    assert world.job(job_id).state is State.CANCELLED
+
+
+def test_tag_that_comes_while_the_loop_decides_is_not_lost(world):
+    job_id = world.send(Try())
+    world.fuse.just_before("change", lambda: world.store.change(job_id, lambda job: replace(job, tags=("new",))))
+    world.run()
+    assert (world.job(job_id).tags, world.job(job_id).state) == (("new",), State.COMPLETED)
+
+
+# -- killed at every call ------------------------------------------------------------------------------------------
+
+
+def plain(world: World) -> str:
+    return world.send(Try())
+
+
+def preempted(world: World) -> str:
+    return world.send(Try(Reason.PREEMPTED, saves=3), Try())
+
+
+def failing(world: World) -> str:
+    return world.send(Try(Reason.USER_ERROR), Try(Reason.USER_ERROR), max={"restarts": 1})
+
+
+def hanging(world: World) -> str:
+    return world.send(Try(hangs=True), Try(), max={"stall": "2s"})
+
+
+def too_long(world: World) -> str:
+    return world.send(Try(runs=1000), max={"runtime": "2s"})
+
+
+def refused(world: World) -> str:
+    return world.send(Try(refusals=2))
+
+
+def stopped(world: World) -> str:
+    """As soon as the record has an attempt: what there is of it may be nothing, a half, or all."""
+    job_id = world.send(Try(runs=1000))
+    world.fuse.just_before("observe", lambda: world.wish(job_id, "stop"))
+    return job_id
+
+
+STORIES: dict[str, Callable[[World], str]] = {
+    story.__name__: story for story in (plain, preempted, failing, hanging, too_long, refused, stopped)
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_loop_killed_before_each_of_its_calls_ends_the_job_the_same_way(tmp_path, story):
+    """To be killed after a call is to be killed before the next one."""
+    calm = World(tmp_path / "calm")
+    job_id = STORIES[story](calm)
+    calm.run()
+    expected = calm.summary(job_id)
+    calls = calm.fuse.log
+    calm.close()
+    assert {"jobs", "get", "hold", "change", "submit", "observe"} <= set(calls)
+    for number, name in enumerate(calls):
+        for how in ("before", "midway") if name == "submit" else ("before",):
+            world = World(tmp_path / f"{number}-{how}")
+            world.fuse.set(number, how)
+            assert STORIES[story](world) == job_id
+            world.run()
+            assert world.summary(job_id) == expected, f"killed {how} call {number}, {name}"
+            world.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_loop_killed_again_and_again_loses_and_doubles_nothing(tmp_path, seed):
+    dice = random.Random(seed)
+    world = World(tmp_path, parallel=dice.choice([0, 2]))
+    ids = {}
+    for index in range(6):
+        story = dice.choice([preempted, failing, hanging, plain])
+        job_id = story(world)
+        ids[job_id] = State.FAILED if story is failing else State.COMPLETED
+        world.clock.sleep(0.001 * index)
+    for _ in range(40):
+        world.fuse.set(dice.randrange(400), dice.choice(["before", "midway"]))
+    world.run(most=2000)
+    assert {job_id: world.job(job_id).state for job_id in ids} == ids
+    world.close()

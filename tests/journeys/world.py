@@ -1,0 +1,299 @@
+"""A world to drive jobs through: a real store, the real loop, a clock that is turned by hand, and a place whose hosts
+do what a script says.
+
+The place refuses what a real one would suffer from (two live attempts of a job, an attempt out of turn, an act on a job
+that has ended), and after every tick the world checks what must always hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tpukit import plan
+from tpukit.clock import ManualClock
+from tpukit.errors import Transient
+from tpukit.loop import Loop
+from tpukit.places.base import Handle, HostView, Line, Observation
+from tpukit.reasons import Reason, State
+from tpukit.spec import JobSpec, Settings
+from tpukit.store import Job
+from tpukit.store.sqlite import SqliteStore
+
+TICK = 1.0
+
+
+class Killed(BaseException):
+    """The process that drives is killed: nothing of it may go on, not even its handlers of errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """What becomes of one attempt."""
+
+    reason: Reason = Reason.DONE
+    runs: float = 2.0  # seconds until it ends by itself
+    saves: int = 0  # steps it saves beyond those it found
+    hangs: bool = False  # reports a first step, then none, and never ends by itself
+    refusals: int = 0  # how many submits fail before one is taken
+    leaves: float = 1.0  # seconds it takes to leave when told
+
+
+@dataclass
+class Running:
+    """An attempt as the place has it."""
+
+    script: Try
+    hosts: list[str] = field(default_factory=list)  # those that have begun
+    refusals: int = 0
+    began: float = 0.0
+    told: float | None = None
+    leaves_by: float = 0.0
+    found: int = -1  # the step it resumed from
+
+    def ends(self) -> float:
+        by_itself = float("inf") if self.script.hangs else self.began + self.script.runs
+        return by_itself if self.told is None else min(by_itself, self.leaves_by)
+
+
+class SimulatedPlace:
+    name = "local"
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._scripts: dict[str, Sequence[Try]] = {}
+        self.attempts: dict[tuple[str, int], Running] = {}
+        self.begun: Counter[tuple[str, int, str]] = Counter()  # how often each host was started
+        self.acts: defaultdict[str, int] = defaultdict(int)
+        self.half_submits = False  # the next submit is cut off in the middle
+
+    def script(self, job_id: str, tries: Sequence[Try]) -> None:
+        self._scripts[job_id] = tries
+
+    def live(self, job_id: str) -> list[int]:
+        """Attempts of a job that run."""
+        now = self._clock.now()
+        return [number for (job, number), it in self.attempts.items() if job == job_id and it.hosts and now < it.ends()]
+
+    def submit(self, handle: Handle) -> None:
+        job_id, attempt = handle.plan.id, handle.attempt
+        self.acts[job_id] += 1
+        assert not attempt.state.ended, f"{job_id} attempt {attempt.number} has ended and is submitted"
+        assert not [number for number in self.live(job_id) if number != attempt.number], "two live attempts"
+        it = self._attempt(handle)
+        if it.refusals < it.script.refusals:
+            it.refusals += 1
+            raise Transient("the place is busy")
+        for name in self._names(handle):
+            if name not in it.hosts and it.told is None:
+                self.begun[job_id, attempt.number, name] += 1
+                it.hosts.append(name)
+                it.began = self._clock.now()
+                if self.half_submits:
+                    self.half_submits = False
+                    raise Killed
+
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
+        return [self._observe(handle) for handle in handles]
+
+    def stop(self, handle: Handle, grace: float) -> None:
+        self.acts[handle.plan.id] += 1
+        it = self._attempt(handle)
+        if it.told is None:
+            it.told = self._clock.now()
+            it.leaves_by = it.told + (min(grace, it.script.leaves) if it.hosts else 0.0)
+
+    def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
+        yield from ()
+
+    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
+        return ()
+
+    def _attempt(self, handle: Handle) -> Running:
+        key = (handle.plan.id, handle.attempt.number)
+        if key not in self.attempts:
+            before = sum(1 for job, _ in self.attempts if job == handle.plan.id)
+            assert handle.attempt.number == before, f"attempt {handle.attempt.number} comes after {before} others"
+            script = self._scripts[handle.plan.id][handle.attempt.number]
+            self.attempts[key] = Running(script, found=handle.attempt.saved)
+        return self.attempts[key]
+
+    def _observe(self, handle: Handle) -> Observation:
+        now = self._clock.now()
+        it = self.attempts.get((handle.plan.id, handle.attempt.number))
+        names = self._names(handle)
+        if it is None or (len(it.hosts) < len(names) and it.told is None):
+            begun = it.hosts if it else []
+            states = ["running" if name in begun else "waiting" for name in names]
+            return Observation(State.PENDING, self._views(names, states))
+        saved = it.found + it.script.saves if it.script.saves else -1
+        if now < it.ends():
+            views = self._views(names, ["running"] * len(names), it, now)
+            return Observation(State.RUNNING, views, it.began, saved)
+        views = self._views(names, ["ended"] * len(names), it, now)
+        if it.told is not None and it.ends() == it.leaves_by:
+            return Observation(State.FAILED, views, it.began, saved, Reason.CANCELLED)
+        reason = it.script.reason
+        state = State.COMPLETED if reason is Reason.DONE else State.FAILED
+        return Observation(state, views, it.began, saved, reason, "" if reason is Reason.DONE else names[-1])
+
+    @staticmethod
+    def _names(handle: Handle) -> list[str]:
+        return [plan.host_name(handle.plan.id, 0, index) for index in range(handle.plan.slice.hosts)]
+
+    @staticmethod
+    def _views(names: Sequence[str], states: Sequence[str], it: Running | None = None, now: float = 0.0) -> Any:
+        moved = 0.0 if it is None else (it.began if it.script.hangs else now)
+        step = None if it is None else 1
+        return tuple(
+            HostView(name, 0, index, state, pid=0 if state == "waiting" else 100 + index, step=step, moved=moved)
+            for index, (name, state) in enumerate(zip(names, states, strict=True))
+        )
+
+
+class Fuse:
+    """Kills the driving process at the nth of its calls to the outside: before it, or midway in a submit."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.log: list[str] = []
+        self._at: dict[int, str] = {}
+        self._meanwhile: dict[str, Callable[[], object]] = {}
+
+    def set(self, at: int, how: str) -> None:
+        self._at[at] = how
+
+    def just_before(self, name: str, action: Callable[[], object]) -> None:
+        """Let `action` happen between what the driver did last and its next call of that name."""
+        self._meanwhile[name] = action
+
+    def around(self, target: object, *methods: str) -> Any:
+        return _Fused(self, target, methods)
+
+    def call(self, name: str, target: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        self._meanwhile.pop(name, lambda: None)()
+        how = self._at.pop(self.calls, "")
+        self.calls += 1
+        self.log.append(name)
+        if how == "midway" and name == "submit":
+            target.half_submits = True
+        elif how:
+            raise Killed
+        return getattr(target, name)(*arguments, **options)
+
+
+class _Fused:
+    def __init__(self, fuse: Fuse, target: object, methods: Sequence[str]) -> None:
+        self._fuse, self._target, self._methods = fuse, target, methods
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._methods:
+            return getattr(self._target, name)
+        return lambda *arguments, **options: self._fuse.call(name, self._target, arguments, options)
+
+
+class World:
+    def __init__(self, folder: Path, *, parallel: int = 0) -> None:
+        self._folder, self._parallel = folder, parallel
+        self.clock = ManualClock()
+        self.place = SimulatedPlace(self.clock)
+        self.fuse = Fuse()
+        self.complaints: list[str] = []
+        self.store = SqliteStore(folder / "store.db")
+        self.loop = self._new_loop()
+        self._ended: dict[str, tuple[Job, int]] = {}
+
+    def close(self) -> None:
+        self.store.close()
+
+    def send(self, *tries: Try, name: str = "train", **fields: Any) -> str:
+        spec = JobSpec.from_json({"name": name, "tpu": "v4-16", "command": ["x"], "rule": "pre", **fields})
+        made = plan.make(spec, Settings(), "local", taken=self.store.taken(name))
+        self.place.script(made.id, tries)
+        self.store.add(Job(made.id, "local", "team", "me", self.clock.now(), plan=made.to_json()))
+        return made.id
+
+    def wish(self, job_id: str, wanted: str) -> None:
+        """What `tpu job stop|resume|rerun` writes."""
+
+        def ask(job: Job) -> Job:
+            if wanted == "stop":
+                return job if job.state.ended else replace(job, wanted="stop")
+            assert job.state.ended
+            return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
+
+        self.store.change(job_id, ask)
+        if wanted != "stop":
+            self._ended.pop(job_id, None)
+
+    def tick(self) -> int:
+        """One tick by a driver that may be killed in it: then another one takes over."""
+        try:
+            active = self.loop.tick()
+        except Killed:
+            self.store.close()
+            self.store = SqliteStore(self._folder / "store.db")
+            self.loop = self._new_loop()
+            active = 1
+        self.check()
+        self.clock.sleep(TICK)
+        return active
+
+    def run(self, most: int = 500) -> None:
+        """Until no job is active."""
+        for _ in range(most):
+            if not self.tick():
+                return
+        raise AssertionError(f"jobs are still active: {self.store.jobs(active=True)}")
+
+    def until(self, condition: Callable[[], bool], most: int = 500) -> None:
+        for _ in range(most):
+            if condition():
+                return
+            self.tick()
+        raise AssertionError("it never came to pass")
+
+    def job(self, job_id: str) -> Job:
+        return self.store.get(job_id)
+
+    def summary(self, job_id: str) -> tuple[Any, ...]:
+        """What a person would say of a job: how it ended and what each attempt came to."""
+        job = self.job(job_id)
+        tries = [
+            (attempt.number, attempt.stage, attempt.origin, attempt.reason, attempt.saved) for attempt in job.attempts
+        ]
+        return job.state, job.reason, tries
+
+    def check(self) -> None:
+        for job in self.store.jobs():
+            numbers = [attempt.number for attempt in job.attempts]
+            assert numbers == list(range(len(numbers)))
+            assert all(attempt.state.ended and attempt.reason for attempt in job.attempts[:-1])
+            live = self.place.live(job.id)
+            assert len(live) <= 1
+            assert all(number == numbers[-1] for number in live)
+            launched = [
+                event
+                for event in self.store.events(job.id)
+                if event.text.startswith("attempt ") and "stage" in event.text
+            ]
+            assert len(launched) == len(numbers)
+            if job.state.ended:
+                assert not live, f"{job.id} has ended and attempt {live} runs"
+                before = self._ended.setdefault(job.id, (job, self.place.acts[job.id]))
+                assert before == (job, self.place.acts[job.id]), f"something was done to {job.id} after its end"
+        assert all(times == 1 for times in self.place.begun.values()), "a host was started twice"
+
+    def _new_loop(self) -> Loop:
+        store = self.fuse.around(self.store, "jobs", "get", "change", "hold")
+        place = self.fuse.around(self.place, "submit", "observe", "stop")
+        return Loop(
+            store,
+            {"local": place},
+            self.clock,
+            parallel=self._parallel,
+            complain=lambda job_id, text: self.complaints.append(text),
+        )
