@@ -1,0 +1,236 @@
+"""Access to a cluster, against a server that plays the API server's part on the wire."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from tpukit import catalogue, render
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
+from tpukit.kube import KINDS, Cluster
+
+
+class ApiServer:
+    """Answers in the order in which they were laid down, and remembers what was asked."""
+
+    def __init__(self):
+        self.answers, self.asked = [], []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                length = int(self.headers.get("Content-Length") or 0)
+                url = urlsplit(self.path)
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                body = json.loads(self.rfile.read(length)) if length else None
+                outer.asked.append((self.command, url.path, dict(parse_qsl(url.query)), body, headers))
+                status, lines = outer.answers.pop(0)
+                content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+
+    def will(self, *lines, status=200):
+        self.answers.append((status, lines))
+
+    def close(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def api():
+    server = ApiServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def cluster(api, tmp_path):
+    entry = {"server": f"http://127.0.0.1:{api.server.server_port}"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": entry}],
+        "users": [{"name": "me", "user": {"token": "secret"}}],
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return Cluster(file)
+
+
+def pod(name, version, uid=None):
+    return {"metadata": {"name": name, "uid": uid or name, "resourceVersion": str(version)}}
+
+
+def pods(version, *items):
+    return {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": str(version)}, "items": list(items)}
+
+
+def seen(changes, count):
+    return [
+        (c.object["metadata"]["name"], c.object["metadata"]["resourceVersion"], c.gone) for c in islice(changes, count)
+    ]
+
+
+def test_list_gives_objects_that_say_what_they_are(api, cluster):
+    api.will(pods(7, pod("a", 1)))
+    (found,) = cluster.list("Pod", "team", labels="x=y")
+    assert (found["kind"], found["apiVersion"]) == ("Pod", "v1")
+    method, path, query, _, headers = api.asked[0]
+    assert (method, path, query) == ("GET", "/api/v1/namespaces/team/pods", {"labelSelector": "x=y"})
+    assert headers["authorization"] == "Bearer secret"
+
+
+def test_apply_is_server_side_and_a_dry_run_says_so(api, cluster):
+    document = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "j", "namespace": "t"}}
+    api.will(document)
+    cluster.apply(document, dry_run=True)
+    method, path, query, body, headers = api.asked[0]
+    assert (method, path) == ("PATCH", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/t/jobsets/j")
+    assert query == {"fieldManager": "tpukit", "force": "true", "dryRun": "All"}
+    assert body == document
+    assert headers["content-type"] == "application/apply-patch+yaml"
+
+
+def test_apply_of_a_kind_that_tpukit_does_not_name_asks_the_cluster_once(api, cluster):
+    document = {"apiVersion": "flow.io/v1", "kind": "Schema", "metadata": {"name": "s"}}
+    api.will({"resources": [{"name": "schemas", "kind": "Schema", "namespaced": False}]})
+    api.will(document)
+    api.will(document)
+    cluster.apply(document)
+    cluster.apply(document)
+    paths = [path for _, path, *_ in api.asked]
+    assert paths == ["/apis/flow.io/v1", "/apis/flow.io/v1/schemas/s", "/apis/flow.io/v1/schemas/s"]
+
+
+def test_apply_of_a_kind_that_nobody_knows_is_not_found(api, cluster):
+    api.will({"resources": []})
+    with pytest.raises(NotFound, match="no kind Schema in flow"):
+        cluster.apply({"apiVersion": "flow.io/v1", "kind": "Schema", "metadata": {"name": "s"}})
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, Invalid),
+        (401, Denied),
+        (403, Denied),
+        (404, NotFound),
+        (409, Conflict),
+        (422, Invalid),
+        (429, Transient),
+        (500, Transient),
+    ],
+)
+def test_refusal_is_raised_as_what_the_caller_does_next(api, cluster, status, error):
+    api.will({"kind": "Status", "message": "because of that"}, status=status)
+    with pytest.raises(error, match="because of that"):
+        cluster.get("Node", "n")
+
+
+def test_server_that_is_away_is_passing_trouble(api, cluster):
+    api.server.socket.close()
+    with pytest.raises(Transient, match="does not answer"):
+        cluster.version()
+
+
+def test_delete_of_what_is_gone_is_done(api, cluster):
+    api.will({"kind": "Status", "message": "not there"}, status=404)
+    cluster.delete("Pod", "p", "team", grace=0)
+    assert api.asked[0][3] == {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+
+
+def test_watch_lists_then_goes_on_from_there(api, cluster):
+    api.will(pods(5, pod("a", 1), pod("b", 2)))
+    api.will({"type": "MODIFIED", "object": pod("a", 6)}, {"type": "DELETED", "object": pod("b", 7)})
+    assert seen(cluster.watch("Pod"), 4) == [
+        ("a", "1", False),
+        ("b", "2", False),
+        ("a", "6", False),
+        ("b", "7", True),
+    ]
+    _, _, query, _, _ = api.asked[1]
+    assert (query["resourceVersion"], query["allowWatchBookmarks"], query["watch"]) == ("5", "true", "true")
+
+
+def test_watch_that_ends_goes_on_from_the_last_version_bookmarks_included(api, cluster):
+    api.will(pods(5))
+    api.will({"type": "ADDED", "object": pod("a", 6)}, {"type": "BOOKMARK", "object": pod("", 9)})
+    api.will({"type": "MODIFIED", "object": pod("a", 10)})
+    assert seen(cluster.watch("Pod"), 2) == [("a", "6", False), ("a", "10", False)]
+    assert [query.get("resourceVersion") for _, _, query, _, _ in api.asked] == [None, "5", "9"]
+
+
+@pytest.mark.parametrize("on_the_wire", ["status", "event"])
+def test_watch_whose_version_expired_makes_up_for_it_from_a_list(api, cluster, on_the_wire):
+    gone = {"kind": "Status", "code": 410, "message": "too old resource version"}
+    api.will(pods(5, pod("same", 1), pod("changed", 2), pod("removed", 3), pod("replaced", 4, "old")))
+    if on_the_wire == "status":
+        api.will(gone, status=410)
+    else:
+        api.will({"type": "ERROR", "object": gone})
+    api.will(pods(20, pod("same", 1), pod("changed", 12), pod("replaced", 14, "new"), pod("added", 15)))
+    changes = seen(cluster.watch("Pod"), 9)[4:]
+    assert changes == [
+        ("removed", "3", True),
+        ("replaced", "4", True),
+        ("changed", "12", False),
+        ("replaced", "14", False),
+        ("added", "15", False),
+    ]
+
+
+def test_watch_pauses_longer_while_the_server_is_in_trouble_and_goes_on(api, cluster):
+    pauses = []
+    api.will({"message": "starting"}, status=503)
+    api.will({"message": "starting"}, status=503)
+    api.will(pods(5))
+    api.will({"message": "too many"}, status=429)
+    api.will({"type": "ADDED", "object": pod("a", 6)})
+    changes = cluster.watch("Pod", trouble=lambda error, pause: pauses.append((str(error), pause)))
+    assert seen(changes, 1) == [("a", "6", False)]
+    assert pauses == [("starting (503)", 0.5), ("starting (503)", 1.0), ("too many (429)", 2.0)]
+
+
+def test_watch_that_is_not_allowed_is_raised(api, cluster):
+    api.will({"message": "pods is forbidden"}, status=403)
+    with pytest.raises(Denied, match="pods is forbidden"):
+        next(cluster.watch("Pod"))
+
+
+def test_cluster_without_kubeconfig_says_where_to_get_one(tmp_path):
+    with pytest.raises(NotFound, match="tpu sandbox up"):
+        Cluster(tmp_path / "missing")
+
+
+def test_proxy_of_the_user_is_not_asked_for_this_machine(api, tmp_path, monkeypatch, cluster):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    api.will({"gitVersion": "v1"})
+    assert Cluster(tmp_path / "kubeconfig").version() == "v1"
+
+
+def test_kinds_of_kueue_are_those_of_the_rendered_documents():
+    rendered = render.queues({catalogue.find("v4-8"): 1}, ["t"], cpus=1, memory_gb=1)
+    found = {document["kind"]: document["apiVersion"] for document in rendered if "kueue" in document["apiVersion"]}
+    assert found
+    assert found == {kind: KINDS[kind].api_version for kind in found}
