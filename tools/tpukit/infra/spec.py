@@ -242,6 +242,11 @@ class ClusterSpec(Model):
         """The slice behind every pool, by the pool's name."""
         return {name: shapes.resolve(pool) for name, pool in checks.pools(self.model_dump()).items()}
 
+    @property
+    def common_shape(self) -> Slice:
+        """The slice of pools that say nothing else, whether or not there are any."""
+        return shapes.resolve(self.model_dump())
+
     def variables(self) -> dict[str, Any]:
         """For Terraform: what was written, and nothing else."""
         return self.model_dump(mode="json", exclude_unset=True, exclude=set(_BEYOND_TERRAFORM))

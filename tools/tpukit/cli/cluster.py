@@ -1,0 +1,274 @@
+"""`tpu cluster`: the training environment on Google Cloud, from an empty project to its queues and back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tpukit.errors import Invalid, Problem
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tpukit.infra.spec import ClusterSpec
+    from tpukit.infra.ways import Way
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+WAYS = ("local", "cloud-build", "infra-manager")
+
+
+def spec_options(function: Function) -> Function:
+    for option in (
+        click.argument("file", type=click.Path(path_type=Path), required=False),
+        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A variable, beside or over the file."),
+        click.option("--any-zone", is_flag=True, help="Take a zone that is not known to have the TPUs."),
+        click.option("--context", default="", help="Context of the kubeconfig; gcloud's name for the cluster else."),
+        click.option("--dry-run", is_flag=True, help="Print the command lines, and run none of them."),
+    ):
+        function = option(function)
+    return function
+
+
+def way_options(function: Function) -> Function:
+    for option in (
+        click.option("--via", type=click.Choice(WAYS), default="local", show_default=True, help="Who runs Terraform."),
+        click.option(
+            "--state",
+            type=click.Choice(["gcs", "local"]),
+            default="gcs",
+            show_default=True,
+            help="Where Terraform's state is kept; local is for rehearsals.",
+        ),
+        click.option("--modules", type=click.Path(path_type=Path), help="Terraform files to use instead of ours."),
+        click.option("--source", type=click.Path(path_type=Path), help="Checkout of tpukit that a build takes."),
+    ):
+        function = option(function)
+    return function
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+evict_option = click.option("--evict", is_flag=True, help="Delete pools even if they run jobs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group("cluster")
+def command() -> None:
+    """Make, change, look at and remove the training environment on Google Cloud.
+
+    FILE is a cluster file; cluster.yaml in this folder if there is one. Its keys are the variables of the Terraform
+    modules, and --set takes the same.
+
+    \b
+    Examples:
+      tpu cluster bootstrap                        APIs, state bucket, accounts: once for each project
+      tpu cluster plan --set tpu_type=v4-32        what would be done
+      tpu cluster apply                            plan, ask, apply with progress
+      tpu cluster apply --set num_tpu_pools=0      give the slices back and keep the rest
+      tpu cluster credentials && tpu cluster addons
+      tpu cluster apply --via cloud-build --dry-run
+      tpu cluster destroy
+    """
+
+
+@command.command()
+@spec_options
+def bootstrap(dry_run: bool, **words: Any) -> None:
+    """Prepare a project: APIs, the state bucket, the accounts that builds run as. Safe to repeat."""
+    from tpukit.infra import bootstrap as boot
+
+    spec = _spec(**words)
+    if dry_run:
+        _print(map(str, boot.steps(spec)))
+        return
+    boot.run(spec, _say)
+    _say(f"Whoever sends builds needs roles/iam.serviceAccountUser on {boot.BUILD_ACCOUNT} and {boot.MANAGER_ACCOUNT}.")
+
+
+@command.command()
+@spec_options
+@way_options
+@json_option
+def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
+    """Show what would be done. Nothing is changed."""
+    way = _way(_spec(**words), _console(stderr=as_json), **words)
+    if dry_run:
+        _print(way.lines("plan"))
+        return
+    planned = way.plan()
+    if as_json:
+        from dataclasses import asdict
+
+        from tpukit.cli import here
+
+        here.print_json([asdict(change) for change in planned])
+
+
+@command.command()
+@spec_options
+@way_options
+@evict_option
+@yes_option
+def apply(**words: Any) -> None:
+    """Make the environment what the file says. Shows the plan, asks, and applies the plan that was shown.
+
+    One Ctrl-C cancels cleanly; a second kills.
+    """
+    spec = _spec(**words)
+    if _change("apply", spec, **words) and words["via"] != "cloud-build":
+        _say("Next: `tpu cluster credentials`, then `tpu cluster addons` for JobSet, Kueue and the queues.")
+
+
+@command.command()
+@spec_options
+@way_options
+@evict_option
+@yes_option
+def destroy(**words: Any) -> None:
+    """Delete the environment and everything in it. The state bucket stays."""
+    _change("destroy", _spec(**words), **words)
+
+
+def _change(verb: str, spec: ClusterSpec, *, dry_run: bool, yes: bool, **words: Any) -> bool:
+    way = _way(spec, _console(stderr=True), **words)
+    if dry_run:
+        _print(way.lines(verb))
+        return False
+    act = way.apply if verb == "apply" else way.destroy
+    done = act((lambda question: True) if yes else _ask)
+    if done:
+        _say(f"{spec.cluster_name}: {verb} is done")
+    return done
+
+
+@command.command()
+@spec_options
+@way_options
+@json_option
+def status(dry_run: bool, as_json: bool, **words: Any) -> None:
+    """What exists: resources in the state, the cluster, its pools and what they run, the add-ons."""
+    from tpukit.infra import status as looking
+
+    spec = _spec(**words)
+    context = words["context"] or spec.context
+    if dry_run:
+        _print(looking.lines(spec, context))
+        return
+    found = looking.look(spec, context, _way(spec, _console(stderr=True), **words).resources)
+    if as_json:
+        from tpukit.cli import here
+
+        here.print_json(found)
+    else:
+        _show(found)
+
+
+@command.command()
+@spec_options
+def addons(dry_run: bool, **words: Any) -> None:
+    """Install JobSet, Kueue and the queues, and wait for them. Safe to repeat."""
+    from tpukit.clock import SystemClock
+    from tpukit.infra import addons as adding
+
+    spec = _spec(**words)
+    context = words["context"] or spec.context
+    if dry_run:
+        _print(adding.lines(spec, context))
+        return
+    adding.run(spec, context, SystemClock(), _say)
+
+
+@command.command()
+@spec_options
+def credentials(dry_run: bool, **words: Any) -> None:
+    """Let kubectl talk to the cluster, through its DNS endpoint."""
+    from tpukit.infra import gcloud
+
+    spec = _spec(**words)
+    order = gcloud.get_credentials(spec)
+    if dry_run:
+        _print([str(order)])
+        return
+    gcloud.follow(order, "getting credentials", _say)
+    _say(f"kubectl --context={spec.context} get nodes")
+
+
+def _spec(file: Path | None, sets: tuple[str, ...], any_zone: bool, **others: Any) -> ClusterSpec:
+    from tpukit.infra import spec
+
+    if file is None and Path(spec.FILE).is_file():
+        file = Path(spec.FILE)
+    if file is None and not sets:
+        hint = "name a cluster file, or write --set project_id=… and so on"
+        raise Invalid(Problem(spec.FILE, "there is no such file here", hint))
+    return spec.load(file, (*sets, *(("any_zone=true",) if any_zone else ())))
+
+
+def _way(
+    spec: ClusterSpec,
+    console: Console,
+    via: str,
+    state: str,
+    modules: Path | None,
+    source: Path | None,
+    context: str,
+    evict: bool = False,
+    **others: Any,
+) -> Way:
+    from tpukit.clock import SystemClock
+    from tpukit.infra import ways
+
+    if state == "local" and via != "local":
+        raise Invalid(Problem("--state", f"{via} keeps no state here", "leave it out"))
+    options = ways.Options(via, state, modules, source, context, evict)
+    return ways.make(spec, options, SystemClock(), console, click.echo)
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from tpukit.report import tables
+
+    return tables.console(stderr=stderr)
+
+
+def _ask(question: str) -> bool:
+    if not sys.stdin.isatty():
+        raise Invalid(Problem("--yes", "there is nobody to ask here", "add --yes if you want it done"))
+    return click.confirm(question, err=True)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _show(found: dict[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console = _console()
+    for part in ("resources", "cluster", "addons"):
+        console.print(Text.assemble((f"{part:10}", "dim"), _words(found[part])), soft_wrap=True)
+    pools = found["pools"]
+    if "problem" in pools:
+        console.print(Text.assemble(("pools     ", "dim"), _words(pools)), soft_wrap=True)
+        return
+    table = Table("pool", "slice", "topology", "ready", "jobs", box=None, pad_edge=False, header_style="dim")
+    for name, pool in pools.items():
+        ready = f"{pool['ready']} of {pool['hosts']}"
+        table.add_row(name, pool["wanted"] or "-", pool["topology"] or "-", ready, ", ".join(pool["jobs"]) or "-")
+    console.print(table)
+
+
+def _words(part: Any) -> str:
+    if not part:
+        return "none"
+    if "problem" in part:
+        return f"not seen: {part['problem']}"
+    return ", ".join(f"{key} {value or 'none'}" for key, value in part.items() if not isinstance(value, list))

@@ -1,0 +1,78 @@
+"""gcloud: what it is asked and what it answers. All it is told is on its command line, never in its settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpukit.infra import diagnosis, programs
+from tpukit.infra.programs import Cancelled, Command
+from tpukit.infra.spec import ClusterSpec
+
+_INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
+# Google answers so too where one may not know: then the next step says what is missing.
+_ABSENT = re.compile(r"\b404\b|not[ _]found|does not exist|may not exist|unknown service account", re.I)
+
+
+def command(*argv: str) -> Command:
+    return Command(("gcloud", *argv, "--quiet"))
+
+
+def email(account: str, project: str) -> str:
+    """Of a service account. A project of a domain (example.com:p) turns its parts around."""
+    return f"{account}@{'.'.join(reversed(project.split(':')))}.iam.gserviceaccount.com"
+
+
+def pairs(values: Mapping[str, str]) -> str:
+    """KEY=VALUE,… as gcloud splits it; with another comma where a value has one (`gcloud topic escaping`)."""
+    comma = next(sign for sign in ",;|#~" if not any(sign in value for value in values.values()))
+    joined = comma.join(f"{key}={value}" for key, value in values.items())
+    return joined if comma == "," else f"^{comma}^{joined}"
+
+
+def exists(question: Command, doing: str) -> bool:
+    programs.need("gcloud", _INSTALL)
+    done = programs.run(question)
+    if done.code and not _ABSENT.search(done.errors):
+        raise diagnosis.failure("gcloud", done.errors, doing)
+    return done.code == 0
+
+
+def read(question: Command, doing: str) -> str:
+    programs.need("gcloud", _INSTALL)
+    done = programs.run(question)
+    if done.code:
+        raise diagnosis.failure("gcloud", done.errors, doing)
+    return done.output
+
+
+def read_json(question: Command, doing: str) -> Any:
+    return json.loads(read(question, doing) or "null")
+
+
+def follow(order: Command, doing: str, say: Callable[[str], None]) -> None:
+    """Run it and pass on what it says as it says it."""
+    programs.need("gcloud", _INSTALL)
+    done = programs.stream(order, say, on_note=say)
+    if done.presses:
+        raise Cancelled(f"{doing} was left", hint="what was asked of Google goes on there; `tpu cluster status` looks")
+    if done.code:
+        raise diagnosis.failure("gcloud", done.errors, doing)
+
+
+def describe_cluster(spec: ClusterSpec) -> Command:
+    return command(
+        *("container", "clusters", "describe", spec.cluster_name),
+        *(f"--project={spec.project_id}", f"--location={spec.region}"),
+        "--format=json(name,status,currentMasterVersion,nodePools[].name,nodePools[].status)",
+    )
+
+
+def get_credentials(spec: ClusterSpec) -> Command:
+    # By its DNS name: private clusters have no other way in, and IAM guards this one.
+    return command(
+        *("container", "clusters", "get-credentials", spec.cluster_name),
+        *(f"--project={spec.project_id}", f"--location={spec.region}", "--dns-endpoint"),
+    )

@@ -1,0 +1,21 @@
+"""The same guard where Terraform runs elsewhere and its plan cannot be seen: the cluster is held against the file."""
+
+from __future__ import annotations
+
+from tpukit.infra import gcloud, guard
+from tpukit.infra.guard import Doomed
+from tpukit.infra.spec import ClusterSpec
+
+
+def lines(spec: ClusterSpec, context: str) -> list[str]:
+    questions = map(str, guard.questions(context))
+    return [str(gcloud.describe_cluster(spec)), "# if the cluster is there", *questions]
+
+
+def check(spec: ClusterSpec, context: str, verb: str) -> None:
+    """Raises Conflict while jobs run on pools that would go, or might."""
+    if not gcloud.exists(gcloud.describe_cluster(spec), "looking for the cluster"):
+        return
+    nodes, pods = guard.look(context, f"{spec.cluster_name} would be changed")
+    going = Doomed(everything=True) if verb == "destroy" else guard.unlike(spec.shapes, nodes)
+    guard.refuse(guard.busy(going, nodes, pods))

@@ -1,0 +1,92 @@
+"""What there is of an environment: state, cluster, pools and add-ons. What cannot be asked says why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tpukit.errors import TpukitError
+from tpukit.infra import gcloud, guard, programs
+from tpukit.infra.guard import Doomed
+from tpukit.infra.programs import Command
+from tpukit.infra.spec import ClusterSpec
+
+_POOL = "cloud.google.com/gke-nodepool"
+_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+
+
+def lines(spec: ClusterSpec, context: str) -> list[str]:
+    return [str(gcloud.describe_cluster(spec)), *map(str, (*guard.questions(context), *_addons(context)))]
+
+
+def look(spec: ClusterSpec, context: str, resources: Callable[[], list[str]]) -> dict[str, Any]:
+    """Plain data for `--json`. A part that cannot be seen is {"problem": …}."""
+    return {
+        "cluster_name": spec.cluster_name,
+        "context": context,
+        "resources": _try(lambda: {"count": len(resources())}),
+        "cluster": _try(lambda: _cluster(spec)),
+        "pools": _try(lambda: _pools(spec, context)),
+        "addons": _try(lambda: {name: _version(question) for name, question in _questions(context).items()}),
+    }
+
+
+def _try(part: Callable[[], Any]) -> Any:
+    try:
+        return part()
+    except TpukitError as error:
+        return {"problem": error.message, "hint": error.hint}
+
+
+def _cluster(spec: ClusterSpec) -> Any:
+    question = gcloud.describe_cluster(spec)
+    there = gcloud.exists(question, "looking for the cluster")
+    return gcloud.read_json(question, "looking at the cluster") if there else None
+
+
+def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
+    """Every pool that there is or ought to be: its slice, its hosts and the jobs on it."""
+    nodes, pods = guard.look(context, "pools are listed")
+    jobs = guard.busy(Doomed(everything=True), nodes, pods)
+    found: dict[str, Any] = {
+        name: {"wanted": shape.name, "topology": shape.topology, "hosts": 0, "ready": 0, "jobs": []}
+        for name, shape in spec.shapes.items()
+    }
+    for node in nodes["items"]:
+        labels = node["metadata"].get("labels", {})
+        if _POOL not in labels:
+            continue
+        pool = found.setdefault(labels[_POOL], {"wanted": None, "topology": None, "hosts": 0, "ready": 0, "jobs": []})
+        pool["topology"] = labels.get(_TOPOLOGY)
+        pool["hosts"] += 1
+        pool["ready"] += _ready(node)
+        pool["jobs"] = jobs.get(labels[_POOL], [])
+    return found
+
+
+def _ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _questions(context: str) -> dict[str, Command]:
+    return {
+        name: programs.command(
+            *("kubectl", f"--context={context}", "--request-timeout=20s", "get", "deployments"),
+            *(f"--namespace={name}-system", "--output=json"),
+        )
+        for name in ("jobset", "kueue")
+    }
+
+
+def _addons(context: str) -> tuple[Command, ...]:
+    return tuple(_questions(context).values())
+
+
+def _version(question: Command) -> str | None:
+    """The tag of the controller's image; nothing where it is not installed."""
+    done = programs.run(question)
+    items = json.loads(done.output)["items"] if done.code == 0 else []
+    images = [box["image"] for item in items for box in item["spec"]["template"]["spec"]["containers"]]
+    return next((image.partition("@")[0].rpartition(":")[2] for image in images), None)

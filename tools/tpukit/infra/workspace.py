@@ -1,0 +1,77 @@
+"""A working copy of the Terraform files for each cluster: a read-only install works, and clusters stay apart."""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit import paths
+from tpukit.errors import Conflict, NotFound
+from tpukit.infra.spec import ClusterSpec
+
+_LOCK_FILE = ".terraform.lock.hcl"  # which providers: Terraform writes it, and a copy of ours may be newer
+_OURS = (".tf", ".json")
+_SKIPPED = ("tests", ".terraform")
+_BACKEND = "backend.tf"
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    source: Path
+    folder: Path
+    backend: bool  # whether the state is where backend.tf says; without that file it lies in the folder
+
+    @classmethod
+    def of(cls, spec: ClusterSpec, source: Path, state: str) -> Workspace:
+        project = spec.project_id.replace(":", "_")
+        return cls(source, paths.data() / "clusters" / project / spec.cluster_name / state, backend=state == "gcs")
+
+    def lines(self) -> list[str]:
+        """The same by hand, for a dry run."""
+        folder, backend = shlex.quote(str(self.folder)), shlex.quote(str(self.folder / _BACKEND))
+        lines = [f"mkdir -p {folder}", f"cp -R {shlex.quote(str(self.source))}/. {folder}"]
+        return lines if self.backend else [*lines, f"rm -f {backend}"]
+
+    def prepare(self) -> None:
+        """Make the copy what the source is now. Terraform's own files in it are kept."""
+        wanted = {path.relative_to(self.source): path for path in self._files()}
+        if not any(path.suffix == ".tf" for path in wanted):
+            raise NotFound(f"there are no Terraform files in {self.source}", hint="name their folder with --modules")
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in self.folder.rglob("*.tf"):
+            relative = old.relative_to(self.folder)
+            if relative not in wanted and relative.parts[0] not in _SKIPPED:
+                old.unlink()
+        for relative, path in wanted.items():
+            target = self.folder / relative
+            if not target.exists() or target.read_bytes() != path.read_bytes():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+        lock = self.source / _LOCK_FILE
+        if lock.exists() and not (self.folder / _LOCK_FILE).exists():
+            shutil.copyfile(lock, self.folder / _LOCK_FILE)
+
+    def _files(self) -> Iterator[Path]:
+        for path in sorted(self.source.rglob("*")):
+            relative = path.relative_to(self.source)
+            skipped = relative.parts[0] in _SKIPPED or ".terraform" in relative.parts
+            if path.is_file() and path.suffix in _OURS and not skipped and (self.backend or str(relative) != _BACKEND):
+                yield path
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else works in this copy meanwhile: the plan that was shown is the plan that is applied."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self.folder / ".tpukit.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(
+                    "another `tpu cluster` works on this cluster from this machine", hint="wait until it is done"
+                ) from None
+            yield
