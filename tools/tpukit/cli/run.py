@@ -133,8 +133,22 @@ def describe(plan: Plan) -> None:
         f"place {plan.place}, rule {spec.rule}",
         err=True,
     )
-    for note in plan.notes:
+    for note in (*plan.notes, *_old_jax(plan)):
         click.echo(f"  {note}", err=True)
+
+
+def _old_jax(plan: Plan) -> list[str]:
+    """Before 0.12, steps dispatched without waiting deadlock on simulated slices, with no message and for ever."""
+    from importlib import metadata
+
+    try:
+        version = metadata.version("jax")
+    except metadata.PackageNotFoundError:
+        return []
+    if plan.place != "local" or tuple(int(part) for part in version.split(".")[:2]) >= (0, 12):
+        return []
+    advice = "use Python 3.12 or newer, or tpukit.host, which waits for each step"
+    return [f"jax {version} can hang on simulated slices; {advice}"]
 
 
 class Follower:
