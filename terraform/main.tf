@@ -18,8 +18,8 @@ locals {
       tpu_num_nodes    = var.tpu_num_nodes
     },
     {
-      capacity         = try(coalesce(pool.capacity), var.capacity)
-      reservation_name = try(coalesce(pool.capacity), null) == null ? var.reservation_name : pool.reservation_name
+      capacity         = try(pool.capacity, null) == null ? var.capacity : pool.capacity
+      reservation_name = try(pool.capacity, null) == null && try(pool.reservation_name, null) == null ? var.reservation_name : pool.reservation_name
       workload_policy  = var.tpu_workload_policy
     },
   ) }

@@ -78,6 +78,7 @@ run "named_pools_of_several_types" {
       tpu-node-pool-1 = {}
       small           = { tpu_type = "v4-8", capacity = "spot" }
       odd             = { tpu_topology = "4x4x12" }
+      theirs          = { reservation_name = "theirs" }
     }
   }
   assert {
@@ -85,6 +86,7 @@ run "named_pools_of_several_types" {
       tpu-node-pool-1 = "v4-32 reservation ours"
       small           = "v4-8 spot -"
       odd             = "v4-384 reservation ours"
+      theirs          = "v4-32 reservation theirs"
     }
     error_message = "what a pool leaves out is as the other variables say"
   }

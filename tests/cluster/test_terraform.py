@@ -268,16 +268,19 @@ REFUSED = {
         {"tpu_type": "tpu7x-128", "workload_policy": ""},
         "tpu7x-128 has 16 hosts, which need a workload policy. Leave tpu_workload_policy out to have one made",
     ),
-    "policy-unused": ({"tpu_type": "v4-32", "workload_policy": "ours"}, "v4-32 takes no workload policy. Leave"),
     "a-name-of-a-pool-that-is-longer-than-forty": ({}, "the name of a pool has at most 40 small letters"),
 }
 
 
 @pytest.fixture(scope="module")
-def refusals(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> str:
-    """What Terraform says to all wrong pools at once: every problem is named, not the first alone."""
+def shapes(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Workspace:
     folder = tmp_path_factory.mktemp("shapes") / "tpu_shapes"
-    shapes = Workspace(TERRAFORM / "modules" / "tpu_shapes", folder, terraform_environment)
+    return Workspace(TERRAFORM / "modules" / "tpu_shapes", folder, terraform_environment)
+
+
+@pytest.fixture(scope="module")
+def refusals(shapes: Workspace) -> str:
+    """What Terraform says to all wrong pools at once: every problem is named, not the first alone."""
     pools = {name: pool for name, (pool, _) in REFUSED.items()}
     return shapes.refusal({"pools": pools, "zone": "us-central2-b", "gke_version": "1.32"})
 
@@ -285,6 +288,15 @@ def refusals(tmp_path_factory: pytest.TempPathFactory, terraform_environment: di
 @pytest.mark.parametrize("name", REFUSED)
 def test_wrong_pool_is_refused_with_what_to_write(refusals, name):
     assert f"Pool {name}: {REFUSED[name][1]}" in refusals
+
+
+def test_wrong_pool_does_not_stand_in_the_way_of_destroy(shapes):
+    shapes.plan({"pools": {"pool": {}}, "zone": "us-central2-b"})
+    assert shapes.run("apply", "plan").returncode == 0
+    (shapes.folder / "terraform.tfvars.json").write_text('{"pools": {"pool": {"tpu_type": "v4"}}, "zone": "nowhere"}')
+    done = shapes.run("apply", "-destroy", "-auto-approve", "-no-color")
+    assert done.returncode == 0, done.stderr
+    assert shapes.run("output", "-json").stdout.strip() == "{}"
 
 
 @pytest.mark.parametrize(
@@ -297,10 +309,11 @@ def test_wrong_pool_is_refused_with_what_to_write(refusals, name):
         ),
         ({"zone": "us-central1-a", "num_tpu_pools": 0}, 'Write region = "us-central1", or a zone of us-central2.'),
         ({"num_of_chips": 32}, "num_of_chips is 32, and the pools asked for have 64 chips. Write that, or leave"),
+        ({"tpu_workload_policy": "ours"}, "v4-32 takes no workload policy. Leave tpu_workload_policy out."),
         ({"gke_version": "1.27.3-gke.100"}, "GKE no longer creates clusters older than 1.32. Leave gke_version out"),
         ({"services_ip_range": "192.168.64.0/24"}, "share addresses: pods_ip_range and services_ip_range. Give each"),
     ],
-    ids=["pods-range", "zone", "chips", "version", "overlap"],
+    ids=["pods-range", "zone", "chips", "policy", "version", "overlap"],
 )
 def test_wrong_environment_is_refused_while_planning(root, changed, sentence):
     assert sentence in root.refusal({**ASKED, **changed})

@@ -14,7 +14,8 @@ output "shapes" {
     capacity         = local.asked[name].capacity
     reservation_name = local.asked[name].reservation_name
     workload_policy  = local.asked[name].workload_policy
-  } }
+    # A wrong pool is refused below, but not when everything is to be destroyed: then it must not stand in the way.
+  } if slice != null }
 
   precondition {
     condition     = length(local.problems) == 0

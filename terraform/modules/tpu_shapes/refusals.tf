@@ -8,7 +8,9 @@ locals {
     for type in local.names : type if startswith(type, "${split("-", pool.type)[0]}-")
   ] }
 
-  minor = var.gke_version == null ? null : try(tonumber(split(".", var.gke_version)[1]), null)
+  # Pools of several types share the variable, so one that takes the policy is enough.
+  policy_taken = anytrue([for slice in local.slice : try(slice.placement == "policy", false)])
+  minor        = var.gke_version == null ? null : try(tonumber(split(".", var.gke_version)[1]), null)
 
   # One rule after another for every pool: an empty text where there is nothing to say, or what is wrong and what to write.
   problems = flatten([for name, pool in local.asked : [for problem in [
@@ -61,7 +63,7 @@ locals {
     try(local.slice[name].placement, "") == "policy" && pool.workload_policy == "" ?
     "${local.slice[name].name} has ${local.slice[name].hosts} hosts, which need a workload policy. Leave tpu_workload_policy out to have one made, or write the name of yours" : "",
 
-    pool.workload_policy != null && pool.workload_policy != "" && try(local.slice[name].placement, "policy") != "policy" ?
+    pool.workload_policy != null && pool.workload_policy != "" && !local.policy_taken && local.slice[name] != null ?
     "${local.slice[name].name} takes no workload policy. Leave tpu_workload_policy out" : "",
 
     try(local.minor < local.first_minor[local.slice[name].generation], false) ?
