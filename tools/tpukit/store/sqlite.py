@@ -6,6 +6,7 @@ turns into a write fails under contention no matter how long it waits.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tpukit.errors import Conflict, NotFound, Transient
+from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
 from tpukit.store import Event, Job
 
 MIGRATIONS = (
@@ -30,17 +31,26 @@ MIGRATIONS = (
 """Each brings a file one version further. Never edit one that was released: add another."""
 
 WAIT_SECONDS = 20.0
+_KIND = 0xFF  # of an error code: the kind of trouble, without its details
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
 class SqliteStore:
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._locks = path.parent / "locks"
-        self._locks.mkdir(exist_ok=True, mode=0o700)
         self._path = path
-        self._db = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        self._migrate()
+        self._locks = path.parent / "locks"
+        with self._translated():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._locks.mkdir(exist_ok=True, mode=0o700)
+            self._db = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
+            try:
+                self._wait_for_wal()
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                self._migrate()
+            except BaseException:
+                self._db.close()
+                raise
 
     def close(self) -> None:
         self._db.close()
@@ -57,7 +67,7 @@ class SqliteStore:
             self._note(job.id, job.created, f"sent to {job.place} by {job.owner}")
 
     def get(self, job_id: str) -> Job:
-        with _translated():
+        with self._translated():
             row = self._db.execute("SELECT doc FROM jobs WHERE id = ?", (job_id,)).fetchone()
         if row is None:
             raise NotFound(f"there is no job {job_id}", hint="see `tpu job list`")
@@ -69,12 +79,12 @@ class SqliteStore:
             if active
             else "SELECT doc FROM jobs ORDER BY created DESC"
         )
-        with _translated():
+        with self._translated():
             rows = self._db.execute(f"{query} LIMIT ?", (limit or -1,)).fetchall()
         return [Job.from_json(json.loads(doc)) for (doc,) in rows]
 
     def taken(self, prefix: str) -> frozenset[str]:
-        with _translated():
+        with self._translated():
             rows = self._db.execute("SELECT id FROM jobs WHERE substr(id, 1, ?) = ?", (len(prefix), prefix))
             return frozenset(row[0] for row in rows)
 
@@ -90,14 +100,15 @@ class SqliteStore:
         return job
 
     def events(self, job_id: str) -> Sequence[Event]:
-        with _translated():
+        with self._translated():
             rows = self._db.execute("SELECT job, at, text FROM events WHERE job = ? ORDER BY seq", (job_id,)).fetchall()
         return [Event(*row) for row in rows]
 
     @contextmanager
     def hold(self, job_id: str) -> Iterator[bool]:
         # The kernel gives a file lock up when its process dies, however it dies: no lease to wait out.
-        handle = os.open(self._locks / job_id, os.O_RDWR | os.O_CREAT, 0o600)
+        with self._translated():
+            handle = os.open(self._locks / job_id, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,9 +123,7 @@ class SqliteStore:
         self._db.execute("INSERT INTO events (job, at, text) VALUES (?, ?, ?)", (job_id, at, text))
 
     def _migrate(self) -> None:
-        with _translated():
-            self._wait_for_wal()
-            version = self._version()
+        version = self._version()
         if version > len(MIGRATIONS):
             raise Conflict(
                 f"{self._path} was written by a newer tpukit (version {version}, this one knows {len(MIGRATIONS)})",
@@ -139,14 +148,14 @@ class SqliteStore:
             try:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError:
-                if time.monotonic() > until:
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & _KIND != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
                 time.sleep(0.01)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _translated():
+        with self._translated():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -156,18 +165,30 @@ class SqliteStore:
                     self._db.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.ProgrammingError:
+            raise  # a mistake of ours
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise _translation(self._path, error) from error
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        hint = "free some disk space" if "full" in str(error) else "try again"
-        raise Transient(f"the store could not be read or written: {error}", hint=hint) from error
-    except sqlite3.DatabaseError as error:
-        raise Conflict(
-            f"the store is damaged: {error}", hint="move the file away, or restore it from a backup"
-        ) from error
+
+def _translation(path: Path, error: sqlite3.DatabaseError | OSError) -> TpukitError:
+    if isinstance(error, OSError):
+        full, forbidden, damaged = error.errno == errno.ENOSPC, error.errno in (errno.EACCES, errno.EROFS), False
+    else:
+        code = error.sqlite_errorcode & _KIND
+        full, forbidden, damaged = code == sqlite3.SQLITE_FULL, code in _FORBIDDEN, code in _DAMAGED
+    if damaged:
+        return Conflict(f"the store {path} is damaged: {error}", hint="move it away, or restore it from a backup")
+    if forbidden:
+        return Denied(
+            f"the store {path} cannot be written: {error}", hint="point $TPUKIT_HOME at a folder that you may write to"
+        )
+    hint = "free some disk space" if full else "try again"
+    return Transient(f"the store {path} could not be read or written: {error}", hint=hint)
 
 
 def open_store(folder: Path) -> SqliteStore:
