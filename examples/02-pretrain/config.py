@@ -47,16 +47,16 @@ class Mesh:
 @dataclass(frozen=True, slots=True)
 class Training:
     batch_size: int = 16  # sequences per step, over all hosts
-    num_epochs: int = 3
+    num_epochs: int = 4
     steps: int = 0  # this many instead of num_epochs; 0 = num_epochs
-    learning_rate: float = 3e-3  # at its peak
+    learning_rate: float = 1e-2  # at its peak
     warmup_steps: int = 10
     weight_decay: float = 0.1
     adam_b1: float = 0.9
     adam_b2: float = 0.95
     clip_norm: float = 1.0
     z_loss: float = 0.0  # pulls the logits' normaliser towards 1; 1e-4 steadies long runs
-    checkpoint_per_epoch: int = 2
+    checkpoint_per_epoch: int = 1
     checkpoint_every: int = 0  # steps between checkpoints instead of checkpoint_per_epoch
     keep_checkpoints: int = 2
     log_every: int = 10

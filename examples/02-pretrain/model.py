@@ -1,12 +1,14 @@
 """A decoder-only language model in plain JAX: parameters are a tree of arrays, the model is a function of them.
 
-How it is spread over chips is said in one place, `SHARDING`. Parameters are stored in pieces over the `fsdp` axis and
-put together only for the layer that needs them; the batch is spread over `data` and `fsdp`; `tensor` splits heads and
-MLP columns. XLA turns that into collectives.
+It is written for one chip. Every parameter is stored in pieces over the `fsdp` axis and put together by the layer
+that needs it, just before it needs it; differentiating that gather sums the gradient over the chips and leaves each
+with its piece. Axis `tensor`, where there is one, splits heads and MLP columns, and is left to XLA.
 """
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,19 +20,15 @@ Params = dict[str, Any]
 
 # Layers are stacked along a first axis, which the scan walks. Queries, keys and values of one group of heads sit
 # side by side: one matmul makes all three, and splitting the groups over chips keeps what belongs together together.
-SHARDING = {
+SHARDING: Params = {
     "embedding": P("tensor", "fsdp"),  # vocabulary, width
     "layers": {
-        "attention_norm": P(),  # layer, width
         "qkv": P(None, "fsdp", "tensor", None, None),  # layer, width, group, queries + key + value, head_dim
         "attention_out": P(None, "tensor", None, None, "fsdp"),  # layer, group, queries, head_dim, width
-        "mlp_norm": P(),
         "gate_up": P(None, "fsdp", None, "tensor"),  # layer, width, gate or up, mlp_width
         "down": P(None, "tensor", "fsdp"),  # layer, mlp_width, width
     },
-    "final_norm": P(),
 }
-BATCH = P(("data", "fsdp"))
 
 
 def init(key: jax.Array, model: Model) -> Params:
@@ -39,33 +37,30 @@ def init(key: jax.Array, model: Model) -> Params:
     keys = iter(jax.random.split(key, 5))
 
     def normal(*shape: int, fan_in: int, scale: float = 1.0) -> jax.Array:
-        return jax.random.normal(next(keys), shape, jnp.float32) * scale * fan_in**-0.5
+        # Made flat: XLA takes many times longer to compile random numbers in four dimensions than in two.
+        flat = jax.random.normal(next(keys), (shape[0], math.prod(shape[1:])))
+        return flat.reshape(shape) * scale * fan_in**-0.5
 
     layers, width, depth = model.layers, model.width, (2 * model.layers) ** -0.5
     attended = model.heads * model.head_dim
     return {
         "embedding": normal(model.vocabulary, width, fan_in=width),
         "layers": {
-            "attention_norm": jnp.ones((layers, width)),
             "qkv": normal(layers, width, model.kv_heads, queries + 2, model.head_dim, fan_in=width),
             "attention_out": normal(
                 layers, model.kv_heads, queries, model.head_dim, width, fan_in=attended, scale=depth
             ),
-            "mlp_norm": jnp.ones((layers, width)),
             "gate_up": normal(layers, width, 2, model.mlp_width, fan_in=width),
             "down": normal(layers, model.mlp_width, width, fan_in=model.mlp_width, scale=depth),
         },
-        "final_norm": jnp.ones((width,)),
     }
 
 
 def loss(params: Params, tokens: jax.Array, model: Model, z_loss: float = 0.0) -> jax.Array:
     """Mean cross-entropy, in nats, of predicting each token of `tokens` [batch, length + 1] from those before it."""
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
-    embedding = _gather(params["embedding"], SHARDING["embedding"], model)
-    x = jax.lax.with_sharding_constraint(embedding[inputs] * model.width**0.5, BATCH)
-    x = _layers(params["layers"], x, model)
-    x = _rms_norm(x, params["final_norm"])
+    embedding = _whole(params["embedding"], SHARDING["embedding"], model.dtype)
+    x = _norm(_layers(params["layers"], embedding[inputs], model))
 
     def piece(x: jax.Array, targets: jax.Array) -> jax.Array:
         logits = jnp.einsum("btd,vd->btv", x, embedding, preferred_element_type=jnp.float32)
@@ -86,12 +81,12 @@ def _layers(layers: Params, x: jax.Array, model: Model) -> jax.Array:
     """All layers in turn, compiled once."""
     rotations = _rotations(x.shape[1], model)
 
-    def layer(x: jax.Array, weights: Params) -> tuple[jax.Array, None]:
+    def layer(x: jax.Array, pieces: Params) -> tuple[jax.Array, None]:
         # The scan has taken the first axis away.
-        w = {name: _gather(array, P(*SHARDING["layers"][name][1:]), model) for name, array in weights.items()}
-        x = x + _attention(_rms_norm(x, w["attention_norm"]), w, rotations, model)
-        x = x + _mlp(_rms_norm(x, w["mlp_norm"]), w)
-        return jax.lax.with_sharding_constraint(x, BATCH), None
+        w = {name: _whole(piece, P(*SHARDING["layers"][name][1:]), model.dtype) for name, piece in pieces.items()}
+        x = x + _attention(_norm(x), w, rotations, model)
+        x = x + _mlp(_norm(x), w)
+        return x, None
 
     if model.remat != "none":
         policy = _keep_matmuls if model.remat == "dots" else None
@@ -118,10 +113,10 @@ def _mlp(x: jax.Array, w: Params) -> jax.Array:
     return jnp.einsum("btf,fd->btd", jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1], w["down"])
 
 
-def _rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
+def _norm(x: jax.Array) -> jax.Array:
+    """RMSNorm. It has no weights of its own: the matmul that follows can learn any it would have."""
     exact = x.astype(jnp.float32)
-    exact = exact * jax.lax.rsqrt(jnp.mean(exact * exact, axis=-1, keepdims=True) + 1e-6)
-    return (exact * scale).astype(x.dtype)
+    return (exact * jax.lax.rsqrt(jnp.mean(exact * exact, axis=-1, keepdims=True) + 1e-6)).astype(x.dtype)
 
 
 def _rotations(length: int, model: Model) -> jax.Array:
@@ -138,10 +133,23 @@ def _rotate(x: jax.Array, rotations: jax.Array) -> jax.Array:
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
 
 
-def _gather(weight: jax.Array, spec: P, model: Model) -> jax.Array:
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def _whole(piece: jax.Array, spec: P, dtype: str) -> jax.Array:
     """A parameter as the computation wants it: rounded first, so that half the bytes travel, then put together."""
-    whole = P(*(None if axis == "fsdp" else axis for axis in spec))
-    return jax.lax.with_sharding_constraint(weight.astype(model.dtype), whole)
+    return jax.lax.all_gather(piece.astype(dtype), "fsdp", axis=spec.index("fsdp"), tiled=True)
+
+
+def _whole_forward(piece: jax.Array, spec: P, dtype: str) -> tuple[jax.Array, None]:
+    return _whole(piece, spec, dtype), None
+
+
+def _whole_backward(spec: P, _dtype: str, _: None, gradient: jax.Array) -> tuple[jax.Array]:
+    """Many chips' gradients are summed in float32, which JAX would not do by itself: that is all this is for."""
+    exact = gradient.astype(jnp.float32)
+    return (jax.lax.psum_scatter(exact, "fsdp", scatter_dimension=spec.index("fsdp"), tiled=True),)
+
+
+_whole.defvjp(_whole_forward, _whole_backward)
 
 
 def _keep_matmuls(primitive: Any, *_: Any, **__: Any) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import model as lm
 import numpy as np
 import optax
@@ -25,6 +26,9 @@ from jax.sharding import PartitionSpec as P
 from metrics import Metrics
 
 from tpukit import host as tpu
+
+
+BATCH = P(("data", "fsdp"))  # its rows, over all chips that do not share a row
 
 
 class State(NamedTuple):
@@ -44,7 +48,7 @@ def main() -> None:
         init, abstract_state = make_init(config, optimizer, mesh)
         train_step = make_train_step(config, optimizer, abstract_state, mesh)
 
-        batches = Batches(config, steps, NamedSharding(mesh, lm.BATCH))
+        batches = Batches(config, steps, NamedSharding(mesh, BATCH))
         checkpoints = tpu.Checkpoints(
             host, every=checkpoint_interval(config.training, epoch), keep=config.training.keep_checkpoints
         )
@@ -70,26 +74,17 @@ def main() -> None:
 
 
 def make_optimizer(training: Training, steps: int) -> optax.GradientTransformation:
-    """AdamW under a warm-up and a cosine to a tenth; only matrices decay."""
+    """AdamW under a warm-up and a cosine to a tenth of the peak."""
     warmup = min(training.warmup_steps, steps // 2)
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, training.learning_rate, warmup, max(steps, warmup + 1), training.learning_rate / 10
     )
-    return optax.chain(
-        optax.clip_by_global_norm(training.clip_norm),
-        optax.adamw(
-            schedule,
-            b1=training.adam_b1,
-            b2=training.adam_b2,
-            weight_decay=training.weight_decay,
-            mask=lambda params: jax.tree.map_with_path(
-                lambda path, _: "norm" not in jax.tree_util.keystr(path), params
-            ),
-        ),
-    )
+    return optax.adamw(schedule, training.adam_b1, training.adam_b2, weight_decay=training.weight_decay)
 
 
-def make_init(config: Config, optimizer: optax.GradientTransformation, mesh: Mesh) -> tuple[Callable[[], State], State]:
+def make_init(
+    config: Config, optimizer: optax.GradientTransformation, mesh: Mesh
+) -> tuple[Callable[[], State], State]:
     """What makes the first state, and the shape and place of every array in it."""
 
     def init() -> State:
@@ -104,7 +99,7 @@ def make_init(config: Config, optimizer: optax.GradientTransformation, mesh: Mes
             optimizer, lambda _, spec: spec, shapes.optimizer, lm.SHARDING, transform_non_params=lambda _: P()
         ),
     )
-    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda x: isinstance(x, P))
+    shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
     abstract = jax.tree.map(
         lambda shape, sharding: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding), shapes, shardings
     )
@@ -116,16 +111,32 @@ def make_train_step(
 ) -> Callable[[State, Batch], tuple[State, dict[str, jax.Array]]]:
     """One update. The old state's memory becomes the new one's."""
 
+    def gradients_on_one_chip(params: lm.Params, tokens: jax.Array) -> tuple[jax.Array, jax.Array, lm.Params]:
+        loss, gradients = jax.value_and_grad(lm.loss)(params, tokens, config.model, config.training.z_loss)
+        # Already summed over fsdp by the gather's gradient. Once per step, the slices meet.
+        gradients = jax.tree.map(lambda g: jax.lax.pmean(g, "data") / mesh.shape["fsdp"], gradients)
+        squares = sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients))
+        return jax.lax.pmean(loss, ("data", "fsdp")), jnp.sqrt(jax.lax.psum(squares, "fsdp")), gradients
+
+    # Axis tensor stays with XLA, so the specs may only speak of the others.
+    pieces = jax.tree.map(lambda spec: P(*(axis if axis == "fsdp" else None for axis in spec)), lm.SHARDING)
+    gradients_of = jax.shard_map(
+        gradients_on_one_chip,
+        mesh=mesh,
+        in_specs=(pieces, BATCH),
+        out_specs=(P(), P(), pieces),
+        axis_names={"data", "fsdp"},
+        check_vma=False,
+    )
+
     def train_step(state: State, batch: Batch) -> tuple[State, dict[str, jax.Array]]:
-        loss, gradients = jax.value_and_grad(lm.loss)(
-            state.params, batch["tokens"], config.model, config.training.z_loss
+        loss, norm, gradients = gradients_of(state.params, batch["tokens"])
+        clip = jnp.minimum(1.0, config.training.clip_norm / norm)
+        updates, optimizer_state = optimizer.update(
+            jax.tree.map(lambda g: g * clip, gradients), state.optimizer, state.params
         )
-        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
-        measured = {
-            "loss": loss,
-            "gradient_norm": optax.global_norm(gradients),
-            "index": batch["index"],  # comes back to be logged: what the chips saw, not what we think we sent
-        }
+        # The index comes back to be logged: what the chips saw, not what we think we sent.
+        measured = {"loss": loss, "gradient_norm": norm, "index": batch["index"]}
         return State(optax.apply_updates(state.params, updates), optimizer_state), measured
 
     shardings = jax.tree.map(lambda array: array.sharding, abstract_state)

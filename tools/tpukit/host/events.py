@@ -1,0 +1,116 @@
+"""Scalars out of TensorBoard event files, as they grow, without TensorFlow.
+
+An event file is a row of records: length, checksum of the length, bytes, checksum of the bytes. A writer that was
+killed leaves the last one unfinished, and a writer at work may be in the middle of it; both look the same from here,
+so an unfinished record is simply not there yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+
+
+class _Damage(Exception):
+    """A checksum does not match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    tag: str
+    step: int
+    time: float  # seconds since the epoch
+    value: float
+
+
+class EventFile:
+    """One file, read from where the last successful reading ended. Nothing after damage in it can be trusted."""
+
+    def __init__(self, path: Any) -> None:
+        self._path = path  # a pathlib.Path, or anything that opens like one
+        self._position = 0
+        self._damaged = False
+
+    def new(self) -> tuple[list[Scalar], int]:
+        """Scalars that have not been `taken` yet, and the position after them."""
+        scalars: list[Scalar] = []
+        position = self._position
+        if self._damaged:
+            return scalars, position
+        with self._path.open("rb") as file:
+            file.seek(position)
+            unread = file.read()
+        try:
+            for record in _records(unread):
+                scalars += _scalars(record)
+                position += _HEADER.size + len(record) + _CHECKSUM.size
+        except _Damage:
+            self._damaged = True
+            _log.warning("%s is damaged at byte %d: the rest of it is left out", self._path, position)
+        return scalars, position
+
+    def taken(self, position: int) -> None:
+        """Never give again what lies before `position`."""
+        self._position = position
+
+
+def event_files(folder: Any) -> list[tuple[str, Any]]:
+    """Run and path of each event file below `folder`, oldest first within a run. A run is named by its folder."""
+    found = [(path.parent, path) for path in folder.rglob("*tfevents*")]
+    prefix = len(str(folder).rstrip("/")) + 1
+    return sorted(((str(parent)[prefix:] or "run", path) for parent, path in found), key=lambda pair: str(pair[1]))
+
+
+def _records(unread: bytes) -> Iterator[bytes]:
+    """Each whole record of `unread`."""
+    start = 0
+    while start + _HEADER.size <= len(unread):
+        length, checksum = _HEADER.unpack_from(unread, start)
+        if checksum != _masked(unread[start : start + 8]):
+            raise _Damage
+        body = start + _HEADER.size
+        start = body + length + _CHECKSUM.size
+        if start > len(unread):
+            return
+        record = unread[body : body + length]
+        if _CHECKSUM.unpack_from(unread, body + length)[0] != _masked(record):
+            raise _Damage
+        yield record
+
+
+def _scalars(record: bytes) -> Iterator[Scalar]:
+    from tensorboardX.proto.event_pb2 import Event
+
+    event = Event.FromString(record)
+    for value in event.summary.value:
+        number = _number(value)
+        if number is not None:
+            yield Scalar(value.tag, event.step, event.wall_time, number)
+
+
+def _number(value: Any) -> float | None:
+    """Old writers fill simple_value, new ones a tensor of one float; the rest are pictures, texts, histograms."""
+    if value.HasField("simple_value"):
+        return float(value.simple_value)
+    if value.HasField("tensor") and value.metadata.plugin_data.plugin_name == "scalars":
+        if value.tensor.float_val:
+            return float(value.tensor.float_val[0])
+        if len(value.tensor.tensor_content) == 4:
+            return float(struct.unpack("<f", value.tensor.tensor_content)[0])
+    return None
+
+
+def _masked(data: bytes) -> int:
+    """TFRecord's rotated CRC32C."""
+    from tensorboardX.crc32c import crc32c
+
+    checksum = int(crc32c(data))
+    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,128 @@
+"""Copies TensorBoard data out of a job's workdir while the job runs: `python -m tpukit.host.tensorboard`.
+
+To Vertex AI TensorBoard where `--tensorboard` names one, to a folder with `--to`. It goes on until SIGTERM, then makes
+one last pass so that the end of the run is not lost. Trouble on the way is said and tried again on the next pass; a
+restart begins from the beginning, and does no harm by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Protocol
+
+from tpukit.host.events import EventFile, event_files
+from tpukit.host.vertex import Vertex
+
+_log = logging.getLogger("tpukit.tensorboard")
+
+
+class Target(Protocol):
+    def sync(self, logdir: Any) -> int:
+        """Bring everything new under `logdir` over. Says how much there was."""
+
+
+class Folder:
+    """Event files as they are, each replaced whole: who reads them there never sees half of one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def sync(self, logdir: Any) -> int:
+        copied = 0
+        for run, path in event_files(logdir):
+            copy = self._folder / run / path.name
+            content = path.read_bytes()
+            if copy.exists() and copy.stat().st_size == len(content):  # event files only grow
+                continue
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            draft = copy.with_name(f".{copy.name}.{os.getpid()}")
+            draft.write_bytes(content)
+            draft.replace(copy)
+            copied += 1
+        return copied
+
+
+class VertexExperiment:
+    """Scalars as points of time series. What was sent is remembered only while this runs: points replace points."""
+
+    def __init__(self, vertex: Vertex) -> None:
+        self._vertex = vertex
+        self._files: dict[str, EventFile] = {}
+
+    def sync(self, logdir: Any) -> int:
+        sent = 0
+        for run, path in event_files(logdir):
+            file = self._files.setdefault(str(path), EventFile(path))
+            scalars, position = file.new()
+            if scalars:
+                self._vertex.push(run, scalars)
+            file.taken(position)
+            sent += len(scalars)
+        return sent
+
+
+def follow(logdir: Any, target: Target, *, every: float, leaving: threading.Event) -> bool:
+    """Sync until told to leave, and once more. True when that last pass went well."""
+    while not leaving.wait(every):
+        _pass(logdir, target)
+    return _pass(logdir, target)
+
+
+def _pass(logdir: Any, target: Target) -> bool:
+    try:
+        moved = target.sync(logdir) if logdir.exists() else 0
+    except (OSError, HTTPException) as error:  # no network, a refusal, a full disk
+        _log.warning("not uploaded yet: %s", error)
+        return False
+    if moved:
+        _log.info("uploaded %d", moved)
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tpukit.host.tensorboard", description=__doc__.split("\n")[0])
+    parser.add_argument("--logdir", required=True, help="folder or gs:// address with the job's event files")
+    parser.add_argument("--to", type=Path, help="folder that receives them")
+    parser.add_argument("--tensorboard", help="projects/PROJECT/locations/REGION/tensorboards/NUMBER, in place of --to")
+    parser.add_argument("--experiment", help="what this job is called there")
+    parser.add_argument("--endpoint", default="", help="of an emulator, in place of Google's")
+    parser.add_argument("--every", type=float, default=15.0, metavar="SECONDS")
+    parser.add_argument("--once", action="store_true", help="one pass, then end")
+    options = parser.parse_args(arguments)
+    if options.tensorboard and (options.to or not options.experiment):
+        parser.error("--tensorboard needs --experiment, and takes the place of --to")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+
+    leaving = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: leaving.set())
+    if options.tensorboard:
+        target: Target = VertexExperiment(Vertex(options.tensorboard, options.experiment, endpoint=options.endpoint))
+    elif options.to:
+        target = Folder(options.to)
+    else:
+        _log.info("neither --tensorboard nor --to: event files stay in %s", options.logdir)
+        return 0
+    if options.once:
+        leaving.set()
+    return 0 if follow(_folder(options.logdir), target, every=options.every, leaving=leaving) else 1
+
+
+def _folder(address: str) -> Any:
+    if "://" not in address:
+        return Path(address)
+    from etils import epath  # type: ignore[import-untyped, unused-ignore]
+
+    return epath.Path(address)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

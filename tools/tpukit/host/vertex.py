@@ -1,0 +1,136 @@
+"""Scalars to Vertex AI TensorBoard, by its REST API and the standard library alone.
+
+Google's own uploader brings TensorFlow with it; the five calls it makes do not need it. Everything is named after
+what it holds and a second write to a step replaces the first, so nothing here minds being done twice.
+https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.tensorboards.experiments
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tpukit.host.events import Scalar
+
+POINTS_PER_WRITE = 5000  # the service refuses more
+
+_TENSORBOARD = re.compile(r"projects/[^/]+/locations/(?P<location>[a-z0-9-]+)/tensorboards/[^/]+")
+
+
+class Vertex:
+    """One experiment of one TensorBoard."""
+
+    def __init__(self, tensorboard: str, experiment: str, *, endpoint: str = "") -> None:
+        named = _TENSORBOARD.fullmatch(tensorboard)
+        if not named:
+            raise ValueError(f"{tensorboard}: write projects/PROJECT/locations/REGION/tensorboards/NUMBER")
+        self._endpoint = (endpoint or f"https://{named['location']}-aiplatform.googleapis.com").rstrip("/")
+        # A token goes over an encrypted connection or not at all: an emulator on this machine needs none.
+        self._token = google_token() if self._endpoint.startswith("https://") else None
+        self._tensorboard = tensorboard
+        self._experiment = f"{tensorboard}/experiments/{identifier(experiment)}"
+        self._experiment_name = experiment
+        self._made: set[str] = set()
+
+    def push(self, run: str, scalars: Sequence[Scalar]) -> None:
+        """Write `scalars` to `run`, making whatever of the three levels is missing."""
+        self._make(self._tensorboard, "experiments", "tensorboardExperiment", self._experiment_name)
+        name = self._make(self._experiment, "runs", "tensorboardRun", run)
+        for tag in dict.fromkeys(scalar.tag for scalar in scalars):
+            kind = {"valueType": "SCALAR", "pluginName": "scalars"}
+            self._make(name, "timeSeries", "tensorboardTimeSeries", tag, **kind)
+        for first in range(0, len(scalars), POINTS_PER_WRITE):
+            series = list(_series(scalars[first : first + POINTS_PER_WRITE]))
+            self._post(f"{self._experiment}:write", {"writeRunDataRequests": [_run_data(name, series)]})
+
+    def _make(self, parent: str, collection: str, kind: str, display_name: str, **fields: str) -> str:
+        name = f"{parent}/{collection}/{identifier(display_name)}"
+        if name not in self._made:
+            query = urllib.parse.urlencode({f"{kind}Id": identifier(display_name)})
+            try:
+                self._post(f"{parent}/{collection}?{query}", {"displayName": display_name, **fields})
+            except urllib.error.HTTPError as error:
+                if error.code != 409:  # it is there already
+                    raise
+            self._made.add(name)
+        return name
+
+    def _post(self, path: str, body: dict[str, Any]) -> None:
+        request = urllib.request.Request(  # noqa: S310  https, or the endpoint somebody typed
+            f"{self._endpoint}/v1/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token()}")
+        try:
+            with urllib.request.urlopen(request, timeout=60):  # noqa: S310
+                return
+        except urllib.error.HTTPError as error:
+            error.msg = f"{error.msg}: {_explanation(error)}"
+            raise
+
+
+def identifier(name: str) -> str:
+    """A resource id for `name`: itself where it may be one, else what is left of it and a mark that keeps it unique."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,127}", name):
+        return name
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:100] or "x"
+    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def google_token() -> Callable[[], str]:
+    """Gives the access token of whoever runs this, renewed as it expires."""
+    credentials: Any = None
+
+    def token() -> str:
+        nonlocal credentials
+        import google.auth
+        import google.auth.transport.requests
+
+        try:
+            if credentials is None:
+                credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+            if not credentials.valid:
+                credentials.refresh(google.auth.transport.requests.Request())
+        except google.auth.exceptions.GoogleAuthError as error:
+            raise PermissionError(f"no access to Google Cloud: {error}") from error
+        return str(credentials.token)
+
+    return token
+
+
+def _series(scalars: Sequence[Scalar]) -> Iterator[dict[str, Any]]:
+    for tag in dict.fromkeys(scalar.tag for scalar in scalars):
+        points = [_point(scalar) for scalar in scalars if scalar.tag == tag]
+        yield {"tensorboardTimeSeriesId": identifier(tag), "valueType": "SCALAR", "values": points}
+
+
+def _run_data(run: str, series: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"tensorboardRun": run, "timeSeriesData": series}
+
+
+def _point(scalar: Scalar) -> dict[str, Any]:
+    # In protobuf's JSON whole numbers of 64 bits are strings, and so are the numbers that JSON has no word for.
+    value = (
+        scalar.value
+        if math.isfinite(scalar.value)
+        else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(scalar.value, "NaN")
+    )
+    time = datetime.fromtimestamp(scalar.time, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return {"step": str(scalar.step), "wallTime": time, "scalar": {"value": value}}
+
+
+def _explanation(error: urllib.error.HTTPError) -> str:
+    """What the service says is wrong; Google wraps it in JSON."""
+    text = error.read().decode(errors="replace")
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return text[:500]
