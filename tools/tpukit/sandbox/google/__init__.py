@@ -1,0 +1,54 @@
+"""Google Cloud's REST APIs on loopback, as far as training on TPUs needs them.
+
+Unmodified Terraform with the real google provider, its gcs backend, gcloud and Google's Python clients over REST work
+against it. It is honest: what Google would refuse is refused in Google's words, long operations take their time, quotas
+and stock have an end, and it remembers everything through a kill. Nothing costs anything.
+
+    with Emulator(folder, Settings(projects=("my-project",))) as google:
+        subprocess.run(["terraform", "apply", ...], env={**os.environ, **google.environment()})
+        google.cloud.requests(agent="Terraform")
+"""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import (
+    clusters,
+    compute,
+    container,
+    firestore,
+    iam,
+    machines,
+    objects,
+    pools,
+    projects,
+    queue,
+    registry,
+    services,
+    storage,
+    tensorboard,
+    tpu,
+    updates,
+    uploads,
+    vertex,
+    vms,
+)
+
+APIS = (
+    compute.api,
+    container.api,
+    firestore.api,
+    iam.api,
+    projects.api,
+    projects.billing,
+    registry.api,
+    services.api,
+    storage.api,
+    uploads.api,
+    objects.download,
+    objects.root,
+    tpu.api,
+    vertex.api,
+)
+
+PARTS = (clusters, machines, pools, queue, tensorboard, updates, vms)
+"""Modules that add routes to an API that another one begins."""

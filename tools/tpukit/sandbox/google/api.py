@@ -1,0 +1,141 @@
+"""The vocabulary of an emulated API: its routes, what its operations do at their end, plain requests and answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from tpukit.sandbox.google.state import Doc
+
+if TYPE_CHECKING:
+    from tpukit.sandbox.google.cloud import Cloud
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What came in by the wire. The path is as it was sent, with its escapes and without a leading slash."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
+    content: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    content: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that found its route. `call["project"]` is what stood at {project} in the path."""
+
+    request: Request
+    names: Mapping[str, str]
+    body: Doc
+
+    def __getitem__(self, name: str) -> str:
+        return self.names[name]
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The answer of a request that goes on after it: the operation, as it stands when the answer is written."""
+
+    id: str
+
+
+Handler = Callable[["Cloud", Call], "Doc | Answer | Started"]
+After = Callable[[], None]
+Effect = Callable[["Cloud", Doc], "After | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    pattern: re.Pattern[str]
+    handler: Handler
+    body: str | None
+
+
+@dataclass(slots=True)
+class Api:
+    """One API. `name` is the first part of its paths, `service` what a project enables to use it."""
+
+    name: str
+    service: str = ""
+    schema: str = ""
+    drops_unknown: bool = False  # Compute Engine passes over fields it does not know; the others refuse them
+    operation: Callable[[Doc], Doc] | None = None
+    routes: dict[str, list[Route]] = field(default_factory=dict)
+    effects: dict[str, Effect] = field(default_factory=dict)
+    ticks: list[Callable[[Cloud], None]] = field(default_factory=list)
+
+    def on(self, methods: str, path: str, body: str | None = None) -> Callable[[Handler], Handler]:
+        """Answers `methods` ("GET", "PUT PATCH") of this path; `body` is the message that is sent with them."""
+
+        def register(handler: Handler) -> Handler:
+            for method in methods.split():
+                self.routes.setdefault(method, []).append(Route(_pattern(path), handler, body))
+            return handler
+
+        return register
+
+    def ends(self, *types: str) -> Callable[[Effect], Effect]:
+        """What happens when operations of these types end, in one transaction.
+
+        What it returns is called before the operation is done, with nothing locked, and its Refused is the operation's
+        error. All of it may happen twice if the emulator is killed in between.
+        """
+
+        def register(effect: Effect) -> Effect:
+            self.effects.update(dict.fromkeys(types, effect))
+            return effect
+
+        return register
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        for route in self.routes.get(method, ()):
+            if found := route.pattern.fullmatch(path):
+                return route, {name: unquote(value) for name, value in found.groupdict().items()}
+        return None
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """`{name}` stands for one part of a path, `{name+}` for the rest of it."""
+    text = ""
+    for part in re.split(r"(\{[a-z]+\+?\})", path):
+        if part.endswith("+}"):
+            text += f"(?P<{part[1:-2]}>.+)"
+        elif part.startswith("{"):
+            text += f"(?P<{part[1:-1]}>[^/:]+)"
+        else:
+            text += re.escape(part)
+    return re.compile(text)
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:
+    """Both, deeply; `over` has the last word, and None in it takes a field away."""
+    result = dict(under)
+    for key, value in over.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+def public(doc: Mapping[str, Any]) -> Doc:
+    """What others may see: fields of our own begin with an underscore."""
+    return {key: value for key, value in doc.items() if not key.startswith("_")}

@@ -1,0 +1,252 @@
+"""The cloud itself, without a wire: plain requests in, plain answers out, operations that end when their time comes.
+
+Nothing in here runs by itself. Time is looked at when a request comes and when somebody calls `settle`; whoever serves
+the cloud calls that every now and then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import unquote
+
+from tpukit.clock import Clock, SystemClock
+from tpukit.sandbox.google import schemas
+from tpukit.sandbox.google.api import After, Answer, Api, Call, Request, Route, Started
+from tpukit.sandbox.google.faults import Faults
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.settings import Hooks, Settings, number_of
+from tpukit.sandbox.google.state import Doc, State
+
+PLAIN_KINDS = {"fault", "limit", "operation", "pending", "service"}
+"""What is in the state and is not a resource."""
+
+
+class Cloud:
+    def __init__(
+        self,
+        folder: Path,
+        apis: Iterable[Api],
+        settings: Settings | None = None,
+        *,
+        clock: Clock | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.clock = clock or SystemClock()
+        self.hooks = hooks or Hooks()
+        self.state = State(folder)
+        self.faults = Faults(self.state, self.settings.seed)
+        self._apis = {api.name: api for api in apis}
+        self._ending: set[str] = set()
+        self._ended = threading.Condition()
+        self._projects = {number_of(project): project for project in self.settings.projects}
+
+    def close(self) -> None:
+        self.state.close()
+
+    # Asking
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request. Whatever it starts that takes no time has ended by then."""
+        self.settle()
+        answer = self._answer(request)
+        self.state.note(
+            {
+                "at": self.clock.now(),
+                "method": request.method,
+                "path": request.path,
+                "status": answer.status,
+                "agent": request.headers.get("user-agent", ""),
+            }
+        )
+        return answer
+
+    def requests(self, *, agent: str = "", path: str = "", method: str = "") -> list[Doc]:
+        """The requests so far whose user agent and path these regular expressions are found in."""
+        return [
+            one
+            for one in self.state.requests()
+            if re.search(agent, one["agent"]) and re.search(path, one["path"]) and method in ("", one["method"])
+        ]
+
+    def inventory(self) -> list[str]:
+        """Everything that is there and would be paid for or has to be cleaned up, as "kind name"."""
+        kinds = [kind for kind in self.state.kinds() if kind not in PLAIN_KINDS]
+        return [f"{kind} {name}".replace("\n", "#") for kind in kinds for name in self.state.all(kind)]
+
+    def _answer(self, request: Request) -> Answer:
+        try:
+            api, route, call = self._route(request)
+            if fault := self.faults.strike("refuse", f"{request.method} {request.path}"):
+                raise Refused(fault.status, fault.message or "The emulator was told to refuse this request.")
+            with self.state.transaction():
+                result = route.handler(self, call)
+            if isinstance(result, Started):
+                self.settle()
+                self._wait_while_ending(result.id)
+                result = self.operation(api, result.id)
+        except Refused as refused:
+            return _json(refused.code, refused.body())
+        return result if isinstance(result, Answer) else _json(200, result)
+
+    def _route(self, request: Request) -> tuple[Api, Route, Call]:
+        first, _, rest = request.path.partition("/")
+        # Some releases of the provider put the version there twice.
+        rest = re.sub(r"^(v\d\w*/)+", "", rest)
+        api = self._apis.get(first)
+        if api is None:
+            api, rest = self._apis[""], request.path
+        found = api.find(request.method, rest)
+        if found is None:
+            raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
+        route, names = found
+        if "project" in names:
+            names["project"] = self.project(names["project"])
+            self._check_enabled(api, names["project"])
+        body = _parsed(request) if route.body is not None else {}
+        if route.body:
+            body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
+        return api, route, Call(request, names, body)
+
+    def project(self, name: str) -> str:
+        """The id of a project, given as id or number."""
+        project = self._projects.get(name, name)
+        if project not in self.settings.projects:
+            raise Refused(403, f"Permission denied on resource project {name} (or it may not exist).")
+        return project
+
+    def _check_enabled(self, api: Api, project: str) -> None:
+        service = self.state.get("service", f"projects/{project}/services/{api.service}") if api.service else None
+        if service and service["state"] == "DISABLED":
+            message = (
+                f"{api.service} has not been used in project {number_of(project)} before or it is disabled. "
+                "Enable it, then retry."
+            )
+            detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "SERVICE_DISABLED"}
+            raise Refused(403, message, reason="accessNotConfigured", details=[detail])
+
+    # Operations
+
+    def start(self, api: Api, kind: str, scope: str, target: str, /, **about: object) -> Started:
+        """Starts an operation on `target`; what it does at its end is the API's effect of that kind."""
+        slow = self.faults.strike("slow", f"{kind} {target}")
+        fault = self.faults.strike("fail", f"{kind} {target}")
+        seconds = self.settings.duration(kind) + (slow.seconds if slow else 0)
+        failure = fault.message or "An internal error has occurred." if fault else None
+        return self._schedule(api, kind, seconds, scope=scope, target=target, fail=failure, about=about, hidden=False)
+
+    def later(self, api: Api, kind: str, target: str, seconds: float) -> None:
+        """Lets the API's effect of that kind happen after some time, without an operation that anybody could see."""
+        self._schedule(api, kind, seconds, scope="", target=target, fail=None, about={}, hidden=True)
+
+    def _schedule(self, api: Api, kind: str, seconds: float, *, target: str, hidden: bool, **rest: object) -> Started:
+        now = self.clock.now()
+        name = f"operation-{int(now * 1000)}-{self.state.next():08x}"
+        times = {"started": now, "ends": now + seconds, "ended": None, "done": False, "error": None}
+        operation = {"id": name, "api": api.name, "type": kind, "target": target, "hidden": hidden, **times, **rest}
+        self.state.put("operation", name, operation)
+        self.state.put("pending", name, {"ends": operation["ends"], "target": target, "hidden": hidden})
+        return Started(name)
+
+    def operation(self, api: Api, name: str) -> Doc:
+        doc = self.state.get("operation", name)
+        if doc is None or doc["api"] != api.name or doc["hidden"]:
+            raise Refused(404, f"Operation {name} was not found.")
+        assert api.operation is not None
+        return api.operation(doc)
+
+    def running(self, target: str) -> list[Doc]:
+        """Operations under way on something, or on what belongs to it."""
+        names = [
+            name
+            for name, doc in self.state.all("pending").items()
+            if not doc["hidden"] and (doc["target"] == target or doc["target"].startswith(f"{target}/"))
+        ]
+        return [doc for name in names if (doc := self.state.get("operation", name))]
+
+    def fail(self, operation: Doc, refused: Refused | None = None) -> None:
+        """Ends an operation with an error: the one that a fault ordered, or another."""
+        error = _error(refused or Refused(500, operation["fail"]))
+        self.state.put("operation", operation["id"], {**operation, "error": error})
+
+    def settle(self) -> None:
+        """Ends the operations whose time has come, and lets time do its work on the rest."""
+        while operation := self._due():
+            try:
+                self._end(operation)
+            finally:
+                with self._ended:
+                    self._ending.discard(operation["id"])
+                    self._ended.notify_all()
+        for api in self._apis.values():
+            for tick in api.ticks:
+                with self.state.transaction():
+                    tick(self)
+
+    def _due(self) -> Doc | None:
+        with self._ended:
+            now = self.clock.now()
+            for name, doc in self.state.all("pending").items():
+                if doc["ends"] <= now and name not in self._ending and (found := self.state.get("operation", name)):
+                    self._ending.add(name)
+                    return found
+        return None
+
+    def _end(self, operation: Doc) -> None:
+        effect = self._apis[operation["api"]].effects.get(operation["type"])
+        error: Refused | None = None
+        after: After | None = None
+        try:
+            with self.state.transaction():
+                after = effect(self, operation) if effect else None
+            if after:
+                # Hooks talk to others and take their time; requests go on meanwhile.
+                after()
+        except Refused as refused:
+            error = refused
+        except Exception as raised:
+            error = Refused(500, f"{type(raised).__name__}: {raised}")
+        with self.state.transaction():
+            name = operation["id"]
+            latest = self.state.get("operation", name) or operation
+            problem = _error(error) if error else latest["error"]
+            self.state.put("operation", name, {**latest, "done": True, "ended": self.clock.now(), "error": problem})
+            self.state.delete("pending", name)
+
+    def _wait_while_ending(self, name: str) -> None:
+        """What takes no time is done in the answer, also when another thread happens to be ending it."""
+        with self._ended:
+            self._ended.wait_for(lambda: name not in self._ending, timeout=60)
+
+    def stamp(self) -> str:
+        return stamp(self.clock.now())
+
+
+def stamp(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _error(refused: Refused) -> Doc:
+    return {"code": refused.code, "status": refused.status, "reason": refused.reason, "message": refused.message}
+
+
+def _parsed(request: Request) -> Doc:
+    if not request.content.strip():
+        return {}
+    try:
+        body = json.loads(request.content)
+    except ValueError as error:
+        raise Refused(400, f"Invalid JSON payload received. {error}") from error
+    if not isinstance(body, dict):
+        raise Refused(400, "Invalid JSON payload received. An object is wanted.")
+    return body
+
+
+def _json(status: int, body: Mapping[str, object]) -> Answer:
+    content = json.dumps(body).encode()
+    return Answer(status, content, {"content-type": "application/json; charset=UTF-8"})

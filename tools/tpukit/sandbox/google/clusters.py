@@ -1,0 +1,178 @@
+"""GKE: clusters. What is posted is kept and given back, with what GKE adds: endpoints, versions, a default pool."""
+
+from __future__ import annotations
+
+import re
+
+from tpukit.sandbox.google import capacity, pools
+from tpukit.sandbox.google.api import After, Call, Started, merged, public
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.compute import relative
+from tpukit.sandbox.google.container import CLUSTER, LOCATION, VERSIONS, admit, api, find_cluster, scope
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+@api.on("GET", LOCATION + "/clusters")
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    where = f"projects/{call['project']}/locations/" if call["location"] == "-" else f"{scope(call)}/clusters/"
+    return {"clusters": [_body(cloud, name, doc) for name, doc in cloud.state.all("cluster", where).items()]}
+
+
+@api.on("GET", CLUSTER)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    return _body(cloud, *find_cluster(cloud, call))
+
+
+def _body(cloud: Cloud, name: str, doc: Doc) -> Doc:
+    mine = cloud.state.all("pool", f"{name}/").values()
+    nodes = sum(len(pool["_nodes"]) for pool in mine)
+    return {**public(doc), "nodePools": [public(pool) for pool in mine], "currentNodeCount": nodes}
+
+
+@api.on("POST", LOCATION + "/clusters", body="CreateClusterRequest")
+def _create(cloud: Cloud, call: Call) -> Started:
+    body = call.body.get("cluster") or {}
+    name = body.get("name", "")
+    if not NAME.fullmatch(name):
+        raise invalid(f"Invalid value for field 'cluster.name': '{name}'. It must match {NAME.pattern}.")
+    full = f"{scope(call)}/clusters/{name}"
+    if cloud.state.get("cluster", full):
+        raise Refused(409, f"Already exists: {full}.")
+    if "nodePools" in body and ("initialNodeCount" in body or "nodeConfig" in body):
+        raise invalid("Cluster.initial_node_count and node_config must not be set together with node_pools.")
+    made = _made(cloud, call, full, {key: value for key, value in body.items() if key != "nodePools"})
+    cloud.state.put("cluster", full, made)
+    for pool in body.get("nodePools") or [_default_pool(made)]:
+        pools.add(cloud, full, made, pool)
+    return cloud.start(api, "CREATE_CLUSTER", scope(call), full)
+
+
+def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
+    location = call["location"]
+    zones = capacity.zones(location)
+    region = location if zones else location.rpartition("-")[0]
+    if not zones and location not in capacity.zones():
+        raise invalid(f'Location "{location}" does not exist.')
+    network, subnet = _network(cloud, call["project"], region, body)
+    version = _version(body.get("initialClusterVersion", ""))
+    added = {
+        "location": location,
+        "zone": location,
+        "locations": body.get("locations") or ([location] if not zones else list(zones[:3])),
+        "status": "PROVISIONING",
+        "selfLink": f"https://container.googleapis.com/v1/{full}",
+        "createTime": cloud.stamp(),
+        "endpoint": cloud.settings.kubernetes,
+        "initialClusterVersion": version,
+        "currentMasterVersion": version,
+        "currentNodeVersion": version,
+        "masterAuth": {"clusterCaCertificate": cloud.settings.kubernetes_ca},
+        "networkConfig": {"network": network, "subnetwork": subnet},
+        "ipAllocationPolicy": {"useIpAliases": True},
+        "controlPlaneEndpointsConfig": {
+            "dnsEndpointConfig": {"endpoint": f"gke-{body['name']}.{region}.gke.goog"},
+            "ipEndpointsConfig": {"publicEndpoint": cloud.settings.kubernetes, "privateEndpoint": "10.0.0.2"},
+        },
+        "legacyAbac": body.get("legacyAbac") or {},
+        "_region": region,
+        "_project": call["project"],
+    }
+    return merged(
+        # These are on unless a cluster says otherwise.
+        {"controlPlaneEndpointsConfig": {"ipEndpointsConfig": {"enabled": True, "enablePublicEndpoint": True}}},
+        merged(body, added),
+    )
+
+
+def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, str]:
+    """The full names of network and subnet, which must be there and have the ranges that the cluster names."""
+    network = _named(body.get("network") or "default", f"projects/{project}/global/networks", project)
+    asked = body.get("subnetwork") or network.rpartition("/")[2]
+    subnet = _named(asked, f"projects/{project}/regions/{region}/subnetworks", project)
+    if not cloud.state.get("network", network):
+        raise Refused(404, f'Network "{network}" does not exist.')
+    found = cloud.state.get("subnetwork", subnet)
+    if found is None or relative(found["network"], project) != network:
+        raise Refused(404, f'Subnetwork "{subnet}" does not exist in network "{network}".')
+    names = {each["rangeName"] for each in found.get("secondaryIpRanges", ())}
+    policy = body.get("ipAllocationPolicy") or {}
+    for field in ("clusterSecondaryRangeName", "servicesSecondaryRangeName"):
+        if policy.get(field) and policy[field] not in names:
+            raise invalid(f'Subnetwork "{subnet}" has no secondary range "{policy[field]}".')
+    return network, subnet
+
+
+def _named(link: str, parent: str, project: str) -> str:
+    return relative(link, project) if "/" in link else f"{parent}/{link}"
+
+
+def _version(asked: str) -> str:
+    if asked in ("", "-", "latest"):
+        return VERSIONS[0]
+    found = next((version for version in VERSIONS if version == asked or version.startswith(f"{asked}.")), None)
+    if found is None:
+        raise invalid(f'Master version "{asked}" is unsupported.')
+    return found
+
+
+def _default_pool(cluster: Doc) -> Doc:
+    managed = cluster.get("releaseChannel", {}).get("channel", "UNSPECIFIED") != "UNSPECIFIED"
+    return {
+        "name": "default-pool",
+        "initialNodeCount": cluster.get("initialNodeCount", 0),
+        "config": cluster.get("nodeConfig") or {},
+        "management": {"autoUpgrade": managed, "autoRepair": managed},
+    }
+
+
+@api.ends("CREATE_CLUSTER")
+def _came(cloud: Cloud, operation: Doc) -> After | None:
+    full = operation["target"]
+    cluster = cloud.state.get("cluster", full)
+    if cluster is None:
+        return None
+    if operation["fail"]:
+        cloud.fail(operation)
+        cloud.state.delete("cluster", full)
+        for name in cloud.state.all("pool", f"{full}/"):
+            cloud.state.delete("pool", name)
+        return None
+    tellers = [pools.bring_up(cloud, operation, name) for name in cloud.state.all("pool", f"{full}/")]
+    cloud.state.put("cluster", full, {**cluster, "status": "RUNNING"})
+    return lambda: _tell_all(tellers)
+
+
+def _tell_all(tellers: list[After | None]) -> None:
+    for tell in tellers:
+        if tell:
+            tell()
+
+
+@api.on("DELETE", CLUSTER)
+def _delete(cloud: Cloud, call: Call) -> Started:
+    full, cluster = find_cluster(cloud, call)
+    admit(cloud, full, full)
+    cloud.state.put("cluster", full, {**cluster, "status": "STOPPING"})
+    return cloud.start(api, "DELETE_CLUSTER", scope(call), full)
+
+
+@api.ends("DELETE_CLUSTER")
+def _went(cloud: Cloud, operation: Doc) -> After | None:
+    full = operation["target"]
+    cluster = cloud.state.get("cluster", full)
+    if cluster is None:
+        return None
+    if operation["fail"]:
+        cloud.fail(operation)
+        cloud.state.put("cluster", full, {**cluster, "status": "RUNNING"})
+        return None
+    return lambda: _remove(cloud, full)
+
+
+def _remove(cloud: Cloud, full: str) -> None:
+    for name in cloud.state.all("pool", f"{full}/"):
+        pools.remove(cloud, name)
+    cloud.state.delete("cluster", full)

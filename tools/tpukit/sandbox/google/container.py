@@ -1,0 +1,110 @@
+"""GKE: what clusters and node pools have in common: paths, operations, and how many of these may run at once."""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google.api import Api, Call
+from tpukit.sandbox.google.cloud import Cloud, stamp
+from tpukit.sandbox.google.refusal import Refused, not_ready
+from tpukit.sandbox.google.state import Doc
+
+LOCATION = "projects/{project}/locations/{location}"
+CLUSTER = LOCATION + "/clusters/{cluster}"
+POOL = CLUSTER + "/nodePools/{pool}"
+VERSIONS = ("1.34.1-gke.3084001", "1.33.5-gke.1080000", "1.32.9-gke.1072000")
+"""Newest first; the first is what clusters get that ask for none."""
+
+
+def operation(doc: Doc) -> Doc:
+    """An operation as GKE writes it. Clients read a failure from statusMessage alone, so it is always there."""
+    link = f"https://container.googleapis.com/v1/{doc['scope']}/operations/{doc['id']}"
+    body = {
+        "name": doc["id"],
+        "operationType": doc["type"],
+        "status": "DONE" if doc["done"] else "RUNNING",
+        "selfLink": link,
+        "targetLink": f"https://container.googleapis.com/v1/{doc['target']}",
+        "location": doc["scope"].rpartition("/")[2],
+        "startTime": stamp(doc["started"]),
+    }
+    if doc["done"]:
+        body["endTime"] = stamp(doc["ended"])
+    if doc["error"]:
+        body["statusMessage"] = doc["error"]["message"]
+        body["error"] = {"code": doc["error"]["code"], "message": doc["error"]["message"]}
+    return body
+
+
+api = Api("container", service="container.googleapis.com", schema="container", operation=operation)
+
+
+def scope(call: Call) -> str:
+    return f"projects/{call['project']}/locations/{call['location']}"
+
+
+def cluster_of(call: Call) -> str:
+    return f"{scope(call)}/clusters/{call['cluster']}"
+
+
+def pool_of(call: Call) -> str:
+    return f"{cluster_of(call)}/nodePools/{call['pool']}"
+
+
+def find_cluster(cloud: Cloud, call: Call) -> tuple[str, Doc]:
+    name = cluster_of(call)
+    doc = cloud.state.get("cluster", name)
+    if doc is None:
+        raise Refused(404, f"Not found: {name}.")
+    return name, doc
+
+
+def find_pool(cloud: Cloud, name: str) -> Doc:
+    doc = cloud.state.get("pool", name)
+    if doc is None:
+        raise Refused(404, f"Not found: {name}.")
+    return doc
+
+
+def admit(cloud: Cloud, cluster: str, target: str) -> None:
+    """Refuses a change while another is under way that it does not go with.
+
+    A change of the cluster goes with no other; changes of different pools go together, up to a number.
+    """
+    running = cloud.running(cluster)
+    for doc in running:
+        if cluster in (doc["target"], target):
+            raise not_ready(f"Cluster is running incompatible operation {doc['id']}.")
+        if doc["target"] == target:
+            raise not_ready(f"Operation {doc['id']} is currently operating on {target}. Please wait and try again.")
+    most = cloud.settings.cluster_operations
+    if len(running) >= most:
+        raise Refused(429, f"Too many operations: cluster hits the concurrent operations quota {most}.")
+
+
+@api.on("GET", LOCATION + "/operations")
+def _operations(cloud: Cloud, call: Call) -> Doc:
+    found = [
+        doc
+        for doc in cloud.state.all("operation").values()
+        if doc["api"] == api.name and doc["scope"] == scope(call) and not doc["hidden"]
+    ]
+    return {"operations": [operation(doc) for doc in found]}
+
+
+@api.on("GET", LOCATION + "/operations/{operation}")
+def _operation(cloud: Cloud, call: Call) -> Doc:
+    return cloud.operation(api, call["operation"])
+
+
+@api.on("GET", LOCATION + "/serverConfig")
+def _versions(cloud: Cloud, call: Call) -> Doc:
+    channels = [
+        {"channel": name, "defaultVersion": VERSIONS[0], "validVersions": list(VERSIONS)}
+        for name in ("RAPID", "REGULAR", "STABLE", "EXTENDED")
+    ]
+    return {
+        "defaultClusterVersion": VERSIONS[0],
+        "validMasterVersions": list(VERSIONS),
+        "validNodeVersions": list(VERSIONS),
+        "validImageTypes": ["COS_CONTAINERD", "UBUNTU_CONTAINERD"],
+        "channels": channels,
+    }

@@ -1,0 +1,102 @@
+"""The emulator's own door, for tests: faults, limits, recorded requests, and what there is.
+
+Below `/emulator/` GET shows, POST adds, DELETE clears:
+
+    faults     the table of faults; POST {"kind": "stockout", ...}; DELETE ?name=
+    limits     POST {"quota": {"region", "generation", "chips", "spot"}}, {"stock": {"zone", "generation", "chips"}}
+               or {"reservation": {"name", "zone", "generation", "chips"}}
+    requests   the requests so far; GET ?agent=&path=&method=
+    resources  what is there: GET ?kind=; POST {"kind", "name", "patch"} changes one as no caller of Google could
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tpukit.errors import Invalid, TpukitError
+from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google.api import Answer, Request, merged
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.faults import Fault
+
+
+def answer(cloud: Cloud, request: Request) -> Answer:
+    """The answer to a request whose path is below `emulator/`."""
+    try:
+        body = json.loads(request.content) if request.content.strip() else {}
+        act = _ACTS.get((request.method, request.path))
+        if act is None:
+            return _json(404, {"error": f"there is no {request.method} {request.path}"})
+        return _json(200, act(cloud, request.query, body))
+    except (TpukitError, KeyError, TypeError, ValueError) as error:
+        return _json(400, {"error": f"{type(error).__name__}: {error}"})
+
+
+def _json(status: int, body: object) -> Answer:
+    return Answer(status, json.dumps(body).encode(), {"content-type": "application/json"})
+
+
+def _set_fault(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    return {"name": cloud.faults.set(Fault(**body)).name}
+
+
+def _clear_faults(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    cloud.faults.clear(query.get("name", ""))
+    return {}
+
+
+def _limit(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    setters: dict[str, Callable[..., None]] = {
+        "quota": capacity.limit_quota,
+        "stock": capacity.limit_stock,
+        "reservation": capacity.reserve,
+    }
+    for kind, words in body.items():
+        if kind not in setters:
+            raise Invalid(f"there is no limit {kind!r}", hint=f"write one of {', '.join(setters)}")
+        setters[kind](cloud, **words)
+    return cloud.state.all("limit")
+
+
+def _clear_limits(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    with cloud.state.transaction():
+        for name in cloud.state.all("limit"):
+            cloud.state.delete("limit", name)
+    return {}
+
+
+def _forget_requests(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    cloud.state.forget_requests()
+    return {}
+
+
+def _resources(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    kind = query.get("kind")
+    return cloud.state.all(kind) if kind else cloud.inventory()
+
+
+def _patch(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    with cloud.state.transaction():
+        old = cloud.state.get(body["kind"], body["name"])
+        if old is None:
+            raise Invalid(f"there is no {body['kind']} {body['name']}")
+        new = merged(old, body["patch"])
+        cloud.state.put(body["kind"], body["name"], new)
+    return new
+
+
+_Act = Callable[[Cloud, Mapping[str, str], dict[str, Any]], object]
+_ACTS: dict[tuple[str, str], _Act] = {
+    ("GET", "emulator/faults"): lambda cloud, query, body: cloud.faults.table(),
+    ("POST", "emulator/faults"): _set_fault,
+    ("DELETE", "emulator/faults"): _clear_faults,
+    ("GET", "emulator/limits"): lambda cloud, query, body: cloud.state.all("limit"),
+    ("POST", "emulator/limits"): _limit,
+    ("DELETE", "emulator/limits"): _clear_limits,
+    ("GET", "emulator/requests"): lambda cloud, query, body: cloud.requests(**query),
+    ("DELETE", "emulator/requests"): _forget_requests,
+    ("GET", "emulator/resources"): _resources,
+    ("POST", "emulator/resources"): _patch,
+}

@@ -1,0 +1,86 @@
+"""Firestore: databases, as Terraform makes them. What is in one is served by Google's own emulator, not by this."""
+
+from __future__ import annotations
+
+import re
+
+from tpukit.sandbox.google import longrunning
+from tpukit.sandbox.google.api import Api, Call, Started, merged
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
+from tpukit.sandbox.google.state import Doc
+
+DATABASE = "projects/{project}/databases/{database}"
+MESSAGE = "GoogleFirestoreAdminV1Database"
+
+api = Api("firestore", service="firestore.googleapis.com", schema="firestore", operation=longrunning.operation)
+longrunning.serve(api, DATABASE + "/operations")
+
+
+@api.on("POST", "projects/{project}/databases", body=MESSAGE)
+def _create(cloud: Cloud, call: Call) -> Started:
+    name = call.query.get("databaseId", "")
+    if name != "(default)" and not re.fullmatch(r"[a-z][a-z0-9-]{2,61}[a-z0-9]", name):
+        raise invalid(f"Invalid database ID {name!r}.")
+    if not call.body.get("locationId") or not call.body.get("type"):
+        raise invalid("Location and type of the database must be given.")
+    full = f"projects/{call['project']}/databases/{name}"
+    if cloud.state.get("database", full):
+        raise Refused(409, "Database already exists. Please use another database_id")
+    made = {
+        "concurrencyMode": "PESSIMISTIC",
+        "appEngineIntegrationMode": "DISABLED",
+        "pointInTimeRecoveryEnablement": "POINT_IN_TIME_RECOVERY_DISABLED",
+        "deleteProtectionState": "DELETE_PROTECTION_DISABLED",
+        "databaseEdition": "STANDARD",
+        **call.body,
+        "name": full,
+        "uid": f"{cloud.state.next():032x}",
+        "createTime": cloud.stamp(),
+        "etag": f"{cloud.state.next():08x}",
+    }
+    cloud.state.put("database", full, made)
+    return cloud.start(api, "CREATE", full, full, response=made)
+
+
+@api.on("GET", "projects/{project}/databases")
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    return {"databases": list(cloud.state.all("database", f"projects/{call['project']}/").values())}
+
+
+@api.on("GET", DATABASE)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    return _find(cloud, call)
+
+
+@api.on("PATCH", DATABASE, body=MESSAGE)
+def _patch(cloud: Cloud, call: Call) -> Started:
+    old = _find(cloud, call)
+    fields = call.query.get("updateMask", ",".join(call.body)).split(",")
+    new = merged(old, {field: call.body.get(field) for field in fields if field})
+    cloud.state.put("database", old["name"], new)
+    return cloud.start(api, "UPDATE", old["name"], old["name"], response=new)
+
+
+@api.on("DELETE", DATABASE)
+def _delete(cloud: Cloud, call: Call) -> Started:
+    database = _find(cloud, call)
+    if database["deleteProtectionState"] == "DELETE_PROTECTION_ENABLED":
+        raise not_ready("The database is protected from deletion.")
+    return cloud.start(api, "DELETE", database["name"], database["name"])
+
+
+@api.ends("CREATE", "DELETE")
+def _changed(cloud: Cloud, operation: Doc) -> None:
+    if operation["fail"]:
+        cloud.fail(operation)
+    if (operation["type"] == "DELETE") != bool(operation["fail"]):
+        cloud.state.delete("database", operation["target"])
+
+
+def _find(cloud: Cloud, call: Call) -> Doc:
+    full = DATABASE.format(**call.names)
+    found = cloud.state.get("database", full)
+    if found is None:
+        raise Refused(404, f"The database {call['database']} does not exist for project {call['project']}")
+    return found

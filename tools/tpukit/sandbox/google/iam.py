@@ -1,0 +1,105 @@
+"""IAM: service accounts and who may act as them."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from tpukit.sandbox.google import policy
+from tpukit.sandbox.google.api import Api, Call, merged
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+ACCOUNTS = "projects/{project}/serviceAccounts"
+ACCOUNT = ACCOUNTS + "/{account}"
+
+api = Api("iam", service="iam.googleapis.com", schema="iam")
+
+
+@api.on("POST", ACCOUNTS, body="CreateServiceAccountRequest")
+def _create(cloud: Cloud, call: Call) -> Doc:
+    name = call.body.get("accountId", "")
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])", name):
+        raise invalid(f"The account ID {name!r} does not have a length between 6 and 30 or has wrong characters.")
+    email = f"{name}@{call['project']}.iam.gserviceaccount.com"
+    full = f"projects/{call['project']}/serviceAccounts/{email}"
+    if cloud.state.get("account", full):
+        raise Refused(409, f"Service account {name} already exists within project projects/{call['project']}.")
+    account = {
+        **call.body.get("serviceAccount", {}),
+        "name": full,
+        "projectId": call["project"],
+        "uniqueId": str(10**20 + zlib.crc32(f"{email} {cloud.state.next()}".encode())),
+        "email": email,
+        "etag": "MDEwMjE5MjA=",
+    }
+    cloud.state.put("account", full, account)
+    return account
+
+
+@api.on("GET", ACCOUNTS)
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    return {"accounts": list(cloud.state.all("account", f"projects/{call['project']}/").values())}
+
+
+@api.on("GET", ACCOUNT)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    return _find(cloud, call)
+
+
+@api.on("PATCH", ACCOUNT, body="PatchServiceAccountRequest")
+def _patch(cloud: Cloud, call: Call) -> Doc:
+    old = _find(cloud, call)
+    fields = [field.strip() for field in call.body.get("updateMask", "").split(",")]
+    asked = call.body.get("serviceAccount", {})
+    new = merged(old, {_camel(field): asked.get(_camel(field)) for field in fields if field})
+    cloud.state.put("account", new["name"], new)
+    return new
+
+
+@api.on("POST", ACCOUNT + ":enable")
+def _enable(cloud: Cloud, call: Call) -> Doc:
+    return _switch(cloud, call, disabled=False)
+
+
+@api.on("POST", ACCOUNT + ":disable")
+def _disable(cloud: Cloud, call: Call) -> Doc:
+    return _switch(cloud, call, disabled=True)
+
+
+@api.on("DELETE", ACCOUNT)
+def _delete(cloud: Cloud, call: Call) -> Doc:
+    account = _find(cloud, call)
+    cloud.state.delete("account", account["name"])
+    policy.forget(cloud, account["name"])
+    return {}
+
+
+@api.on("POST GET", ACCOUNT + ":getIamPolicy")
+def _get_policy(cloud: Cloud, call: Call) -> Doc:
+    return policy.get(cloud, _find(cloud, call)["name"])
+
+
+@api.on("POST", ACCOUNT + ":setIamPolicy", body="SetIamPolicyRequest")
+def _set_policy(cloud: Cloud, call: Call) -> Doc:
+    return policy.put(cloud, _find(cloud, call)["name"], call.body.get("policy", {}))
+
+
+def _find(cloud: Cloud, call: Call) -> Doc:
+    full = f"projects/{call['project']}/serviceAccounts/{call['account']}"
+    found = cloud.state.get("account", full)
+    if found is None:
+        raise Refused(404, f"Service account {full} does not exist.")
+    return found
+
+
+def _switch(cloud: Cloud, call: Call, *, disabled: bool) -> Doc:
+    account = _find(cloud, call)
+    cloud.state.put("account", account["name"], {**account, "disabled": disabled})
+    return {}
+
+
+def _camel(field: str) -> str:
+    head, *rest = field.split("_")
+    return head + "".join(word.capitalize() for word in rest)

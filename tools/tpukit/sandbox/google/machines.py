@@ -1,0 +1,99 @@
+"""Compute Engine: regions with their quotas, zones, and the instance groups of node pools.
+
+A pool has one group in each of its zones, read from the pool: what Terraform counts nodes by.
+"""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google.api import Call
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.compute import ROOT, api
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.state import Doc
+
+
+def group(cluster: str, pool: str, mark: str) -> str:
+    """The name of the instance groups of a pool; those of its nodes begin with the same words."""
+    return f"gke-{cluster}-{pool}-{mark}-grp"
+
+
+def group_link(project: str, zone: str, name: str) -> str:
+    return f"{ROOT}/projects/{project}/zones/{zone}/instanceGroupManagers/{name}"
+
+
+@api.on("GET", "projects/{project}/regions/{region}")
+def _region(cloud: Cloud, call: Call) -> Doc:
+    name = call["region"]
+    zones = capacity.zones(name)
+    if not zones:
+        raise Refused(404, f"The resource 'projects/{call['project']}/regions/{name}' was not found")
+    links = [f"{ROOT}/projects/{call['project']}/zones/{zone}" for zone in zones]
+    quotas = capacity.quotas(cloud, name)
+    return {"kind": "compute#region", "name": name, "status": "UP", "zones": links, "quotas": quotas}
+
+
+@api.on("GET", "projects/{project}/zones")
+def _zones(cloud: Cloud, call: Call) -> Doc:
+    return {"items": [_zone_body(call["project"], zone) for zone in capacity.zones()]}
+
+
+@api.on("GET", "projects/{project}/zones/{zone}")
+def _zone(cloud: Cloud, call: Call) -> Doc:
+    if call["zone"] not in capacity.zones():
+        raise Refused(404, f"The resource 'projects/{call['project']}/zones/{call['zone']}' was not found")
+    return _zone_body(call["project"], call["zone"])
+
+
+def _zone_body(project: str, zone: str) -> Doc:
+    region = f"{ROOT}/projects/{project}/regions/{zone.rpartition('-')[0]}"
+    link = f"{ROOT}/projects/{project}/zones/{zone}"
+    return {"kind": "compute#zone", "name": zone, "status": "UP", "region": region, "selfLink": link}
+
+
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers")
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroups")
+def _groups(cloud: Cloud, call: Call) -> Doc:
+    return {"items": list(_managers(cloud, call).values())}
+
+
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}")
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroups/{name}")
+def _group(cloud: Cloud, call: Call) -> Doc:
+    found = _managers(cloud, call).get(call["name"])
+    if found is None:
+        full = f"projects/{call['project']}/zones/{call['zone']}/instanceGroupManagers/{call['name']}"
+        raise Refused(404, f"The resource '{full}' was not found")
+    return found
+
+
+@api.on("POST", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}/listManagedInstances")
+def _instances(cloud: Cloud, call: Call) -> Doc:
+    manager = _group(cloud, call)
+    assert isinstance(manager, dict)
+    root = f"{ROOT}/projects/{call['project']}/zones/{call['zone']}/instances"
+    nodes = [
+        node
+        for doc in cloud.state.all("pool", f"projects/{call['project']}/").values()
+        for node, zone in doc["_nodes"].items()
+        if zone == call["zone"] and doc["_group"] == manager["name"]
+    ]
+    return {"managedInstances": [{"instance": f"{root}/{node}", "instanceStatus": "RUNNING"} for node in nodes]}
+
+
+def _managers(cloud: Cloud, call: Call) -> dict[str, Doc]:
+    found = {}
+    for doc in cloud.state.all("pool", f"projects/{call['project']}/").values():
+        if call["zone"] not in doc["locations"]:
+            continue
+        name = doc["_group"]
+        found[name] = {
+            "kind": "compute#instanceGroupManager",
+            "name": name,
+            "selfLink": group_link(call["project"], call["zone"], name),
+            "zone": f"{ROOT}/projects/{call['project']}/zones/{call['zone']}",
+            "targetSize": doc["_size"],
+            "size": doc["_size"],
+            "status": {"isStable": True},
+        }
+    return found

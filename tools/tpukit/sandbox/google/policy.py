@@ -1,0 +1,66 @@
+"""IAM policies of anything: who has which role. Changes carry the etag they were made from, so that none is lost."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+_MEMBER = re.compile(
+    r"allUsers|allAuthenticatedUsers|(user|group|serviceAccount|domain|deleted|projectOwner|projectEditor|projectViewer"
+    r"|principal|principalSet):.+"
+)
+
+
+def get(cloud: Cloud, resource: str) -> Doc:
+    policy = cloud.state.get("policy", resource) or {"version": 1}
+    return {**policy, "etag": _etag(policy)}
+
+
+def put(cloud: Cloud, resource: str, policy: Doc) -> Doc:
+    """Replaces a policy. Without an etag it does so whatever happened since; with one, only if nothing did."""
+    now = get(cloud, resource)
+    if policy.get("etag") and policy["etag"] != now["etag"]:
+        raise Refused(
+            409,
+            "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.",
+            status="ABORTED",
+            reason="aborted",
+        )
+    bindings = [binding for binding in policy.get("bindings", []) if binding.get("members")]
+    for binding in bindings:
+        _check(cloud, binding)
+    if bindings:
+        version = 3 if any("condition" in binding for binding in bindings) else 1
+        cloud.state.put("policy", resource, {"version": version, "bindings": bindings})
+    else:
+        cloud.state.delete("policy", resource)
+    return get(cloud, resource)
+
+
+def forget(cloud: Cloud, resource: str) -> None:
+    cloud.state.delete("policy", resource)
+
+
+def _check(cloud: Cloud, binding: Doc) -> None:
+    role = binding.get("role", "")
+    if not re.fullmatch(r"(roles|projects/[^/]+/roles|organizations/[^/]+/roles)/[A-Za-z0-9_.]+", role):
+        raise invalid(f"Role {role} is not supported for this resource.")
+    for member in binding["members"]:
+        if not _MEMBER.fullmatch(member):
+            raise invalid(f"The member {member} is of an unknown type. Please set a valid type prefix for the member.")
+        kind, _, email = member.partition(":")
+        owner = re.fullmatch(r"[^@]+@([a-z0-9-]+)\.iam\.gserviceaccount\.com", email)
+        if kind != "serviceAccount" or not owner or owner[1] not in cloud.settings.projects:
+            continue
+        if not cloud.state.get("account", f"projects/{owner[1]}/serviceAccounts/{email}"):
+            raise invalid(f"Service account {email} does not exist.")
+
+
+def _etag(policy: Doc) -> str:
+    return base64.b64encode(zlib.crc32(json.dumps(policy, sort_keys=True).encode()).to_bytes(4, "big")).decode()

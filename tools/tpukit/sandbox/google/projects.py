@@ -1,0 +1,43 @@
+"""Resource Manager: the projects, and who may do what in them. Billing: that they have an account."""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import policy
+from tpukit.sandbox.google.api import Api, Call
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.settings import number_of
+from tpukit.sandbox.google.state import Doc
+
+api = Api("resource_manager", schema="cloudresourcemanager")
+billing = Api("cloud_billing")
+
+
+@api.on("GET", "projects/{project}")
+def _show(cloud: Cloud, call: Call) -> Doc:
+    return {
+        "projectId": call["project"],
+        "projectNumber": number_of(call["project"]),
+        "name": call["project"],
+        "lifecycleState": "ACTIVE",
+        "labels": {},
+    }
+
+
+@api.on("POST", "projects/{project}:getIamPolicy", body="GetIamPolicyRequest")
+def _get_policy(cloud: Cloud, call: Call) -> Doc:
+    return policy.get(cloud, f"projects/{call['project']}")
+
+
+@api.on("POST", "projects/{project}:setIamPolicy", body="SetIamPolicyRequest")
+def _set_policy(cloud: Cloud, call: Call) -> Doc:
+    return policy.put(cloud, f"projects/{call['project']}", call.body.get("policy", {}))
+
+
+@billing.on("GET", "projects/{project}/billingInfo")
+def _billing(cloud: Cloud, call: Call) -> Doc:
+    return {
+        "name": f"projects/{call['project']}/billingInfo",
+        "projectId": call["project"],
+        "billingAccountName": "billingAccounts/000000-000000-000000",
+        "billingEnabled": True,
+    }

@@ -1,0 +1,86 @@
+"""How Google says no: one exception, and the error body that its clients read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ALREADY_EXISTS",
+    412: "FAILED_PRECONDITION",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_REASON = {
+    400: "badRequest",
+    401: "authError",
+    403: "forbidden",
+    404: "notFound",
+    409: "alreadyExists",
+    412: "conditionNotMet",
+    429: "rateLimitExceeded",
+    500: "backendError",
+    501: "notImplemented",
+    503: "backendError",
+    504: "deadlineExceeded",
+}
+CODES = {
+    "INVALID_ARGUMENT": 3,
+    "NOT_FOUND": 5,
+    "ALREADY_EXISTS": 6,
+    "PERMISSION_DENIED": 7,
+    "RESOURCE_EXHAUSTED": 8,
+    "FAILED_PRECONDITION": 9,
+    "ABORTED": 10,
+    "INTERNAL": 13,
+    "UNAVAILABLE": 14,
+}
+"""Numbers of google.rpc.Code, as errors of operations carry them."""
+
+
+class Refused(Exception):
+    """A request that is answered with an error. `status` is the word beside the number; most numbers have one."""
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        status: str = "",
+        reason: str = "",
+        details: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status or STATUS.get(code, "UNKNOWN")
+        self.reason = reason or _REASON.get(code, "unknown")
+        self.details = tuple(details)
+
+    def body(self) -> dict[str, Any]:
+        """The body of the answer: one shape that all of Google's clients understand."""
+        error: dict[str, Any] = {
+            "code": self.code,
+            "message": self.message,
+            "status": self.status,
+            "errors": [{"message": self.message, "domain": "global", "reason": self.reason}],
+        }
+        if self.details:
+            error["details"] = list(self.details)
+        return {"error": error}
+
+
+def invalid(message: str) -> Refused:
+    return Refused(400, message)
+
+
+def not_ready(message: str) -> Refused:
+    """The request is fine and the moment is not: callers that retry will get through."""
+    return Refused(400, message, status="FAILED_PRECONDITION", reason="failedPrecondition")

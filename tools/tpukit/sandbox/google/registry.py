@@ -1,0 +1,91 @@
+"""Artifact Registry: repositories and who may read them. Images are not kept."""
+
+from __future__ import annotations
+
+import re
+
+from tpukit.sandbox.google import longrunning, policy
+from tpukit.sandbox.google.api import Api, Call, Started, merged
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+LOCATION = "projects/{project}/locations/{location}"
+REPOSITORY = LOCATION + "/repositories/{repository}"
+
+api = Api(
+    "artifact_registry",
+    service="artifactregistry.googleapis.com",
+    schema="artifactregistry",
+    operation=longrunning.operation,
+)
+longrunning.serve(api, LOCATION + "/operations")
+
+
+@api.on("POST", LOCATION + "/repositories", body="Repository")
+def _create(cloud: Cloud, call: Call) -> Started:
+    name = call.query.get("repository_id") or call.query.get("repositoryId") or ""
+    if not re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name):
+        raise invalid(f"Invalid repository ID {name!r}.")
+    if not call.body.get("format"):
+        raise invalid("The format of the repository must be given.")
+    scope = LOCATION.format(**call.names)
+    full = f"{scope}/repositories/{name}"
+    if cloud.state.get("repository", full):
+        raise Refused(409, "the repository already exists")
+    stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
+    made = {"mode": "STANDARD_REPOSITORY", **call.body, "name": full, **stamps, "sizeBytes": "0"}
+    cloud.state.put("repository", full, made)
+    return cloud.start(api, "CREATE", scope, full, response=made)
+
+
+@api.on("GET", LOCATION + "/repositories")
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    return {"repositories": list(cloud.state.all("repository", f"{LOCATION.format(**call.names)}/").values())}
+
+
+@api.on("GET", REPOSITORY)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    return _find(cloud, call)
+
+
+@api.on("PATCH", REPOSITORY, body="Repository")
+def _patch(cloud: Cloud, call: Call) -> Doc:
+    old = _find(cloud, call)
+    fields = call.query.get("updateMask", ",".join(call.body)).split(",")
+    new = {**merged(old, {field: call.body.get(field) for field in fields if field}), "updateTime": cloud.stamp()}
+    cloud.state.put("repository", old["name"], new)
+    return new
+
+
+@api.on("DELETE", REPOSITORY)
+def _delete(cloud: Cloud, call: Call) -> Started:
+    full = _find(cloud, call)["name"]
+    return cloud.start(api, "DELETE", LOCATION.format(**call.names), full)
+
+
+@api.ends("CREATE", "DELETE")
+def _changed(cloud: Cloud, operation: Doc) -> None:
+    if operation["fail"]:
+        cloud.fail(operation)
+    if (operation["type"] == "DELETE") != bool(operation["fail"]):
+        cloud.state.delete("repository", operation["target"])
+        policy.forget(cloud, operation["target"])
+
+
+@api.on("GET POST", REPOSITORY + ":getIamPolicy")
+def _get_policy(cloud: Cloud, call: Call) -> Doc:
+    return policy.get(cloud, _find(cloud, call)["name"])
+
+
+@api.on("POST", REPOSITORY + ":setIamPolicy", body="SetIamPolicyRequest")
+def _set_policy(cloud: Cloud, call: Call) -> Doc:
+    return policy.put(cloud, _find(cloud, call)["name"], call.body.get("policy", {}))
+
+
+def _find(cloud: Cloud, call: Call) -> Doc:
+    full = REPOSITORY.format(**call.names)
+    found = cloud.state.get("repository", full)
+    if found is None:
+        raise Refused(404, f"Requested entity was not found: {full}")
+    return found

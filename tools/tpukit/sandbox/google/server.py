@@ -1,0 +1,214 @@
+"""Serves a cloud on loopback, with a token on every door.
+
+A caller shows the token as `Authorization: Bearer TOKEN`, as Terraform does with GOOGLE_OAUTH_ACCESS_TOKEN. Clients
+that can send nothing, such as those of Cloud Storage that were given STORAGE_EMULATOR_HOST, have it in their address:
+`http://127.0.0.1:PORT/~TOKEN`. It is kept in the folder, so an emulator that starts again is found where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpukit.clock import Clock
+from tpukit.errors import Transient
+from tpukit.sandbox.google import APIS, control
+from tpukit.sandbox.google.api import Answer, Request
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.settings import Hooks, Settings
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request as Incoming
+    from starlette.responses import Response
+
+TICK_SECONDS = 0.1
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+_PRODUCTS = {
+    "ARTIFACT_REGISTRY": "artifact_registry/v1/",
+    "CLOUD_BILLING": "cloud_billing/v1/",
+    "COMPUTE": "compute/v1/",
+    "CONTAINER": "container/v1/",
+    "FIRESTORE": "firestore/v1/",
+    "IAM": "iam/v1/",
+    "IAM_BETA": "iam/v1/",
+    "RESOURCE_MANAGER": "resource_manager/v1/",
+    "SERVICE_USAGE": "service_usage/v1/",
+    "STORAGE": "storage/v1/",
+    "VERTEX_AI": "vertex_ai/v1/",
+}
+"""What the provider calls an API, and where it is here. Service accounts moved from IAM to IAM_BETA in 7.30."""
+_GCLOUD = {"COMPUTE": "compute/v1/", "CONTAINER": "container/", "STORAGE": "storage/v1/", "TPU": "tpu/"}
+
+
+class Emulator:
+    """A running cloud. It is a context; leaving it stops serving and keeps the folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings | None = None,
+        *,
+        port: int = 0,
+        clock: Clock | None = None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.cloud = Cloud(folder, APIS, settings, clock=clock, hooks=hooks)
+        self.folder = folder
+        self.token = _token(folder / "token")
+        self._socket = _listening(folder / "port", port)
+        self._server, self._thread = _server(self)
+
+    def start(self) -> Emulator:
+        for name, pool in self.cloud.state.all("pool").items():
+            if pool["_nodes"]:
+                self.cloud.hooks.on_pool_created(described(self.cloud, name))
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+        self.cloud.close()
+
+    def __enter__(self) -> Emulator:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+
+    @property
+    def storage_host(self) -> str:
+        """For STORAGE_EMULATOR_HOST of clients that send no credentials; the token is in it."""
+        return f"{self.address}/~{self.token}"
+
+    def environment(self) -> dict[str, str]:
+        """With these variables Terraform's google provider, its gcs backend and gcloud talk to the emulator alone."""
+        # Configuring the provider asks Google who one is: a refused connection is the quickest answer it can get.
+        nowhere = {"HTTP_PROXY": "http://127.0.0.1:1", "HTTPS_PROXY": "http://127.0.0.1:1"}
+        return {
+            "GOOGLE_OAUTH_ACCESS_TOKEN": self.token,
+            **{f"GOOGLE_{name}_CUSTOM_ENDPOINT": f"{self.address}/{path}" for name, path in _PRODUCTS.items()},
+            "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(self.folder / "token"),
+            **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{self.address}/{path}" for name, path in _GCLOUD.items()},
+            **nowhere,
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def answer(self, request: Request) -> Answer:
+        """Lets a caller in who shows the token, and answers."""
+        first, _, rest = request.path.partition("/")
+        if first.startswith("~"):
+            shown, door, path = first[1:], f"/{first}", rest
+        else:
+            shown, door, path = request.headers.get("authorization", "").removeprefix("Bearer "), "", request.path
+        if not hmac.compare_digest(shown.encode(), self.token.encode()):
+            refused = Refused(401, "Request had invalid authentication credentials: show the emulator's token.")
+            return Answer(401, _bytes(refused), {"content-type": "application/json"})
+        inside = Request(request.method, path, request.query, request.headers, request.content)
+        answer = control.answer(self.cloud, inside) if path.startswith("emulator/") else self.cloud.answer(inside)
+        if location := answer.headers.get("location"):
+            return Answer(
+                answer.status, answer.content, {**answer.headers, "location": f"{self.address}{door}{location}"}
+            )
+        return answer
+
+
+def _bytes(refused: Refused) -> bytes:
+    import json
+
+    return json.dumps(refused.body()).encode()
+
+
+def _token(file: Path) -> str:
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as opened:
+            opened.write(secrets.token_urlsafe(24))
+    return file.read_text()
+
+
+def _listening(file: Path, port: int) -> socket.socket:
+    """A socket on the port asked for, else on the one of last time, else on any."""
+    last = int(file.read_text()) if file.exists() and not port else 0
+    for wanted in dict.fromkeys((port or last, port)):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            listener.close()
+            if wanted == port:
+                raise Transient(f"port {port} is taken", hint="name another, or 0 for any") from error
+            continue
+        listener.listen(128)
+        file.write_text(str(listener.getsockname()[1]))
+        return listener
+    raise AssertionError("port 0 is never taken")
+
+
+def _server(emulator: Emulator) -> tuple[uvicorn.Server, threading.Thread]:
+    import uvicorn
+
+    config = uvicorn.Config(_app(emulator), log_level="error", access_log=False, lifespan="on", timeout_keep_alive=60)
+    server = uvicorn.Server(config)
+    listener = emulator._socket
+    return server, threading.Thread(target=lambda: server.run(sockets=[listener]), name="google-emulator", daemon=True)
+
+
+def _app(emulator: Emulator) -> Starlette:
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    async def serve(incoming: Incoming) -> Response:
+        request = Request(
+            method=incoming.method,
+            # Undecoded: names of objects contain escaped slashes.
+            path=incoming.scope["raw_path"].decode().partition("?")[0].lstrip("/"),
+            query=_query(incoming),
+            headers={name.lower(): value for name, value in incoming.headers.items()},
+            content=await incoming.body(),
+        )
+        answer = await run_in_threadpool(emulator.answer, request)
+        return Response(answer.content, answer.status, headers=dict(answer.headers))
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            await run_in_threadpool(emulator.cloud.settle)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        ticking = asyncio.create_task(tick())
+        yield
+        ticking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await ticking
+
+    return Starlette(routes=[Route("/{path:path}", serve, methods=_METHODS)], lifespan=lifespan)
+
+
+def _query(incoming: Incoming) -> dict[str, str]:
+    """The query; of a name that comes several times, all values joined with commas."""
+    found: dict[str, str] = {}
+    for name, value in incoming.query_params.multi_items():
+        found[name] = f"{found[name]},{value}" if name in found else value
+    return found

@@ -1,0 +1,133 @@
+"""What the emulator remembers: JSON documents by kind and name, in one SQLite file of its folder.
+
+A request is one transaction, so a killed emulator has either done a request or not, and finds the rest again when it
+starts. Only one emulator may have a folder at a time; the kernel gives the folder up when a process dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import Conflict
+
+Doc = dict[str, Any]
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS documents (kind TEXT, name TEXT, doc TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS contents (name TEXT PRIMARY KEY, bytes BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS requests (number INTEGER PRIMARY KEY, doc TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS counter (value INTEGER NOT NULL);
+INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter);
+"""
+
+
+class State:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._handle)
+            raise Conflict(f"another emulator works in {folder}", hint="give this one a folder of its own") from error
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._db = sqlite3.connect(folder / "state.db", isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # A killed process loses nothing by this; only a machine that loses power would.
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.executescript(_TABLES)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+            os.close(self._handle)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing; one thread at a time. Inside another one, it is part of that."""
+        with self._lock:
+            if self._depth == 0:
+                self._db.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield
+            except BaseException:
+                if self._depth == 1:
+                    self._db.execute("ROLLBACK")
+                raise
+            else:
+                if self._depth == 1:
+                    self._db.execute("COMMIT")
+            finally:
+                self._depth -= 1
+
+    def get(self, kind: str, name: str) -> Doc | None:
+        row = self._one("SELECT doc FROM documents WHERE kind = ? AND name = ?", kind, name)
+        return json.loads(row[0]) if row else None
+
+    def all(self, kind: str, prefix: str = "") -> dict[str, Doc]:
+        """The documents whose name begins so, by name and in its order."""
+        return {name: json.loads(doc) for name, doc in self._begin(kind, prefix)}
+
+    def put(self, kind: str, name: str, doc: Doc) -> None:
+        with self.transaction():
+            self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (kind, name, json.dumps(doc)))
+
+    def delete(self, kind: str, name: str) -> None:
+        with self.transaction():
+            self._db.execute("DELETE FROM documents WHERE kind = ? AND name = ?", (kind, name))
+
+    def kinds(self) -> list[str]:
+        with self._lock:
+            return [kind for (kind,) in self._db.execute("SELECT DISTINCT kind FROM documents ORDER BY kind")]
+
+    def content(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        most = (1 << 31) - 1 if length is None else length  # SQLite holds no larger ones
+        row = self._one("SELECT substr(bytes, ?, ?) FROM contents WHERE name = ?", start + 1, most, name)
+        return bytes(row[0]) if row else b""
+
+    def put_content(self, name: str, content: bytes) -> None:
+        with self.transaction():
+            self._db.execute("INSERT OR REPLACE INTO contents VALUES (?, ?)", (name, content))
+
+    def delete_content(self, name: str) -> None:
+        with self.transaction():
+            self._db.execute("DELETE FROM contents WHERE name = ?", (name,))
+
+    def note(self, request: Doc) -> None:
+        with self.transaction():
+            self._db.execute("INSERT INTO requests (doc) VALUES (?)", (json.dumps(request),))
+
+    def requests(self) -> list[Doc]:
+        with self._lock:
+            return [json.loads(doc) for (doc,) in self._db.execute("SELECT doc FROM requests ORDER BY number")]
+
+    def forget_requests(self) -> None:
+        with self.transaction():
+            self._db.execute("DELETE FROM requests")
+
+    def next(self) -> int:
+        """A number that was never given before."""
+        with self.transaction():
+            row = self._one("UPDATE counter SET value = value + 1 RETURNING value")
+        assert row is not None
+        return int(row[0])
+
+    def _one(self, query: str, *values: object) -> tuple[Any, ...] | None:
+        with self._lock:
+            found: tuple[Any, ...] | None = self._db.execute(query, values).fetchone()
+            return found
+
+    def _begin(self, kind: str, prefix: str) -> list[tuple[str, str]]:
+        query = "SELECT name, doc FROM documents WHERE kind = ? AND name >= ? AND substr(name, 1, ?) = ? ORDER BY name"
+        with self._lock:
+            return self._db.execute(query, (kind, prefix, len(prefix), prefix)).fetchall()

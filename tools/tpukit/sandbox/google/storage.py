@@ -1,0 +1,128 @@
+"""Cloud Storage: buckets. Terraform keeps its state in one, so this API is served at the root of the host too."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tpukit.sandbox.google import policy
+from tpukit.sandbox.google.api import Answer, Api, Call, merged
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.settings import number_of
+from tpukit.sandbox.google.state import Doc
+
+BUCKET = "b/{bucket}"
+
+api = Api("storage", service="storage.googleapis.com")
+
+
+def find_bucket(cloud: Cloud, name: str) -> Doc:
+    found = cloud.state.get("bucket", name)
+    if found is None:
+        raise Refused(404, "The specified bucket does not exist.")
+    return found
+
+
+def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> None:
+    """The conditions on which a caller wants something done; `what` is Source for the second thing of a request."""
+    for field in ("generation", "metageneration"):
+        value = str(found[field]) if found else "0"
+        head = f"if{what}{field.capitalize()}"
+        if query.get(f"{head}Match", value) != value:
+            raise Refused(412, "At least one of the pre-conditions you specified did not hold.")
+        if query.get(f"{head}NotMatch") == value:
+            raise Refused(304, "")
+
+
+@api.on("POST", "b", body="")
+def _create(cloud: Cloud, call: Call) -> Doc:
+    project = cloud.project(call.query.get("project", ""))
+    name = call.body.get("name", "")
+    if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]", name) or name.startswith("goog"):
+        raise invalid(f"Invalid bucket name: '{name}'")
+    if cloud.state.get("bucket", name):
+        raise Refused(
+            409, "Your previous request to create the named bucket succeeded and you already own it.", reason="conflict"
+        )
+    now = cloud.stamp()
+    made = {
+        "storageClass": "STANDARD",
+        "iamConfiguration": {"publicAccessPrevention": "inherited", "uniformBucketLevelAccess": {"enabled": False}},
+        "softDeletePolicy": {"retentionDurationSeconds": "604800", "effectiveTime": now},
+        "rpo": "DEFAULT",
+        **{key: value for key, value in call.body.items() if value is not None},
+        "kind": "storage#bucket",
+        "id": name,
+        "selfLink": f"https://www.googleapis.com/storage/v1/b/{name}",
+        "projectNumber": number_of(project),
+        "location": call.body.get("location", "US").upper(),
+        "locationType": "region" if "-" in call.body.get("location", "") else "multi-region",
+        "timeCreated": now,
+        "updated": now,
+        "metageneration": "1",
+        "etag": "CAE=",
+    }
+    cloud.state.put("bucket", name, made)
+    return made
+
+
+@api.on("GET", "b")
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    number = number_of(cloud.project(call.query.get("project", "")))
+    prefix = call.query.get("prefix", "")
+    mine = [doc for doc in cloud.state.all("bucket", prefix).values() if doc["projectNumber"] == number]
+    return {"kind": "storage#buckets", "items": mine}
+
+
+@api.on("GET", BUCKET)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    found = find_bucket(cloud, call["bucket"])
+    check_preconditions(call.query, {"generation": "0", **found})
+    return found
+
+
+@api.on("PATCH PUT", BUCKET, body="")
+def _patch(cloud: Cloud, call: Call) -> Doc:
+    old = find_bucket(cloud, call["bucket"])
+    check_preconditions(call.query, {"generation": "0", **old})
+    count = {"metageneration": str(int(old["metageneration"]) + 1), "updated": cloud.stamp()}
+    new = {**merged(old, call.body), **count, "name": old["name"], "location": old["location"]}
+    cloud.state.put("bucket", old["name"], new)
+    return new
+
+
+@api.on("DELETE", BUCKET)
+def _delete(cloud: Cloud, call: Call) -> Answer:
+    name = find_bucket(cloud, call["bucket"])["name"]
+    if cloud.state.all("object", f"{name}/"):
+        raise Refused(409, "The bucket you tried to delete is not empty.", reason="conflict")
+    cloud.state.delete("bucket", name)
+    policy.forget(cloud, f"b/{name}")
+    return Answer(204, b"")
+
+
+@api.on("GET", BUCKET + "/iam")
+def _get_policy(cloud: Cloud, call: Call) -> Doc:
+    name = find_bucket(cloud, call["bucket"])["name"]
+    return {"kind": "storage#policy", **policy.get(cloud, f"b/{name}")}
+
+
+@api.on("PUT", BUCKET + "/iam", body="")
+def _set_policy(cloud: Cloud, call: Call) -> Doc:
+    name = find_bucket(cloud, call["bucket"])["name"]
+    return {"kind": "storage#policy", **policy.put(cloud, f"b/{name}", call.body)}
+
+
+@api.on("GET", BUCKET + "/anywhereCaches")
+@api.on("GET", BUCKET + "/anywhereCaches/")
+def _caches(cloud: Cloud, call: Call) -> Doc:
+    find_bucket(cloud, call["bucket"])
+    return {"kind": "storage#anywhereCaches", "items": []}
+
+
+@api.on("GET", BUCKET + "/storageLayout")
+def _layout(cloud: Cloud, call: Call) -> Doc:
+    found = find_bucket(cloud, call["bucket"])
+    shown = {key: found[key] for key in ("location", "locationType")}
+    return {"kind": "storage#storageLayout", "bucket": found["name"], **shown}

@@ -1,0 +1,118 @@
+"""Cloud TPU API v2: what TPU VMs and queued resources have in common, and what can be asked for where."""
+
+from __future__ import annotations
+
+from tpukit.catalogue import Slice, find, find_shape, slices
+from tpukit.errors import Invalid
+from tpukit.sandbox.google import capacity, longrunning
+from tpukit.sandbox.google.api import Api, Call
+from tpukit.sandbox.google.capacity import Holding
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+LOCATION = "projects/{project}/locations/{location}"
+RUNTIMES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
+_TYPES = {"V2": "v2", "V3": "v3", "V4": "v4", "V5LITE_POD": "v5e", "V5P": "v5p", "V6E": "v6e"}
+
+api = Api("tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.operation)
+longrunning.serve(api, LOCATION + "/operations")
+
+
+def place(call: Call) -> str:
+    return LOCATION.format(**call.names)
+
+
+def offered(zone: str) -> list[Slice]:
+    """Shapes of a zone by name. The newest generation is rented through GKE alone."""
+    known = {shape.name: shape for shape in reversed(slices()) if zone in shape.zones and shape.generation != "tpu7x"}
+    return list(reversed(known.values()))
+
+
+def shape_of(node: Doc, zone: str) -> Slice:
+    """The slice that a TPU VM asks for, by type or by topology."""
+    try:
+        config = node.get("acceleratorConfig")
+        if config:
+            found = find_shape(_TYPES.get(config.get("type", ""), ""), config.get("topology", ""))
+        else:
+            found = find(node.get("acceleratorType") or "v2-8")
+    except Invalid as error:
+        raise invalid(f"Invalid accelerator: {error.problems[0].what}") from error
+    if found.name not in {shape.name for shape in offered(zone)}:
+        raise invalid(f'Accelerator type "{found.name}" is not available in zone {zone}.')
+    if node.get("runtimeVersion") not in RUNTIMES:
+        raise invalid(f"Runtime version {node.get('runtimeVersion')!r} was not found in zone {zone}.")
+    return found
+
+
+def check_quota(cloud: Cloud, asked: Holding, target: str) -> None:
+    short = capacity.short_by(cloud, asked, capacity.TPU_API, target)
+    if short:
+        kind = "Preemptible" if asked.spot else ""
+        limit = f"TPU{asked.generation.upper()}{kind}PerProjectPerRegionForTPUAPI"
+        raise Refused(
+            429, f"Quota limit '{limit}' has been exceeded. Limit: {short[1]} in region {asked.region}.", reason="quota"
+        )
+
+
+def no_capacity(zone: str) -> Refused:
+    return Refused(
+        429,
+        f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU is available '
+        "(see https://cloud.google.com/tpu/docs/regions)",
+    )
+
+
+@api.on("GET", "projects/{project}/locations")
+def _locations(cloud: Cloud, call: Call) -> Doc:
+    return {"locations": [_location(call["project"], zone) for zone in capacity.zones() if offered(zone)]}
+
+
+@api.on("GET", LOCATION)
+def _show_location(cloud: Cloud, call: Call) -> Doc:
+    _known(call["location"])
+    return _location(call["project"], call["location"])
+
+
+def _location(project: str, zone: str) -> Doc:
+    return {"name": f"projects/{project}/locations/{zone}", "locationId": zone}
+
+
+def _known(zone: str) -> None:
+    if zone not in capacity.zones():
+        raise Refused(404, f"Location {zone} is not found or access is unauthorized.")
+
+
+@api.on("GET", LOCATION + "/acceleratorTypes")
+def _types(cloud: Cloud, call: Call) -> Doc:
+    _known(call["location"])
+    return {"acceleratorTypes": [_type(call, shape) for shape in offered(call["location"])]}
+
+
+@api.on("GET", LOCATION + "/acceleratorTypes/{type}")
+def _show_type(cloud: Cloud, call: Call) -> Doc:
+    for shape in offered(call["location"]):
+        if shape.name == call["type"]:
+            return _type(call, shape)
+    raise Refused(404, f"Accelerator type {call['type']} was not found in {call['location']}.")
+
+
+def _type(call: Call, shape: Slice) -> Doc:
+    words = {generation: word for word, generation in _TYPES.items()}
+    config = {"type": words[shape.generation], "topology": shape.topology}
+    return {"name": f"{place(call)}/acceleratorTypes/{shape.name}", "type": shape.name, "acceleratorConfigs": [config]}
+
+
+@api.on("GET", LOCATION + "/runtimeVersions")
+def _runtimes(cloud: Cloud, call: Call) -> Doc:
+    _known(call["location"])
+    root = f"{place(call)}/runtimeVersions"
+    return {"runtimeVersions": [{"name": f"{root}/{version}", "version": version} for version in RUNTIMES]}
+
+
+@api.on("GET", LOCATION + "/runtimeVersions/{version}")
+def _show_runtime(cloud: Cloud, call: Call) -> Doc:
+    if call["version"] not in RUNTIMES:
+        raise Refused(404, f"Runtime version {call['version']} was not found in {call['location']}.")
+    return {"name": f"{place(call)}/runtimeVersions/{call['version']}", "version": call["version"]}

@@ -1,0 +1,172 @@
+"""GKE: changes of clusters and node pools that are there. A change that is not known is refused, never swallowed."""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import capacity, shapes
+from tpukit.sandbox.google.api import Call, Started, merged
+from tpukit.sandbox.google.capacity import Holding
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+_PLACES = {
+    "desiredDatapathProvider": "networkConfig.datapathProvider",
+    "desiredDefaultEnablePrivateNodes": "networkConfig.defaultEnablePrivateNodes",
+    "desiredDnsConfig": "networkConfig.dnsConfig",
+    "desiredIntraNodeVisibilityConfig.enabled": "networkConfig.enableIntraNodeVisibility",
+    "desiredMasterVersion": "currentMasterVersion",
+}
+"""Where a change goes that does not have its field's own name."""
+_PLAIN = (
+    *("AddonsConfig", "AuthenticatorGroupsConfig", "BinaryAuthorization", "ClusterAutoscaling"),
+    *("ControlPlaneEndpointsConfig", "CostManagementConfig", "DatabaseEncryption", "Locations", "LoggingConfig"),
+    *("MasterAuthorizedNetworksConfig", "MonitoringConfig", "NotificationConfig", "ReleaseChannel"),
+    *("SecurityPostureConfig", "ShieldedNodes", "VerticalPodAutoscaling", "WorkloadIdentityConfig"),
+)
+_OF_CONFIG = (
+    *("diskSizeGb", "diskType", "gcfsConfig", "gvnic", "imageType", "kubeletConfig", "labels", "linuxNodeConfig"),
+    *("loggingConfig", "machineType", "resourceLabels", "tags", "taints", "workloadMetadataConfig"),
+)
+_OF_POOL = ("locations", "nodeDrainConfig", "queuedProvisioning", "upgradeSettings")
+
+
+@api.on("PUT", CLUSTER, body="UpdateClusterRequest")
+def _update(cloud: Cloud, call: Call) -> Started:
+    full, cluster = find_cluster(cloud, call)
+    update = dict(call.body.get("update") or {})
+    pool_name = update.pop("desiredNodePoolId", None)
+    scaling = update.pop("desiredNodePoolAutoscaling", None)
+    if scaling is not None:
+        target = f"{full}/nodePools/{pool_name}"
+        admit(cloud, full, target)
+        return _rescale(cloud, call, target, scaling)
+    admit(cloud, full, full)
+    for field, value in update.items():
+        path, inner = _place(field, value)
+        if path == "currentMasterVersion" and inner not in (*VERSIONS, "-", "latest"):
+            raise invalid(f'Master version "{inner}" is unsupported.')
+        cluster = _with(cluster, path, inner)
+    cloud.state.put("cluster", full, cluster)
+    return cloud.start(api, "UPDATE_CLUSTER", scope(call), full)
+
+
+def _place(field: str, value: object) -> tuple[str, object]:
+    if isinstance(value, dict) and (path := _PLACES.get(f"{field}.enabled")):
+        return path, value.get("enabled", False)
+    name = field.removeprefix("desired")
+    path = _PLACES.get(field) or (name[0].lower() + name[1:] if name in _PLAIN else None)
+    if path is None:
+        raise Refused(501, f"The emulator cannot change {field} of a cluster.")
+    return path, value
+
+
+def _with(doc: Doc, path: str, value: object) -> Doc:
+    """The document with one field replaced. Endpoints that GKE made stay as they are."""
+    head, _, rest = path.partition(".")
+    if rest:
+        return {**doc, head: _with(doc.get(head, {}), rest, value)}
+    if head == "controlPlaneEndpointsConfig" and isinstance(value, dict):
+        return {**doc, head: merged(doc.get(head, {}), value)}
+    return {**doc, head: value}
+
+
+@api.on("POST", CLUSTER + ":setResourceLabels", body="SetLabelsRequest")
+def _set_labels(cloud: Cloud, call: Call) -> Started:
+    return _set(cloud, call, {"resourceLabels": call.body.get("resourceLabels", {})})
+
+
+@api.on("POST", CLUSTER + ":setMaintenancePolicy", body="SetMaintenancePolicyRequest")
+def _set_maintenance(cloud: Cloud, call: Call) -> Started:
+    return _set(cloud, call, {"maintenancePolicy": call.body.get("maintenancePolicy", {})})
+
+
+def _set(cloud: Cloud, call: Call, change: Doc) -> Started:
+    full, cluster = find_cluster(cloud, call)
+    admit(cloud, full, full)
+    cloud.state.put("cluster", full, {**cluster, **change})
+    return cloud.start(api, "UPDATE_CLUSTER", scope(call), full)
+
+
+@api.on("POST", POOL + ":setSize", body="SetNodePoolSizeRequest")
+def _resize(cloud: Cloud, call: Call) -> Started:
+    full, pool = _pool(cloud, call)
+    if pool["_several_hosts"]:
+        raise invalid("A multi-host TPU slice cannot be resized: it has all of its nodes or none.")
+    count = call.body.get("nodeCount", 0)
+    if count < 0:
+        raise invalid("Invalid value for field 'node_count': it must not be negative.")
+    holding = Holding(**pool["_holds"]) if pool["_holds"] else None
+    if holding:
+        _, cluster = find_cluster(cloud, call)
+        wish = shapes.check(cloud, cluster, {**pool, "initialNodeCount": count})
+        assert wish.holding is not None
+        more = Holding(holding.zone, holding.generation, max(0, wish.holding.chips - holding.chips), holding.spot)
+        if capacity.short_by(cloud, more, capacity.GKE, full):
+            raise Refused(403, f"Insufficient regional quota to resize {full}.")
+        holding = wish.holding
+    holds = holding.doc() if holding else None
+    cloud.state.put("pool", full, {**pool, "status": "RECONCILING", "_size": count, "_holds": holds})
+    return cloud.start(api, "SET_NODE_POOL_SIZE", scope(call), full, before=pool["_size"])
+
+
+@api.on("POST", POOL + ":setManagement", body="SetNodePoolManagementRequest")
+def _set_management(cloud: Cloud, call: Call) -> Started:
+    full, pool = _pool(cloud, call)
+    _, cluster = find_cluster(cloud, call)
+    changed = {**pool, "management": call.body.get("management", {})}
+    shapes.check(cloud, cluster, changed)
+    cloud.state.put("pool", full, changed)
+    return cloud.start(api, "SET_NODE_POOL_MANAGEMENT", scope(call), full)
+
+
+@api.on("POST", POOL + ":setAutoscaling", body="SetNodePoolAutoscalingRequest")
+def _set_autoscaling(cloud: Cloud, call: Call) -> Started:
+    full, _ = _pool(cloud, call)
+    return _rescale(cloud, call, full, call.body.get("autoscaling", {}))
+
+
+def _rescale(cloud: Cloud, call: Call, full: str, scaling: Doc) -> Started:
+    _, cluster = find_cluster(cloud, call)
+    changed = {**find_pool(cloud, full), "autoscaling": scaling}
+    shapes.check(cloud, cluster, changed)
+    cloud.state.put("pool", full, changed)
+    return cloud.start(api, "UPDATE_CLUSTER", scope(call), full)
+
+
+@api.on("PUT", POOL, body="UpdateNodePoolRequest")
+def _update_pool(cloud: Cloud, call: Call) -> Started:
+    full, pool = _pool(cloud, call)
+    config = dict(pool["config"])
+    for field, value in call.body.items():
+        if field == "machineType" and pool["_several_hosts"]:
+            raise invalid("The machine type of a multi-host TPU slice cannot be changed.")
+        if field == "labels":
+            config["labels"] = value.get("labels", {})
+        elif field == "tags":
+            config["tags"] = value.get("tags", [])
+        elif field == "taints":
+            config["taints"] = value.get("taints", [])
+        elif field == "resourceLabels":
+            config["resourceLabels"] = value.get("labels", {})
+        elif field in _OF_CONFIG:
+            config[field] = value
+        elif field in _OF_POOL:
+            pool = {**pool, field: value}
+        elif field == "nodeVersion":
+            pool = {**pool, "version": VERSIONS[0] if value in ("", "-", "latest") else value}
+        elif field not in ("name", "etag"):
+            raise Refused(501, f"The emulator cannot change {field} of a node pool.")
+    _, cluster = find_cluster(cloud, call)
+    changed = {**pool, "config": config}
+    shapes.check(cloud, cluster, changed)
+    cloud.state.put("pool", full, changed)
+    return cloud.start(api, "UPDATE_NODE_POOL", scope(call), full)
+
+
+def _pool(cloud: Cloud, call: Call) -> tuple[str, Doc]:
+    cluster_name, _ = find_cluster(cloud, call)
+    full = pool_of(call)
+    pool = find_pool(cloud, full)
+    admit(cloud, cluster_name, full)
+    return full, pool

@@ -1,0 +1,91 @@
+"""Vertex AI: TensorBoard instances. Their names carry the project's number and an id that Google makes up."""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import longrunning
+from tpukit.sandbox.google.api import Api, Call, Started, merged
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.settings import number_of
+from tpukit.sandbox.google.state import Doc
+
+LOCATION = "projects/{project}/locations/{location}"
+BOARD = LOCATION + "/tensorboards/{board}"
+MESSAGES = "GoogleCloudAiplatformV1"
+
+api = Api("vertex_ai", service="aiplatform.googleapis.com", schema="aiplatform", operation=longrunning.operation)
+longrunning.serve(api, LOCATION + "/operations")
+
+
+def numbered(call: Call, path: str) -> str:
+    """The name of something of this call, as Vertex AI writes it: with the number of the project."""
+    return path.format(**{**call.names, "project": number_of(call["project"])})
+
+
+def find_board(cloud: Cloud, call: Call) -> Doc:
+    return found(cloud, "tensorboard", numbered(call, BOARD))
+
+
+def found(cloud: Cloud, kind: str, name: str) -> Doc:
+    doc = cloud.state.get(kind, name)
+    if doc is None:
+        raise Refused(404, f"The {kind} resource {name} is not found.")
+    return doc
+
+
+def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
+    old = found(cloud, kind, name)
+    fields = call.query.get("updateMask", ",".join(call.body)).split(",")
+    new = merged(old, {field: call.body.get(field) for field in fields if field})
+    new["updateTime"] = cloud.stamp()
+    cloud.state.put(kind, name, new)
+    return new
+
+
+@api.on("POST", LOCATION + "/tensorboards", body=f"{MESSAGES}Tensorboard")
+def _create(cloud: Cloud, call: Call) -> Started:
+    if not call.body.get("displayName"):
+        raise invalid("The display name of the tensorboard must be given.")
+    scope = numbered(call, LOCATION)
+    full = f"{scope}/tensorboards/{10**18 + cloud.state.next()}"
+    stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
+    made = {**call.body, "name": full, **stamps, "etag": f"{cloud.state.next():08x}"}
+    cloud.state.put("tensorboard", full, made)
+    return cloud.start(api, "CREATE", scope, full, response=made)
+
+
+@api.on("GET", LOCATION + "/tensorboards")
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    return {"tensorboards": list(cloud.state.all("tensorboard", f"{numbered(call, LOCATION)}/").values())}
+
+
+@api.on("GET", BOARD)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    return find_board(cloud, call)
+
+
+@api.on("PATCH", BOARD, body=f"{MESSAGES}Tensorboard")
+def _patch(cloud: Cloud, call: Call) -> Started:
+    new = patched(cloud, call, "tensorboard", numbered(call, BOARD))
+    return cloud.start(api, "UPDATE", numbered(call, LOCATION), new["name"], response=new)
+
+
+@api.on("DELETE", BOARD)
+def _delete(cloud: Cloud, call: Call) -> Started:
+    return cloud.start(api, "DELETE", numbered(call, LOCATION), find_board(cloud, call)["name"])
+
+
+@api.ends("CREATE", "DELETE")
+def _changed(cloud: Cloud, operation: Doc) -> None:
+    if operation["fail"]:
+        cloud.fail(operation)
+    if (operation["type"] == "DELETE") != bool(operation["fail"]):
+        remove(cloud, operation["target"])
+
+
+def remove(cloud: Cloud, name: str) -> None:
+    """Takes something of TensorBoard away with all that is in it."""
+    for kind in ("tensorboard", "experiment", "run", "series", "point"):
+        cloud.state.delete(kind, name)
+        for inner in cloud.state.all(kind, f"{name}/"):
+            cloud.state.delete(kind, inner)
