@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpukit.errors import TpukitError
-from tpukit.infra import gcloud, guard, programs
+from tpukit.infra import diagnosis, gcloud, guard, programs
 from tpukit.infra.guard import Doomed
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
@@ -87,6 +87,8 @@ def _addons(context: str) -> tuple[Command, ...]:
 def _version(question: Command) -> str | None:
     """The tag of the controller's image; nothing where it is not installed."""
     done = programs.run(question)
-    items = json.loads(done.output)["items"] if done.code == 0 else []
+    if done.code:
+        raise diagnosis.failure("kubectl", done.errors, "looking for add-ons")
+    items = json.loads(done.output)["items"]
     images = [box["image"] for item in items for box in item["spec"]["template"]["spec"]["containers"]]
     return next((image.partition("@")[0].rpartition(":")[2] for image in images), None)

@@ -1,0 +1,464 @@
+"""`tpu cluster`: what it calls, what it says, what it refuses. gcloud, kubectl and terraform have stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tpukit.cli import command
+from tpukit.errors import TpukitError
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests" / "fixtures" / "cluster"
+RECORDED = (FIXTURES / "apply.jsonl").read_text().splitlines(keepends=True)
+PLANNED = "".join(line for line in RECORDED if '"planned_change"' in line or '"operation":"plan"' in line)
+POOL = "google_container_node_pool"
+
+CLUSTER = """\
+project_id: my-project-1
+region: us-central2
+zone: us-central2-b
+artifact_repository_bucket_name: my-artifacts
+network_name: tpu-network
+subnet_name: tpu-subnet
+cluster_name: tpu-cluster
+tpu_type: v4-32
+num_tpu_pools: 2
+"""
+
+
+@dataclass
+class Machine:
+    """A person's machine: a folder with a cluster file, and programs that stand in for the real ones."""
+
+    folder: Path
+
+    def tpu(self, *argv: str) -> Said:
+        done = CliRunner().invoke(command, ["cluster", *argv], prog_name="tpu")
+        if isinstance(done.exception, TpukitError):
+            return Said(done.exception.exit_code, done.stdout, f"{done.stderr}tpu: {done.exception}\n")
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Said(done.exit_code, done.stdout, done.stderr)
+
+    def answer(self, *answers: dict) -> None:
+        version = {"to": ["terraform version"], "out": '{"terraform_version": "1.9.0"}'}
+        plan = {"to": ["terraform", " plan "], "out": PLANNED}
+        (self.folder / "answers.json").write_text(json.dumps([*answers, version, plan]))
+
+    def calls(self) -> list[str]:
+        log = self.folder / "calls"
+        return [shlex.join(json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@dataclass
+class Said:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for name in ("gcloud", "kubectl", "terraform"):
+        program = bin_folder / name
+        program.write_text(f"#!{sys.executable} -IS\n" + (FIXTURES / "standin.py").read_text())
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "PATH": str(bin_folder),
+        "TPUKIT_HOME": str(tmp_path / "home"),
+        "STANDIN_HOME": str(tmp_path),
+        "STANDIN_FLAGS": str(FIXTURES / "flags.json"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    made = Machine(tmp_path)
+    made.answer()
+    return made
+
+
+def shown_plan(*changes):
+    return {"to": ["terraform", "show -json"], "out": json.dumps({"resource_changes": list(changes)})}
+
+
+def deletes(kind, **before):
+    return {"type": kind, "change": {"actions": ["delete"], "before": before}}
+
+
+NODES = {
+    "items": [
+        {"metadata": {"name": "h0", "labels": {"cloud.google.com/gke-nodepool": "tpu-node-pool-1"}}, "status": {}},
+    ]
+}
+PODS = {
+    "items": [
+        {
+            "metadata": {
+                "name": "a",
+                "namespace": "tpu-training",
+                "labels": {"jobset.sigs.k8s.io/jobset-name": "pretrain"},
+            },
+            "spec": {"nodeName": "h0", "containers": []},
+            "status": {"phase": "Running"},
+        }
+    ]
+}
+RUNS_A_JOB = (
+    {"to": ["kubectl", "get nodes"], "out": json.dumps(NODES)},
+    {"to": ["kubectl", "get pods"], "out": json.dumps(PODS)},
+)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["zone=us-central2-q", "zone=europe-west4-a", "tpu_type=v4-31", "pods_ip_range=10.129.0.0/20", "subnet_ip_range=x"],
+)
+def test_plan_wrong_zone_type_or_range_is_refused_and_calls_nothing(machine, wrong):
+    done = machine.tpu("plan", "--set", wrong)
+    assert done.returncode == 2
+    assert "  write " in done.stderr or "  give " in done.stderr
+    assert machine.calls() == []
+
+
+def test_plan_wrong_zone_answers_in_less_than_half_a_second(machine):
+    argv = [sys.executable, "-m", "tpukit", "cluster", "plan", "--set", "zone=us-central2-q"]
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT / "tools")}
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "us-central2-q is not known to have v4-32\n  write us-central2-b" in done.stderr
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    # Time of the processor: other work on this machine is no part of the answer.
+    assert min(taken) < 0.5
+
+
+def test_plan_without_file_or_settings_says_what_to_write(machine):
+    (machine.folder / "cluster.yaml").unlink()
+    done = machine.tpu("plan")
+    assert (done.returncode, machine.calls()) == (2, [])
+    assert "cluster.yaml: there is no such file here\n  name a cluster file" in done.stderr
+
+
+@pytest.mark.parametrize("via", ["local", "cloud-build", "infra-manager"])
+@pytest.mark.parametrize("verb", ["apply", "destroy"])
+def test_dry_run_prints_the_very_lines_that_a_run_calls_and_calls_none(machine, verb, via):
+    printed = machine.tpu(verb, "--via", via, "--evict", "--dry-run", "--set", "force_destroy=true")
+    assert (printed.returncode, machine.calls()) == (0, [])
+    machine.answer(shown_plan())
+    done = machine.tpu(verb, "--via", via, "--evict", "--yes", "--set", "force_destroy=true")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in printed.stdout.splitlines() if not line.startswith(("#", "mkdir ", "cp ", "rm "))]
+    assert [call for call in machine.calls() if "version -json" not in call] == lines
+
+
+def test_dry_run_of_everything_is_read_by_a_shell_as_the_arguments_that_are_meant(machine):
+    printed = machine.tpu("plan", "--dry-run", "--set", 'cluster_description=it\'s "mine"; rm -rf $HOME')
+    line = next(line for line in printed.stdout.splitlines() if " plan " in line)
+    assert '-var=cluster_description=it\'s "mine"; rm -rf $HOME' in shlex.split(line)
+
+
+def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
+    missing = {"to": ["service-accounts describe infrastructure-manager-sa"], "code": 1, "err": "ERROR: NOT_FOUND"}
+    machine.answer(missing)
+    done = machine.tpu("bootstrap")
+    assert done.returncode == 0, done.stderr
+    calls = "\n".join(machine.calls())
+    assert "buckets create" not in calls
+    assert "buckets update gs://my-project-1-tf-state --versioning" in calls
+    assert "service-accounts create tpu-cluster-build" not in calls
+    assert "service-accounts create infrastructure-manager-sa" in calls
+    assert "roles/owner" not in calls
+    assert "roles/editor" not in calls
+    assert "state bucket gs://my-project-1-tf-state: already there" in done.stderr
+
+
+def test_bootstrap_that_may_not_look_stops_and_says_so(machine):
+    machine.answer({"to": ["buckets describe"], "code": 1, "err": "ERROR: 403 Permission storage.buckets.get denied"})
+    done = machine.tpu("bootstrap")
+    assert done.returncode == 1
+    assert "Permission storage.buckets.get denied" in done.stderr
+    assert not any("buckets create" in call for call in machine.calls())
+
+
+def test_apply_shows_the_plan_asks_and_applies_that_plan(machine):
+    machine.answer(shown_plan())
+    done = machine.tpu("apply", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-1"]' in done.stderr
+    verbs = [shlex.split(call)[2] for call in machine.calls() if "-chdir" in call]
+    assert verbs == ["init", "plan", "show", "apply"]
+    assert machine.calls()[-1].endswith(" shown.tfplan")
+
+
+def test_apply_without_a_terminal_and_without_yes_applies_nothing(machine):
+    machine.answer(shown_plan())
+    done = machine.tpu("apply")
+    assert done.returncode == 2
+    assert "add --yes" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
+def test_apply_that_takes_a_pool_from_a_running_job_is_refused_and_names_both(machine):
+    machine.answer(shown_plan(deletes(POOL, name="tpu-node-pool-1")), *RUNS_A_JOB)
+    done = machine.tpu("apply", "--yes")
+    assert done.returncode == 1
+    assert "tpu-node-pool-1 runs tpu-training/pretrain" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+    assert machine.tpu("apply", "--yes", "--evict").returncode == 0
+    assert any(" apply " in call for call in machine.calls())
+
+
+def test_apply_that_takes_another_pool_goes_ahead(machine):
+    machine.answer(shown_plan(deletes(POOL, name="tpu-node-pool-0")), *RUNS_A_JOB)
+    assert machine.tpu("apply", "--yes").returncode == 0
+
+
+def test_apply_that_takes_a_pool_from_a_cluster_that_does_not_answer_is_refused(machine):
+    silent = {"to": ["kubectl"], "code": 1, "err": "error: context was not found"}
+    machine.answer(shown_plan(deletes(POOL, name="tpu-node-pool-1")), silent)
+    done = machine.tpu("apply", "--yes")
+    assert done.returncode == 1
+    assert "cannot be asked what runs there: error: context was not found" in done.stderr
+    assert "tpu cluster credentials" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
+@pytest.mark.parametrize("via", ["cloud-build", "infra-manager"])
+def test_destroy_elsewhere_is_refused_while_a_job_runs(machine, via):
+    machine.answer(*RUNS_A_JOB)
+    done = machine.tpu("destroy", "--yes", "--via", via)
+    assert done.returncode == 1
+    assert "tpu-node-pool-1 runs tpu-training/pretrain" in done.stderr
+    assert not any("submit" in call or "delete" in call for call in machine.calls())
+
+
+def test_apply_elsewhere_asks_nothing_of_a_cluster_that_is_not_there_yet(machine):
+    machine.answer({"to": ["clusters describe"], "code": 1, "err": "ERROR: code=404, message=Not found"})
+    done = machine.tpu("apply", "--yes", "--via", "cloud-build")
+    assert done.returncode == 0, done.stderr
+    assert not any("kubectl" in call for call in machine.calls())
+
+
+def test_apply_by_cloud_build_passes_on_what_the_build_says(machine):
+    machine.answer({"to": ["builds submit"], "out": "Step #1 - init\n", "err": "Created [build].\n"})
+    done = machine.tpu("apply", "--yes", "--evict", "--via", "cloud-build")
+    assert "Step #1 - init" in done.stdout
+    assert "Created [build]." in done.stdout
+
+
+def test_apply_by_cloud_build_from_an_installed_package_asks_for_a_checkout(machine):
+    done = machine.tpu("apply", "--yes", "--evict", "--via", "cloud-build", "--source", str(machine.folder))
+    assert done.returncode == 1
+    assert "there is no cloudbuild.provision.yaml" in done.stderr
+    assert "--source" in done.stderr
+
+
+def test_apply_by_cloud_build_refuses_what_the_build_file_cannot_be_told(machine):
+    done = machine.tpu("apply", "--via", "cloud-build", "--set", "tpu_disk_size=200", "--set", "labels={a: b}")
+    assert done.returncode == 2
+    assert "tpu_disk_size: the build file has no substitution for it" in done.stderr
+    assert "labels: the build file has no substitution for it" in done.stderr
+
+
+def test_apply_by_infrastructure_manager_that_fails_tells_what_terraform_said_there(machine):
+    trouble = {"tfErrors": [{"resourceAddress": "a.b", "httpResponseCode": 403, "errorDescription": "quota TPU_V4"}]}
+    machine.answer(
+        {"to": ["deployments apply"], "code": 1, "err": "ERROR: (gcloud.infra-manager.deployments.apply) failed"},
+        {"to": ["deployments describe"], "out": json.dumps(trouble)},
+    )
+    done = machine.tpu("apply", "--yes", "--evict", "--via", "infra-manager")
+    assert done.returncode == 1
+    assert "a.b: quota TPU_V4: HTTP 403" in done.stderr
+    assert "iam-admin/quotas" in done.stderr
+
+
+def test_destroy_protected_cluster_is_refused_before_anything_goes(machine):
+    machine.answer(shown_plan(deletes("google_container_cluster", name="tpu-cluster", deletion_protection=True)))
+    done = machine.tpu("destroy", "--yes", "--evict")
+    assert done.returncode == 1
+    assert "tpu cluster apply --set deletion_protection=false" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
+def test_destroy_bucket_with_data_is_refused_before_anything_goes(machine):
+    bucket = deletes("google_storage_bucket", name="my-artifacts", force_destroy=False)
+    machine.answer(shown_plan(bucket), {"to": ["storage ls"], "out": "gs://my-artifacts/checkpoint#1\n"})
+    done = machine.tpu("destroy", "--yes")
+    assert done.returncode == 1
+    assert "gs://my-artifacts is not empty" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
+def test_destroy_held_up_by_firewall_rules_of_gke_removes_them_and_goes_on(machine):
+    address = "module.network.google_compute_network.this"
+    error = {
+        "type": "diagnostic",
+        "diagnostic": {"severity": "error", "summary": "resourceInUseByAnotherResource", "address": address},
+    }
+    machine.answer(
+        shown_plan(),
+        {"to": ["terraform", " apply "], "out": json.dumps(error) + "\n", "code": 1, "times": 1},
+        {"to": ["firewall-rules list"], "out": "gke-tpu-cluster-all\nk8s-fw-1\n"},
+    )
+    done = machine.tpu("destroy", "--yes")
+    assert done.returncode == 0, done.stderr
+    calls = machine.calls()
+    assert any("firewall-rules delete gke-tpu-cluster-all k8s-fw-1" in call for call in calls)
+    assert sum(" apply " in call for call in calls) == 2
+
+
+def test_failed_apply_says_resource_what_and_what_to_do(machine):
+    machine.answer(shown_plan(), {"to": ["terraform", " apply "], "out": "".join(RECORDED), "code": 1})
+    done = machine.tpu("apply", "--yes")
+    assert done.returncode == 1
+    assert 'google_container_node_pool.this["tpu-node-pool-0"]: Error waiting for creating GKE NodePool' in done.stderr
+    assert "take another zone" in done.stderr
+
+
+def test_old_terraform_is_refused_with_the_version_to_install(machine):
+    machine.answer({"to": ["terraform version"], "out": '{"terraform_version": "1.5.6"}'})
+    done = machine.tpu("plan")
+    assert done.returncode == 1
+    assert "terraform 1.5.6 is too old\n  install 1.5.7 or newer" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["terraform", "gcloud", "kubectl"])
+def test_missing_program_is_a_sentence_with_the_way_to_get_it(machine, name):
+    (machine.folder / "bin" / name).unlink()
+    verb = {"terraform": "plan", "gcloud": "credentials", "kubectl": "addons"}[name]
+    done = machine.tpu(verb)
+    assert done.returncode == 1
+    assert "on PATH" in done.stderr
+    assert "install" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_tokens_in_what_programs_say_are_not_passed_on(machine):
+    machine.answer({"to": ["get-credentials"], "code": 1, "err": "401 with Bearer abc.def and ya29.a0AfH-secret\n"})
+    done = machine.tpu("credentials")
+    assert done.returncode == 1
+    assert "secret" not in done.stderr
+    assert "abc.def" not in done.stderr
+
+
+CPU_NODES = {"items": [{"status": {"allocatable": {"cpu": "3920m", "memory": "12Gi"}}}] * 3}
+
+
+def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine):
+    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    calls = machine.calls()
+    assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[0]
+    assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[1]
+    assert all("--server-side" in call for call in calls[:2])
+    assert [call.split()[2] for call in calls] == ["apply", "apply", "wait", "wait", "get", "apply"]
+    folder = Path(calls[-1].rpartition("--kustomize=")[2])
+    documents = [
+        document
+        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+        for document in yaml.safe_load_all((folder / name).read_text())
+    ]
+    quota = {
+        one["name"]: one["nominalQuota"]
+        for document in documents
+        if document["kind"] == "ClusterQueue"
+        for flavor in document["spec"]["resourceGroups"][0]["flavors"]
+        if flavor["name"].startswith("v4")
+        for one in flavor["resources"]
+    }
+    assert int(quota["google.com/tpu"]) == 32
+    account = next(document for document in documents if document["kind"] == "ServiceAccount")
+    assert account["metadata"]["annotations"] == {
+        "iam.gke.io/gcp-service-account": "cloud-tpu-sa@my-project-1.iam.gserviceaccount.com"
+    }
+
+
+def test_addons_without_a_cpu_pool_says_so(machine):
+    machine.answer({"to": ["kubectl", "get nodes"], "out": '{"items": []}'})
+    done = machine.tpu("addons")
+    assert done.returncode == 1
+    assert "tpukit.dev/pool=cpu" in done.stderr
+
+
+def test_status_shows_state_cluster_pools_and_addons(machine):
+    labels = {"cloud.google.com/gke-nodepool": "tpu-node-pool-1", "cloud.google.com/gke-tpu-topology": "2x2x4"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    nodes = {"items": [{"metadata": {"name": "h0", "labels": labels}, "status": ready}]}
+    image = "registry.k8s.io/jobset/jobset:v0.12.0@sha256:00"
+    spec = {"template": {"spec": {"containers": [{"image": image}]}}}
+    machine.answer(
+        {"to": ["state list"], "out": "a.b\nc.d\n"},
+        {"to": ["clusters describe"], "out": '{"name": "tpu-cluster", "status": "RUNNING"}'},
+        {"to": ["get nodes"], "out": json.dumps(nodes)},
+        {"to": ["get pods"], "out": json.dumps(PODS)},
+        {"to": ["jobset-system"], "out": json.dumps({"items": [{"spec": spec}]})},
+        {"to": ["kueue-system"], "out": '{"items": []}'},
+    )
+    found = json.loads(machine.tpu("status", "--json").stdout)
+    assert found["resources"] == {"count": 2}
+    assert found["cluster"]["status"] == "RUNNING"
+    assert found["addons"] == {"jobset": "v0.12.0", "kueue": None}
+    assert found["pools"]["tpu-node-pool-0"]["hosts"] == 0
+    pool = {"wanted": "v4-32", "topology": "2x2x4", "hosts": 1, "ready": 1, "jobs": ["tpu-training/pretrain"]}
+    assert found["pools"]["tpu-node-pool-1"] == pool
+    assert "tpu-training/pretrain" in machine.tpu("status").stdout
+
+
+def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
+    machine.answer({"to": ["gcloud"], "code": 1, "err": "ERROR: You do not currently have an active account"})
+    done = machine.tpu("status")
+    assert done.returncode == 0
+    assert "not seen: looking for the cluster failed" in done.stdout
+
+
+def test_working_copy_follows_the_modules_and_keeps_what_terraform_wrote(machine):
+    modules = machine.folder / "modules"
+    (modules / "part").mkdir(parents=True)
+    for name in ("main.tf", "backend.tf", "part/main.tf"):
+        (modules / name).write_text("# first\n")
+    machine.tpu("plan", "--modules", str(modules), "--state", "local")
+    copy = machine.folder / "home" / "data" / "clusters" / "my-project-1" / "tpu-cluster" / "local"
+    assert sorted(path.name for path in copy.rglob("*.tf")) == ["main.tf", "main.tf"]  # no backend: the state is here
+    (copy / "terraform.tfstate").write_text("{}")
+    (modules / "part" / "main.tf").unlink()
+    (modules / "main.tf").write_text("# second\n")
+    machine.tpu("plan", "--modules", str(modules), "--state", "local")
+    assert [path.read_text() for path in copy.rglob("*.tf")] == ["# second\n"]
+    assert (copy / "terraform.tfstate").exists()
+    assert not list(copy.glob("*.tfplan"))
+    assert sorted(path.name for path in modules.rglob("*")) == ["backend.tf", "main.tf", "part"]  # left as it was
+
+
+def test_build_files_take_every_substitution_that_is_sent(machine):
+    words = ["--set", "capacity=reservation", "--set", "reservation_name=r", "--set", "num_of_chips=32"]
+    for verb, file in (("apply", "cloudbuild.provision.yaml"), ("destroy", "cloudbuild.destroy.yaml")):
+        line = machine.tpu(verb, "--via", "cloud-build", "--evict", "--dry-run", *words).stdout.strip()
+        sent = shlex.split(line)[-2].removeprefix("--substitutions=")
+        names = {pair.partition("=")[0] for pair in sent.split(",")}
+        text = (ROOT / file).read_text()
+        document = yaml.safe_load(text)
+        assert {name for name in names if f"${{{name}}}" not in text} == set()
+        required = {"_TF_STATE_BUCKET", "_REGION", "_ZONE", "_ARTIFACT_REPOSITORY_BUCKET_NAME"}
+        assert required <= names
+        pins = {name: document["substitutions"].get(name) for name in ("_JOBSET_API_VERSION", "_KUEUE_API_VERSION")}
+        if verb == "apply":
+            assert pins == {"_JOBSET_API_VERSION": "v0.12.0", "_KUEUE_API_VERSION": "v0.16.6"}
