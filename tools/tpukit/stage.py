@@ -39,16 +39,25 @@ def unpack(shelf: Path, digest: str, target: Path) -> None:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=".code-", dir=target.parent))
-    shutil.copytree(shelf / digest, new, symlinks=True, dirs_exist_ok=True)
-    _move(new, target)
+    try:
+        shutil.copytree(shelf / digest, new, symlinks=True, dirs_exist_ok=True)
+        _move(new, target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
 def _files(folder: Path) -> Iterator[str]:
-    if _git(folder, "rev-parse", "--is-inside-work-tree") == "true":
-        listed = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", ".")
-        yield from (name for name in listed.split("\0") if name and os.path.lexists(folder / name))
-    else:
+    listed = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", ".")
+    # Outside git; a folder that git ignores, and that was asked for all the same; a submodule that was not fetched.
+    if listed in ("", "./\0"):
         yield from _walk(folder)
+        return
+    for name in dict.fromkeys(listed.split("\0")[:-1]):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():  # a checkout inside the checkout
+            yield from (f"{name.rstrip('/')}/{inner}" for inner in _files(path))
+        elif os.path.lexists(path):
+            yield name
 
 
 def _walk(folder: Path) -> Iterator[str]:
@@ -56,24 +65,27 @@ def _walk(folder: Path) -> Iterator[str]:
     from pathspec import GitIgnoreSpec
 
     specs: dict[Path, GitIgnoreSpec] = {}
+
+    def ignored(path: Path, slash: str = "") -> bool:
+        """The last word is that of the deepest .gitignore that has one."""
+        for base in path.parents:
+            said = specs[base].check_file(path.relative_to(base).as_posix() + slash).include if base in specs else None
+            if said is not None:
+                return said
+            if base == folder:
+                break
+        return False
+
     for top, folders, files in os.walk(folder):
         here = Path(top)
         ignore = here / ".gitignore"
         if ignore.is_file():
             specs[here] = GitIgnoreSpec.from_lines(ignore.read_text(encoding="utf-8", errors="replace").splitlines())
-
-        def ignored(path: Path, slash: str = "") -> bool:
-            return any(
-                spec.match_file(path.relative_to(base).as_posix() + slash)
-                for base, spec in specs.items()
-                if path.is_relative_to(base)
-            )
-
-        folders[:] = sorted(name for name in folders if name != ".git" and not ignored(here / name, "/"))
         links = [name for name in folders if (here / name).is_symlink()]
-        yield from (
-            (here / name).relative_to(folder).as_posix() for name in [*files, *links] if not ignored(here / name)
-        )
+        folders[:] = sorted(name for name in folders if name != ".git" and not ignored(here / name, "/"))
+        for path in (here / name for name in [*files, *links]):
+            if (path.is_file() or path.is_symlink()) and not ignored(path):  # no pipes, no sockets
+                yield path.relative_to(folder).as_posix()
 
 
 def _check(folder: Path, files: list[str]) -> None:
@@ -81,8 +93,13 @@ def _check(folder: Path, files: list[str]) -> None:
     root = folder.resolve()
     for name in files:
         path = folder / name
-        if path.is_symlink() and not path.resolve().is_relative_to(root):
-            raise Invalid(f"code: {name} is a link that leads out of {folder}", hint="copy the file in, or ignore it")
+        if path.is_symlink() and (
+            path.readlink().is_absolute() or not Path(os.path.realpath(path)).is_relative_to(root)
+        ):
+            raise Invalid(
+                f"code: {name} is a link that leads out of {folder}",
+                hint="copy the file in, make the link relative, or put it into .gitignore",
+            )
         total += path.lstat().st_size
     if total > MOST_BYTES:
         largest = sorted(files, key=lambda name: -(folder / name).lstat().st_size)[:3]
@@ -97,11 +114,11 @@ def _digest(folder: Path, files: list[str]) -> str:
     for name in files:
         path = folder / name
         if path.is_symlink():
-            kind, content = "link", str(path.readlink()).encode()
+            kind, content = "link", os.fsencode(path.readlink())
         else:
             kind = "exec" if os.access(path, os.X_OK) else "file"
             content = hashlib.sha256(path.read_bytes()).digest()
-        whole.update(f"{kind} {name}\0".encode() + content + b"\0")
+        whole.update(kind.encode() + b" " + os.fsencode(name) + b"\0" + content + b"\0")
     return whole.hexdigest()
 
 
@@ -137,4 +154,4 @@ def _git(folder: Path, *arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, check=False)
     except FileNotFoundError:
         return ""
-    return done.stdout.decode(errors="surrogateescape").strip() if done.returncode == 0 else ""
+    return done.stdout.decode(errors="surrogateescape").removesuffix("\n") if done.returncode == 0 else ""
