@@ -59,6 +59,7 @@ class Phase(StrEnum):
 class PodState:
     phase: Phase
     pid: int = 0
+    shim: int = 0
     began: float = 0.0
     ended: float = 0.0
     order: float = 0.0  # a clock shared by all pods of this machine, for who failed first
@@ -113,12 +114,15 @@ def look(folder: Path) -> PodState:
     if ended is None and not _locked(folder / "lock"):
         ended = _read(folder / "end")  # it may have ended between the two looks
         if ended is None:
-            return PodState(Phase.LOST, pid=_int(began["pid"]), began=_float(began["at"]), code=137)
+            return PodState(
+                Phase.LOST, pid=_int(began["pid"]), shim=_int(began["shim"]), began=_float(began["at"]), code=137
+            )
     if ended is None:
-        return PodState(Phase.RUNNING, pid=_int(began["pid"]), began=_float(began["at"]))
+        return PodState(Phase.RUNNING, pid=_int(began["pid"]), shim=_int(began["shim"]), began=_float(began["at"]))
     return PodState(
         Phase.ENDED,
         pid=_int(began["pid"]),
+        shim=_int(began["shim"]),
         began=_float(began["at"]),
         ended=_float(ended["at"]),
         order=_float(ended["order"]),

@@ -1,0 +1,85 @@
+"""The whole node agent on an API server in memory: real pods, real doors, no cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tpukit.catalogue import find
+from tpukit.clock import SystemClock
+from tpukit.sandbox import certificates
+from tpukit.sandbox.agent import AgentClient, Pool, of_slice
+from tpukit.sandbox.agent.agent import Agent, Options
+from unit.agent_api import FakeApi
+
+Doc = dict[str, Any]
+ZONE = "us-central2-b"
+NODE = "gke-sandbox-cpu-0000"
+SPOT = of_slice("spot", find("v4-16"), ZONE, capacity="spot")
+CPU = Pool("cpu", "e2-standard-4", {NODE: ZONE}, labels={"tpukit.dev/pool": "cpu"})
+
+
+class World:
+    def __init__(self, home: Path, api: FakeApi | None = None) -> None:
+        self.api = api or FakeApi()
+        self.home = home
+        keys = certificates.pair(home / "keys")
+        options = Options(
+            folder=home / "agent",
+            port=0,
+            token="secret",
+            keys=keys,
+            server="https://127.0.0.1:6443",
+            buckets=home / "buckets",
+        )
+        self.agent = Agent(self.api, options, SystemClock())
+        self._thread = threading.Thread(target=self.agent.run)
+        self._thread.start()
+        self.client = AgentClient(f"https://127.0.0.1:{self.agent.port}", "secret", keys / "ca.crt")
+        self.until(self.client.ready)
+
+    def close(self) -> None:
+        self.agent.stop()
+        self._thread.join(timeout=10)
+
+    def pod(self, *command: str, name: str = "p", node: str = NODE, spec: Doc | None = None, **container: Any) -> Doc:
+        main = {"name": "main", "image": "image", "command": list(command), **container}
+        metadata = {"name": name, "namespace": "default"}
+        full = {"nodeName": node, "restartPolicy": "Never", "containers": [main], **(spec or {})}
+        return self.api.put("Pod", {"metadata": metadata, "spec": full})
+
+    def shell(self, script: str, **options: Any) -> Doc:
+        return self.pod("/bin/sh", "-c", script, **options)
+
+    def status(self, name: str = "p") -> Doc:
+        status: Doc = self.api.get("Pod", name, "default").get("status", {})
+        return status
+
+    def phase(self, *wanted: str, name: str = "p", seconds: float = 20.0) -> Doc:
+        self.until(lambda: self.status(name).get("phase") in wanted, seconds=seconds)
+        return self.status(name)
+
+    def container(self, name: str = "p", which: str = "containerStatuses") -> Doc:
+        found: Doc = self.status(name)[which][0]
+        return found
+
+    def log(self, name: str = "p", container: str = "main", query: str = "") -> str:
+        return self.client._text(f"containerLogs/default/{name}/{container}{query}")
+
+    def until(self, true: Callable[[], Any], seconds: float = 20.0) -> Any:
+        due = time.monotonic() + seconds
+        while not (found := true()):
+            assert time.monotonic() < due, (
+                f"not within {seconds} s; pods: {[self.status(n) for _, _, n in self._pods()]}"
+            )
+            time.sleep(0.02)
+        return found
+
+    def gone(self, name: str = "p") -> bool:
+        return ("Pod", "default", name) not in self.api.objects
+
+    def _pods(self) -> list[tuple[str, str, str]]:
+        return [key for key in list(self.api.objects) if key[0] == "Pod"]

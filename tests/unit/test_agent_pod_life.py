@@ -1,0 +1,248 @@
+"""Pods on the node agent: what a kubelet would do, told to an API server that refuses what a real one refuses."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unit.agent_world import CPU, World
+
+
+@pytest.fixture
+def world(home: Path) -> Iterator[World]:
+    world = World(home)
+    world.client.add_pool(CPU)
+    yield world
+    for _, _, name in world._pods():
+        world.api.delete("Pod", name, "default")
+    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
+    world.close()
+
+
+def test_pod_that_succeeds_is_reported_running_then_succeeded(world: World):
+    world.shell("echo hello; sleep 0.3")
+    status = world.phase("Succeeded")
+    ended = status["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
+    assert [phase for _, phase in world.api.phases] == ["Running", "Succeeded"]
+    assert {one["type"]: one["status"] for one in status["conditions"]}["Ready"] == "False"
+    assert status["podIP"].startswith("10.")
+    assert world.log() == "hello\n"
+
+
+def test_pod_that_runs_is_ready(world: World):
+    world.shell("exec sleep 60")
+    status = world.phase("Running")
+    assert {one["type"]: one["status"] for one in status["conditions"]}["Ready"] == "True"
+    assert status["containerStatuses"][0]["ready"]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "reason"),
+    [
+        ("exit 7", 7, "Error"),
+        ("kill -ABRT $$$$", 134, "Error"),
+        ("kill -KILL $$$$", 137, "Error"),
+    ],
+)
+def test_pod_that_fails_has_its_code(world: World, script: str, code: int, reason: str):
+    world.shell(script)
+    ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (code, reason)
+
+
+def test_pod_with_a_command_that_is_not_there_fails_to_start(world: World):
+    world.pod("/no/such/program")
+    ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert "/no/such/program: No such file" in ended["message"]
+
+
+def test_pod_above_its_memory_limit_is_killed_for_it(world: World):
+    code = "held = bytearray(200 << 20); import time; time.sleep(60)"
+    world.pod("python", "-c", code, resources={"limits": {"memory": "100Mi"}})
+    ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+
+def test_last_words_of_a_failed_container_are_its_message_where_asked_for(world: World):
+    world.shell("echo it is broken; exit 3", terminationMessagePolicy="FallbackToLogsOnError")
+    ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert ended["message"] == "it is broken"
+
+
+def test_termination_message_file_is_the_message(world: World):
+    world.shell("echo -n done with it > /dev/termination-log")
+    ended = world.phase("Succeeded")["containerStatuses"][0]["state"]["terminated"]
+    assert ended["message"] == "done with it"
+
+
+def test_image_that_cannot_be_pulled_is_waited_for(world: World):
+    world.pod("true", image="eu-docker.pkg.dev/p/r/does-not-exist:1")
+    world.until(lambda: world.status().get("containerStatuses"))
+    assert world.container()["state"]["waiting"]["reason"] == "ErrImagePull"
+    assert world.status()["phase"] == "Pending"
+    world.until(lambda: world.container()["state"]["waiting"]["reason"] == "ImagePullBackOff")
+
+
+def test_config_map_that_comes_later_lets_the_pod_start(world: World):
+    world.shell("echo $COLOUR", env=[_from("COLOUR", "configMapKeyRef", "paint", "colour")])
+    world.until(lambda: world.status().get("containerStatuses"))
+    waiting = world.container()["state"]["waiting"]
+    assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "paint" not found'}
+    world.api.put("ConfigMap", {"metadata": {"name": "paint"}, "data": {"colour": "green"}})
+    world.phase("Succeeded")
+    assert world.log() == "green\n"
+
+
+def test_restart_policy_on_failure_starts_again_and_keeps_the_earlier_log(world: World):
+    script = "if [ -e /data/again ]; then echo second; else touch /data/again; echo first; exit 1; fi"
+    spec = {"restartPolicy": "OnFailure", "volumes": [{"name": "data", "emptyDir": {}}]}
+    world.shell(script, spec=spec, volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    world.phase("Succeeded")
+    assert world.container()["restartCount"] == 1
+    assert world.container()["lastState"]["terminated"]["exitCode"] == 1
+    assert (world.log(), world.log(query="?previous=true")) == ("second\n", "first\n")
+
+
+def test_container_that_crashes_again_waits_longer_before_it_is_started(world: World):
+    world.shell("exit 1", spec={"restartPolicy": "Always"})
+    world.until(lambda: "waiting" in world.status().get("containerStatuses", [{"state": {}}])[0]["state"])
+    assert world.container()["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert world.container()["restartCount"] == 1
+    assert world.status()["phase"] == "Running"
+
+
+def test_init_containers_run_in_order_before_the_main_one(world: World):
+    mount = [{"name": "data", "mountPath": "/data"}]
+    inits = [
+        {"name": name, "image": "i", "command": ["/bin/sh", "-c", f"echo {name} >> /data/order"], "volumeMounts": mount}
+        for name in ("one", "two")
+    ]
+    spec = {"initContainers": inits, "volumes": [{"name": "data", "emptyDir": {}}]}
+    world.shell("cat /data/order", spec=spec, volumeMounts=mount)
+    status = world.phase("Succeeded")
+    assert world.log() == "one\ntwo\n"
+    assert [one["state"]["terminated"]["exitCode"] for one in status["initContainerStatuses"]] == [0, 0]
+
+
+def test_init_container_that_fails_fails_the_pod_and_the_main_one_never_starts(world: World):
+    world.shell("echo never", spec={"initContainers": [{"name": "i", "image": "i", "command": ["false"]}]})
+    status = world.phase("Failed")
+    assert status["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 1
+    assert "terminated" not in status["containerStatuses"][0]["state"]
+
+
+def test_sidecar_starts_before_and_ends_after_the_main_container(world: World):
+    script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    sidecar = {"name": "side", "image": "i", "command": ["/bin/sh", "-c", script], "restartPolicy": "Always"}
+    world.shell("sleep 0.5; exit 0", spec={"initContainers": [sidecar]})
+    world.phase("Succeeded")
+    assert world.log(container="side") == "up\nbye\n"
+
+
+def test_delete_tells_the_first_process_and_reports_its_code_before_the_pod_is_gone(world: World):
+    world.shell("trap 'exit 143' TERM; while :; do sleep 0.1; done")
+    world.phase("Running")
+    world.until(lambda: world.log() == "")
+    world.api.delete_pod("p")
+    world.until(world.gone)
+    assert world.api.phases[-1] == ("p", "Failed")
+
+
+def test_delete_kills_what_does_not_leave_within_its_grace(world: World):
+    world.shell("trap '' TERM; while :; do sleep 0.1; done", spec={"terminationGracePeriodSeconds": 1})
+    world.phase("Running")
+    began = time.monotonic()
+    world.api.delete_pod("p")
+    world.until(world.gone)
+    assert 0.5 < time.monotonic() - began < 5
+
+
+def test_forced_delete_leaves_no_process(world: World):
+    world.shell("echo $$$$; exec sleep 60")
+    world.phase("Running")
+    pid = int(world.until(world.log))
+    world.api.delete_pod("p", grace=0)
+    world.until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_pod_of_another_node_is_left_alone(world: World):
+    world.shell("true", node="kwok-node-1")
+    world.shell("true", name="q")
+    world.phase("Succeeded", name="q")
+    assert world.status("p") == {}
+
+
+def test_agent_killed_and_started_again_finds_the_same_processes(world: World, home: Path):
+    world.shell("echo $$$$; sleep 1.5; echo end; exit 5")
+    world.phase("Running")
+    pid = world.until(world.log)
+    world.close()  # pods are not its children: this is as abrupt to them as a kill
+    again = World(home, world.api)
+    try:
+        assert again.log() == pid
+        ended = again.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+        assert ended["exitCode"] == 5
+        assert again.log() == f"{pid}end\n"
+        assert again.container()["restartCount"] == 0
+    finally:
+        again.api.delete("Pod", "p", "default")
+        again.until(lambda: not list((home / "agent" / "pods").iterdir()))
+        again.close()
+
+
+def test_pod_whose_processes_vanished_with_their_shim_fails(world: World):
+    world.shell("exec sleep 60")
+    world.phase("Running")
+    run = next((world.home / "agent" / "pods").glob("*/main/0"))
+    from tpukit import pods
+
+    os.kill(pods.look(run).shim, 9)
+    ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
+
+
+def test_pod_that_the_agent_knows_nothing_of_but_ran_fails_and_is_not_run_twice(world: World):
+    world.close()
+    began = {"name": "main", "image": "i", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    world.shell("touch ran-again; sleep 60")
+    world.api.patch(
+        "Pod", "p", {"status": {"phase": "Running", "containerStatuses": [began]}}, "default", part="status"
+    )
+    again = World(world.home, world.api)
+    try:
+        status = again.phase("Failed")
+        assert status["reason"] == "ContainerStatusUnknown"
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+        assert not list((world.home / "agent" / "pods").glob("*/main"))
+    finally:
+        again.api.delete("Pod", "p", "default")
+        again.until(lambda: not list((world.home / "agent" / "pods").iterdir()))
+        again.close()
+
+
+def test_pod_deleted_while_the_agent_was_away_leaves_nothing(world: World):
+    world.shell("echo $$$$; exec sleep 60")
+    world.phase("Running")
+    pid = int(world.until(world.log))
+    world.close()
+    world.api.delete("Pod", "p", "default")
+    again = World(world.home, world.api)
+    try:
+        again.until(lambda: not Path(f"/proc/{pid}").exists() and not list((world.home / "agent" / "pods").iterdir()))
+    finally:
+        again.close()
+
+
+def test_own_active_deadline_ends_the_pod(world: World):
+    world.shell("exec sleep 60", spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1})
+    assert world.phase("Failed")["reason"] == "DeadlineExceeded"
+
+
+def _from(name: str, kind: str, thing: str, key: str) -> dict[str, object]:
+    return {"name": name, "valueFrom": {kind: {"name": thing, "key": key}}}

@@ -1,0 +1,174 @@
+"""The agent as a whole: one process for all nodes of a sandbox.
+
+Pods are processes of their own and outlive it. Killed at any moment and started again, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tpukit import pods
+from tpukit.clock import Clock
+from tpukit.errors import TpukitError, Transient
+from tpukit.sandbox.agent import execute, launch, logs
+from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.faults import Fault, Faults
+from tpukit.sandbox.agent.kubelet import HOST, Kubelet
+from tpukit.sandbox.agent.launch import Machine
+from tpukit.sandbox.agent.names import Names
+from tpukit.sandbox.agent.nodes import Nodes
+from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.agent.server import Request, Server
+
+BEAT_SECONDS = 4.0
+TICK_SECONDS = 0.2
+WORKERS = 8
+_PATIENCE = 60.0
+_SCHEDULED = "spec.nodeName!="
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    folder: Path  # all that it keeps
+    port: int
+    token: str
+    keys: Path  # tls.crt, tls.key, ca.crt
+    server: str  # the API server's URL, for programs in pods
+    buckets: Path  # a folder for each bucket that pods mount
+    env: Mapping[str, str] = field(default_factory=dict)  # for all pods, weaker than their own
+    visible: tuple[Path, ...] = ()  # folders that no volume of a pod may hide
+
+
+class Agent:
+    def __init__(self, api: Api, options: Options, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._stopped = threading.Event()
+        folder = options.folder
+        (folder / "empty").mkdir(parents=True, exist_ok=True)
+        machine = Machine(
+            launch.make_bin(folder / "bin"),
+            _pod_env(options),
+            pods.can_mount(folder / "empty"),
+            (*options.visible, folder / "bin", options.buckets),
+        )
+        if not machine.mounts:
+            _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
+        self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
+        self.nodes = Nodes(api, folder / "pools.json", clock, HOST, self.port, self._version())
+        self._names = Names(folder / "names")
+        self.kubelet = Kubelet(api, folder / "pods", self._names, machine, clock, self.nodes.node, options.buckets)
+        self.faults = Faults(api, self.nodes, self.kubelet, clock, folder / "faults.json")
+
+    def run(self) -> None:
+        """Until stop() is called."""
+        for pod in self._api.list("Pod", fields=_SCHEDULED):
+            self._saw(pod)
+        self.kubelet.orphans()  # only now it is known which these are
+        threads: list[Callable[[], None]] = [
+            self._watch,
+            self.kubelet.ends.serve,
+            self._server.serve_forever,
+            lambda: self._every(BEAT_SECONDS, self.nodes.beat, self.nodes.restore_missing),
+            *[self.kubelet.serve] * WORKERS,
+        ]
+        for target in threads:
+            threading.Thread(target=target, daemon=True).start()
+        _log.info("ready with %d pools", len(self.nodes.pools()))
+        self._every(TICK_SECONDS, self.faults.tick)
+        self.kubelet.line.close()
+        self._server.shutdown()
+        self._server.server_close()
+        self._names.close()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _every(self, seconds: float, *jobs: Callable[[], None]) -> None:
+        while not self._stopped.is_set():
+            for job in jobs:
+                try:
+                    job()
+                except TpukitError as error:
+                    _log.warning("%s: %s", job.__name__, error)
+                except Exception:
+                    _log.exception("%s", job.__name__)
+            self._stopped.wait(seconds)
+
+    def _watch(self) -> None:
+        for change in self._api.watch("Pod", fields=_SCHEDULED):
+            self._saw(change.object, gone=change.gone)
+
+    def _saw(self, pod: Mapping[str, object], *, gone: bool = False) -> None:
+        spec = pod["spec"]
+        assert isinstance(spec, dict)
+        if self.nodes.node(spec["nodeName"]) is not None:
+            self.kubelet.saw(pod, gone=gone)
+
+    def _version(self) -> str:
+        due = self._clock.now() + _PATIENCE
+        while True:
+            try:
+                return self._api.version()
+            except Transient:
+                if self._clock.now() > due:
+                    raise
+                self._clock.sleep(0.5)
+
+    def _routes(self) -> dict[tuple[str, str], Callable[[Request], None]]:
+        return {
+            ("GET", "healthz"): lambda request: request.answer({"ready": True}),
+            ("GET", "containerLogs"): self._logs,
+            ("GET", "exec"): lambda request: execute.serve(request, self.kubelet.root),
+            ("GET", "pools"): self._show,
+            ("POST", "pools"): self._add_pool,
+            ("DELETE", "pools"): self._remove_pool,
+            ("POST", "faults"): self._cause,
+        }
+
+    def _logs(self, request: Request) -> None:
+        namespace, pod, container = request.words[1:4]
+        wanted = logs.Wanted.from_query(request.query, self._clock.now())
+        run = logs.find_run(self.kubelet.root, namespace, pod, container, previous=wanted.previous)
+        request.stream(logs.read(run, wanted))
+
+    def _show(self, request: Request) -> None:
+        records = [record.to_json() for record in self.nodes.pools()]
+        planned = [
+            {"action": fault.action, "target": fault.target, "step": fault.step} for fault in self.faults.planned
+        ]
+        request.answer({"pools": records, "planned": planned})
+
+    def _add_pool(self, request: Request) -> None:
+        self.nodes.add(Pool.from_json(request.body()))
+        request.answer({})
+
+    def _remove_pool(self, request: Request) -> None:
+        self.faults.remove_pool(request.words[1], float(request.query.get("grace", "30")))
+        request.answer({})
+
+    def _cause(self, request: Request) -> None:
+        self.faults.cause(Fault.from_json(request.body()))
+        request.answer({})
+
+
+def _pod_env(options: Options) -> dict[str, str]:
+    address = urlsplit(options.server)
+    package = str(Path(__file__).resolve().parents[3])
+    return {
+        "KUBERNETES_SERVICE_HOST": address.hostname or HOST,
+        "KUBERNETES_SERVICE_PORT": str(address.port or 443),
+        "PYTHONPATH": package,  # what an image would have installed
+        "TPUKIT_HEARTBEAT": "10",  # hosts of one machine need not wait as long as those of a network
+        **options.env,
+    }

@@ -1,0 +1,93 @@
+"""Commands to the agent of a sandbox, from any process of this machine."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
+from tpukit.sandbox.agent.faults import Fault
+from tpukit.sandbox.agent.pools import Pool
+
+_ERRORS = {400: Invalid, 401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
+
+
+class AgentClient:
+    def __init__(self, url: str, token: str, authority: Path) -> None:
+        """`authority`: the file with the certificate of the sandbox's own authority."""
+        self._url = url
+        self._token = token
+        context = ssl.create_default_context(cafile=str(authority))
+        # No proxy of the user's has business between two processes of this machine.
+        handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def pools(self) -> dict[str, dict[str, Any]]:
+        """Every pool by its name: what it is, and what is happening to it."""
+        return {record["pool"]["name"]: record for record in self._call("GET", "pools")["pools"]}
+
+    def add_pool(self, pool: Pool) -> None:
+        """Its nodes are in the API server when this returns. Twice is once."""
+        self._call("POST", "pools", pool.to_json())
+
+    def remove_pool(self, name: str, grace: float = 30.0) -> None:
+        """Its pods are ended and its nodes gone when this returns; a pool that is not there is gone."""
+        self._call("DELETE", f"pools/{name}?grace={grace}")
+        due = time.monotonic() + grace + 60.0
+        while name in self.pools():
+            if time.monotonic() > due:
+                raise Transient(f"pool {name} does not go away", hint="the agent's log says more")
+            time.sleep(0.2)
+
+    def preempt(self, target: str, *, grace: float = 25.0, back: float | None = 30.0, step: int | None = None) -> None:
+        """Take the pool away that is called this or has a host called this, at once or at a step."""
+        self._cause(Fault("preempt", target, grace, back, step))
+
+    def drain(self, target: str) -> None:
+        self._cause(Fault("drain", target))
+
+    def hang(self, target: str, *, step: int | None = None) -> None:
+        self._cause(Fault("hang", target, step=step))
+
+    def lose(self, target: str, *, back: float | None = None, step: int | None = None) -> None:
+        self._cause(Fault("lose", target, back=back, step=step))
+
+    def restore(self, target: str) -> None:
+        self._cause(Fault("restore", target))
+
+    def ready(self) -> bool:
+        try:
+            return bool(self._call("GET", "healthz")["ready"])
+        except Transient:
+            return False
+
+    def _cause(self, fault: Fault) -> None:
+        self._call("POST", "faults", asdict(fault))
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._text(path, method, body))
+        return found
+
+    def _text(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> str:
+        request = urllib.request.Request(  # noqa: S310 (https, and ours)
+            f"{self._url}/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
+        )
+        try:
+            with self._opener.open(request, timeout=60.0) as answer:
+                return str(answer.read().decode(errors="replace"))
+        except urllib.error.HTTPError as error:
+            with error:
+                message = error.read().decode(errors="replace")
+            raise _ERRORS.get(error.code, Transient)(message) from error
+        except OSError as error:
+            raise Transient(f"the node agent at {self._url} does not answer: {error}") from error

@@ -1,0 +1,134 @@
+"""Starts one run of a container as processes of this machine.
+
+There are no images: the machine is the image, `python` is the interpreter that runs this, and a name with
+`does-not-exist` in it stands for an image that cannot be pulled. Where the system lets processes have mounts of their
+own, a container sees its volumes at their paths and all hosts by name; elsewhere paths and names are replaced in its
+environment and command, which covers neither files nor what programs put together themselves. Users, capabilities,
+read-only roots, probes and hooks of a container's life are not imitated.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit import pods
+from tpukit.pods import Mount, Pod
+from tpukit.sandbox.agent import env as environment
+from tpukit.sandbox.agent import tpu, volumes
+from tpukit.sandbox.agent.containers import Container
+from tpukit.sandbox.agent.names import rewrite
+
+MISSING_IMAGE = "does-not-exist"
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What all containers of this agent share."""
+
+    bin: Path  # commands that come before those of the machine
+    env: Mapping[str, str]  # weaker than what a pod says
+    mounts: bool  # containers can have mounts of their own
+    visible: tuple[Path, ...] = ()  # folders that no volume may hide
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a pod runs."""
+
+    context: volumes.Context
+    folder: Path  # the pod's
+    labels: Mapping[str, str]  # of the node
+    address: str  # the pod's own
+    names: Mapping[str, str]  # addresses of all hosts of the namespace
+    slice_names: tuple[str, ...]  # of the hosts of its slice
+    hosts_file: Path
+
+
+def make_bin(folder: Path) -> Path:
+    """Commands named python that are this interpreter: a link would not find the packages beside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("python", "python3"):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+    return folder
+
+
+def start(machine: Machine, site: Site, container: Container) -> None:
+    """Begin the container's next run. BadConfig says what it lacks."""
+    spec = container.spec
+    folder = container.run_folder(len(container.runs))
+    folders = volumes.make(site.context, site.folder / "volumes")
+    env = _environment(machine, site, container, folder)
+    argv = tuple(environment.expand(word, env) for word in [*spec.get("command", []), *spec.get("args", [])])
+    if not spec.get("command"):
+        image = spec["image"]
+        raise environment.BadConfig(f"images are not pulled here, so the command of {image} is not known: write one")
+    inside = volumes.mounts(spec, folders, env)
+    work = Path(spec.get("workingDir") or folder / "cwd")
+    (folder / "cwd").mkdir(parents=True, exist_ok=True)
+    if machine.mounts:
+        mounts = [
+            *inside,
+            *_seen_through(inside, (*machine.visible, site.folder, work)),
+            Mount(site.hosts_file, "/etc/hosts"),
+            Mount(_termination_log(folder), spec.get("terminationMessagePath") or "/dev/termination-log"),
+        ]
+    else:
+        mounts = []
+        paths = {mount.target: str(mount.source) for mount in inside}
+        replaced = {**site.names, **paths}
+        argv = tuple(rewrite(word, replaced) for word in argv)
+        env = {name: rewrite(value, replaced) for name, value in env.items()}
+        work = Path(rewrite(str(work), paths))
+    if _PYTHON.fullmatch(Path(argv[0]).name):
+        argv = (sys.executable, *argv[1:])
+    limit = spec.get("resources", {}).get("limits", {}).get("memory")
+    memory = int(environment.quantity(str(limit))) if limit else 0
+    pods.start([Pod(folder, argv, env, work, memory=memory, mounts=tuple(mounts), stamped=True)])
+
+
+def _environment(machine: Machine, site: Site, container: Container, folder: Path) -> dict[str, str]:
+    spec, pod = container.spec, site.context.pod
+    base = {
+        "PATH": f"{machine.bin}:{_SYSTEM_PATH}",
+        "HOME": str(folder / "cwd"),
+        "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        **machine.env,
+        **tpu.given(pod, spec, site.labels, site.slice_names),
+    }
+    context = site.context
+    env = environment.environment(spec, pod, base, context.addresses, context.capacity, context.sources)
+    return {
+        **env,
+        **tpu.simulated(spec, site.labels, site.address, env),
+        "TPUKIT_PROGRESS": str(folder / "progress"),
+    }
+
+
+def _seen_through(inside: list[Mount], needed: tuple[Path, ...]) -> list[Mount]:
+    """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
+    image = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[3])
+    targets = [Path(mount.target) for mount in inside]
+    hidden = [
+        path
+        for path in sorted({*image, *needed})
+        if path not in targets and any(path.is_relative_to(target) for target in targets) and path.exists()
+    ]
+    return [Mount(path, str(path)) for path in hidden]
+
+
+def _termination_log(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / "termination-log"
+    note.touch()
+    return note

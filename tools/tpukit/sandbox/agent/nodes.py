@@ -1,0 +1,196 @@
+"""The nodes of this agent: which pools there are, in a file, and their Nodes and Leases in the API server.
+
+Pools come and go as a whole. What was begun when the agent was killed is gone on with when it is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, NotFound, Transient
+from tpukit.sandbox.agent import pools
+from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.containers import write_json
+from tpukit.sandbox.agent.kubelet import Node
+from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.agent.times import micro_stamp
+
+LEASES = "kube-node-lease"
+LEASE_SECONDS = 40
+IMPENDING = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
+
+
+class Presence(StrEnum):
+    HERE = "here"
+    LEAVING = "leaving"  # its pods are being ended
+    AWAY = "away"  # it has no nodes
+
+
+@dataclass(slots=True)
+class Record:
+    """A pool and what is happening to it."""
+
+    pool: Pool
+    presence: Presence = Presence.HERE
+    deadline: float = 0.0  # of LEAVING: when its pods are killed
+    removed: bool = False  # of LEAVING: it is forgotten then
+    stays_away: float | None = None  # seconds that it is AWAY; None: until it is restored
+    back_at: float | None = None
+    lost: dict[str, float | None] = field(default_factory=dict)  # dead hosts, and when each is back
+    hung: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pool": self.pool.to_json(),
+            "presence": self.presence,
+            "deadline": self.deadline,
+            "removed": self.removed,
+            "stays_away": self.stays_away,
+            "back_at": self.back_at,
+            "lost": self.lost,
+            "hung": self.hung,
+        }
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> Record:
+        pool, presence = Pool.from_json(doc["pool"]), Presence(doc["presence"])
+        return Record(pool, presence, **{key: doc[key] for key in doc if key not in ("pool", "presence")})
+
+
+class Nodes:
+    def __init__(self, api: Api, file: Path, clock: Clock, address: str, port: int, version: str) -> None:
+        self._api = api
+        self._file = file
+        self._clock = clock
+        self._address, self._port, self._version = address, port, version
+        self._lock = threading.RLock()
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+        self._records = {doc["pool"]["name"]: Record.from_json(doc) for doc in known}
+
+    def pools(self) -> list[Record]:
+        with self._lock:
+            return list(self._records.values())
+
+    @contextmanager
+    def changed(self, name: str) -> Iterator[Record]:
+        """A pool to be changed: what is said of it is kept."""
+        with self._lock:
+            if name not in self._records:
+                raise NotFound(f"there is no pool {name}", hint=f"pools are: {', '.join(self._records) or 'none'}")
+            yield self._records[name]
+            self._write()
+
+    def hosts(self, target: str) -> tuple[str, list[str]]:
+        """The pool that is called this and all its hosts, or the pool that has a host called this and that host."""
+        with self._lock:
+            if target in self._records:
+                return target, list(self._records[target].pool.nodes)
+            for name, record in self._records.items():
+                if target in record.pool.nodes:
+                    return name, [target]
+            raise NotFound(
+                f"there is no pool or host {target}", hint=f"pools are: {', '.join(self._records) or 'none'}"
+            )
+
+    def node(self, name: str) -> Node | None:
+        with self._lock:
+            record = next((one for one in self._records.values() if name in one.pool.nodes), None)
+            if record is None:
+                return None
+            dead = name in record.lost or record.presence is Presence.AWAY
+            return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead)
+
+    def add(self, pool: Pool) -> None:
+        """Twice is once. A pool that was there with other nodes must be removed first."""
+        with self._lock:
+            known = self._records.get(pool.name)
+            if known is not None and known.presence is Presence.LEAVING:
+                raise Conflict(f"pool {pool.name} is being removed", hint="add it when it is gone")
+            if known is not None and known.pool.nodes != pool.nodes:
+                raise Conflict(f"pool {pool.name} is there with other nodes", hint="remove it first")
+            self._records[pool.name] = Record(pool)
+            self._write()
+        self.register(self._records[pool.name])
+
+    def forget(self, name: str) -> None:
+        with self._lock:
+            self._records.pop(name, None)
+            self._write()
+
+    def register(self, record: Record) -> None:
+        """Nodes for all hosts of the pool that live. Those that are there are brought up to date."""
+        for name in _alive(record):
+            document = pools.node_document(record.pool, name)
+            try:
+                self._api.create(document)
+            except Conflict:
+                self._api.patch("Node", name, {"metadata": {"labels": document["metadata"]["labels"]}})
+            self.say(record, name, ready=True)
+            self._renew(name)
+
+    def say(self, record: Record, name: str, *, ready: bool) -> None:
+        status = pools.node_status(
+            record.pool, self._address, self._port, self._version, self._clock.now(), ready=ready
+        )
+        self._api.patch("Node", name, {"status": status}, part="status", way="strategic-merge")
+
+    def unregister(self, record: Record) -> None:
+        for name in record.pool.nodes:
+            with suppress(NotFound):
+                self.say(record, name, ready=False)
+            self._api.delete("Node", name)
+            self._api.delete("Lease", name, LEASES)
+
+    def taint(self, name: str) -> None:
+        """Nothing new comes to a node that is about to go."""
+        taints = self._api.get("Node", name).get("spec", {}).get("taints", [])
+        if not any(taint["key"] == IMPENDING["key"] for taint in taints):
+            self._api.patch("Node", name, {"spec": {"taints": [*taints, IMPENDING]}})
+
+    def cordon(self, name: str, *, unschedulable: bool) -> None:
+        self._api.patch("Node", name, {"spec": {"unschedulable": unschedulable}})
+
+    def beat(self) -> None:
+        """A sign of life of every host that lives."""
+        for record in self.pools():
+            if record.presence is not Presence.AWAY:
+                for name in _alive(record):
+                    self._renew(name)
+
+    def restore_missing(self) -> None:
+        """Register hosts again whose Node somebody deleted."""
+        there = {node["metadata"]["name"] for node in self._api.list("Node")}
+        for record in self.pools():
+            if record.presence is Presence.HERE and any(name not in there for name in _alive(record)):
+                self.register(record)
+
+    def _renew(self, name: str) -> None:
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": micro_stamp(self._clock.now()),
+        }
+        try:
+            self._api.patch("Lease", name, {"spec": spec}, LEASES)
+        except NotFound:
+            metadata = {"name": name, "namespace": LEASES}
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+            try:
+                self._api.create(lease)
+            except (Conflict, NotFound) as error:  # NotFound: the namespace is not there yet
+                raise Transient(f"no lease for {name}: {error}") from error
+
+    def _write(self) -> None:
+        write_json(self._file, [record.to_json() for record in self._records.values()])
+
+
+def _alive(record: Record) -> list[str]:
+    return [name for name in record.pool.nodes if name not in record.lost]
