@@ -424,9 +424,14 @@ def test_status_shows_state_cluster_pools_and_addons(machine):
 
 
 def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
-    machine.answer({"to": ["gcloud"], "code": 1, "err": "ERROR: You do not currently have an active account"})
+    machine.answer(
+        {"to": ["gcloud"], "code": 1, "err": "ERROR: You do not currently have an active account"},
+        {"to": ["kubectl"], "code": 1, "err": "error: context was not found"},
+        {"to": ["state list"], "out": "a.b\n"},
+    )
     done = machine.tpu("status")
     assert done.returncode == 0
+    assert "resources count 1" in done.stdout
     assert "not seen: looking for the cluster failed" in done.stdout
 
 
