@@ -6,9 +6,11 @@ import json
 import os
 import resource
 import shlex
+import signal
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -467,3 +469,37 @@ def test_build_files_take_every_substitution_that_is_sent(machine):
         pins = {name: document["substitutions"].get(name) for name in ("_JOBSET_API_VERSION", "_KUEUE_API_VERSION")}
         if verb == "apply":
             assert pins == {"_JOBSET_API_VERSION": "v0.12.0", "_KUEUE_API_VERSION": "v0.16.6"}
+
+
+def test_second_interrupt_kills_a_terraform_that_does_not_leave_and_all_it_started(machine):
+    stubborn = """#!/bin/sh
+case "$*" in
+  *version*) echo '{"terraform_version": "1.9.0"}' ;;
+  *init*) ;;
+  *) trap '' INT TERM; /bin/sleep 600 & echo $! > child.new; /bin/mv child.new child; while :; do wait; done ;;
+esac
+"""
+    (machine.folder / "bin" / "terraform").write_text(stubborn)
+    argv = [sys.executable, "-m", "tpukit", "cluster", "plan"]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
+    process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with process:
+        wait_until((machine.folder / "child").exists)
+        process.send_signal(signal.SIGINT)
+        said = [process.stderr.readline()]
+        assert "Once more kills it" in said[0]
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said += process.stderr.readlines()
+    assert process.returncode == 1
+    assert "plan was killed half-way" in "".join(said)
+    assert "force-unlock" in "".join(said)
+    child = Path(f"/proc/{(machine.folder / 'child').read_text().strip()}")
+    wait_until(lambda: not child.exists() or "\nState:\tZ" in (child / "status").read_text())
+
+
+def wait_until(true):
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
 
 from tpukit.errors import NotFound, TpukitError
 
@@ -88,31 +89,33 @@ def stream(
     which Terraform finishes what is under way and saves its state, and wait. The second Ctrl-C kills it and all it
     started.
     """
-    process = subprocess.Popen(
-        command.argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**os.environ, **(env or {})},
-        process_group=0,
-    )
-    assert process.stdout is not None
     tail: deque[str] = deque(maxlen=_TAIL)
-    reader = threading.Thread(target=_notes, args=(process, tail, on_note), daemon=True)
-    reader.start()
-    try:
-        with _leaving(process, on_leave) as presses:
+    with _Leaving(on_leave) as leaving:
+        process = subprocess.Popen(
+            command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, **(env or {})},
+            process_group=0,
+        )
+        assert process.stdout is not None
+        reader = threading.Thread(target=_notes, args=(process, tail, on_note), daemon=True)
+        reader.start()
+        try:
+            leaving.watch(process)
             for line in process.stdout:
                 on_line(redact(line.rstrip("\n")))
             process.wait()
+        finally:
+            if process.poll() is None or leaving.presses:
+                _kill(process)  # it and what it left behind
+            process.wait()
             reader.join()
-    finally:
-        if process.poll() is None:
-            _kill(process)
-        process.stdout.close()
-    return Outcome(process.returncode, len(presses), "".join(tail))
+            process.stdout.close()
+    return Outcome(process.returncode, leaving.presses, "".join(tail))
 
 
 def _notes(process: subprocess.Popen[str], tail: deque[str], on_note: Callable[[str], None]) -> None:
@@ -123,28 +126,41 @@ def _notes(process: subprocess.Popen[str], tail: deque[str], on_note: Callable[[
             on_note(redact(line.rstrip("\n")))
 
 
-@contextmanager
-def _leaving(process: subprocess.Popen[str], on_leave: Callable[[int], None]) -> Iterator[list[int]]:
-    """Ctrl-C, SIGTERM and a lost terminal all mean: leave, cleanly the first time."""
-    presses: list[int] = []
+class _Leaving:
+    """Ctrl-C, SIGTERM and a lost terminal all mean: leave, cleanly the first time.
 
-    def leave(number: int, frame: object) -> None:
-        presses.append(number)
-        if len(presses) == 1:
-            process.send_signal(signal.SIGINT)
-        else:
-            _kill(process)
-        on_leave(len(presses))
+    It listens from before the program starts: nobody's Ctrl-C falls between the two.
+    """
 
-    if threading.current_thread() is not threading.main_thread():
-        yield presses  # signals belong to the main thread
-        return
-    before = {number: signal.signal(number, leave) for number in _LEAVE}
-    try:
-        yield presses
-    finally:
-        for number, handler in before.items():
+    def __init__(self, on_leave: Callable[[int], None]) -> None:
+        self.presses = 0
+        self._on_leave = on_leave
+        self._process: subprocess.Popen[str] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Leaving:
+        if threading.current_thread() is threading.main_thread():  # signals belong to it
+            self._before = {number: signal.signal(number, self._leave) for number in _LEAVE}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def watch(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        if self.presses:
+            process.send_signal(signal.SIGINT)
+
+    def _leave(self, number: int, frame: object) -> None:
+        self.presses += 1
+        if self._process and self.presses == 1:
+            self._process.send_signal(signal.SIGINT)
+        elif self._process:
+            _kill(self._process)
+        self._on_leave(self.presses)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
