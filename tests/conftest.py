@@ -24,7 +24,7 @@ settings.load_profile("steady")
 
 
 def processes_of(folder: Path) -> dict[int, str]:
-    """Processes whose environment or command line names `folder`: hosts carry it as a mark, their shims as argument."""
+    """Processes whose environment or command line names `folder`: hosts carry it as a mark, shims as an argument."""
     mark = os.fsencode(folder)
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -32,7 +32,7 @@ def processes_of(folder: Path) -> dict[int, str]:
             continue
         with suppress(OSError):
             command = (entry / "cmdline").read_bytes()
-            if mark in command or b"TPUKIT_POD=" + mark in (entry / "environ").read_bytes():
+            if mark in command or mark in (entry / "environ").read_bytes():
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
     return found
 

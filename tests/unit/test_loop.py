@@ -110,6 +110,15 @@ def test_decide_no_host_moves_stops_the_attempt_as_hung(moved, told):
     assert told in over.note
 
 
+def test_decide_hang_with_a_stopped_host_is_blamed_on_it():
+    """Hosts that move in step report the same step at the same moment; the process table knows more."""
+    hosts = tuple(
+        HostView(f"h{index}", 0, index, state, pid=1, step=4, moved=NOW - 100 + index)
+        for index, state in enumerate(["running", "stopped", "running"])
+    )
+    assert decide(RUNNING, SPEC, seen(hosts=hosts), NOW).job.attempt.host == "h1"
+
+
 def test_decide_hosts_that_report_no_steps_cannot_hang():
     assert decide(RUNNING, SPEC, seen(), NOW + 3000) == Step(RUNNING)
 

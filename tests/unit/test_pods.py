@@ -218,9 +218,10 @@ def test_stop_after_the_grace_kills(folder):
 
 def test_stop_stopped_process_is_killed_too(folder):
     shell(folder, "kill -STOP $$")
-    until(lambda: _state(pods.look(folder).pid) == "T")
+    until(lambda: pods.stopped(pods.look(folder).pid))
     pods.stop(folder, 0.2)
     assert ended(folder).code == 137
+    assert not pods.stopped(pods.look(folder).pid)
 
 
 def test_stop_again_and_again_tells_the_program_once_and_does_not_prolong_its_grace(folder):
@@ -374,10 +375,6 @@ pods.stop(folder, 5)
 print(json.dumps(ended()))
 """
 )
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
 
 
 def _descendants(pid: int) -> list[int]:

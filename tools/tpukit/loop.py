@@ -132,11 +132,14 @@ def _with(job: Job, attempt: Attempt) -> Job:
 
 
 def _stalled(seen: Observation, stall: float, now: float) -> str:
-    """The host that is furthest behind, when no host moved for so long. Only hosts that report steps can stall."""
+    """The host that hangs, when no host moved for so long: one that is stopped, or that which is furthest behind.
+
+    Only hosts that report steps can stall.
+    """
     reporting = [host for host in seen.hosts if host.step is not None]
     if not reporting or now - max(host.moved for host in reporting) < stall:
         return ""
-    return min(reporting, key=lambda host: (host.moved, host.step or 0)).name
+    return min(reporting, key=lambda host: (host.state != "stopped", host.moved, host.step or 0)).name
 
 
 class Loop:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tpukit.errors import Denied
+
 
 def state() -> Path:
     """What is remembered: the store and its locks."""
@@ -19,5 +21,9 @@ def data() -> Path:
 def _folder(kind: str, variable: str, default: str) -> Path:
     own = os.environ.get("TPUKIT_HOME")
     folder = Path(own).absolute() / kind if own else Path(os.environ.get(variable) or Path.home() / default) / "tpukit"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        hint = "point $TPUKIT_HOME at a folder that you may write to"
+        raise Denied(f"the folder {folder} cannot be made: {error.strerror}", hint=hint) from error
     return folder

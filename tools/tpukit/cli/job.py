@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tpukit.cli.run import Follower, ask_to_stop, make_plan, set_option
+from tpukit.cli.run import Follower, ask_to_stop, check_tags, make_plan, set_option
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -195,11 +195,8 @@ def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
     from dataclasses import replace
 
     from tpukit.cli import here
-    from tpukit.errors import Invalid, Problem
-    from tpukit.spec.fields import TAG
 
-    if wrong := [tag for tag in tags if not TAG.fits(tag)]:
-        raise Invalid([Problem("TAGS", f"{tag!r} is not allowed", TAG.words) for tag in wrong])
+    check_tags("TAGS", tags)
     jobs = here.store()
     record = jobs.change(
         here.find(jobs, job).id,

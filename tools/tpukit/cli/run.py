@@ -68,7 +68,8 @@ def command(
     from tpukit import rehearsal
     from tpukit.cli import here
 
-    plan = make_plan(file, (*sets, *([f"tags=[{','.join(tags)}]"] if tags else [])), place)
+    check_tags("--tag", tags)
+    plan = make_plan(file, sets, place, tags)
     if lose and detach:
         raise Invalid(Problem("--lose", "only a job that is followed can be rehearsed", "leave --detach out"))
     loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
@@ -90,14 +91,23 @@ def command(
     sys.exit(Follower(jobs, plan.id, on_interrupt, loss).follow())
 
 
-def make_plan(file: Path, sets: tuple[str, ...], place: str) -> Plan:
+def make_plan(file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ...] = ()) -> Plan:
+    """The plan for the job in `file`, with `tags` beside its own."""
     from tpukit import plan, spec
     from tpukit.spec import settings
 
     if place not in PLACES:
         raise Invalid(Problem("--place", f"there is no place {place!r}", f"write one of {', '.join(PLACES)}"))
     own = settings.load()
-    return plan.make(spec.load(file, sets, own.aliases), own, place)
+    job = spec.load(file, sets, own.aliases)
+    return plan.make(job.model_copy(update={"tags": tuple(dict.fromkeys((*job.tags, *tags)))}), own, place)
+
+
+def check_tags(where: str, tags: tuple[str, ...]) -> None:
+    from tpukit.spec.fields import TAG
+
+    if wrong := [tag for tag in tags if not TAG.fits(tag)]:
+        raise Invalid([Problem(where, f"{tag!r} is not allowed", TAG.words) for tag in wrong])
 
 
 def send(jobs: SqliteStore, plan: Plan) -> Plan:
@@ -235,7 +245,8 @@ def _hangup_detaches() -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise _Hangup
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGHUP, signal.SIGTERM)}
+    heard = [number for number in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heard}  # what nohup had ignored stays ignored
     try:
         yield
     finally:

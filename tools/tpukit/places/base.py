@@ -31,7 +31,7 @@ class HostView:
     name: str
     slice: int
     index: int  # in its slice
-    state: str  # waiting | running | ended | lost
+    state: str  # waiting | running | stopped (by a signal; it can go on) | ended | lost
     pid: int = 0
     code: int | None = None
     step: int | None = None

@@ -294,7 +294,7 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState) -> H
         name,
         slice=index // hosts,
         index=index % hosts,
-        state=_SHOWN[state.phase],
+        state="stopped" if state.phase is Phase.RUNNING and pods.stopped(state.pid) else _SHOWN[state.phase],
         pid=state.pid,
         code=state.code if state.phase in (Phase.ENDED, Phase.LOST) else None,
         step=_whole(progress.get("step")),

@@ -183,6 +183,14 @@ def lose(folder: Path) -> None:
         kill_strays(folder)
 
 
+def stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal and waits to be continued."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in ("T", "t")
+    except OSError:
+        return False
+
+
 def told_to_stop(folder: Path) -> bool:
     return (folder / "stop").exists()
 

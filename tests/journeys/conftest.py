@@ -1,0 +1,105 @@
+"""`tpu` as a person has it: the real command in a process of its own, with a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpukit
+from waiting import until
+
+TIMEOUT = 90.0
+
+
+class Tpu:
+    """Runs the command. Nothing of the caller's environment but PATH reaches it."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.home, self.folder = home, folder
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "PYTHONPATH": str(Path(tpukit.__file__).parents[1]),
+            "TPUKIT_HOME": str(home),
+            "TPUKIT_SETTINGS": str(folder / "no-settings.yaml"),
+        }
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *arguments: str | Path, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run to the end and check the exit code."""
+        done = subprocess.run(
+            self.argv(*arguments), capture_output=True, text=True, timeout=TIMEOUT, env=self.env, cwd=self.folder
+        )
+        assert code is None or done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def start(self, *arguments: str | Path, **options: Any) -> subprocess.Popen[str]:
+        """Start it in a session of its own, as a terminal would."""
+        log = (self.folder / f"tpu-{len(self._started)}.log").open("w+", encoding="utf-8")
+        process = subprocess.Popen(
+            self.argv(*arguments),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=self.env,
+            cwd=self.folder,
+            **{"start_new_session": True, **options},
+        )
+        log.close()
+        self._started.append(process)
+        return process
+
+    def said(self, process: subprocess.Popen[str]) -> str:
+        """What a started command has printed so far."""
+        return (self.folder / f"tpu-{self._started.index(process)}.log").read_text(encoding="utf-8")
+
+    def argv(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, "-m", "tpukit", *map(str, arguments)]
+
+    def file(self, *command: str, name: str = "train", tpu: str = "v4-8", **fields: Any) -> Path:
+        """A job file. JSON is YAML."""
+        path = self.folder / f"{name}.yaml"
+        path.write_text(json.dumps({"name": name, "tpu": tpu, "command": list(command), **fields}), encoding="utf-8")
+        return path
+
+    def show(self, job: str) -> dict[str, Any]:
+        return json.loads(self("job", "show", job, "--json").stdout)
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return json.loads(self("job", "list", "--json").stdout)
+
+    def workdir(self, job_id: str) -> Path:
+        return self.home / "data" / "runs" / job_id / "work"
+
+    def the_job(self) -> str:
+        """Id of the only job there is, as soon as its hosts run."""
+        return until(lambda: [path.parents[2].name for path in self.home.glob("data/runs/*/attempt-*/*/began")])[0]
+
+    def pid(self, job_id: str, host: str = "0-0", attempt: int = 0, *, of: str = "pid") -> int:
+        """Process id of a host, or of the shim above it."""
+        began = self.home / "data" / "runs" / job_id / f"attempt-{attempt}" / f"{job_id}-slice-{host}" / "began"
+        until(began.exists, f"{began} to appear", TIMEOUT)
+        return json.loads(began.read_text(encoding="utf-8"))[of]
+
+    def kill_all(self) -> None:
+        for process in self._started:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def tpu(home: Path, tmp_path: Path) -> Iterator[Tpu]:
+    command = Tpu(home, tmp_path)
+    yield command
+    command.kill_all()

@@ -1,0 +1,308 @@
+"""`tpu run` with real processes: every way a job can end is seen, named, and told by the exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+
+import pytest
+
+from cramped import on_small_disk
+from waiting import alive, until
+
+PYTHON = (sys.executable, "-S", "-c")
+RECORD = "env > $TPUKIT_WORKDIR/$TPUKIT_ATTEMPT-$MEGASCALE_SLICE_ID-$TPU_WORKER_ID"
+WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
+
+# Hosts that move in step, each waiting for the others as in a collective, and say how far they are. The first attempt
+# goes on for ever, those after it for three steps.
+LOCKSTEP = """
+import itertools, json, os, time
+from pathlib import Path
+work, stage, me = Path(os.environ["TPUKIT_WORKDIR"]), os.environ["TPUKIT_STAGE"], os.environ["TPU_WORKER_ID"]
+hosts = range(len(os.environ["TPU_WORKER_HOSTNAMES"].split(",")))
+progress = Path(os.environ["TPUKIT_PROGRESS"])
+for step in itertools.count() if stage == "0" else range(3):
+    (work / f"{stage}-{me}-{step}").touch()
+    while not all((work / f"{stage}-{host}-{step}").exists() for host in hosts):
+        time.sleep(0.01)
+    new = progress.with_name("progress.new")
+    said = {"step": step, "loss": 1 / (step + 1), "steps_per_s": 9.5, "saved": step, "time": time.time()}
+    new.write_text(json.dumps(said))
+    new.replace(progress)
+    time.sleep(0.05)
+"""
+
+
+def test_run_to_completion(tpu):
+    """Data on stdout, notes on stderr, exit 0; every host finds the environment of a GKE pod."""
+    file = tpu.file("sh", "-c", f"{RECORD}; echo hello from $TPU_WORKER_ID", tpu="v4-16", slices=2, env={"MINE": "a b"})
+    done = tpu("run", file, "--tag", "first", "--tag", "second")
+    job_id = done.stdout.strip()
+    assert done.stdout == f"{job_id}\n"
+    assert "2 slices of v4-16 (2x2x2), 4 hosts, 16 chips, place local, rule pass" in done.stderr
+    assert "chips are simulated" in done.stderr
+    assert "all hosts ended well" in done.stderr
+
+    shown = tpu.show(job_id)
+    assert (shown["state"], shown["reason"], shown["tags"]) == ("completed", "done", ["first", "second"])
+    assert [host["exit_code"] for host in shown["hosts"]] == [0, 0, 0, 0]
+    assert len(shown["attempts"]) == 1
+    texts = [event["text"] for event in shown["events"]]
+    assert texts[0].startswith("sent to local by ")
+    assert texts[-1] == "all hosts ended well"
+
+    found = {}
+    for slice_index in range(2):
+        for host in range(2):
+            lines = (tpu.workdir(job_id) / f"0-{slice_index}-{host}").read_text().splitlines()
+            found[slice_index, host] = dict(line.split("=", 1) for line in lines)
+    ports = {env["JAX_COORDINATOR_PORT"] for env in found.values()}
+    assert len(ports) == 1
+    for (slice_index, host), env in found.items():
+        assert env["TPU_WORKER_ID"] == env["JOB_COMPLETION_INDEX"] == str(host)
+        assert env["MEGASCALE_SLICE_ID"] == str(slice_index)
+        assert env["MEGASCALE_NUM_SLICES"] == "2"
+        assert env["TPU_WORKER_HOSTNAMES"] == "127.0.0.1,127.0.0.1"
+        assert env["MEGASCALE_COORDINATOR_ADDRESS"] == "127.0.0.1"
+        assert (env["TPU_TOPOLOGY"], env["TPU_ACCELERATOR_TYPE"]) == ("2x2x2", "v4-16")
+        assert (env["TPUKIT_JOB"], env["TPUKIT_ATTEMPT"], env["TPUKIT_STAGE"]) == (job_id, "0", "0")
+        assert env["TPUKIT_WORKDIR"] == str(tpu.workdir(job_id))
+        assert env["JAX_COORDINATOR_BIND_ADDRESS"] == f"127.0.0.1:{env['JAX_COORDINATOR_PORT']}"
+        assert env["MINE"] == "a b"
+        assert not {name for name in env if name.lower().endswith("_proxy") or name.startswith("PYTHONPATH")}
+
+
+def test_run_stages_the_code_and_runs_in_a_copy(tpu):
+    (tpu.folder / "code").mkdir()
+    (tpu.folder / "code" / "train.py").write_text("open('made-here', 'w').close(); print('from', __file__)")
+    job_id = tpu("run", tpu.file("python", "train.py", code="code")).stdout.strip()
+    assert tpu("job", "logs", job_id, "--host", "0-0").stdout == f"from {tpu.home}/data/runs/{job_id}/code/train.py\n"
+    assert not (tpu.folder / "code" / "made-here").exists()
+    assert tpu.show("train")["code"]
+
+
+def test_run_failing_program_names_the_first_host_and_honours_the_budget(tpu):
+    script = f"{RECORD}; [ $TPU_WORKER_ID = 1 ] && {{ echo 'KeyError: layers'; exit 3; }}; sleep 60"
+    done = tpu("run", tpu.file("sh", "-c", script, tpu="v4-16", max={"restarts": 1}), code=1)
+    job_id = done.stdout.strip()
+    shown = tpu.show(job_id)
+    culprit = f"{job_id}-slice-0-1"
+    assert (shown["state"], shown["reason"]) == ("failed", "user error")
+    assert [(attempt["reason"], attempt["host"], attempt["stage"]) for attempt in shown["attempts"]] == [
+        ("user error", culprit, 0),
+        ("user error", culprit, 1),
+    ]
+    assert culprit in shown["message"]
+    assert "KeyError: layers" in shown["message"]
+    assert "1 of 1 restarts used" in shown["message"]
+    assert culprit in done.stderr
+    assert sorted(path.name for path in tpu.workdir(job_id).iterdir()) == ["0-0-0", "0-0-1", "1-0-0", "1-0-1"]
+
+
+def test_run_lost_host_is_resumed_by_rule_in_the_next_stage(tpu):
+    script = f"{RECORD}; [ $TPUKIT_STAGE = 1 ] && exit 0; [ $TPU_WORKER_ID = 1 ] && kill -9 $$; sleep 60"
+    job_id = tpu("run", tpu.file("sh", "-c", script, tpu="v4-16", rule="pre")).stdout.strip()
+    shown = tpu.show(job_id)
+    first, second = shown["attempts"]
+    assert (first["reason"], first["host"], first["detail"]) == (
+        "host lost",
+        f"{job_id}-slice-0-1",
+        "killed by signal 9",
+    )
+    assert (second["reason"], second["stage"]) == ("done", 1)
+    assert "TPUKIT_STAGE=1\n" in (tpu.workdir(job_id) / "1-0-0").read_text()
+
+
+def test_run_hung_host_is_named_killed_and_resumed(tpu):
+    file = tpu.file(*PYTHON, LOCKSTEP, tpu="v4-16", rule="pre", max={"stall": "3s"})
+    run = tpu.start("run", file)
+    job_id = tpu.the_job()
+    until((tpu.workdir(job_id) / "0-1-2").exists)
+    os.kill(tpu.pid(job_id, "0-1"), signal.SIGSTOP)
+    assert run.wait(timeout=60) == 0, tpu.said(run)
+    first, second = tpu.show(job_id)["attempts"]
+    assert (first["reason"], first["host"]) == ("hang", f"{job_id}-slice-0-1")
+    assert first["saved_step"] >= 1
+    assert (second["reason"], second["saved_step"]) == ("done", max(2, first["saved_step"]))
+    said = tpu.said(run)
+    assert f"{job_id}-slice-0-1 stopped making progress" in said
+    assert "loss 0." in said or "loss 1." in said
+    assert "9.50 steps/s" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "reason", "word"),
+    [
+        (["no-such-binary", "--flag"], "bad command", "no-such-binary: No such file or directory"),
+        (
+            [*PYTHON, "import os; os.write(os.open('/dev/full', os.O_WRONLY), b'x')"],
+            "disk full",
+            "No space left on device",
+        ),
+        (["sh", "-c", "echo MemoryError; exit 1"], "out of memory", "ran out of memory"),
+        (["sh", "-c", "kill -TERM $$"], "preempted", "was preempted"),
+    ],
+    ids=["missing binary", "disk full", "out of memory", "told to leave by others"],
+)
+def test_run_end_is_named(tpu, command, reason, word):
+    done = tpu("run", tpu.file(*command), code=1)
+    (job,) = tpu.jobs()
+    assert (job["state"], job["reason"]) == ("failed", reason)
+    assert word in job["message"]
+    assert word in done.stderr
+
+
+def test_run_port_in_use_is_named(tpu):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        script = f"import socket; socket.socket().bind(('127.0.0.1', {taken.getsockname()[1]}))"
+        tpu("run", tpu.file(*PYTHON, script), code=1)
+    (job,) = tpu.jobs()
+    assert (job["state"], job["reason"]) == ("failed", "port in use")
+
+
+ON_SMALL_DISK = """
+import json, subprocess, sys
+disk, argv, env, fill = sys.argv[1], {argv!r}, {env!r}, {fill!r}
+if fill:
+    env["TPUKIT_HOME"] = disk + "/home"
+    with open(disk + "/filler", "wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096): pass
+        except OSError: pass
+else:
+    argv += ["--set", "workdir=" + disk]
+done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+print(json.dumps({{"code": done.returncode, "said": done.stderr}}))
+"""
+
+
+def test_run_program_that_fills_its_disk_without_a_word_is_found_out(tpu):
+    argv = tpu.argv("run", tpu.file("sh", "-c", "yes 2>/dev/null > $TPUKIT_WORKDIR/big; exit 1"))
+    done = on_small_disk(tpu.folder / "disk", 256, ON_SMALL_DISK.format(argv=argv, env=tpu.env, fill=False))
+    assert done["code"] == 1
+    (job,) = tpu.jobs()
+    assert job["reason"] == ("disk full" if done["full"] else "user error")
+
+
+def test_run_home_on_a_full_disk_says_so_and_leaves(tpu):
+    argv = tpu.argv("run", tpu.file("true"))
+    done = on_small_disk(tpu.folder / "disk", 64, ON_SMALL_DISK.format(argv=argv, env=tpu.env, fill=True))
+    assert "Traceback" not in done["said"]
+    if done["full"]:
+        assert done["code"] == 1
+        assert "free some disk space" in done["said"]
+
+
+def test_run_interrupted_with_stop_stops_the_job(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", f"trap 'echo saved; exit 143' TERM; {WAIT}"), "--on-interrupt", "stop")
+    job_id = tpu.the_job()
+    until(lambda: "waiting" in tpu("job", "logs", job_id).stdout)
+    os.kill(run.pid, signal.SIGINT)
+    assert run.wait(timeout=60) == 1, tpu.said(run)
+    shown = tpu.show(job_id)
+    assert (shown["state"], shown["reason"]) == ("cancelled", "cancelled")
+    assert "saved" in tpu("job", "logs", job_id).stdout
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "hangup", "TERM"])
+def test_run_left_the_job_goes_on_and_serve_finishes_it(tpu, how):
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT), "--on-interrupt", "detach")
+    job_id = tpu.the_job()
+    host = tpu.pid(job_id)
+    until(lambda: "attempt 0 runs" in tpu.said(run))
+    os.killpg(run.pid, {"Ctrl-C": signal.SIGINT, "hangup": signal.SIGHUP, "TERM": signal.SIGTERM}[how])
+    assert run.wait(timeout=60) == 130, tpu.said(run)
+    assert f"tpu job stop {job_id}" in tpu.said(run)
+    assert alive(host)
+    (tpu.workdir(job_id) / "go").touch()
+    tpu("serve", "--until-idle", "--tick", "0.1")
+    shown = tpu.show(job_id)
+    assert (shown["state"], len(shown["attempts"])) == ("completed", 1)
+
+
+def test_run_under_nohup_does_not_mind_the_hangup(tpu):
+    ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT), **ignoring)
+    job_id = tpu.the_job()
+    until(lambda: "attempt 0 runs" in tpu.said(run))
+    os.kill(run.pid, signal.SIGHUP)
+    (tpu.workdir(job_id) / "go").touch()
+    assert run.wait(timeout=60) == 0, tpu.said(run)
+
+
+def test_run_killed_with_its_terminal_and_hosts_is_seen_and_named(tpu):
+    """Everything that ran in that login is killed at once; whoever looks next says what happened."""
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT, tpu="v4-16", rule="resume"))
+    job_id = tpu.the_job()
+    hosts = [tpu.pid(job_id, host) for host in ("0-0", "0-1")]
+    shims = [tpu.pid(job_id, host, of="shim") for host in ("0-0", "0-1")]
+    os.killpg(run.pid, signal.SIGKILL)
+    for pid in [*shims, *hosts]:
+        os.kill(pid, signal.SIGKILL)
+    run.wait(timeout=20)
+    tpu("serve", "--until-idle", "--tick", "0.1")
+    shown = tpu.show(job_id)
+    assert (shown["state"], shown["reason"]) == ("failed", "host lost")
+    assert "killed with its terminal" in shown["message"]
+    assert [host["state"] for host in shown["hosts"]] == ["lost", "lost"]
+
+
+def test_run_detached_returns_at_once_and_starts_nothing(tpu):
+    done = tpu("run", tpu.file("true"), "--detach")
+    job_id = done.stdout.strip()
+    assert "tpu serve" in done.stderr
+    assert tpu.show(job_id)["state"] == "pending"
+    assert not (tpu.home / "data" / "runs").exists()
+
+
+def test_run_dry_says_what_would_be_done_and_does_nothing(tpu):
+    done = tpu("run", tpu.file("true", slices=2), "--dry-run", "--set", "slices=3")
+    assert "3 slices of v4-8" in done.stderr
+    assert done.stdout == ""
+    assert list(tpu.home.rglob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["wrong.yaml"], ["wrong.yaml:1", "v4-33", "comand"]),
+        (["missing.yaml"], ["missing.yaml"]),
+        (["right.yaml", "--set", "slices=many"], ["--set slices", "many"]),
+        (["right.yaml", "--place", "moon"], ["--place", "moon", "local, gke, tpu-vm"]),
+        (["right.yaml", "--tag", "a b"], ["--tag", "'a b'"]),
+        (["right.yaml", "--lose", "5-0@3"], ["--lose", "no host 5-0"]),
+    ],
+    ids=["file", "missing", "set", "place", "tag", "lose"],
+)
+def test_run_bad_input_is_refused_and_nothing_created(tpu, arguments, words):
+    (tpu.folder / "wrong.yaml").write_text('{"name": "x", "tpu": "v4-33", "comand": []}')
+    tpu.file("true", name="right")
+    done = tpu("run", *arguments, code=2)
+    assert done.stdout == ""
+    for word in words:
+        assert word in done.stderr
+    assert list(tpu.home.rglob("*")) == []
+
+
+def test_run_tag_adds_to_the_tags_of_the_file(tpu):
+    tpu("run", tpu.file("true", tags=["mine"]), "--detach", "--tag", "sweep", "--tag", "7")
+    (job,) = tpu.jobs()
+    assert job["tags"] == ["mine", "sweep", "7"]
+
+
+def test_run_same_file_twice_is_two_jobs(tpu):
+    file = tpu.file("true")
+    ids = {tpu("run", file, "--detach").stdout.strip() for _ in range(2)}
+    assert len(ids) == 2
+    assert {job["id"] for job in tpu.jobs()} == ids
+
+
+def test_run_unwritable_home_is_a_sentence(tpu):
+    (tpu.folder / "file").touch()
+    tpu.env["TPUKIT_HOME"] = str(tpu.folder / "file")
+    assert "$TPUKIT_HOME" in tpu("run", tpu.file("true"), code=1).stderr
