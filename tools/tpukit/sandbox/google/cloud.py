@@ -7,6 +7,7 @@ the cloud calls that every now and then.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -92,6 +93,10 @@ class Cloud:
                 result = self.operation(api, result.id)
         except Refused as refused:
             return _json(refused.code, refused.body())
+        except Exception as error:
+            # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
+            logging.getLogger(__name__).exception("%s %s", request.method, request.path)
+            return _json(500, Refused(500, f"The emulator failed: {type(error).__name__}: {error}").body())
         return result if isinstance(result, Answer) else _json(200, result)
 
     def _route(self, request: Request) -> tuple[Api, Route, Call]:
@@ -168,6 +173,11 @@ class Cloud:
             if not doc["hidden"] and (doc["target"] == target or doc["target"].startswith(f"{target}/"))
         ]
         return [doc for name in names if (doc := self.state.get("operation", name))]
+
+    def respond(self, operation: Doc, response: Doc) -> None:
+        """Says what an operation has made, where that is known only at its end."""
+        about = {**operation["about"], "response": response}
+        self.state.put("operation", operation["id"], {**operation, "about": about})
 
     def fail(self, operation: Doc, refused: Refused | None = None) -> None:
         """Ends an operation with an error: the one that a fault ordered, or another."""

@@ -13,7 +13,12 @@ from tpukit.sandbox.google.state import Doc
 DATABASE = "projects/{project}/databases/{database}"
 MESSAGE = "GoogleFirestoreAdminV1Database"
 
-api = Api("firestore", service="firestore.googleapis.com", schema="firestore", operation=longrunning.operation)
+api = Api(
+    "firestore",
+    service="firestore.googleapis.com",
+    schema="firestore",
+    operation=longrunning.written("google.firestore.admin.v1.CreateDatabaseMetadata"),
+)
 longrunning.serve(api, DATABASE + "/operations")
 
 
@@ -40,7 +45,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
         "etag": f"{cloud.state.next():08x}",
     }
     cloud.state.put("database", full, made)
-    return cloud.start(api, "CREATE", full, full, response=made)
+    return cloud.start(api, "CREATE", full, full, response=_message(made))
 
 
 @api.on("GET", "projects/{project}/databases")
@@ -59,7 +64,7 @@ def _patch(cloud: Cloud, call: Call) -> Started:
     fields = call.query.get("updateMask", ",".join(call.body)).split(",")
     new = merged(old, {field: call.body.get(field) for field in fields if field})
     cloud.state.put("database", old["name"], new)
-    return cloud.start(api, "UPDATE", old["name"], old["name"], response=new)
+    return cloud.start(api, "UPDATE", old["name"], old["name"], response=_message(new))
 
 
 @api.on("DELETE", DATABASE)
@@ -76,6 +81,10 @@ def _changed(cloud: Cloud, operation: Doc) -> None:
         cloud.fail(operation)
     if (operation["type"] == "DELETE") != bool(operation["fail"]):
         cloud.state.delete("database", operation["target"])
+
+
+def _message(database: Doc) -> Doc:
+    return longrunning.message("google.firestore.admin.v1.Database", database)
 
 
 def _find(cloud: Cloud, call: Call) -> Doc:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import CODES
 from tpukit.sandbox.google.state import Doc
 
+TYPES = "type.googleapis.com/"
 
-def operation(doc: Doc) -> Doc:
-    name = f"{doc['scope']}/operations/{doc['id']}" if doc["scope"] else f"operations/{doc['id']}"
-    times = {"createTime": stamp(doc["started"]), "target": doc["target"], "verb": doc["type"]}
-    body: Doc = {"name": name, "metadata": times, "done": doc["done"]}
-    if doc["done"]:
-        body["metadata"] = {**times, "endTime": stamp(doc["ended"])}
-        if doc["error"]:
-            body["error"] = {"code": CODES.get(doc["error"]["status"], 2), "message": doc["error"]["message"]}
-        else:
-            body["response"] = doc["about"].get("response", {})
-    return body
+
+def written(metadata: str) -> Callable[[Doc], Doc]:
+    """How an API writes its operations; typed clients want to know which message tells about them."""
+
+    def operation(doc: Doc) -> Doc:
+        name = f"{doc['scope']}/operations/{doc['id']}" if doc["scope"] else f"operations/{doc['id']}"
+        about = {"@type": TYPES + metadata, "createTime": stamp(doc["started"])}
+        about |= {"target": doc["target"], "verb": doc["type"]}
+        body: Doc = {"name": name, "metadata": about, "done": doc["done"]}
+        if doc["done"]:
+            about["endTime"] = stamp(doc["ended"])
+            if doc["error"]:
+                body["error"] = {"code": CODES.get(doc["error"]["status"], 2), "message": doc["error"]["message"]}
+            else:
+                body["response"] = doc["about"].get("response") or {"@type": f"{TYPES}google.protobuf.Empty"}
+        return body
+
+    return operation
+
+
+def message(kind: str, body: Doc) -> Doc:
+    """What an operation has made, named by its type as `google.cloud.tpu.v2.Node`."""
+    return {"@type": TYPES + kind, **body}
 
 
 def serve(api: Api, path: str) -> None:
@@ -27,9 +42,12 @@ def serve(api: Api, path: str) -> None:
     @api.on("GET", path)
     def listed(cloud: Cloud, call: Call) -> Doc:
         prefix = path.removesuffix("/operations").format(**call.names)
-        found = cloud.state.all("operation").values()
-        mine = [doc for doc in found if doc["api"] == api.name and doc["scope"] == prefix and not doc["hidden"]]
-        return {"operations": [operation(doc) for doc in mine]}
+        mine = [
+            name
+            for name, doc in cloud.state.all("operation").items()
+            if doc["api"] == api.name and doc["scope"] == prefix and not doc["hidden"]
+        ]
+        return {"operations": [cloud.operation(api, name) for name in mine]}
 
     @api.on("GET", f"{path}/{{operation}}")
     def show(cloud: Cloud, call: Call) -> Doc:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from tpukit.sandbox.google import capacity, vms
+from tpukit.sandbox.google import capacity, longrunning, vms
 from tpukit.sandbox.google.api import Call, Started, public
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import CODES, Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.tpu import LOCATION, api, check_quota, place
+from tpukit.sandbox.google.tpu import LOCATION, V2, api, check_quota, place
 
 QUEUED = LOCATION + "/queuedResources/{queued}"
 WAIT_SECONDS = 1.0
@@ -50,7 +50,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
         "_until": _until(call.body, cloud.clock.now()),
         "_request": request,
     }
-    started = cloud.start(api, "CREATE_QUEUED_RESOURCE", place(call), full, response={"name": full})
+    started = cloud.start(api, "CREATE_QUEUED_RESOURCE", place(call), full)
     _put(cloud, full, {**made, "_operation": started.id}, "CREATING", "USER")
     return started
 
@@ -111,6 +111,7 @@ def _accepted(cloud: Cloud, operation: Doc) -> None:
         _fail(cloud, full, doc, operation["fail"], "INTERNAL")
         return
     _put(cloud, full, doc, "ACCEPTED")
+    cloud.respond(operation, longrunning.message(f"{V2}.QueuedResource", public(doc)))
     cloud.later(api, "ADVANCE", full, cloud.settings.duration("ADVANCE"))
 
 
@@ -196,7 +197,7 @@ def _reset(cloud: Cloud, call: Call) -> Started:
         raise not_ready(f"{doc['name']} is {doc['state']['state']}: only ACTIVE, SUSPENDED and FAILED can be reset.")
     _remove_vms(cloud, doc)
     _put(cloud, doc["name"], {**doc, "_holds": doc["_wants"]}, "CREATING", "USER")
-    return cloud.start(api, "RESET_QUEUED_RESOURCE", place(call), doc["name"], response={"name": doc["name"]})
+    return cloud.start(api, "RESET_QUEUED_RESOURCE", place(call), doc["name"])
 
 
 @api.on("DELETE", QUEUED)

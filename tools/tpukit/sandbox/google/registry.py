@@ -17,7 +17,7 @@ api = Api(
     "artifact_registry",
     service="artifactregistry.googleapis.com",
     schema="artifactregistry",
-    operation=longrunning.operation,
+    operation=longrunning.written("google.devtools.artifactregistry.v1.OperationMetadata"),
 )
 longrunning.serve(api, LOCATION + "/operations")
 
@@ -36,7 +36,8 @@ def _create(cloud: Cloud, call: Call) -> Started:
     stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
     made = {"mode": "STANDARD_REPOSITORY", **call.body, "name": full, **stamps, "sizeBytes": "0"}
     cloud.state.put("repository", full, made)
-    return cloud.start(api, "CREATE", scope, full, response=made)
+    response = longrunning.message("google.devtools.artifactregistry.v1.Repository", made)
+    return cloud.start(api, "CREATE", scope, full, response=response)
 
 
 @api.on("GET", LOCATION + "/repositories")

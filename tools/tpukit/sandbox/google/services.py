@@ -18,7 +18,11 @@ OTHERS = ("cloudbuild", "config", "iamcredentials", "logging", "monitoring", "oa
 KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *OTHERS)))
 SERVICES = "projects/{project}/services"
 
-api = Api("service_usage", schema="serviceusage", operation=longrunning.operation)
+api = Api(
+    "service_usage",
+    schema="serviceusage",
+    operation=longrunning.written("google.api.serviceusage.v1.OperationMetadata"),
+)
 longrunning.serve(api, "operations")
 
 
@@ -55,7 +59,8 @@ def _switch(cloud: Cloud, project: str, services: list[str], state: str) -> Star
     for service in services:
         cloud.state.put("service", f"projects/{project}/services/{_known(service)}", {"state": state})
     bodies = {"services": [_body(cloud, project, service) for service in services]}
-    return cloud.start(api, state, "", f"projects/{project}/services", response=bodies)
+    response = longrunning.message("google.api.serviceusage.v1.BatchEnableServicesResponse", bodies)
+    return cloud.start(api, state, "", f"projects/{project}/services", response=response)
 
 
 def _known(service: str) -> str:

@@ -93,7 +93,7 @@ class State:
     def content(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         most = (1 << 31) - 1 if length is None else length  # SQLite holds no larger ones
         row = self._one("SELECT substr(bytes, ?, ?) FROM contents WHERE name = ?", start + 1, most, name)
-        return bytes(row[0]) if row else b""
+        return bytes(row[0]) if row and row[0] else b""
 
     def put_content(self, name: str, content: bytes) -> None:
         with self.transaction():

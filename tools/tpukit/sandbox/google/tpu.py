@@ -13,9 +13,10 @@ from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
 RUNTIMES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
+V2 = "google.cloud.tpu.v2"
 _TYPES = {"V2": "v2", "V3": "v3", "V4": "v4", "V5LITE_POD": "v5e", "V5P": "v5p", "V6E": "v6e"}
 
-api = Api("tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.operation)
+api = Api("tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.written(f"{V2}.OperationMetadata"))
 longrunning.serve(api, LOCATION + "/operations")
 
 

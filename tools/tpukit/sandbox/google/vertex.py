@@ -12,8 +12,14 @@ from tpukit.sandbox.google.state import Doc
 LOCATION = "projects/{project}/locations/{location}"
 BOARD = LOCATION + "/tensorboards/{board}"
 MESSAGES = "GoogleCloudAiplatformV1"
+V1 = "google.cloud.aiplatform.v1"
 
-api = Api("vertex_ai", service="aiplatform.googleapis.com", schema="aiplatform", operation=longrunning.operation)
+api = Api(
+    "vertex_ai",
+    service="aiplatform.googleapis.com",
+    schema="aiplatform",
+    operation=longrunning.written(f"{V1}.CreateTensorboardOperationMetadata"),
+)
 longrunning.serve(api, LOCATION + "/operations")
 
 
@@ -51,7 +57,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
     stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
     made = {**call.body, "name": full, **stamps, "etag": f"{cloud.state.next():08x}"}
     cloud.state.put("tensorboard", full, made)
-    return cloud.start(api, "CREATE", scope, full, response=made)
+    return cloud.start(api, "CREATE", scope, full, response=longrunning.message(f"{V1}.Tensorboard", made))
 
 
 @api.on("GET", LOCATION + "/tensorboards")
@@ -67,7 +73,9 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 @api.on("PATCH", BOARD, body=f"{MESSAGES}Tensorboard")
 def _patch(cloud: Cloud, call: Call) -> Started:
     new = patched(cloud, call, "tensorboard", numbered(call, BOARD))
-    return cloud.start(api, "UPDATE", numbered(call, LOCATION), new["name"], response=new)
+    return cloud.start(
+        api, "UPDATE", numbered(call, LOCATION), new["name"], response=longrunning.message(f"{V1}.Tensorboard", new)
+    )
 
 
 @api.on("DELETE", BOARD)

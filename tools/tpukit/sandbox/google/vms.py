@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google import capacity, longrunning
 from tpukit.sandbox.google.api import Call, Started, merged, public
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.tpu import LOCATION, api, check_quota, no_capacity, place, shape_of
+from tpukit.sandbox.google.tpu import LOCATION, V2, api, check_quota, no_capacity, place, shape_of
 
 VM = LOCATION + "/nodes/{node}"
 _CHANGEABLE = {"description", "labels", "metadata", "tags", "networkConfig.enableExternalIps"}
@@ -63,7 +63,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
     holding = asked_for(call.body, call["location"])
     check_quota(cloud, holding, full)
     add(cloud, full, call.body, holding)
-    return cloud.start(api, "CREATE_NODE", place(call), full, response={"name": full})
+    return cloud.start(api, "CREATE_NODE", place(call), full)
 
 
 @api.ends("CREATE_NODE", "START_NODE")
@@ -81,6 +81,7 @@ def _came(cloud: Cloud, operation: Doc) -> None:
             refused = no_capacity(vm["_holds"]["zone"])
     if refused is None:
         make_ready(cloud, full)
+        _respond(cloud, operation)
         return
     cloud.fail(operation, refused)
     if starting:
@@ -115,7 +116,7 @@ def _patch(cloud: Cloud, call: Call) -> Started:
         raise invalid(f"Only {', '.join(sorted(_CHANGEABLE))} can be changed, not {', '.join(fields) or 'nothing'}.")
     new = merged(vm, {field: call.body.get(field) for field in fields if "." not in field})
     cloud.state.put("vm", full, new)
-    return cloud.start(api, "UPDATE_NODE", place(call), full, response={"name": full})
+    return cloud.start(api, "UPDATE_NODE", place(call), full)
 
 
 @api.on("POST", VM + ":stop")
@@ -127,7 +128,7 @@ def _stop(cloud: Cloud, call: Call) -> Started:
     if vm["state"] != "READY":
         raise not_ready(f"Node {full} is {vm['state']}, not READY.")
     cloud.state.put("vm", full, {**vm, "state": "STOPPING"})
-    return cloud.start(api, "STOP_NODE", place(call), full, response={"name": full})
+    return cloud.start(api, "STOP_NODE", place(call), full)
 
 
 @api.on("POST", VM + ":start")
@@ -137,7 +138,7 @@ def _start(cloud: Cloud, call: Call) -> Started:
     if vm["state"] != "STOPPED":
         raise not_ready(f"Node {full} is {vm['state']}, not STOPPED.")
     cloud.state.put("vm", full, {**vm, "state": "STARTING"})
-    return cloud.start(api, "START_NODE", place(call), full, response={"name": full})
+    return cloud.start(api, "START_NODE", place(call), full)
 
 
 @api.ends("STOP_NODE")
@@ -150,6 +151,18 @@ def _stopped(cloud: Cloud, operation: Doc) -> None:
     state = "READY" if operation["fail"] else "STOPPED"
     holds = {**vm["_holds"], "up": bool(operation["fail"])}
     cloud.state.put("vm", operation["target"], {**vm, "state": state, "_holds": holds})
+    if not operation["fail"]:
+        _respond(cloud, operation)
+
+
+@api.ends("UPDATE_NODE")
+def _updated(cloud: Cloud, operation: Doc) -> None:
+    _respond(cloud, operation)
+
+
+def _respond(cloud: Cloud, operation: Doc) -> None:
+    vm = find_vm(cloud, operation["target"])
+    cloud.respond(operation, longrunning.message(f"{V2}.Node", public(vm)))
 
 
 @api.on("DELETE", VM)

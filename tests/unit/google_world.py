@@ -1,0 +1,93 @@
+"""A cloud without a wire and with a clock that stands still, and the words in which tests talk to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tpukit.clock import ManualClock
+from tpukit.sandbox.google import APIS
+from tpukit.sandbox.google.api import Request
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.settings import Hooks, Settings
+
+PROJECT = "tpu-project"
+
+
+class World:
+    """Ask with `ask` where an answer is expected, with `refusal` where a refusal is."""
+
+    def __init__(self, folder: Path, hooks: Hooks | None = None, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.cloud = Cloud(folder, APIS, Settings(**settings), clock=self.clock, hooks=hooks)
+
+    def send(self, method: str, path: str, body: Any = None, agent: str = "", **query: str) -> tuple[int, Any]:
+        content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        answer = self.cloud.answer(Request(method, path, query, {"user-agent": agent}, content))
+        return answer.status, json.loads(answer.content) if answer.content else None
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        status, answer = self.send(method, path, body, **query)
+        assert status < 300, answer
+        return answer
+
+    def refusal(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, str, str]:
+        """Number, word and text of an error."""
+        status, answer = self.send(method, path, body, **query)
+        assert status >= 400, answer
+        error = answer["error"]
+        assert error["code"] == status
+        assert error["errors"][0]["message"] == error["message"]
+        return status, error["status"], error["message"]
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.sleep(seconds)
+        self.cloud.settle()
+
+    def network(self, region: str = "us-central2", pods: str = "10.64.0.0/14") -> None:
+        compute = f"compute/v1/projects/{PROJECT}"
+        if not self.cloud.state.get("network", f"projects/{PROJECT}/global/networks/net"):
+            self.ask("POST", f"{compute}/global/networks", {"name": "net", "autoCreateSubnetworks": False})
+        number = len(self.cloud.state.all("subnetwork"))
+        self.ask(
+            "POST",
+            f"{compute}/regions/{region}/subnetworks",
+            {
+                "name": "subnet",
+                "network": f"projects/{PROJECT}/global/networks/net",
+                "ipCidrRange": f"10.{number}.0.0/20",
+                "secondaryIpRanges": [{"rangeName": "pods", "ipCidrRange": pods}],
+            },
+        )
+
+    def cluster(self, region: str = "us-central2", zone: str = "us-central2-b", pods: str = "10.64.0.0/14") -> str:
+        """A cluster without pools; the path of its pools."""
+        self.network(region, pods)
+        clusters = f"container/v1/projects/{PROJECT}/locations/{region}/clusters"
+        wanted = {
+            "name": "one",
+            "locations": [zone],
+            "initialNodeCount": 1,
+            "network": f"projects/{PROJECT}/global/networks/net",
+            "subnetwork": f"projects/{PROJECT}/regions/{region}/subnetworks/subnet",
+            "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
+        }
+        self.ask("POST", clusters, {"cluster": wanted})
+        self.cloud.clock.sleep(1000)
+        self.ask("DELETE", f"{clusters}/one/nodePools/default-pool")
+        self.cloud.clock.sleep(1000)
+        return f"{clusters}/one/nodePools"
+
+
+def pool(name: str = "tpu-0", **changes: Any) -> dict[str, Any]:
+    """A request for a v4-32 of four hosts, with changes: those of `config` by name, the others as they are."""
+    config = {"machineType": "ct4p-hightpu-4t", "diskType": "pd-balanced", **changes.pop("config", {})}
+    wanted = {
+        "name": name,
+        "initialNodeCount": 4,
+        "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"},
+        "config": config,
+        **changes,
+    }
+    return {"nodePool": {key: value for key, value in wanted.items() if value is not None}}
