@@ -69,7 +69,7 @@ class Agent:
     def run(self) -> None:
         """Until stop() is called."""
         for pod in self._api.list("Pod", fields=_SCHEDULED):
-            self._saw(pod)
+            self.kubelet.saw(pod)
         self.kubelet.orphans()  # only now it is known which these are
         threads: list[Callable[[], None]] = [
             self._watch,
@@ -107,13 +107,7 @@ class Agent:
 
     def _watch(self) -> None:
         for change in self._api.watch("Pod", fields=_SCHEDULED):
-            self._saw(change.object, gone=change.gone)
-
-    def _saw(self, pod: Mapping[str, object], *, gone: bool = False) -> None:
-        spec = pod["spec"]
-        assert isinstance(spec, dict)
-        if self.nodes.node(spec["nodeName"]) is not None:
-            self.kubelet.saw(pod, gone=gone)
+            self.kubelet.saw(change.object, gone=change.gone)
 
     def _version(self) -> str:
         due = self._clock.now() + _PATIENCE

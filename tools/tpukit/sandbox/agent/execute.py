@@ -13,6 +13,7 @@ import os
 import struct
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -55,6 +56,10 @@ def serve(request: Request, root: Path) -> None:
     code = process.wait()
     for thread in outputs:
         thread.join(timeout=5.0)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        with suppress(OSError):  # nobody reads what was still to be written
+            assert pipe is not None
+            pipe.close()
     ended = {"status": "Success"} if code == 0 else _failure(f"command terminated with exit code {code}", code)
     socket.send(_STATUS, json.dumps({"metadata": {}, **ended}).encode())
     socket.close()

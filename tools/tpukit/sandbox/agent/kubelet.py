@@ -79,9 +79,11 @@ class Kubelet:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def saw(self, pod: Object, *, gone: bool = False) -> None:
-        """A pod as it is now."""
+        """A pod as it is now; those of other agents' nodes are none of its business."""
         uid = pod["metadata"]["uid"]
         with self._lock:
+            if uid not in self._pods and self._node(pod["spec"]["nodeName"]) is None:
+                return
             if gone:
                 self._pods.pop(uid, None)
             else:
@@ -261,7 +263,7 @@ class Kubelet:
         seconds, began = pod["spec"].get("activeDeadlineSeconds"), pod.get("status", {}).get("startTime")
         if seconds is None or not began:
             return None
-        left = parse(began) + seconds - self._clock.now()
+        left: float = parse(began) + seconds - self._clock.now()
         if left <= 0:
             grace = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
             message = "Pod was active on the node longer than the specified deadline"

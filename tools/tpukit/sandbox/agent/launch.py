@@ -74,16 +74,17 @@ def start(machine: Machine, site: Site, container: Container) -> None:
     inside = volumes.mounts(spec, folders, env)
     work = Path(spec.get("workingDir") or folder / "cwd")
     (folder / "cwd").mkdir(parents=True, exist_ok=True)
+    through = _seen_through(inside, (*machine.visible, site.folder, work))
     if machine.mounts:
         mounts = [
             *inside,
-            *_seen_through(inside, (*machine.visible, site.folder, work)),
+            *through,
             Mount(site.hosts_file, "/etc/hosts"),
             Mount(_termination_log(folder), spec.get("terminationMessagePath") or "/dev/termination-log"),
         ]
     else:
         mounts = []
-        paths = {mount.target: str(mount.source) for mount in inside}
+        paths = {mount.target: str(mount.source) for mount in (*inside, *through)}
         replaced = {**site.names, **paths}
         argv = tuple(rewrite(word, replaced) for word in argv)
         env = {name: rewrite(value, replaced) for name, value in env.items()}

@@ -1,0 +1,115 @@
+"""What to do next with the containers of a pod: tables over plain data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpukit.pods import Phase, PodState
+from tpukit.sandbox.agent import decide
+from tpukit.sandbox.agent.containers import Container, Role
+from tpukit.sandbox.agent.decide import next_step
+
+NOW = 1000.0
+RUNNING = PodState(Phase.RUNNING, began=NOW - 5)
+
+
+def ended(code: int = 0, ago: float = 1.0) -> PodState:
+    return PodState(Phase.ENDED, began=NOW - ago - 1, ended=NOW - ago, code=code)
+
+
+def container(name: str, role: Role, *runs: PodState) -> Container:
+    return Container({"name": name}, role, Path(name), runs)
+
+
+def main(*runs: PodState, name: str = "main") -> Container:
+    return container(name, Role.MAIN, *runs)
+
+
+def started(policy: str, *containers: Container) -> list[str]:
+    return [one.name for one in next_step(containers, policy, NOW, grace=30).start]
+
+
+def test_init_containers_start_one_after_the_other():
+    one, two = container("one", Role.INIT), container("two", Role.INIT)
+    assert started("Never", one, two, main()) == ["one"]
+    assert started("Never", container("one", Role.INIT, RUNNING), two, main()) == []
+    assert started("Never", container("one", Role.INIT, ended()), two, main()) == ["two"]
+
+
+def test_main_containers_start_together_when_init_is_done_and_sidecars_run():
+    before = (container("init", Role.INIT, ended()), container("side", Role.SIDECAR, RUNNING))
+    assert started("Never", *before, main(), main(name="other")) == ["main", "other"]
+
+
+def test_failed_init_container_ends_the_pod_or_is_tried_again():
+    failed = container("init", Role.INIT, ended(1))
+    assert next_step([failed, main()], "Never", NOW, grace=30).over
+    assert started("OnFailure", failed, main()) == ["init"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [("Never", 0, False), ("Never", 1, False), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Always", 0, True)],
+)
+def test_restart_policy_decides_whether_a_container_starts_again(policy: str, code: int, again: bool):
+    step = next_step([main(ended(code))], policy, NOW, grace=30)
+    assert (bool(step.start), step.over) == (again, not again)
+
+
+def test_restarts_wait_twice_as_long_each_time_and_at_most_five_minutes():
+    waits = []
+    for runs in range(1, 9):
+        step = next_step([main(*[ended(1, ago=0.0)] * runs)], "Always", NOW, grace=30)
+        waits.append(step.again)
+        assert step.crashing == (frozenset({"main"}) if runs > 1 else frozenset())
+    assert waits == [None, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_sidecar_that_ends_is_started_again_while_the_main_one_runs():
+    assert started("Never", container("side", Role.SIDECAR, ended()), main(RUNNING)) == ["side"]
+
+
+def test_sidecars_end_last_first_after_the_main_ones():
+    one, two = container("one", Role.SIDECAR, RUNNING), container("two", Role.SIDECAR, RUNNING)
+    step = next_step([one, two, main(ended())], "Never", NOW, grace=30)
+    assert [(each.name, grace) for each, grace in step.stop] == [("two", 30)]
+    step = next_step([one, container("two", Role.SIDECAR, ended()), main(ended())], "Never", NOW, grace=30)
+    assert [each.name for each, _ in step.stop] == ["one"]
+
+
+def test_deadline_stops_the_main_ones_first_with_the_time_that_is_left():
+    side = container("side", Role.SIDECAR, RUNNING)
+    step = next_step([side, main(RUNNING), main(ended(1), name="done")], "Never", NOW, grace=30, deadline=NOW + 7)
+    assert [(each.name, grace) for each, grace in step.stop] == [("main", 7)]
+    assert not step.start and not step.over
+
+
+def test_sidecar_does_not_decide_success():
+    assert not decide.failed([container("side", Role.SIDECAR, ended(1)), main(ended())])
+    assert decide.failed([main(ended()), main(ended(1), name="other")])
+
+
+_runs = st.lists(st.sampled_from([ended(), ended(1), PodState(Phase.LOST, began=NOW - 9, code=137)]), max_size=3)
+_one = st.tuples(st.sampled_from([Role.INIT, Role.SIDECAR]), _runs, st.booleans())
+
+
+@given(
+    st.lists(_one, max_size=3), _runs, st.booleans(), st.sampled_from(["Never", "OnFailure", "Always"]), st.booleans()
+)
+def test_step_never_starts_what_runs_nor_ends_while_something_does(before, runs, running, policy, leaving):
+    containers = [
+        container(f"c{i}", role, *some, *([RUNNING] if alive else [])) for i, (role, some, alive) in enumerate(before)
+    ]
+    containers.append(main(*runs, *([RUNNING] if running else [])))
+    step = next_step(containers, policy, NOW, grace=30, deadline=NOW + 5 if leaving else None)
+    alive = [one for one in containers if one.running]
+    assert not any(one in alive for one in step.start)
+    assert all(one in alive for one, _ in step.stop)
+    assert not (step.over and alive)
+    assert not (leaving and step.start)
+    if leaving:
+        assert step.over or step.stop

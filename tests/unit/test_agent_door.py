@@ -1,0 +1,192 @@
+"""The agent's door: who may come in, logs as kubectl asks for them, commands in containers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpukit.errors import Conflict, Denied, Invalid, NotFound
+from tpukit.sandbox import certificates
+from tpukit.sandbox.agent import AgentClient, Fault, Pool
+from unit.agent_world import CPU, NODE, ZONE, World
+
+
+@pytest.fixture
+def world(home: Path) -> Iterator[World]:
+    world = World(home)
+    world.client.add_pool(CPU)
+    yield world
+    for _, _, name in world._pods():
+        world.api.delete("Pod", name, "default")
+    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
+    world.close()
+
+
+def connect(world: World, keys: Path | None = None) -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=str(world.home / "keys" / "ca.crt"))
+    if keys:
+        context.load_cert_chain(keys / "tls.crt", keys / "tls.key")
+    plain = socket.create_connection(("127.0.0.1", world.agent.port), timeout=10)
+    return context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+def status_of(world: World, keys: Path | None = None) -> int:
+    with connect(world, keys) as door:
+        door.sendall(b"GET /pools HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return int(door.recv(100).split()[1])
+
+
+def test_door_opens_to_the_sandbox_certificate_and_to_nobody_without_anything(world: World):
+    assert status_of(world) == 401
+    assert status_of(world, world.home / "keys") == 200
+
+
+def test_door_stays_shut_to_a_certificate_of_another_authority(world: World, tmp_path: Path):
+    with pytest.raises((ssl.SSLError, ConnectionResetError, IndexError)):
+        status_of(world, certificates.pair(tmp_path / "other"))
+
+
+def test_door_stays_shut_to_a_wrong_token(world: World):
+    wrong = AgentClient(f"https://127.0.0.1:{world.agent.port}", "guess", world.home / "keys" / "ca.crt")
+    with pytest.raises(Denied):
+        wrong.pools()
+
+
+def test_slow_handshake_of_one_holds_up_nobody_else(world: World):
+    with socket.create_connection(("127.0.0.1", world.agent.port)):
+        assert world.client.pools()
+
+
+def test_logs_tail_times_and_limits(world: World):
+    world.shell("for i in 1 2 3; do echo line $i; done")
+    world.phase("Succeeded")
+    assert world.log(query="?tailLines=2") == "line 2\nline 3\n"
+    assert world.log(query="?limitBytes=8") == "line 1\nl"
+    stamped = world.log(query="?timestamps=true&tailLines=1")
+    assert stamped.endswith("Z line 3\n") and stamped.startswith("20")
+    assert world.log(query="?sinceSeconds=3600") == "line 1\nline 2\nline 3\n"
+    assert world.log(query="?sinceTime=2200-01-01T00:00:00Z") == ""
+
+
+def test_logs_follow_until_the_container_ends(world: World):
+    world.shell("echo first; sleep 1; echo last")
+    world.phase("Running")
+    began = time.monotonic()
+    assert world.log(query="?follow=true") == "first\nlast\n"
+    assert time.monotonic() - began > 0.3
+
+
+def test_logs_of_what_is_not_there_are_refused_with_a_sentence(world: World):
+    with pytest.raises(NotFound, match='pod "nobody" not found'):
+        world.log("nobody")
+    world.shell("true")
+    world.phase("Succeeded")
+    with pytest.raises(Invalid, match="previous terminated container"):
+        world.log(query="?previous=true")
+    with pytest.raises(Invalid, match="not a way to ask for logs"):
+        world.log(query="?tailLines=many")
+
+
+def execute(world: World, command: list[str], stdin: bytes = b"") -> tuple[dict[int, bytes], dict[str, object]]:
+    """What came on each channel, and how it ended."""
+    query = "&".join(f"command={word}" for word in command)
+    key = base64.b64encode(b"0123456789abcdef").decode()
+    channels: dict[int, bytes] = {}
+    with connect(world, world.home / "keys") as door:
+        door.sendall(
+            f"GET /exec/default/p/main?{query}&input=1&output=1&error=1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+            f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+            "Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n".encode()
+        )
+        answer = door.makefile("rb")
+        assert answer.readline().split()[1] == b"101"
+        while answer.readline().strip():
+            pass
+        for data in (b"\0" + stdin, b"\xff\0"):
+            mask = b"\1\2\3\4"
+            masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
+            head = bytes([130, 128 | 126]) + struct.pack("!H", len(data))
+            door.sendall(head + mask + masked)
+        while (head := answer.read(2)) and head[0] & 15 != 8:
+            size = head[1] if head[1] < 126 else int.from_bytes(answer.read(2 if head[1] == 126 else 8))
+            data = answer.read(size)
+            channels[data[0]] = channels.get(data[0], b"") + data[1:]
+    return channels, json.loads(channels.pop(3))
+
+
+def test_exec_runs_in_the_containers_view_with_its_environment(world: World):
+    volumes = [{"name": "d", "emptyDir": {}}]
+    script = "echo inside > /data/file; exec sleep 60"
+    mounts = [{"name": "d", "mountPath": "/data"}]
+    world.shell(script, spec={"volumes": volumes}, volumeMounts=mounts, env=[{"name": "COLOUR", "value": "green"}])
+    world.phase("Running")
+    world.until(lambda: list(world.home.glob("agent/pods/*/volumes/d/file")))
+    channels, status = execute(world, ["sh", "-c", "cat%20/data/file%20-;echo%20$COLOUR%201>%262;exit%207"], b"typed\n")
+    assert channels == {1: b"inside\ntyped\n", 2: b"green\n"}
+    assert status["status"] == "Failure"
+    assert status["details"] == {"causes": [{"reason": "ExitCode", "message": "7"}]}
+
+
+def test_exec_that_succeeds_says_so(world: World):
+    world.shell("exec sleep 60")
+    world.phase("Running")
+    channels, status = execute(world, ["head", "-c", "100000", "/dev/zero"])
+    assert (len(channels[1]), status["status"]) == (100000, "Success")
+
+
+def test_exec_in_a_container_that_ended_is_refused(world: World):
+    world.shell("true")
+    world.phase("Succeeded")
+    with pytest.raises(Invalid, match="does not run"):
+        world.client._text("exec/default/p/main?command=true")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"name": "Bad Name", "machine_type": "e2-standard-4", "nodes": {"n": ZONE}}, "not the name of a pool"),
+        ({"name": "p", "machine_type": "e2-standard-4", "nodes": {}}, "has no nodes"),
+        ({"name": "p", "machine_type": "ct4p-hightpu-4t", "topology": "2x2x2", "nodes": {"n": ZONE}}, "has 2 hosts"),
+        ({"name": "p", "machine_type": "ct4p-hightpu-4t", "topology": "9x9", "nodes": {"n": ZONE}}, "no TPU with"),
+        ({"name": "p", "colour": "green"}, "has no colour"),
+        ({"name": "p"}, "needs name, machine_type and nodes"),
+    ],
+)
+def test_pool_that_cannot_be_is_refused(world: World, body: dict[str, object], message: str):
+    with pytest.raises(Invalid, match=message):
+        world.client._call("POST", "pools", body)
+
+
+def test_pool_twice_is_once_and_with_other_nodes_a_conflict(world: World):
+    world.client.add_pool(CPU)
+    with pytest.raises(Conflict):
+        world.client.add_pool(Pool("cpu", "e2-standard-4", {"other": ZONE}))
+    assert list(world.client.pools()) == ["cpu"]
+
+
+def test_fault_on_what_is_not_there_and_fault_that_is_none_are_refused(world: World):
+    with pytest.raises(NotFound, match="no pool or host nowhere"):
+        world.client.preempt("nowhere")
+    with pytest.raises(Invalid, match="preempt, drain, hang, lose, restore"):
+        world.client._cause(Fault("explode", NODE))
+
+
+def test_many_readers_at_once_all_get_the_log(world: World):
+    world.shell("for i in 1 2 3; do echo $i; sleep 0.2; done")
+    world.phase("Running")
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(world.log(query="?follow=true"))) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["1\n2\n3\n"] * 10

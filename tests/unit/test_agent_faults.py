@@ -1,0 +1,174 @@
+"""Hosts that are preempted, drained, hung and lost, and come back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpukit.errors import NotFound
+from unit.agent_world import CPU, NODE, SPOT, World
+
+FIRST, SECOND = SPOT.nodes
+
+
+@pytest.fixture
+def world(home: Path) -> Iterator[World]:
+    world = World(home)
+    world.client.add_pool(CPU)
+    world.client.add_pool(SPOT)
+    yield world
+    for _, _, name in world._pods():
+        world.api.delete("Pod", name, "default")
+    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
+    world.close()
+
+
+def has_node(world: World, name: str) -> bool:
+    return ("Node", "", name) in world.api.objects
+
+
+def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
+    node = world.api.get("Node", FIRST)
+    labels = node["metadata"]["labels"]
+    assert labels["cloud.google.com/gke-nodepool"] == "spot"
+    assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu-v4-podslice"
+    assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x2"
+    assert labels["cloud.google.com/gke-accelerator-count"] == "4"
+    assert labels["cloud.google.com/gke-spot"] == "true"
+    assert node["spec"]["taints"] == [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]
+    assert node["status"]["capacity"]["google.com/tpu"] == "4"
+    assert node["status"]["conditions"][0]["status"] == "True"
+    assert world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["holderIdentity"] == FIRST
+    assert "google.com/tpu" not in world.api.get("Node", NODE)["status"]["capacity"]
+
+
+def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes_back(world: World):
+    script = "trap 'exit 143' TERM; while :; do sleep 0.05; done"
+    world.shell(script, name="a", node=FIRST)
+    world.shell(script, name="b", node=SECOND)
+    world.phase("Running", name="a")
+    world.phase("Running", name="b")
+    time.sleep(0.3)  # for the traps
+    world.client.preempt(FIRST, back=0.5)
+    for name in "ab":
+        status = world.phase("Failed", name=name)
+        condition = next(one for one in status["conditions"] if one["type"] == "DisruptionTarget")
+        assert (condition["status"], condition["reason"]) == ("True", "TerminationByKubelet")
+        assert status["reason"] == "Terminated"
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+    world.until(lambda: not has_node(world, FIRST) and not has_node(world, SECOND))
+    order = [call[:3] for call in world.api.calls if call[0] == "delete" or call == ("patch", "Pod", "a", "status")]
+    assert order.index(("patch", "Pod", "a")) < order.index(("delete", "Node", FIRST))
+    assert has_node(world, NODE)
+    world.until(lambda: has_node(world, FIRST) and has_node(world, SECOND))
+    assert [taint["key"] for taint in world.api.get("Node", FIRST)["spec"]["taints"]] == ["google.com/tpu"]
+    assert world.client.pools()["spot"]["presence"] == "here"
+
+
+def test_preempted_pod_that_does_not_leave_is_killed_at_the_end_of_the_grace(world: World):
+    world.shell("trap '' TERM; while :; do sleep 0.05; done", node=FIRST)
+    world.phase("Running")
+    world.client.preempt("spot", grace=1.0, back=None)
+    ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert ended["exitCode"] == 137
+    world.until(lambda: world.client.pools()["spot"]["presence"] == "away")
+    time.sleep(0.5)
+    assert not has_node(world, FIRST)
+    world.client.restore("spot")
+    assert has_node(world, FIRST)
+
+
+def test_preemption_under_way_goes_on_after_the_agent_was_killed(world: World, home: Path):
+    world.shell("trap 'sleep 1; exit 143' TERM; while :; do sleep 0.05; done", node=FIRST)
+    world.phase("Running")
+    time.sleep(0.3)
+    world.client.preempt("spot", back=0.2)
+    world.until(lambda: list(home.glob("agent/pods/*/main/0/stop")))
+    world.close()
+    again = World(home, world.api)
+    try:
+        status = again.phase("Failed")
+        assert status["reason"] == "Terminated"
+        again.until(lambda: again.client.pools()["spot"]["presence"] == "here" and has_node(again, FIRST))
+    finally:
+        again.api.delete("Pod", "p", "default")
+        again.until(lambda: not list((home / "agent" / "pods").iterdir()))
+        again.close()
+
+
+def test_fault_at_a_step_waits_for_that_step(world: World):
+    report = 'import json, os, time; open(os.environ["TPUKIT_PROGRESS"], "w").write(json.dumps({"step": %d}))'
+    code = f"{report % 4}; time.sleep(1); {report % 5}; time.sleep(60)"
+    world.client.preempt("spot", step=5, grace=5, back=None)
+    began = time.time()
+    world.pod("python", "-c", code, node=SECOND)
+    world.phase("Running")
+    world.phase("Failed")
+    assert time.time() - began > 1.0
+    assert json.loads((world.home / "agent" / "faults.json").read_text()) == []
+
+
+def test_lost_host_says_nothing_until_it_is_back(world: World):
+    world.shell("echo $$$$; exec sleep 60", node=FIRST)
+    world.phase("Running")
+    pid = world.until(world.log).strip()
+    world.client.lose(FIRST)
+    world.until(lambda: not Path(f"/proc/{pid}").exists())
+    renewed = world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["renewTime"]
+    other = world.api.get("Lease", SECOND, "kube-node-lease")["spec"]["renewTime"]
+    world.until(lambda: world.api.get("Lease", SECOND, "kube-node-lease")["spec"]["renewTime"] != other)
+    assert world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["renewTime"] == renewed
+    assert world.status()["phase"] == "Running"
+    world.api.delete("Node", FIRST)  # somebody gave it up
+    world.client.restore(FIRST)
+    assert world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    assert has_node(world, FIRST)
+
+
+def test_hung_host_looks_well_and_does_nothing_until_restored(world: World):
+    world.shell("while :; do echo tick; sleep 0.05; done", node=FIRST)
+    world.until(lambda: world.status().get("phase") == "Running" and world.log())
+    world.client.hang(FIRST)
+    time.sleep(0.3)
+    before = world.log()
+    time.sleep(0.5)
+    assert world.log() == before
+    assert world.status()["phase"] == "Running"
+    world.client.restore(FIRST)
+    world.until(lambda: len(world.log()) > len(before))
+
+
+def test_drained_host_evicts_its_pods_and_takes_no_new_ones_until_restored(world: World):
+    world.shell("exec sleep 60", node=NODE, spec={"terminationGracePeriodSeconds": 1})
+    world.phase("Running")
+    world.client.drain(NODE)
+    assert ("evict", "Pod", "p") in world.api.calls
+    assert world.api.get("Node", NODE)["spec"]["unschedulable"] is True
+    world.until(world.gone)
+    world.client.restore(NODE)
+    assert world.api.get("Node", NODE)["spec"]["unschedulable"] is False
+
+
+def test_removed_pool_ends_its_pods_and_its_nodes_are_gone_when_the_call_returns(world: World):
+    world.shell("exec sleep 60", node=FIRST)
+    world.phase("Running")
+    world.client.remove_pool("spot", grace=2)
+    assert world.status()["phase"] == "Failed"
+    assert not has_node(world, FIRST)
+    assert list(world.client.pools()) == ["cpu"]
+    world.client.remove_pool("spot")  # twice is once
+
+
+def test_node_that_somebody_deleted_is_registered_again(world: World):
+    world.api.delete("Node", NODE)
+    world.until(lambda: has_node(world, NODE))
+
+
+def test_fault_on_a_pool_that_was_removed_is_not_found(world: World):
+    world.client.remove_pool("spot")
+    with pytest.raises(NotFound):
+        world.client.lose(FIRST)
