@@ -18,14 +18,17 @@ from jax.sharding import PartitionSpec as P
 
 Params = dict[str, Any]
 
-# Layers are stacked along a first axis, which the scan walks. Queries, keys and values of one group of heads sit
-# side by side: one matmul makes all three, and splitting the groups over chips keeps what belongs together together.
+# Layers are stacked along a first axis, which the scan walks. Every projection is a matmul of its own: to take a fused
+# one apart, and to put its gradient back together, moves more memory than the larger matmul saves.
 SHARDING: Params = {
     "embedding": P("tensor", "fsdp"),  # vocabulary, width
     "layers": {
-        "qkv": P(None, "fsdp", "tensor", None, None),  # layer, width, group, queries + key + value, head_dim
-        "attention_out": P(None, "tensor", None, None, "fsdp"),  # layer, group, queries, head_dim, width
-        "gate_up": P(None, "fsdp", None, "tensor"),  # layer, width, gate or up, mlp_width
+        "query": P(None, "fsdp", "tensor", None),  # layer, width, heads, head_dim
+        "key": P(None, "fsdp", "tensor", None),  # layer, width, kv_heads, head_dim
+        "value": P(None, "fsdp", "tensor", None),
+        "attention_out": P(None, "tensor", None, "fsdp"),  # layer, heads, head_dim, width
+        "gate": P(None, "fsdp", "tensor"),  # layer, width, mlp_width
+        "up": P(None, "fsdp", "tensor"),
         "down": P(None, "tensor", "fsdp"),  # layer, mlp_width, width
     },
 }
@@ -33,24 +36,24 @@ SHARDING: Params = {
 
 def init(key: jax.Array, model: Model) -> Params:
     """Fresh parameters, float32: normal, with what feeds the residual stream scaled down by its depth."""
-    queries = model.heads // model.kv_heads
-    keys = iter(jax.random.split(key, 5))
+    keys = iter(jax.random.split(key, 8))
 
     def normal(*shape: int, fan_in: int, scale: float = 1.0) -> jax.Array:
         # Made flat: XLA takes many times longer to compile random numbers in four dimensions than in two.
         flat = jax.random.normal(next(keys), (shape[0], math.prod(shape[1:])))
         return flat.reshape(shape) * scale * fan_in**-0.5
 
-    layers, width, depth = model.layers, model.width, (2 * model.layers) ** -0.5
-    attended = model.heads * model.head_dim
+    layers, width, heads, kv_heads, head_dim = model.layers, model.width, model.heads, model.kv_heads, model.head_dim
+    depth = (2 * layers) ** -0.5
     return {
         "embedding": normal(model.vocabulary, width, fan_in=width),
         "layers": {
-            "qkv": normal(layers, width, model.kv_heads, queries + 2, model.head_dim, fan_in=width),
-            "attention_out": normal(
-                layers, model.kv_heads, queries, model.head_dim, width, fan_in=attended, scale=depth
-            ),
-            "gate_up": normal(layers, width, 2, model.mlp_width, fan_in=width),
+            "query": normal(layers, width, heads, head_dim, fan_in=width),
+            "key": normal(layers, width, kv_heads, head_dim, fan_in=width),
+            "value": normal(layers, width, kv_heads, head_dim, fan_in=width),
+            "attention_out": normal(layers, heads, head_dim, width, fan_in=heads * head_dim, scale=depth),
+            "gate": normal(layers, width, model.mlp_width, fan_in=width),
+            "up": normal(layers, width, model.mlp_width, fan_in=width),
             "down": normal(layers, model.mlp_width, width, fan_in=model.mlp_width, scale=depth),
         },
     }
@@ -63,7 +66,7 @@ def loss(params: Params, tokens: jax.Array, model: Model, z_loss: float = 0.0) -
     x = _norm(_layers(params["layers"], embedding[inputs], model))
 
     def piece(x: jax.Array, targets: jax.Array) -> jax.Array:
-        logits = jnp.einsum("btd,vd->btv", x, embedding, preferred_element_type=jnp.float32)
+        logits = _logits(x, embedding)
         normaliser = jax.nn.logsumexp(logits, axis=-1)
         # A comparison instead of a lookup: it fuses, its gradient is no scatter, and the vocabulary may be split.
         is_target = jnp.arange(model.vocabulary) == targets[..., None]
@@ -75,6 +78,26 @@ def loss(params: Params, tokens: jax.Array, model: Model, z_loss: float = 0.0) -
         chunks = [jnp.stack(jnp.split(part, model.loss_chunks, axis=1)) for part in (x, targets)]
         total = jnp.sum(jax.lax.map(lambda chunk: jax.checkpoint(piece)(*chunk), tuple(chunks)))
     return total / targets.size
+
+
+@jax.custom_vjp
+def _logits(x: jax.Array, embedding: jax.Array) -> jax.Array:
+    """Scores of all tokens, in float32: a loss is a small difference of large numbers."""
+    return jnp.einsum("btd,vd->btv", x, embedding, preferred_element_type=jnp.float32)
+
+
+def _logits_forward(x: jax.Array, embedding: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return _logits(x, embedding), (x, embedding)
+
+
+def _logits_backward(kept: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The gradient goes back at the precision of the computation; at float32 these two matmuls run at half speed."""
+    x, embedding = kept
+    gradient = gradient.astype(x.dtype)
+    return jnp.einsum("btv,vd->btd", gradient, embedding), jnp.einsum("btv,btd->vd", gradient, x)
+
+
+_logits.defvjp(_logits_forward, _logits_backward)
 
 
 def _layers(layers: Params, x: jax.Array, model: Model) -> jax.Array:
@@ -96,21 +119,17 @@ def _layers(layers: Params, x: jax.Array, model: Model) -> jax.Array:
 
 
 def _attention(x: jax.Array, w: Params, rotations: jax.Array, model: Model) -> jax.Array:
-    batch, length, _ = x.shape
-    qkv = jnp.einsum("btd,dgnh->btgnh", x, w["qkv"])
-    rotated = _rotate(qkv[..., :-1, :], rotations)
-    queries = rotated[..., :-1, :].reshape(batch, length, model.heads, model.head_dim)
-    keys, values = rotated[..., -1, :], qkv[..., -1, :]
+    queries, keys, values = (jnp.einsum("btd,dnh->btnh", x, w[name]) for name in ("query", "key", "value"))
+    queries, keys = _rotate(queries, rotations), _rotate(keys, rotations)
     mixed = jax.nn.dot_product_attention(
         queries, keys, values, is_causal=True, implementation=_attention_kernel(model, queries.dtype)
     )
-    mixed = mixed.reshape(batch, length, model.kv_heads, -1, model.head_dim)
-    return jnp.einsum("btgnh,gnhd->btd", mixed, w["attention_out"])
+    return jnp.einsum("btnh,nhd->btd", mixed, w["attention_out"])
 
 
 def _mlp(x: jax.Array, w: Params) -> jax.Array:
-    gate_up = jnp.einsum("btd,dcf->btcf", x, w["gate_up"])
-    return jnp.einsum("btf,fd->btd", jax.nn.silu(gate_up[:, :, 0]) * gate_up[:, :, 1], w["down"])
+    gate, up = (jnp.einsum("btd,df->btf", x, w[name]) for name in ("gate", "up"))
+    return jnp.einsum("btf,fd->btd", jax.nn.silu(gate) * up, w["down"])
 
 
 def _norm(x: jax.Array) -> jax.Array:
@@ -128,7 +147,7 @@ def _rotations(length: int, model: Model) -> jax.Array:
 
 def _rotate(x: jax.Array, rotations: jax.Array) -> jax.Array:
     """Rotary positions: turn each pair of features by an angle that grows with the position."""
-    cos, sin = rotations[:, :, None, None, :]
+    cos, sin = rotations[:, :, None, :]
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1).astype(x.dtype)
 
