@@ -1,13 +1,11 @@
 """The two Cloud Build files, run step by step, substituted as Cloud Build does it.
 
-Terraform and kubectl are the real ones where no cloud is needed, with the state in a bucket that is served here. What
-would change a cloud is written down and not done.
+Terraform, its provider and gcloud are the real ones, against the emulator of Google's APIs. kubectl builds
+kustomizations; what it would tell a cluster is written down.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import re
@@ -15,14 +13,14 @@ import shutil
 import stat
 import subprocess
 import sys
-import threading
+import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 import yaml
+
+from tpukit.sandbox.google.server import Emulator
 
 ROOT = Path(__file__).resolve().parents[2]
 PROVISION = ROOT / "cloudbuild.provision.yaml"
@@ -48,8 +46,8 @@ GUIDE_PROVISION = {
     "_JOBSET_API_VERSION": "v0.12.0",
     "_KUEUE_API_VERSION": "v0.16.6",
 }
-NOTHING = (("terraform", 0, "{}"), ("python3", 0, ""), ("kubectl", 0, ""))
-"""Answers with which every tool but gcloud does nothing."""
+NOTHING = (("terraform", 0, "{}"), ("python3", 0, ""), ("kubectl", 0, ""), ("gcloud", 0, ""))
+"""Answers with which every tool does nothing."""
 REQUIRED = ("_TF_STATE_BUCKET", "_REGION", "_ZONE", "_ARTIFACT_REPOSITORY_BUCKET_NAME")
 
 
@@ -99,7 +97,7 @@ class Builder:
     """Runs the steps of a build in a workspace of its own, with only our programs before the real ones on PATH."""
 
     PROGRAM = """#!{python}
-import json, os, subprocess, sys
+import json, os, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
 line = " ".join([name, *words])
 with open({calls!r}, "a") as calls:
@@ -108,16 +106,12 @@ for text, status, said in json.load(open({answers!r})):
     if text in line:
         print(said, end="\\n" if said else "")
         sys.exit(status)
-if name == "terraform" and words[0] == "output":
-    plan = subprocess.run([{terraform!r}, "show", "-json", {workspace!r} + "/environment.tfplan"], capture_output=True)
-    outputs = json.loads(plan.stdout)["planned_values"]["outputs"]
-    print(json.dumps({{name: {{"value": None, **output}} for name, output in outputs.items()}}))
-elif name == "terraform" and words[0] != "apply":
-    os.execv({terraform!r}, ["terraform", *words])
+if name in ("terraform", "gcloud"):
+    os.execv({real!r}[name], [name, *words])
 elif name == "python3" and "pip" not in words:
     os.execve({python!r}, [{python!r}, *words], {{**os.environ, "PYTHONPATH": {tools!r}}})
 elif name == "kubectl" and words[-1].startswith("--kustomize="):
-    os.execv({kubectl!r}, ["kubectl", "kustomize", words[-1].split("=")[1]])
+    os.execv({real!r}[name], [name, "kustomize", words[-1].split("=")[1]])
 elif name == "kubectl" and words[0] == "get":
     node = {{"status": {{"allocatable": {{"cpu": "3920m", "memory": "12698Mi"}}}}}}
     print(json.dumps({{"items": [node] * 3}}))
@@ -126,26 +120,33 @@ elif name == "kubectl" and words[0] == "get":
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.workspace, self.programs, self.calls_file = folder / "workspace", folder / "bin", folder / "calls"
         self.answers_file = folder / "answers.json"
-        # As in what `gcloud builds submit` sends: nothing of it says which cloud this is.
+        self.said: dict[str, str] = {}
         self.workspace.mkdir(parents=True)
         shutil.copytree(ROOT / "terraform", self.workspace / "terraform", ignore=shutil.ignore_patterns(".terraform*"))
         self.programs.mkdir()
         self.answer()
-        real = {name: shutil.which(name) for name in ("terraform", "kubectl")}
-        assert all(real.values()), f"terraform and kubectl must be on PATH, found {real}"
+        real = {name: shutil.which(name) for name in ("terraform", "kubectl", "gcloud")}
+        if missing := [name for name, path in real.items() if path is None]:
+            pytest.fail(f"{' and '.join(missing)} must be on PATH: the steps of the builds run them")
         text = self.PROGRAM.format(
             python=sys.executable,
             calls=str(self.calls_file),
             answers=str(self.answers_file),
-            workspace=str(self.workspace),
             tools=str(ROOT / "tools"),
-            **real,
+            real=real,
         )
         for name in ("gcloud", "terraform", "kubectl", "python3", "sleep"):
             program = self.programs / name
             program.write_text(text)
             program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        self.environment = {**environment, "PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}"}
+        self.environment = {
+            **environment,
+            "PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "KUBECONFIG": str(folder / "kubeconfig"),
+            "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        }
 
     def answer(self, *answers: tuple[str, int, str]) -> None:
         """Whatever is run with this text in its command line ends with this status, having said this."""
@@ -156,7 +157,7 @@ elif name == "kubectl" and words[0] == "get":
         return self.calls_file.read_text().replace(str(self.workspace), "/workspace").splitlines()
 
     def run(self, file: Path, given: dict[str, str]) -> list[str]:
-        """Runs all steps; gives back what the tools that would change a cloud were told."""
+        """Runs all steps; gives back the command lines that they ran."""
         build = substituted(yaml.safe_load(file.read_text()), given)
         self.calls_file.write_text("")
         variables = dict(one.split("=", 1) for one in build["options"]["env"])
@@ -171,73 +172,21 @@ elif name == "kubectl" and words[0] == "get":
                 capture_output=True,
                 text=True,
             )
+            self.said[step["id"]] = done.stdout + done.stderr
             if done.returncode:
-                raise StepFailed(step["id"], done.stdout + done.stderr)
+                raise StepFailed(step["id"], self.said[step["id"]])
         return self.calls
 
 
-class Bucket(BaseHTTPRequestHandler):
-    """As much of Cloud Storage as Terraform's state needs."""
-
-    protocol_version = "HTTP/1.1"
-    objects: dict[str, bytes]
-
-    def _send(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Type", "application/json")
-        self.send_header("X-Goog-Generation", "1")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _meta(self, name: str) -> bytes:
-        md5 = base64.b64encode(hashlib.md5(self.objects[name]).digest()).decode()
-        return json.dumps({"name": name, "generation": "1", "md5Hash": md5, "crc32c": ""}).encode()
-
-    def _body(self) -> bytes:
-        if "Content-Length" in self.headers:
-            return self.rfile.read(int(self.headers["Content-Length"]))
-        chunks = []
-        while size := int(self.rfile.readline(), 16):
-            chunks.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(chunks)
-
-    def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        if path.endswith("/o"):
-            return self._send(200, b'{"items": []}')
-        name = unquote(path.split("/o/")[-1].removeprefix(f"/{GUIDE['_TF_STATE_BUCKET']}/"))
-        if name not in self.objects:
-            return self._send(404, b"{}")
-        return self._send(200, self._meta(name) if "/o/" in path else self.objects[name])
-
-    def do_POST(self) -> None:
-        name = parse_qs(urlsplit(self.path).query)["name"][0]
-        boundary = self.headers.get_boundary().encode()
-        _, _, content, _ = self._body().split(b"--" + boundary)
-        self.objects[name] = content.split(b"\r\n\r\n", 1)[1].removesuffix(b"\r\n")
-        self._send(200, self._meta(name))
-
-    def do_DELETE(self) -> None:
-        self.objects.pop(unquote(urlsplit(self.path).path.split("/o/")[-1]), None)
-        self._send(204)
-
-    def log_message(self, *_: object) -> None:
-        pass
+@pytest.fixture
+def google(tmp_path: Path) -> Iterator[Emulator]:
+    with Emulator(tmp_path / "google") as emulator:
+        yield emulator
 
 
 @pytest.fixture
-def builder(tmp_path: Path, terraform_environment: dict[str, str]) -> Iterator[Builder]:
-    handler = type("StateBucket", (Bucket,), {"objects": {}})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    host = f"127.0.0.1:{server.server_address[1]}"
-    yield Builder(tmp_path, {**terraform_environment, "STORAGE_EMULATOR_HOST": host})
-    server.shutdown()
-    server.server_close()
-    assert not [name for name in handler.objects if name.endswith(".tflock")], "the lock of the state was left behind"
+def builder(tmp_path: Path, google: Emulator, terraform_environment: dict[str, str]) -> Builder:
+    return Builder(tmp_path, {**terraform_environment, **google.environment()})
 
 
 @pytest.mark.parametrize(
@@ -300,9 +249,11 @@ def test_substitution_with_a_wrong_name_is_refused():
         substituted({"steps": ["$lower"]}, {"lower": "x"})
 
 
-def test_provision_applies_the_plan_that_it_showed_then_add_ons_then_queues(builder):
-    calls = builder.run(PROVISION, GUIDE_PROVISION)
-    told = [call for call in calls if re.match(r"(terraform (init|plan|apply|output)|kubectl|gcloud container)", call)]
+def test_environment_comes_stays_and_goes(builder, google):
+    """The whole life of an environment: made, made again without a change, held back by its data, gone."""
+    asked = {**GUIDE_PROVISION, "_NAMESPACE": "research"}
+    calls = builder.run(PROVISION, asked)
+    told = [call for call in calls if re.match(r"(terraform|kubectl|gcloud container)", call)]
     release = "https://github.com/kubernetes-sigs/{0}/releases/download/{1}/manifests.yaml"
     applied = "kubectl apply --server-side --force-conflicts --filename=" + release
     ready = (
@@ -322,24 +273,75 @@ def test_provision_applies_the_plan_that_it_showed_then_add_ons_then_queues(buil
         "kubectl get nodes --selector=tpukit.dev/pool=cpu --output=json",
         "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
     ]
-    assert (builder.workspace / "environment.tfplan").stat().st_size > 0
+    made = there(google)
+    assert {name.rpartition("/")[2] for name in google.cloud.state.all("pool")} == {
+        "cpu-pool",
+        "tpu-node-pool-0",
+        "tpu-node-pool-1",
+    }
+    assert google.cloud.state.get("bucket", "tpu-tf-state")["versioning"] == {"enabled": True}
+    assert_queues_fit(builder.workspace / "queues")
+
+    builder.run(PROVISION, asked)
+    assert "Your infrastructure matches the configuration." in builder.said["plan"]
+    assert there(google) == made
+
+    upload(google, "tpu-artifacts", "checkpoint")
+    with pytest.raises(StepFailed, match="gs://tpu-artifacts is not empty") as held:
+        builder.run(DESTROY, GUIDE)
+    assert held.value.args[0] == "bucket-is-empty"
+    assert made < there(google)
+
+    protect(builder)
+    gcloud(builder, "networks", "create", "other", "--subnet-mode=custom")
+    for network in ("tpu-network", "other"):  # GKE leaves such rules behind; those of other networks are not ours
+        gcloud(builder, "firewall-rules", "create", f"gke-{network}-all", f"--network={network}", "--allow=tcp:1")
+    builder.run(DESTROY, {**GUIDE, "_FORCE_DESTROY": "true"})
+    assert there(google) == {
+        "network projects/tpu-project/global/networks/other",
+        "firewall projects/tpu-project/global/firewalls/gke-other-all",
+    }
 
 
-def test_provision_gives_the_queue_the_chips_that_there_are(builder):
-    builder.run(PROVISION, {**GUIDE_PROVISION, "_NUM_OF_CHIPS": "", "_NAMESPACE": "research"})
-    queues = builder.workspace / "queues"
-    (queue,) = yaml.safe_load_all((queues / "cluster-queue.yaml").read_text())
+def there(google: Emulator) -> set[str]:
+    """What the cloud holds besides the state of Terraform."""
+    return {one for one in google.cloud.inventory() if "tpu-tf-state" not in one}
+
+
+def assert_queues_fit(folder: Path) -> None:
+    (queue,) = yaml.safe_load_all((folder / "cluster-queue.yaml").read_text())
     flavors = queue["spec"]["resourceGroups"][0]["flavors"]
     quota = {flavor["name"]: {one["name"]: one["nominalQuota"] for one in flavor["resources"]} for flavor in flavors}
     assert quota["v4-2x2x4"]["google.com/tpu"] == 32
     # Half of three nodes with 3.92 CPUs and 12698 MiB each.
     assert quota["cpu"] == {"google.com/tpu": 0, "cpu": 5, "memory": "19G"}
-    account = yaml.safe_load((queues / "account.yaml").read_text())
+    account = yaml.safe_load((folder / "account.yaml").read_text())
     assert account["metadata"] == {
         "name": "cloud-tpu-sa",
         "namespace": "research",
         "annotations": {"iam.gke.io/gcp-service-account": "cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"},
     }
+
+
+def upload(google: Emulator, bucket: str, name: str) -> None:
+    address = f"{google.address}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+    request = urllib.request.Request(address, b"weights", {"Authorization": f"Bearer {google.token}"})
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 200
+
+
+def protect(builder: Builder) -> None:
+    """As somebody does who does not want to lose the cluster by mistake."""
+    build = substituted(yaml.safe_load(DESTROY.read_text()), GUIDE)
+    environment = {**builder.environment, **dict(one.split("=", 1) for one in build["options"]["env"])}
+    cluster = "-target=module.cluster.google_container_cluster.this"
+    command = [builder.programs / "terraform", "apply", "-auto-approve", cluster, "-var=deletion_protection=true"]
+    subprocess.run(command, cwd=builder.workspace / "terraform", env=environment, capture_output=True, check=True)
+
+
+def gcloud(builder: Builder, *words: str) -> None:
+    command = [builder.programs / "gcloud", "compute", *words, "--project=tpu-project"]
+    subprocess.run(command, env=builder.environment, capture_output=True, check=True)
 
 
 def test_provision_makes_a_bucket_for_the_state_only_where_there_is_none(builder):
@@ -393,7 +395,7 @@ def test_value_with_shell_in_it_stays_a_value(builder):
 
 
 def test_destroy_takes_the_cluster_then_its_firewall_rules_then_the_rest(builder):
-    builder.answer(("firewall-rules list", 0, "gke-tpu-cluster-all\nk8s-fw-1"))
+    builder.answer(("firewall-rules list", 0, "gke-tpu-cluster-all\nk8s-fw-1"), ("terraform", 0, ""), *NOTHING)
     calls = builder.run(DESTROY, GUIDE)
     told = [call for call in calls if re.match(r"(terraform (plan|apply)|gcloud compute firewall-rules delete)", call)]
     assert told == [
@@ -406,12 +408,12 @@ def test_destroy_takes_the_cluster_then_its_firewall_rules_then_the_rest(builder
 
 
 def test_destroy_deletes_no_firewall_rule_where_none_is_left(builder):
-    builder.answer(("terraform", 0, ""))
+    builder.answer(("terraform", 0, ""), *NOTHING)
     assert not [call for call in builder.run(DESTROY, GUIDE) if "firewall-rules delete" in call]
 
 
 def test_destroy_with_data_in_the_bucket_stops_before_anything_is_deleted(builder):
-    builder.answer(("storage ls", 0, "gs://tpu-artifacts/checkpoints/"))
+    builder.answer(("storage ls", 0, "gs://tpu-artifacts/checkpoints/"), *NOTHING)
     with pytest.raises(StepFailed, match=r"gs://tpu-artifacts is not empty.*_FORCE_DESTROY=true"):
         builder.run(DESTROY, GUIDE)
     assert not [call for call in builder.calls if call.startswith("terraform")]
@@ -422,6 +424,7 @@ def test_destroy_lifts_protection_first(builder):
         ("state show -no-color module.cluster", 0, "    deletion_protection      = true"),
         ("state show -no-color module.artifact_bucket", 0, "    force_destroy            = false"),
         ("terraform", 0, ""),
+        *NOTHING,
     )
     calls = builder.run(DESTROY, {**GUIDE, "_FORCE_DESTROY": "true"})
     applied = [call for call in calls if call.startswith("terraform apply")]
