@@ -1,0 +1,189 @@
+"""`tpu sandbox`: a TPU cloud on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpukit.cli import sandbox_faults
+from tpukit.errors import NotFound
+
+if TYPE_CHECKING:
+    from tpukit.sandbox.lifecycle import Status
+
+_name = click.option(
+    "--name",
+    default="default",
+    show_default=True,
+    envvar="TPUKIT_SANDBOX",
+    help="Which sandbox; several may run side by side.",
+)
+
+
+@click.group("sandbox", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """A TPU cloud on this machine: real Kubernetes, JobSet and Kueue; Google's APIs and the chips are imitated.
+
+    \b
+    Examples:
+      tpu sandbox up                     start it, or bring back what was killed
+      tpu sandbox shell                  a shell in which kubectl, terraform and tpu talk to it
+      tpu sandbox shell kubectl get pods -A
+      tpu sandbox status --json          components, ports, memory, versions
+      tpu sandbox down                   stop it and remove all of it
+    """
+    if context.invoked_subcommand is None:
+        from tpukit.sandbox import folder
+
+        for name in folder.names():
+            click.echo(name)
+        if not folder.names():
+            click.echo("there is no sandbox; `tpu sandbox up` makes one", err=True)
+
+
+@command.command("up")
+@_name
+@click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
+@click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
+@click.option("--seed", type=int, help="Of faults that have a chance.")
+def up(name: str, projects: tuple[str, ...], seconds: tuple[str, ...], seed: int | None) -> None:
+    """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes)."""
+    from tpukit.sandbox import lifecycle
+
+    google = [f"--project={project}" for project in projects] + [f"--seconds={text}" for text in seconds]
+    if seed is not None:
+        google.append(f"--seed={seed}")
+
+    began = time.monotonic()
+    with _Progress() as progress:
+        place = lifecycle.up(name, progress.say, google=tuple(google) or None)
+    click.echo(f"sandbox {name} is ready after {time.monotonic() - began:.1f} s", err=True)
+    click.echo(f"  export KUBECONFIG={place.kubeconfig}")
+    click.echo(f"  or `tpu sandbox shell{_option(name)}`, in which all of Google's tools talk to it too", err=True)
+    click.echo(f"  `tpu sandbox down{_option(name)}` stops it and removes all of it", err=True)
+
+
+@command.command("down")
+@_name
+def down(name: str) -> None:
+    """Stop a sandbox and remove all of it: processes, state, logs."""
+    from tpukit.sandbox import lifecycle
+
+    lifecycle.down(name)
+    click.echo(f"sandbox {name} is gone", err=True)
+
+
+@command.command("status")
+@_name
+@click.option("--json", "as_json", is_flag=True, help="Print an object instead of a table.")
+def status(name: str, as_json: bool) -> None:
+    """Components of a sandbox with their ports, memory and logs. Ends with 1 when one of them does not run."""
+    from tpukit.sandbox import lifecycle
+
+    found = lifecycle.status(name)
+    if as_json:
+        from tpukit.cli.here import print_json
+
+        print_json(_as_json(found))
+    else:
+        _print(found)
+    if not found.running:
+        click.echo(f"not all of it runs; `tpu sandbox up{_option(name)}` starts what is missing", err=True)
+        sys.exit(1)
+
+
+@command.command("shell", context_settings={"ignore_unknown_options": True})
+@_name
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def shell(name: str, words: tuple[str, ...]) -> None:
+    """A shell, or the command given, in which KUBECONFIG, PATH and Google's endpoints lead into a sandbox."""
+    from tpukit.sandbox import environment, folder
+
+    argv = words or (os.environ.get("SHELL") or "/bin/sh",)
+    env = os.environ | environment.variables(folder.find(name))
+    if not words:
+        click.echo(f"this shell talks to sandbox {name}; exit leaves it", err=True)
+    try:
+        os.execvpe(argv[0], argv, env)
+    except OSError as error:
+        raise NotFound(f"{argv[0]}: {error.strerror}") from error
+
+
+command.add_command(sandbox_faults.command)
+
+
+def _option(name: str) -> str:
+    return "" if name == "default" else f" --name {name}"
+
+
+def _print(found: Status) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("component", "state", "since", "log"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("restarts", "MiB", "ports"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    for one in found.components:
+        since = time.strftime("%H:%M:%S", time.localtime(one.began))
+        figures = (str(one.restarts), f"{one.memory / 2**20:.0f}", " ".join(map(str, one.ports)))
+        table.add_row(one.name, "running" if one.running else "ended", since, str(one.log), *figures)
+    console = Console() if Console().is_terminal else Console(width=240)
+    console.print(table)
+    versions = ", ".join(f"{what} {version}" for what, version in found.versions.items())
+    click.echo(f"{found.memory / 2**20:.0f} MiB in all. {versions}.", err=True)
+
+
+def _as_json(found: Status) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "running": found.running,
+        "folder": str(found.folder.path),
+        "server": found.folder.server,
+        "kubeconfig": str(found.folder.kubeconfig),
+        "memory_bytes": found.memory,
+        "versions": found.versions,
+        "components": [
+            {
+                "name": one.name,
+                "running": one.running,
+                "pid": one.pid,
+                "ports": list(one.ports),
+                "memory_bytes": one.memory,
+                "began": one.began,
+                "restarts": one.restarts,
+                "log": str(one.log),
+            }
+            for one in found.components
+        ],
+    }
+
+
+class _Progress:
+    """What goes on, on stderr: one line that changes in a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._last = ("", 0.0)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal:
+            click.echo("\r\033[K", nl=False, err=True)
+
+    def say(self, text: str) -> None:
+        if self._terminal:
+            click.echo(f"\r\033[K{text}", nl=False, err=True)
+            return
+        what, now = text.rsplit(",", 1)[0], time.monotonic()
+        if what != self._last[0] or now - self._last[1] > 30.0:
+            click.echo(text, err=True)
+            self._last = (what, now)

@@ -1,0 +1,97 @@
+"""`tpu sandbox faults`: troubles on order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tpukit.errors import Invalid
+
+_name = click.option("--name", default="default", show_default=True, envvar="TPUKIT_SANDBOX", help="Which sandbox.")
+
+
+@click.group("faults", invoke_without_command=True)
+@_name
+@click.option("--json", "as_json", is_flag=True, help="Print an object instead of a table.")
+@click.pass_context
+def command(context: click.Context, name: str, as_json: bool) -> None:
+    """What is ordered to go wrong in Google's APIs and with hosts, and how often it did.
+
+    \b
+    Examples:
+      tpu sandbox faults add stockout --match us-central2-b --times 2
+      tpu sandbox faults add refuse --match 'POST container' --status 429 --chance 0.3
+      tpu sandbox faults add slow --match CREATE_NODE_POOL --seconds 30
+      tpu sandbox faults host preempt pool-0             take a spot slice away; it is back after 30 s
+      tpu sandbox faults host lose pool-0-host --step 40 when a host of it reports step 40
+      tpu sandbox faults clear
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from tpukit.sandbox import faults, folder
+    from tpukit.sandbox.emulator import agent
+
+    place = folder.find(name)
+    ordered, pools = faults.table(place), agent(place).pools()
+    if as_json:
+        from tpukit.cli.here import print_json
+
+        print_json({"google": ordered, "pools": list(pools.values())})
+        return
+    for fault in ordered:
+        said = " ".join(f"{key}={value}" for key, value in fault.items() if key not in ("name", "kind") and value)
+        click.echo(f"{fault['name']}: {fault['kind']} {said}")
+    for pool, record in pools.items():
+        if record.get("presence") != "here":
+            click.echo(f"{pool}: {record.get('presence')}")
+    if not ordered:
+        click.echo("Google's APIs have no fault; `tpu sandbox faults --help` shows how to order one", err=True)
+
+
+@command.command("add")
+@click.argument("kind")
+@click.option("--match", help="Regular expression for what it strikes; everything unless told.")
+@click.option("--times", type=click.IntRange(min=0), help="How often it strikes; 0: again and again.")
+@click.option("--chance", type=click.FloatRange(0, 1), help="Of striking each time it could.")
+@click.option("--status", type=click.IntRange(400, 599), help="HTTP status of `refuse`.")
+@click.option("--message", help="What is said.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Of `slow` and `preempt`.")
+@click.option("--as", "fault_name", help="A name for it; one of the same name is replaced.")
+@_name
+def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
+    """Order a fault of Google's APIs: refuse, slow, fail, broken, stockout, quota or preempt (TPU VMs)."""
+    from tpukit.sandbox import faults, folder
+
+    given = {key: value for key, value in {**words, "name": fault_name}.items() if value is not None}
+    click.echo(faults.add(folder.find(name), kind, **given))
+
+
+@command.command("clear")
+@click.argument("fault", default="")
+@_name
+def clear(name: str, fault: str) -> None:
+    """Take a fault of Google's APIs away, or all of them."""
+    from tpukit.sandbox import faults, folder
+
+    faults.clear(folder.find(name), fault)
+
+
+@command.command("host")
+@click.argument("action", type=click.Choice(["preempt", "drain", "hang", "lose", "restore"]))
+@click.argument("target")
+@click.option("--grace", type=click.FloatRange(min=0), help="Of preempt: seconds that pods have to leave (25).")
+@click.option("--back", type=click.FloatRange(min=0), help="Of preempt and lose: seconds until it is back.")
+@click.option("--step", type=click.IntRange(min=0), help="When a host of it reports this step; at once unless told.")
+@_name
+def host(name: str, action: str, target: str, **words: Any) -> None:
+    """Let something happen to a pool or to a host of one. `restore` ends whatever it was."""
+    from tpukit.sandbox import folder
+    from tpukit.sandbox.emulator import agent
+
+    given = {key: value for key, value in words.items() if value is not None}
+    try:
+        getattr(agent(folder.find(name)), action)(target, **given)
+    except TypeError as error:
+        said = ", ".join(f"--{key}" for key in given)
+        raise Invalid(f"{action} cannot be told all of {said}", hint="`--help` says which option is whose") from error

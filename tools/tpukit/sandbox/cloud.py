@@ -1,0 +1,43 @@
+"""How the imitated part of a sandbox is started: Google's APIs, and the agent that runs pods on its nodes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import tpukit
+from tpukit.sandbox.control_plane import Component
+from tpukit.sandbox.folder import HOST, Folder
+
+_IMPORTS = Path(tpukit.__file__).resolve().parents[1]
+
+
+def agent(folder: Folder) -> Component:
+    flags = {
+        "folder": folder.path / "agent",
+        "kubeconfig": folder.kubeconfig,
+        "port": folder.ports["agent"],
+        "token-file": folder.path / "token",
+        "keys": folder.certificates("cluster"),
+        "env": f"STORAGE_EMULATOR_HOST=http://{HOST}:{folder.ports['google']}/~{folder.token}",
+    }
+    # Where programs of pods come from, whatever their volumes are called.
+    visible = {Path(sys.prefix), Path(sys.base_prefix), _IMPORTS}
+    words = [
+        *(f"--{name}={value}" for name, value in flags.items()),
+        *(f"--visible={path}" for path in sorted(visible)),
+    ]
+    return Component("agent", _argv("tpukit.sandbox.agent", *words), _env(), probe=f"{folder.url('agent')}/healthz")
+
+
+def google(folder: Folder) -> Component:
+    argv = _argv("tpukit.sandbox.emulator", str(folder.path), *folder.google)
+    return Component("google", argv, _env(), probe=f"http://{HOST}:{folder.ports['google']}/emulator/limits")
+
+
+def _argv(module: str, *words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module, *words)
+
+
+def _env() -> dict[str, str]:
+    return {"PYTHONPATH": str(_IMPORTS), "PYTHONUNBUFFERED": "1"}

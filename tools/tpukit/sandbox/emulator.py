@@ -1,0 +1,86 @@
+"""Google's APIs of one sandbox, as a process: its clusters are the sandbox's own, and their pools become its nodes.
+
+python -m tpukit.sandbox.emulator FOLDER [--project NAME]... [--seconds [TYPE=]SECONDS]... [--seed NUMBER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from tpukit.errors import TpukitError
+from tpukit.sandbox import folder
+from tpukit.sandbox.agent.client import AgentClient
+from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.folder import HOST, Folder
+from tpukit.sandbox.google.server import Emulator
+from tpukit.sandbox.google.settings import Hooks, Settings
+from tpukit.sandbox.google.settings import Pool as GooglePool
+
+ENVIRONMENT = "environment.json"
+"""The file below google/ that holds the variables which lead Google's tools here."""
+
+
+def agent(place: Folder) -> AgentClient:
+    return AgentClient(place.url("agent"), place.token, place.certificates("cluster") / "ca.crt")
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = argparse.ArgumentParser(prog="python -m tpukit.sandbox.emulator", description=__doc__)
+    words.add_argument("folder", type=Path)
+    words.add_argument("--project", action="append", help="a project that exists; may be repeated")
+    words.add_argument("--seconds", action="append", default=[], help="that operations take, of one type or all others")
+    words.add_argument("--seed", type=int, default=0, help="of faults that have a chance")
+    said = words.parse_args(argv)
+    place = folder.read(said.folder)
+    authority = (place.certificates("cluster") / "ca.crt").read_bytes()
+    settings = Settings(
+        projects=tuple(said.project or Settings().projects),
+        seconds={kind: float(value) for kind, _, value in (each.rpartition("=") for each in said.seconds)},
+        seed=said.seed,
+        kubernetes=f"{HOST}:{place.ports['kube-apiserver']}",
+        kubernetes_ca=base64.b64encode(authority).decode(),
+    )
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    try:
+        with Emulator(place.path / "google", settings, port=place.ports["google"], hooks=_hooks(place)) as emulator:
+            variables = {**emulator.environment(), "STORAGE_EMULATOR_HOST": emulator.storage_host}
+            folder.write(place.path / "google" / ENVIRONMENT, json.dumps(variables, indent=1))
+            over.wait()
+    except TpukitError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _hooks(place: Folder) -> Hooks:
+    client = agent(place)
+
+    def created(pool: GooglePool) -> None:
+        client.add_pool(
+            Pool(
+                pool.name,
+                pool.machine_type,
+                pool.nodes,
+                topology=pool.slice.topology if pool.slice else "",
+                capacity=pool.capacity,
+                reservation=pool.reservation,
+                labels=pool.labels,
+                taints=pool.taints,
+                max_pods=pool.max_pods,
+                project=pool.project,
+            )
+        )
+
+    return Hooks(on_pool_created=created, on_pool_deleted=lambda pool: client.remove_pool(pool.name))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,23 @@
+"""The variables that lead a program into a sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tpukit.sandbox import binaries
+from tpukit.sandbox.emulator import ENVIRONMENT
+from tpukit.sandbox.folder import Folder
+
+
+def variables(place: Folder) -> dict[str, str]:
+    """For any program: kubectl, terraform, gcloud, Google's clients, tpu itself."""
+    google = json.loads((place.path / "google" / ENVIRONMENT).read_bytes())
+    programs = Path(binaries.ensure().program("kubectl")).parent
+    return {
+        **google,
+        "TPUKIT_SANDBOX": place.name,
+        "KUBECONFIG": str(place.kubeconfig),
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }

@@ -1,0 +1,201 @@
+"""A sandbox from nothing to ready, and back to nothing.
+
+Bringing one up twice is the same as once; after a kill of any of its processes, or of all, it brings back what is
+missing with the state that was there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tpukit import pods
+from tpukit.errors import NotFound, Transient
+from tpukit.kube import Cluster, Doc
+from tpukit.pods import Phase
+from tpukit.sandbox import binaries, cloud, components, control_plane, folder, manifests
+from tpukit.sandbox.binaries import Binaries
+from tpukit.sandbox.folder import Folder
+
+Report = Callable[[str], None]
+
+_PATIENCE = 120.0
+_RECORD = "tpukit-sandbox"
+
+_SERVED = {
+    "/apis/jobset.x-k8s.io/v1alpha2": {"jobsets"},
+    "/apis/kueue.x-k8s.io/v1beta2": {"clusterqueues", "localqueues", "resourceflavors", "workloads"},
+}
+"""What the API server must know before the controllers of it can start."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentStatus:
+    name: str
+    running: bool
+    pid: int
+    ports: tuple[int, ...]
+    memory: int  # bytes, resident, with the process above it
+    began: float
+    restarts: int
+    log: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    name: str
+    folder: Folder
+    components: tuple[ComponentStatus, ...]
+    versions: dict[str, str]
+
+    @property
+    def running(self) -> bool:
+        return bool(self.components) and all(component.running for component in self.components)
+
+    @property
+    def memory(self) -> int:
+        return sum(component.memory for component in self.components)
+
+
+def up(name: str, report: Report = lambda text: None, *, google: tuple[str, ...] | None = None) -> Folder:
+    """A sandbox that is ready for use. `google`: options of the emulator; None keeps those it had."""
+    programs = binaries.ensure(report)
+    with folder.locked(name):
+        place = folder.prepare(name, google=google, running=_open_doors(name))
+        # All of them are made before the first is started, because making one writes what others are judged by.
+        store, api_server = control_plane.store(place, programs), control_plane.api_server(place, programs)
+        controllers = [control_plane.controller_manager(place, programs), control_plane.scheduler(place, programs)]
+        queueing = [control_plane.jobset(place, programs), control_plane.kueue(place, programs)]
+        kwok = control_plane.kwok(place, programs)
+        agent, emulator = cloud.agent(place), cloud.google(place)
+        report("starting etcd and the API server")
+        components.start(place, [store, api_server])
+        components.wait(place, [api_server])
+        report("starting the controllers, JobSet and Kueue")
+        components.start(place, [*controllers, kwok])
+        cluster = Cluster(place.kubeconfig)
+        _install(cluster, place, programs)
+        components.start(place, [*queueing, agent])
+        components.wait(place, [*controllers, *queueing, kwok, agent])
+        _until(partial(_has_account, cluster), otherwise="there is no default account")
+        report("starting Google's APIs")
+        # Last, because it tells the agent of its pools as soon as it runs.
+        components.start(place, [emulator])
+        components.wait(place, [emulator])
+    return place
+
+
+def down(name: str) -> None:
+    """Stop everything of a sandbox and remove its folder."""
+    folder.find(name)
+    with folder.locked(name) as path:
+        place = folder.find(name)
+        every = list(components.runs(place))
+        components.stop(place, [one for one in every if one in ("google", "agent")], grace=5.0)
+        components.stop(place, every, grace=0.0)
+        due = time.monotonic() + 10.0
+        while pods.kill_strays(path):
+            if time.monotonic() > due:
+                raise Transient(f"processes of sandbox {name} do not end: {pods.strays(path)}")
+            time.sleep(0.05)
+        shutil.rmtree(path)
+
+
+def status(name: str) -> Status:
+    place = folder.find(name)
+    found = []
+    for run in components.runs(place).values():
+        running = run.state.phase is Phase.RUNNING
+        found.append(
+            ComponentStatus(
+                run.component,
+                running,
+                pid=run.state.pid,
+                ports=tuple(port for door, port in place.ports.items() if _owner(door) == run.component),
+                memory=components.memory(run) if running else 0,
+                began=run.state.began,
+                restarts=run.restarts,
+                log=run.log,
+            )
+        )
+    return Status(name, place, tuple(found), binaries.versions())
+
+
+def _open_doors(name: str) -> frozenset[str]:
+    """Doors of components that run: their ports are taken, and rightly so."""
+    try:
+        runs = components.runs(folder.find(name))
+    except NotFound:
+        return frozenset()
+    running = {run.component for run in runs.values() if run.state.phase is Phase.RUNNING}
+    return frozenset(door for door in folder.DOORS if _owner(door) in running)
+
+
+def _owner(door: str) -> str:
+    return door.removesuffix("-webhook").removesuffix("-peer")
+
+
+def _install(cluster: Cluster, place: Folder, programs: Binaries) -> None:
+    """Definitions, roles and webhooks, as the releases have them."""
+    documents: list[Doc] = list(programs.manifests("kwok-rbac"))
+    for name, adapt in (("jobset", manifests.jobset), ("kueue", manifests.kueue)):
+        documents += adapt(
+            programs.manifests(name),
+            version=binaries.versions()[name],
+            url=place.url(f"{name}-webhook"),
+            certificates=place.certificates("webhooks"),
+        )
+    mark = hashlib.sha256(json.dumps(documents).encode()).hexdigest()
+    if _installed(cluster) == mark:
+        return
+    first = ("Namespace", "CustomResourceDefinition")
+    with ThreadPoolExecutor(4) as pool:
+        for batch in (
+            [document for document in documents if document["kind"] in first],
+            [document for document in documents if document["kind"] not in first],
+        ):
+            list(pool.map(cluster.apply, batch))
+    _until(
+        lambda: all(plurals <= _plurals(cluster, path) for path, plurals in _SERVED.items()),
+        otherwise="the API server does not serve JobSets and queues",
+    )
+    record = {"metadata": {"name": _RECORD, "namespace": "kube-system"}, "data": {"installed": mark}}
+    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **record})
+
+
+def _installed(cluster: Cluster) -> str:
+    try:
+        return str(cluster.get("ConfigMap", _RECORD, "kube-system")["data"]["installed"])
+    except NotFound:
+        return ""
+
+
+def _plurals(cluster: Cluster, path: str) -> set[str]:
+    try:
+        return {resource["name"] for resource in cluster.call("GET", path)["resources"]}
+    except NotFound:
+        return set()
+
+
+def _has_account(cluster: Cluster) -> bool:
+    """Without it the API server takes no pod."""
+    try:
+        cluster.get("ServiceAccount", "default", "default")
+    except NotFound:
+        return False
+    return True
+
+
+def _until(condition: Callable[[], bool], *, otherwise: str) -> None:
+    due = time.monotonic() + _PATIENCE
+    while not condition():
+        if time.monotonic() > due:
+            raise Transient(f"{otherwise} after {_PATIENCE:.0f} s", hint="`tpu sandbox status` names the logs")
+        time.sleep(0.1)
