@@ -1,0 +1,208 @@
+"""Measures tpukit against its peers in one run on one machine, and fails when a bar is missed.
+
+    make bench
+
+Peers are installed by name and version into an environment of their own (.bench/), with the interpreter that runs
+this. Ratios are medians over pairs of runs that were made in turn; times are medians with the least and the most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from measure import command, environment, in_turn, milliseconds
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BENCH = ROOT / ".bench"
+HOME = BENCH / "home"
+EMPTY = BENCH / "empty"  # where commands run: nothing there can change what they do
+TPU = str(Path(sys.executable).with_name("tpu"))
+
+SLICES, HOSTS, CHIPS = 2, 2, 4
+HELLO = ROOT / "examples" / "01-hello-tpu"
+
+JOB = """\
+name: bench
+tpu: v4-32
+slices: 2
+command: [python, train.py]
+image: us-docker.pkg.dev/project/repository/train:1
+workdir: gs://bucket/runs/bench
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    what: str
+    ours: str
+    theirs: str
+    result: str
+    bar: str
+    met: bool
+
+
+def main() -> int:
+    for folder in (HOME, EMPTY):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    xpk = install_peers()
+    print(facts(), flush=True)
+    measures: list[tuple[str, Callable[[], Row]]] = [
+        ("help", partial(measure_help, xpk)),
+        ("render", partial(measure_render, xpk)),
+        ("start", measure_start),
+        ("all shapes", measure_all_shapes),
+    ]
+    rows = []
+    for name, measure in measures:
+        print(f"measuring: {name}", flush=True)
+        rows.append(measure())
+    print()
+    print(table(rows))
+    return 0 if all(row.met for row in rows) else 1
+
+
+def install_peers() -> str:
+    """The xpk command."""
+    folder, wanted = BENCH / "peers", (HERE / "peers.txt").read_text(encoding="utf-8")
+    done = folder / "installed.txt"
+    if not done.exists() or done.read_text(encoding="utf-8") != wanted:
+        print("installing peers into .bench/peers (about a minute, once)", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", "--quiet", "-r", str(HERE / "peers.txt")], check=True)
+        done.write_text(wanted, encoding="utf-8")
+    return str(folder / "bin" / "xpk")
+
+
+def facts() -> str:
+    peer = next(line for line in (HERE / "peers.txt").read_text(encoding="utf-8").splitlines() if "==" in line)
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}"
+    return (
+        f"machine   {machine}, load {load}\n"
+        f"python    {platform.python_version()}, jax {version('jax')}\n"
+        f"measured  tpukit {version('tpukit')}, {peer.replace('==', ' ')}"
+    )
+
+
+def peer_environment() -> dict[str, str]:
+    # It would report each run to its makers, from a second process that takes time from both sides.
+    return environment(HOME, TELEMETRY_ENABLED="false")
+
+
+def our_environment() -> dict[str, str]:
+    return environment(HOME, TPUKIT_HOME=str(HOME / "tpukit"))
+
+
+def measure_help(xpk: str) -> Row:
+    ours = partial(command, [TPU, "--help"], env=our_environment(), cwd=EMPTY, shows=["catalogue"])
+    theirs = partial(command, [xpk, "--help"], env=peer_environment(), cwd=EMPTY, shows=["workload"])
+    return faster("tpu --help / xpk --help", ours, theirs, at_least=10.0)
+
+
+def measure_render(xpk: str) -> Row:
+    """The same job on both sides: two slices of v4-32, which are 2x2x4."""
+    job = EMPTY / "job.yaml"
+    job.write_text(JOB, encoding="utf-8")
+    shows = ["kind: ", "JobSet", "2x2x4", "us-docker.pkg.dev/project/repository/train:1"]
+    ours = partial(command, [TPU, "job", "render", str(job)], env=our_environment(), cwd=EMPTY, shows=shows)
+    create = ["workload", "create", "--dry-run", "--skip-validation", "--workload=bench", "--cluster=cluster"]
+    where = ["--project=project", "--zone=us-central2-b", "--tpu-type=v4-32", "--num-slices=2"]
+    what = ["--command=python train.py", "--docker-image=us-docker.pkg.dev/project/repository/train:1"]
+    theirs = partial(command, [xpk, *create, *where, *what], env=peer_environment(), cwd=EMPTY, shows=shows)
+    return faster("tpu job render / xpk workload create --dry-run", ours, theirs, at_least=5.0)
+
+
+def faster(what: str, ours: Callable[[], float], theirs: Callable[[], float], *, at_least: float) -> Row:
+    pairs = in_turn(ours, theirs, pairs=11)
+    ratios = pairs.ratios()
+    ratio = statistics.median(ratios)
+    result = f"{ratio:.1f}× faster ({min(ratios):.1f}–{max(ratios):.1f})"
+    met = ratio >= at_least
+    return Row(what, milliseconds(pairs.ours), milliseconds(pairs.theirs), result, f"≥ {at_least:g}×", met)
+
+
+def measure_start() -> Row:
+    """From the command to the moment when the last of four hosts reports its first step."""
+    at_most = 1.2
+    pairs = in_turn(start_by_tpukit, start_by_bare_script, pairs=7)
+    ratios = pairs.ratios(ours_over_theirs=True)
+    ratio = statistics.median(ratios)
+    result = f"{ratio:.2f}× the time ({min(ratios):.2f}–{max(ratios):.2f})"
+    what = f"tpu run / bare script, to the first step of {SLICES} × {HOSTS} hosts"
+    met = ratio <= at_most
+    return Row(what, milliseconds(pairs.ours), milliseconds(pairs.theirs), result, f"≤ {at_most:g}×", met)
+
+
+def start_by_tpukit() -> float:
+    home = HOME / "start"
+    shutil.rmtree(home, ignore_errors=True)
+    before = time.time()
+    command(
+        [TPU, "run", str(HELLO / "job.yaml")], env=environment(HOME, TPUKIT_HOME=str(home)), cwd=EMPTY, shows=["hello-"]
+    )
+    return first_step(list(home.glob("data/runs/*/attempt-0/*/progress"))) - before
+
+
+def start_by_bare_script() -> float:
+    folder = HOME / "bare"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    argv = [sys.executable, str(HERE / "bare.py"), str(SLICES), str(HOSTS), str(CHIPS), str(folder)]
+    before = time.time()
+    command([*argv, sys.executable, str(HELLO / "hello.py")], env=environment(HOME), cwd=EMPTY, shows=[])
+    return first_step([path for path in folder.iterdir() if path.is_file()]) - before
+
+
+def first_step(reports: list[Path]) -> float:
+    """When the last host reported the program's only step."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in reports]
+    if [report["step"] for report in found] != [1] * (SLICES * HOSTS):
+        raise SystemExit(f"bench: not every host reported its first step: {found}")
+    return float(max(report["time"] for report in found))
+
+
+def measure_all_shapes() -> Row:
+    at_most = 5.0
+    argv = [sys.executable, str(HERE / "all_shapes.py")]
+    times = [command(argv, env=our_environment(), cwd=EMPTY, shows=["shapes"]) for _ in range(3)]
+    seconds = statistics.median(times)
+    return Row(
+        "rendering every slice that GKE offers",
+        milliseconds(times),
+        "–",
+        f"{seconds:.1f} s",
+        "< 5 s",
+        seconds < at_most,
+    )
+
+
+def table(rows: list[Row]) -> str:
+    heading = Row("what", "tpukit", "peer", "result", "bar", True)
+    cells = [
+        (row.what, row.ours, row.theirs, row.result, row.bar, "" if row is heading else "met" if row.met else "MISSED")
+        for row in (heading, *rows)
+    ]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
