@@ -109,16 +109,18 @@ class Nodes:
             return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead)
 
     def add(self, pool: Pool) -> None:
-        """Twice is once. A pool that was there with other nodes must be removed first."""
+        """Twice is once, and changes nothing about where the pool is: one that was preempted stays away."""
         with self._lock:
             known = self._records.get(pool.name)
-            if known is not None and known.presence is Presence.LEAVING:
+            if known is not None and known.removed:
                 raise Conflict(f"pool {pool.name} is being removed", hint="add it when it is gone")
             if known is not None and known.pool.nodes != pool.nodes:
                 raise Conflict(f"pool {pool.name} is there with other nodes", hint="remove it first")
-            self._records[pool.name] = Record(pool)
+            record = self._records.setdefault(pool.name, Record(pool))
+            record.pool = pool
             self._write()
-        self.register(self._records[pool.name])
+        if record.presence is Presence.HERE:
+            self.register(record)
 
     def forget(self, name: str) -> None:
         with self._lock:
