@@ -313,6 +313,15 @@ def test_shim_killed_children_that_slipped_away_are_found_by_their_mark(folder):
     until(lambda: not pods.strays(folder))
 
 
+def test_kill_strays_reaches_what_its_victims_start_meanwhile(folder):
+    """A shell whose child is killed goes on to its next command, until it is killed itself."""
+    shell(folder, "setsid sh -c 'while :; do sleep 60 & sleep 60; done' & sleep 60")
+    until(lambda: len(pods.strays(folder)) >= 5)
+    os.kill(shim_of(folder), signal.SIGKILL)
+    pods.kill_strays(folder)
+    assert pods.strays(folder) == []
+
+
 def test_strays_folder_with_a_longer_name_is_another(home):
     start(home / "pod-10", "sleep", "60")
     assert pods.strays(home / "pod-1") == []

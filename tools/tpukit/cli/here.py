@@ -56,10 +56,9 @@ def find(jobs: SqliteStore, name: str) -> Job:
     matches = jobs.taken(name)
     if name in matches or not matches:
         return jobs.get(name)
-    newest = max((jobs.get(job_id) for job_id in matches), key=lambda job: job.created)
-    same_name = {job_id.rsplit("-", 1)[0] for job_id in matches} == {newest.id.rsplit("-", 1)[0]}
-    if len(matches) == 1 or (same_name and name == newest.id.rsplit("-", 1)[0]):
-        return newest
+    meant = [job_id for job_id in matches if job_id.rsplit("-", 1)[0] == name] or matches
+    if len(meant) == 1 or meant is not matches:
+        return max((jobs.get(job_id) for job_id in meant), key=lambda job: job.created)
     raise NotFound(f"{name} could be {', '.join(sorted(matches))}", hint="write more of the id")
 
 

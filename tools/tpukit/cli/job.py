@@ -10,6 +10,9 @@ import click
 
 from tpukit.cli.run import Follower, ask_to_stop, check_tags, make_plan, set_option
 
+MOST = 50
+"""Jobs that are listed unless all are asked for."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -31,7 +34,7 @@ def command(ctx: click.Context) -> None:
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="All of them, not the newest 50.")
+@click.option("--all", "everything", is_flag=True, help=f"All of them, not the newest {MOST}.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
 @click.option("--tag", default="", help="Only jobs with this tag.")
 @json_option
@@ -40,8 +43,10 @@ def list_(everything: bool = False, active: bool = False, tag: str = "", as_json
     from tpukit import report
     from tpukit.cli import here
 
-    most = 0 if everything or tag else 51
-    found = [job for job in here.store().jobs(active=active, limit=most) if not tag or tag in job.tags]
+    listed = here.store().jobs(active=active, limit=0 if everything or tag or active else MOST + 1)
+    found = sorted((job for job in listed if not tag or tag in job.tags), key=lambda job: -job.created)
+    cut = not everything and len(found) > MOST
+    found = found[:MOST] if cut else found
     if as_json:
         here.print_json([report.job_json(job) for job in found])
         return
@@ -50,10 +55,9 @@ def list_(everything: bool = False, active: bool = False, tag: str = "", as_json
         return
     from tpukit.report import tables
 
-    cut = most and len(found) == most
-    tables.console().print(tables.jobs(found[:50] if cut else found, here.CLOCK.now()))
+    tables.console().print(tables.jobs(found, here.CLOCK.now()))
     if cut:
-        click.echo("the newest 50; --all shows the rest", err=True)
+        click.echo(f"the newest {MOST}; --all shows the rest", err=True)
 
 
 @command.command()
@@ -120,11 +124,19 @@ def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
     from tpukit.plan import SLICE_JOB
 
     record = here.find(here.store(), job)
-    if not record.attempts or (attempt or 0) >= len(record.attempts):
-        raise NotFound(f"{record.id} has no attempt {attempt or 0}", hint=f"it has {len(record.attempts)}")
-    name = f"{record.id}-{SLICE_JOB}-{host}" if host and not host.startswith(record.id) else host
+    if not record.attempts:
+        raise NotFound(f"{record.id} has no attempt yet", hint="`tpu serve` drives jobs that nobody follows")
+    if (attempt or 0) >= len(record.attempts):
+        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {len(record.attempts) - 1}")
+    prefix = f"{record.id}-{SLICE_JOB}-"
+    name = f"{prefix}{host}" if host and not host.startswith(record.id) else host
     handle = Handle.of(record, attempt)
-    for line in here.places()[record.place].logs(handle, name, follow=follow):
+    place = here.places()[record.place]
+    hosts = [view.name for view in place.observe([handle])[0].hosts]
+    if name and name not in hosts:
+        known = ", ".join(known.removeprefix(prefix) for known in hosts)
+        raise NotFound(f"{record.id} has no host {host}", hint=f"it has {known}")
+    for line in place.logs(handle, name, follow=follow):
         click.echo(line.text if host else f"{line.host.removeprefix(record.id + '-')}: {line.text}")
 
 

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -197,11 +198,17 @@ def told_to_stop(folder: Path) -> bool:
 
 def kill_strays(folder: Path) -> list[int]:
     """Kill processes of pods below `folder` that outlived their shim; ids of those found."""
-    found = strays(folder)
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return found
+    killed: dict[int, None] = {}
+    for _ in range(100):  # one that is killed later than its child may have started another by then
+        found = strays(folder)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= dict.fromkeys(found)
+        if not found:
+            break
+        time.sleep(0.01)
+    return list(killed)
 
 
 def strays(folder: Path) -> list[int]:

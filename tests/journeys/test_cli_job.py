@@ -1,0 +1,256 @@
+"""`tpu job`: looking at jobs, stopping them so that nothing is left, running them again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from tpukit.reasons import State
+from tpukit.store import Job
+from tpukit.store.sqlite import open_store
+from waiting import alive, until
+
+WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
+
+# Will not leave when told, and spawns what is hard to find: children, and daemons in sessions of their own.
+STUBBORN = """
+trap '' TERM INT HUP
+echo $$ >> $TPUKIT_WORKDIR/pids
+sh -c "trap '' TERM; echo \\$\\$ >> $TPUKIT_WORKDIR/pids; sleep 600; sleep 600" &
+setsid sh -c "trap '' TERM; echo \\$\\$ >> $TPUKIT_WORKDIR/pids; sleep 600; sleep 600" &
+while :; do sleep 1; done
+"""
+# And a daemon that dropped its environment, and with it the mark by which it could be found.
+NAMELESS = 'env -i setsid sh -c "echo \\$\\$ >> $TPUKIT_WORKDIR/pids; setsid sleep 600 & sleep 600; sleep 600" &'
+
+
+def fill(home, count, **fields):
+    """Jobs as records alone."""
+    store = open_store(home / "state")
+    plan = {"spec": {"tpu": "v4-8"}}
+    for index in range(count):
+        job = Job(f"many-{index:05}", "local", "team", "me", 1_700_000_000.0 + index, plan=plan)
+        store.add(replace(job, **fields))
+    store.close()
+
+
+def test_empty_store_list_and_show(tpu):
+    for arguments in (["job"], ["job", "list"], ["job", "list", "--active"]):
+        done = tpu(*arguments)
+        assert done.stdout == ""
+        assert "tpu run FILE" in done.stderr
+    assert tpu("job", "list", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show"], ["logs"], ["stop"], ["resume"], ["rerun"], ["tag", "x"]], ids=lambda arguments: arguments[0]
+)
+def test_unknown_job_is_exit_1_with_a_hint(tpu, arguments):
+    command, *rest = arguments
+    done = tpu("job", command, "nope", *rest, code=1)
+    assert done.stdout == ""
+    assert done.stderr == "tpu: there is no job nope\n  see `tpu job list`\n"
+
+
+def test_list_is_newest_first_and_says_when_it_is_cut_short(tpu):
+    fill(tpu.home, 60)
+    done = tpu("job")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["job", "state", "tpu", "attempt", "age", "tags", "message"]
+    assert [line.split()[0] for line in lines[1:]] == [f"many-{index:05}" for index in range(59, 9, -1)]
+    assert "--all" in done.stderr
+    assert len(tpu.jobs()) == 50
+    assert len(tpu("job", "list", "--all").stdout.splitlines()) == 61
+    active = tpu("job", "list", "--active").stdout.splitlines()
+    assert active[1].split()[0] == "many-00059"
+
+
+def test_list_only_active_or_tagged(tpu):
+    fill(tpu.home, 3)
+    store = open_store(tpu.home / "state")
+    store.change("many-00001", lambda job: replace(job, state=State.COMPLETED, tags=("sweep",)))
+    store.close()
+    active = tpu("job", "list", "--active").stdout
+    assert "many-00001" not in active
+    assert "many-00002" in active
+    tagged = tpu("job", "list", "--tag", "sweep").stdout.splitlines()
+    assert [line.split()[0] for line in tagged[1:]] == ["many-00001"]
+
+
+def test_list_into_a_reader_that_has_seen_enough_ends_quietly(tpu):
+    fill(tpu.home, 2)
+    listing = " ".join(tpu.argv("job", "list", "--json"))
+    done = subprocess.run(
+        ["sh", "-c", f"{listing} | true"], capture_output=True, text=True, timeout=60, env=tpu.env, cwd=tpu.folder
+    )
+    assert done.stderr == ""
+
+
+def test_job_is_found_by_id_by_its_beginning_or_as_the_newest_of_its_name(tpu):
+    ids = [
+        tpu("run", tpu.file("true", name=name), "--detach").stdout.strip() for name in ("train", "train", "train-big")
+    ]
+    assert tpu.show(ids[0])["id"] == ids[0]
+    assert tpu.show(ids[0][:-1])["id"] == ids[0]
+    assert tpu.show("train")["id"] == ids[1]  # not train-big, whose name only begins so
+    assert tpu.show("train-big")["id"] == ids[2]
+    done = tpu("job", "show", "tr", code=1)
+    assert all(job_id in done.stderr for job_id in ids)
+    assert "write more of the id" in done.stderr
+
+
+def test_show_tells_everything_about_a_job(tpu):
+    script = "[ $TPU_WORKER_ID = 1 ] && exit 4; exit 0"
+    tpu("run", tpu.file("sh", "-c", script, tpu="v4-16", tags=["t"]), code=1)
+    shown = tpu.show("train")
+    assert set(shown) == {
+        *("id", "state", "reason", "message", "place", "team", "owner", "tags", "created", "ended", "attempts"),
+        *("workdir", "command", "code", "hosts", "events"),
+    }
+    assert shown["command"] == ["sh", "-c", script]
+    assert [(host["state"], host["exit_code"]) for host in shown["hosts"]] == [("ended", 0), ("ended", 4)]
+    text = tpu("job", "show", "train").stdout
+    job_id = shown["id"]
+    for part in (
+        f"{job_id} failed",
+        f"{job_id}-slice-0-1",
+        "user error",
+        "ended (4)",
+        "workdir",
+        "v4-16",
+        "sent to local",
+    ):
+        assert part in text
+
+
+def test_logs_of_all_hosts_of_one_and_of_an_earlier_attempt(tpu):
+    script = "echo attempt $TPUKIT_ATTEMPT host $TPU_WORKER_ID; printf 'no newline'; [ $TPUKIT_ATTEMPT = 1 ]"
+    job_id = tpu("run", tpu.file("sh", "-c", script, tpu="v4-16", max={"restarts": 1})).stdout.strip()
+    both = "slice-0-{0}: attempt {1} host {0}\nslice-0-{0}: no newline\n"
+    assert tpu("job", "logs", "train").stdout == both.format(0, 1) + both.format(1, 1)
+    assert tpu("job", "logs", "train", "--attempt", "0").stdout == both.format(0, 0) + both.format(1, 0)
+    assert tpu("job", "logs", "train", "--host", "0-1").stdout == "attempt 1 host 1\nno newline\n"
+    assert tpu("job", "logs", "train", "--host", f"{job_id}-slice-0-1").stdout == "attempt 1 host 1\nno newline\n"
+    done = tpu("job", "logs", "train", "--attempt", "2", code=1)
+    assert "has no attempt 2" in done.stderr
+    done = tpu("job", "logs", "train", "--host", "7-7", code=1)
+    assert f"{job_id} has no host 7-7" in done.stderr
+    assert "0-0, 0-1" in done.stderr
+
+
+def test_logs_followed_come_as_they_are_written_and_end_with_the_job(tpu):
+    script = "echo first; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done; echo second"
+    run = tpu.start("run", tpu.file("sh", "-c", script))
+    job_id = tpu.the_job()
+    follow = tpu.start("job", "logs", "train", "-f")
+    until(lambda: tpu.said(follow) == "slice-0-0: first\n")
+    (tpu.workdir(job_id) / "go").touch()
+    assert follow.wait(timeout=30) == 0
+    assert tpu.said(follow) == "slice-0-0: first\nslice-0-0: second\n"
+    assert run.wait(timeout=30) == 0
+
+
+def test_logs_of_a_job_that_has_not_begun_says_so(tpu):
+    tpu("run", tpu.file("true"), "--detach")
+    assert "has no attempt yet" in tpu("job", "logs", "train", code=1).stderr
+
+
+def test_stop_leaves_nothing_of_a_program_that_will_not_leave(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", NAMELESS + STUBBORN, tpu="v4-16", max={"grace": "1s"}))
+    job_id = tpu.the_job()
+    pids = tpu.workdir(job_id) / "pids"
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 8)
+    processes = [int(word) for word in pids.read_text().split()]
+    done = tpu("job", "stop", "train")
+    assert f"{job_id} cancelled" in done.stderr
+    assert not any(alive(pid) for pid in processes)
+    assert run.wait(timeout=30) == 1
+    shown = tpu.show(job_id)
+    assert (shown["state"], shown["reason"]) == ("cancelled", "cancelled")
+    assert [host["exit_code"] for host in shown["hosts"]] == [137, 137]
+
+    again = tpu("job", "stop", "train")
+    assert f"{job_id} has ended already: cancelled" in again.stderr
+    assert len(tpu.show(job_id)["events"]) == len(shown["events"])
+
+
+def test_stop_of_a_job_whose_watchers_were_killed_leaves_nothing(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", STUBBORN, max={"grace": "1s"}))
+    job_id = tpu.the_job()
+    pids = tpu.workdir(job_id) / "pids"
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 3)
+    processes = [int(word) for word in pids.read_text().split()]
+    run.kill()
+    os.kill(tpu.pid(job_id, of="shim"), signal.SIGKILL)
+    tpu("job", "stop", "train")
+    assert not any(alive(pid) for pid in processes)
+    assert tpu.show(job_id)["state"] == "cancelled"
+
+
+def test_stop_before_anything_ran_cancels(tpu):
+    job_id = tpu("run", tpu.file("true"), "--detach").stdout.strip()
+    tpu("job", "stop", "train")
+    shown = tpu.show(job_id)
+    assert (shown["state"], shown["attempts"]) == ("cancelled", [])
+    tpu("serve", "--until-idle")
+    assert tpu.show(job_id)["attempts"] == []
+
+
+def test_stop_without_waiting_leaves_it_to_whoever_drives(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT))
+    tpu.the_job()
+    assert "will be stopped" in tpu("job", "stop", "train", "--no-wait").stderr
+    assert run.wait(timeout=30) == 1
+    assert "stopped on request" in tpu.said(run)
+
+
+def test_resume_keeps_the_workdir_and_rerun_begins_in_a_new_one(tpu):
+    script = "ls $TPUKIT_WORKDIR; touch $TPUKIT_WORKDIR/checkpoint-$TPUKIT_ATTEMPT; echo stage $TPUKIT_STAGE; exit 1"
+    tpu("run", tpu.file("sh", "-c", script), code=1)
+    job_id = tpu("job", "resume", "train", code=1).stdout.strip()
+    tpu("job", "rerun", "train", code=1)
+    tpu("job", "resume", "train", code=1)
+    log = [tpu("job", "logs", "train", "--host", "0-0", "--attempt", str(number)).stdout for number in range(4)]
+    assert log == ["stage 0\n", "checkpoint-0\nstage 1\n", "stage 0\n", "checkpoint-2\nstage 1\n"]
+    shown = tpu.show(job_id)
+    assert [attempt["stage"] for attempt in shown["attempts"]] == [0, 1, 0, 1]
+    assert shown["workdir"] == str(tpu.workdir(job_id) / "rerun-2")
+    assert any(event["text"].startswith("rerun asked for by ") for event in shown["events"])
+
+
+def test_resume_of_a_job_that_runs_is_refused(tpu):
+    job_id = tpu("run", tpu.file("true"), "--detach").stdout.strip()
+    done = tpu("job", "resume", "train", code=1)
+    assert f"{job_id} is pending" in done.stderr
+    assert f"tpu job stop {job_id}" in done.stderr
+
+
+def test_resume_detached_is_driven_by_serve(tpu):
+    job_id = tpu("run", tpu.file("sh", "-c", "[ $TPUKIT_STAGE = 1 ]"), code=1).stdout.strip()
+    assert tpu("job", "resume", "train", "--detach").stdout == f"{job_id}\n"
+    assert tpu.show(job_id)["state"] == "pending"
+    tpu("serve", "--until-idle", "--tick", "0.1")
+    assert tpu.show(job_id)["state"] == "completed"
+
+
+def test_tag_adds_and_removes(tpu):
+    tpu("run", tpu.file("true", tags=["a"]), "--detach")
+    tpu("job", "tag", "train", "b", "c", "b")
+    assert tpu.jobs()[0]["tags"] == ["a", "b", "c"]
+    tpu("job", "tag", "train", "a", "c", "--remove")
+    assert tpu.jobs()[0]["tags"] == ["b"]
+    done = tpu("job", "tag", "train", "no spaces", "$(id)", code=2)
+    assert "'no spaces'" in done.stderr
+    assert "'$(id)'" in done.stderr
+    assert tpu.jobs()[0]["tags"] == ["b"]
+
+
+def test_render_creates_nothing_and_shows_the_id_that_the_first_send_gets(tpu):
+    file = tpu.file("true", image="a/b:1", workdir="gs://my-bucket/runs")
+    text = tpu("job", "render", file).stdout
+    assert list(tpu.home.rglob("*")) == []
+    assert tpu("run", file, "--detach").stdout.strip() in text
