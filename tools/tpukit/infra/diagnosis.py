@@ -42,6 +42,7 @@ CAUSES = (
         r"|do not currently have an active account|gcloud auth login",
         "`gcloud auth login && gcloud auth application-default login`",
     ),
+    _cause(NotFound, r"bucket doesn't exist", "`tpu cluster bootstrap` makes the bucket of the state"),
     _cause(
         NoCapacity,
         r"stockout|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough resources|resource pool exhausted"

@@ -97,7 +97,7 @@ def questions(context: str) -> tuple[Command, Command]:
     )
 
 
-def look(context: str, why: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def look(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Nodes and pods of the cluster."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     answers = []
@@ -107,10 +107,18 @@ def look(context: str, why: str) -> tuple[dict[str, Any], dict[str, Any]]:
             answers.append(json.loads(done.output))
         except ValueError:
             raise Conflict(
-                f"{why}, and the cluster cannot be asked what runs there: {done.errors.strip() or 'no answer'}",
-                hint="`tpu cluster credentials` lets you ask it; --evict goes ahead unasked",
+                f"the cluster cannot be asked what runs there: {done.errors.strip() or 'no answer'}",
+                hint="`tpu cluster credentials` lets you ask it",
             ) from None
     return answers[0], answers[1]
+
+
+def look_before(what: str, context: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same before something goes: without an answer it does not."""
+    try:
+        return look(context)
+    except Conflict as error:
+        raise Conflict(f"{what}, and {error.message}", hint=f"{error.hint}; --evict goes ahead unasked") from error
 
 
 def check(going: Doomed, context: str) -> None:
@@ -118,7 +126,7 @@ def check(going: Doomed, context: str) -> None:
     if not going:
         return
     what = "the cluster" if going.everything else _words(sorted(going.pools))
-    nodes, pods = look(context, f"{what} would be deleted")
+    nodes, pods = look_before(f"{what} would be deleted", context)
     refuse(busy(going, nodes, pods))
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError
 from tpukit.infra import gcloud, guard, screen, terraform
-from tpukit.infra.events import Planned
+from tpukit.infra.events import Event, Planned
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.progress import Progress
 from tpukit.infra.screen import Screen
@@ -71,6 +71,7 @@ class Local:
         except TpukitError as error:
             if "google_compute_network" not in str(error) or not self._sweep():
                 raise
+        self._console.print("GKE left firewall rules behind. They are gone now; once more:")
         # The person has agreed to all of it already.
         return self._change("destroy", lambda question: True)
 
@@ -102,7 +103,8 @@ class Local:
     def _init(self) -> None:
         terraform.check(self._terraform.program)
         self._workspace.prepare()
-        self._terraform.run(self._terraform.init(self._backend()), "terraform init")
+        # What it says of itself is of no use, but fetching providers may take a while.
+        self._run(self._terraform.init(self._backend()), "Preparing", "init", quiet=True)
 
     def _plan(self, *, destroy: bool) -> Progress:
         self._init()
@@ -116,14 +118,16 @@ class Local:
             )
         return progress
 
-    def _run(self, command: Command, title: str, verb: str) -> Progress:
+    def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
         with Screen(title, self._clock, self._console) as shown:
-            done = self._terraform.run(command, verb, on_event=shown.feed, on_leave=shown.leave)
+            feed = _nothing if quiet else shown.feed
+            done = self._terraform.run(command, verb, on_event=feed, on_leave=shown.leave)
         progress = shown.progress
         if done.presses and done.code:
             finished, total = progress.count("done"), len(progress.rows)
+            trouble = "".join(f"\n  {one.address or one.where}: {one.summary}" for one in progress.errors()[:5])
             raise Cancelled(
-                f"{verb} was cancelled: {finished} of {total} done, and the state is saved",
+                f"{verb} was cancelled: {finished} of {total} done, and the state is saved{trouble}",
                 hint=f"`tpu cluster {verb}` again goes on from there",
             )
         return progress
@@ -172,6 +176,10 @@ class Local:
                 gcloud.command("compute", "firewall-rules", "delete", *rules, project), "deleting firewall rules"
             )
         return bool(rules)
+
+
+def _nothing(event: Event) -> None:
+    """For what nobody needs to see."""
 
 
 def _outputs_change(plan: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ from rich.text import Text
 from tpukit.clock import Clock
 from tpukit.infra.events import Event, Note, Planned, Progressed, Started
 from tpukit.infra.progress import Progress, Row
+from tpukit.report import duration
 
 ROWS = 20
 """Under way at once that are shown; Terraform itself works on ten."""
@@ -27,11 +28,6 @@ _LEAVING = (
     "cancelling: Terraform finishes what is under way and saves its state. Once more kills it, and may leave the "
     "state locked."
 )
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}m {rest:02}s" if minutes else f"{rest}s"
 
 
 class Screen:

@@ -47,7 +47,7 @@ def _cluster(spec: ClusterSpec) -> Any:
 
 def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
     """Every pool that there is or ought to be: its slice, its hosts and the jobs on it."""
-    nodes, pods = guard.look(context, "pools are listed")
+    nodes, pods = guard.look(context)
     jobs = guard.busy(Doomed(everything=True), nodes, pods)
     found: dict[str, Any] = {
         name: {"wanted": shape.name, "topology": shape.topology, "hosts": 0, "ready": 0, "jobs": []}
