@@ -1,0 +1,59 @@
+"""What a command loads before it does anything: none of what it does not need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+HEAVY = {
+    "kubernetes",
+    "google",
+    "grpc",
+    "jax",
+    "jaxlib",
+    "numpy",
+    "textual",
+    "optax",
+    "orbax",
+    "tensorboardX",
+    "starlette",
+}
+MEDIUM = {"rich", "jinja2", "pydantic", "yaml", "pathspec", "sqlite3"}
+LOADED = """
+import contextlib, io, json, sys
+sys.argv = ["tpu", *sys.argv[1:]]
+from tpukit.cli import main
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+assert out.getvalue()
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["--help"], HEAVY | MEDIUM),
+        (["--version"], HEAVY | MEDIUM),
+        (["run", "--help"], HEAVY | MEDIUM),
+        (["job", "--help"], HEAVY | MEDIUM),
+        (["serve", "--help"], HEAVY | MEDIUM),
+        (["job", "render", "train.yaml"], HEAVY | {"rich", "sqlite3"}),
+        (["job", "schema"], HEAVY | {"rich", "jinja2", "sqlite3"}),
+        (["job", "list", "--json"], HEAVY | {"rich", "jinja2"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_command_loads_nothing_that_it_does_not_need(tpu, arguments, forbidden):
+    tpu.file("true", image="a/b:1", workdir="gs://my-bucket/runs")
+    python = tpu.argv()[0]
+    done = subprocess.run(
+        [python, "-c", LOADED, *arguments], capture_output=True, text=True, timeout=60, env=tpu.env, cwd=tpu.folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert forbidden & set(json.loads(done.stdout)) == set()
