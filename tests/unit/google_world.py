@@ -22,6 +22,12 @@ class World:
         self.clock = ManualClock()
         self.cloud = Cloud(folder, APIS, Settings(**settings), clock=self.clock, hooks=hooks)
 
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cloud.close()
+
     def send(self, method: str, path: str, body: Any = None, agent: str = "", **query: str) -> tuple[int, Any]:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         answer = self.cloud.answer(Request(method, path, query, {"user-agent": agent}, content))

@@ -23,6 +23,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
     content: bytes = b""
+    base: str = ""  # the address by which the caller came in, for links that it follows
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,15 +56,10 @@ class Cloud:
         """The answer to a request. Whatever it starts that takes no time has ended by then."""
         self.settle()
         answer = self._answer(request)
-        self.state.note(
-            {
-                "at": self.clock.now(),
-                "method": request.method,
-                "path": request.path,
-                "status": answer.status,
-                "agent": request.headers.get("user-agent", ""),
-            }
-        )
+        told = {"at": self.clock.now(), "method": request.method, "path": request.path, "status": answer.status}
+        with self.state.transaction():
+            self.state.note({**told, "agent": request.headers.get("user-agent", "")})
+            self.faults.save()
         return answer
 
     def requests(self, *, agent: str = "", path: str = "", method: str = "") -> list[Doc]:
@@ -227,6 +222,7 @@ class Cloud:
             problem = _error(error) if error else latest["error"]
             self.state.put("operation", name, {**latest, "done": True, "ended": self.clock.now(), "error": problem})
             self.state.delete("pending", name)
+            self.faults.save()
 
     def _wait_while_ending(self, name: str) -> None:
         """What takes no time is done in the answer, also when another thread happens to be ending it."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 import re
+import threading
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -47,30 +48,39 @@ class Fault:
 
 
 class Faults:
-    """The table of faults. It is kept with the rest, so that a restart goes on where a kill ended it."""
+    """The table of faults. It is kept with the rest, so that a restart goes on where a kill ended it.
+
+    What struck is counted here first and kept by `save`: a request that a fault makes fail is undone, its count is not.
+    """
 
     def __init__(self, state: State, seed: int = 0) -> None:
         self._state = state
         self._seed = seed
+        self._lock = threading.RLock()
+        self._table = state.all("fault")
+        self._changed: set[str] = set()
 
     def set(self, fault: Fault) -> Fault:
         """Adds a fault, or replaces the one of the same name."""
-        with self._state.transaction():
-            named = fault if fault.name else replace(fault, name=f"{fault.kind}-{self._state.next()}")
-            self._state.put("fault", named.name, {**asdict(named), "_met": 0, "_struck": 0})
+        named = fault if fault.name else replace(fault, name=f"{fault.kind}-{self._state.next()}")
+        with self._lock:
+            self._table[named.name] = {**asdict(named), "met": 0, "struck": 0}
+            self._changed.add(named.name)
+        self.save()
         return named
 
     def clear(self, name: str = "") -> None:
         """Takes one fault away, or all of them."""
-        with self._state.transaction():
-            for each in [name] if name else self._state.all("fault"):
-                self._state.delete("fault", each)
+        with self._lock:
+            for each in [name] if name else list(self._table):
+                self._table.pop(each, None)
+                self._changed.add(each)
+        self.save()
 
     def table(self) -> list[dict[str, Any]]:
         """The faults, each with how often it was `met` and how often it `struck`."""
-        return [
-            {key.removeprefix("_"): value for key, value in doc.items()} for doc in self._state.all("fault").values()
-        ]
+        with self._lock:
+            return [dict(doc) for _, doc in sorted(self._table.items())]
 
     def strike(self, kind: str, target: str, *, once: str = "", waited: float = 0.0) -> Fault | None:
         """The fault that strikes this target now, if one does.
@@ -78,18 +88,29 @@ class Faults:
         With `once`, whoever goes by that name has one throw, however often it is asked for; `waited` is for how long
         it could have struck already.
         """
-        with self._state.transaction():
-            for name, doc in self._state.all("fault").items():
-                fault = Fault(**{key: value for key, value in doc.items() if not key.startswith("_")})
+        with self._lock:
+            for name, doc in sorted(self._table.items()):
+                fault = Fault(**{key: value for key, value in doc.items() if key not in ("met", "struck")})
                 if fault.kind != kind or not re.search(fault.match, target):
                     continue
-                if (fault.times and doc["_struck"] >= fault.times) or (once and waited < fault.seconds):
+                if (fault.times and doc["struck"] >= fault.times) or (once and waited < fault.seconds):
                     continue
-                met = doc["_met"] + 1
+                met = doc["met"] + 1
                 # Each meeting has its own throw, so that runs with one seed agree however the others went.
                 struck = random.Random(f"{self._seed} {name} {once or met}").random() < fault.chance  # noqa: S311
                 if struck or not once:
-                    self._state.put("fault", name, {**doc, "_met": met, "_struck": doc["_struck"] + struck})
+                    self._table[name] = {**doc, "met": met, "struck": doc["struck"] + struck}
+                    self._changed.add(name)
                 if struck:
                     return fault
         return None
+
+    def save(self) -> None:
+        # In this order everywhere: strikes are asked for inside of transactions.
+        with self._state.transaction(), self._lock:
+            for name in self._changed:
+                if name in self._table:
+                    self._state.put("fault", name, self._table[name])
+                else:
+                    self._state.delete("fault", name)
+            self._changed.clear()

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import re
+from urllib.parse import quote
 
 from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
@@ -82,6 +83,13 @@ def store(cloud: Cloud, bucket: str, about: Doc, content: bytes) -> Doc:
     return made
 
 
+def shown(call: Call, doc: Doc) -> Doc:
+    """An object as its readers see it, with links that lead back by the way they came."""
+    name = f"b/{doc['bucket']}/o/{quote(doc['name'], safe='')}"
+    media = f"{call.request.base}/download/storage/v1/{name}?generation={doc['generation']}&alt=media"
+    return {**public(doc), "selfLink": f"{call.request.base}/storage/v1/{name}", "mediaLink": media}
+
+
 def _key(doc: Doc) -> str:
     return f"{doc['bucket']}/{doc['name']}\n{int(doc['generation']):020d}"
 
@@ -108,7 +116,7 @@ def _show(cloud: Cloud, call: Call) -> Answer | Doc:
     check_preconditions(call.query, found)
     if call.query.get("alt") == "media" or call.request.path.startswith("download/"):
         return _media(cloud, call, found)
-    return public(found)
+    return shown(call, found)
 
 
 @root.on("GET HEAD", "{bucket}/{object+}")
@@ -159,7 +167,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
         if cut >= 0:
             prefixes.append(name[: cut + len(delimiter)])
         else:
-            items.append(public(doc))
+            items.append(shown(call, doc))
     start = int(query.get("pageToken") or 0)
     most = min(int(query.get("maxResults") or 1000), 1000)
     page: Doc = {"kind": "storage#objects", "items": items[start : start + most]}
@@ -178,7 +186,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
     keep = {key: old[key] for key in ("name", "bucket", "generation", "size")}
     new = {**merged(old, call.body), **count, **keep}
     cloud.state.put("object", _key(new), new)
-    return public(new)
+    return shown(call, new)
 
 
 @api.on("DELETE", OBJECT)
@@ -204,7 +212,8 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
         parts.append(cloud.state.content(_key(found)))
     if not 1 <= len(parts) <= 32:
         raise invalid("From 1 to 32 source objects can be composed.")
-    return store(cloud, bucket, {**call.body.get("destination", {}), "name": call["object"]}, b"".join(parts))
+    about = {**call.body.get("destination", {}), "name": call["object"]}
+    return shown(call, store(cloud, bucket, about, b"".join(parts)))
 
 
 @api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="")
@@ -214,7 +223,8 @@ def _copy(cloud: Cloud, call: Call) -> Answer | Doc:
     check_preconditions(call.query, found, what="Source")
     check_preconditions(call.query, live(cloud, call["to"], call["copy"]))
     kept: Doc = {key: found[key] for key in ("contentType", "metadata") if key in found}
-    made = store(cloud, call["to"], {**kept, **call.body, "name": call["copy"]}, cloud.state.content(_key(found)))
+    about = {**kept, **call.body, "name": call["copy"]}
+    made = shown(call, store(cloud, call["to"], about, cloud.state.content(_key(found))))
     if "/copyTo/" in call.request.path:
         return made
     sizes = {"totalBytesRewritten": made["size"], "objectSize": made["size"], "done": True}

@@ -15,6 +15,7 @@ import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,13 +122,8 @@ class Emulator:
         if not hmac.compare_digest(shown.encode(), self.token.encode()):
             refused = Refused(401, "Request had invalid authentication credentials: show the emulator's token.")
             return Answer(401, _bytes(refused), {"content-type": "application/json"})
-        inside = Request(request.method, path, request.query, request.headers, request.content)
-        answer = control.answer(self.cloud, inside) if path.startswith("emulator/") else self.cloud.answer(inside)
-        if location := answer.headers.get("location"):
-            return Answer(
-                answer.status, answer.content, {**answer.headers, "location": f"{self.address}{door}{location}"}
-            )
-        return answer
+        inside = replace(request, path=path, base=f"{self.address}{door}")
+        return control.answer(self.cloud, inside) if path.startswith("emulator/") else self.cloud.answer(inside)
 
 
 def _bytes(refused: Refused) -> bytes:

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,9 @@ class State:
             found: tuple[Any, ...] | None = self._db.execute(query, values).fetchone()
             return found
 
-    def _begin(self, kind: str, prefix: str) -> list[tuple[str, str]]:
-        query = "SELECT name, doc FROM documents WHERE kind = ? AND name >= ? AND substr(name, 1, ?) = ? ORDER BY name"
+    def _begin(self, kind: str, prefix: str) -> Iterator[tuple[str, str]]:
+        query = "SELECT name, doc FROM documents WHERE kind = ? AND name >= ? ORDER BY name"
         with self._lock:
-            return self._db.execute(query, (kind, prefix, len(prefix), prefix)).fetchall()
+            # Names that begin alike stand together. SQLite's own functions for text would stop at a zero byte.
+            rows = self._db.execute(query, (kind, prefix))
+            yield from takewhile(lambda row: row[0].startswith(prefix), rows)

@@ -6,7 +6,7 @@ import json
 import re
 
 from tpukit.sandbox.google import objects
-from tpukit.sandbox.google.api import Answer, Api, Call, public
+from tpukit.sandbox.google.api import Answer, Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
@@ -40,12 +40,12 @@ def _named(call: Call, about: Doc) -> Doc:
 
 def _store(cloud: Cloud, call: Call, about: Doc, content: bytes) -> Doc:
     check_preconditions(call.query, objects.live(cloud, call["bucket"], about["name"]))
-    return public(objects.store(cloud, call["bucket"], about, content))
+    return objects.shown(call, objects.store(cloud, call["bucket"], about, content))
 
 
 def _parts(call: Call) -> tuple[Doc, bytes]:
     """The two parts of a multipart body. The line break before a boundary belongs to the boundary."""
-    found = re.search(r'boundary="?([^";]+)', call.request.headers.get("content-type", ""))
+    found = re.search(r"boundary=[\"']?([^\"';]+)", call.request.headers.get("content-type", ""))
     parts = call.request.content.split(b"--" + found[1].encode()) if found else []
     if len(parts) != 4:
         raise invalid("A multipart upload has exactly two parts.")
@@ -73,8 +73,7 @@ def _begin(cloud: Cloud, call: Call) -> Answer:
     conditions = {key: value for key, value in call.query.items() if key.startswith("if")}
     cloud.state.put("upload", upload, {"bucket": call["bucket"], "about": about, "query": conditions})
     cloud.state.put_content(f"upload {upload}", b"")
-    # Relative to the door by which the caller came in: the server makes an address of it.
-    location = f"/upload/storage/v1/b/{call['bucket']}/o?uploadType=resumable&upload_id={upload}"
+    location = f"{call.request.base}/upload/storage/v1/b/{call['bucket']}/o?uploadType=resumable&upload_id={upload}"
     return Answer(200, b"", {"location": location, "x-guploader-uploadid": upload})
 
 
@@ -99,7 +98,7 @@ def _piece(cloud: Cloud, call: Call) -> Answer | Doc:
     check_preconditions(session["query"], objects.live(cloud, session["bucket"], session["about"]["name"]))
     cloud.state.delete("upload", upload)
     cloud.state.delete_content(f"upload {upload}")
-    return public(objects.store(cloud, session["bucket"], session["about"], have))
+    return objects.shown(call, objects.store(cloud, session["bucket"], session["about"], have))
 
 
 @api.on("DELETE", PATH)

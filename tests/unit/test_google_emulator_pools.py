@@ -1,0 +1,317 @@
+"""Node pools of the emulator: which GKE takes, which it refuses, and what becomes of those it took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpukit.catalogue import Slice, slices
+from tpukit.sandbox.google import capacity, shapes
+from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.settings import Hooks, Pool
+from unit.google_world import PROJECT, World, pool
+
+OFFERED = [shape for shape in slices() if shape.placement is not None]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with World(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Worlds with settings or hooks of their own."""
+    with ExitStack() as worlds:
+        yield lambda *words, **settings: worlds.enter_context(World(tmp_path, *words, **settings))
+
+
+def described(shape: Slice, nodes: int) -> dict[str, Any]:
+    """The pool that asks for this shape, complete as GKE completes it."""
+    placement = {
+        "none": {},
+        "compact": {"type": "COMPACT", "tpuTopology": shape.topology},
+        "policy": {"policyName": f"policy-{shape.topology}"},
+    }[str(shape.placement)]
+    hyperdisk = shape.generation in ("v6e", "tpu7x")
+    config = {"machineType": shape.machine_type, "diskType": "hyperdisk-balanced" if hyperdisk else "pd-balanced"}
+    made = {"initialNodeCount": nodes, "locations": [shape.zones[0]], "placementPolicy": placement, "config": config}
+    return {**made, "management": {"autoUpgrade": True, "autoRepair": True}}
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with World(tmp_path_factory.mktemp("shapes")) as made:
+        for shape in OFFERED:
+            if shape.placement == "policy":
+                region = shape.zones[0].rpartition("-")[0]
+                full = f"projects/{PROJECT}/regions/{region}/resourcePolicies/policy-{shape.topology}"
+                policy = {"type": "HIGH_THROUGHPUT", "acceleratorTopology": shape.topology}
+                made.cloud.state.put("resourcePolicy", full, {"workloadPolicy": policy})
+        yield made
+
+
+def cluster_of(shape: Slice) -> dict[str, Any]:
+    return {"_project": PROJECT, "_region": shape.zones[0].rpartition("-")[0]}
+
+
+def test_every_shape_of_the_catalogue_is_taken(checker):
+    for shape in OFFERED:
+        wish = shapes.check(checker.cloud, cluster_of(shape), described(shape, shape.hosts))
+        assert wish.slice == shape
+        assert wish.holding.chips == shape.chips
+        assert wish.several_hosts == (shape.hosts > 1)
+
+
+@given(shape=st.sampled_from([shape for shape in OFFERED if shape.hosts > 1]), nodes=st.integers(0, 4096))
+def test_slice_of_several_hosts_with_any_other_number_of_nodes_is_refused(checker, shape, nodes):
+    if nodes == shape.hosts:
+        return
+    with pytest.raises(Refused, match="does not match TPU topology"):
+        shapes.check(checker.cloud, cluster_of(shape), described(shape, nodes))
+
+
+@pytest.mark.parametrize("shape", [shape for shape in OFFERED if shape.hosts == 1], ids=lambda shape: shape.name)
+def test_slice_of_one_host_with_a_topology_is_refused(checker, shape):
+    asked = described(shape, 1)
+    asked["placementPolicy"] = {"type": "COMPACT", "tpuTopology": shape.topology}
+    several = {each.topology for each in OFFERED if each.machine_type == shape.machine_type and each.hosts > 1}
+    if shape.topology in several:
+        pytest.fail("no machine type has one topology both ways")
+    with pytest.raises(Refused, match=r"single-host|workload policy"):
+        shapes.check(checker.cloud, cluster_of(shape), asked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"initialNodeCount": 3}, "Number of nodes 3 does not match TPU topology 2x2x4: 4 nodes"),
+        ({"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x3"}}, "TPU topology 2x2x3 is not supported"),
+        ({"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x1"}}, "single-host TPU slices"),
+        ({"placementPolicy": {"tpuTopology": "2x2x4"}}, "needs placement policy type COMPACT"),
+        ({"locations": ["us-central2-a"]}, 'not available in zone "us-central2-a"'),
+        ({"locations": ["us-central1-a"]}, "not in region us-central2"),
+        ({"config": {"machineType": "ct4p-hightpu-8t"}}, "does not exist in zone"),
+        ({"config": {"machineType": "n2-standard-8"}}, "has no TPUs"),
+        ({"config": {"diskType": "hyperdisk-balanced"}}, "hyperdisk-balanced is not supported"),
+        ({"config": {"spot": True, "flexStart": True}}, "exclude each other"),
+        ({"config": {"flexStart": True}}, "must have autoscaling and start with 0 nodes"),
+        ({"config": {"reservationAffinity": {"consumeReservationType": "SPECIFIC_RESERVATION"}}}, "needs the key"),
+        (
+            {"initialNodeCount": 0, "autoscaling": {"enabled": True, "maxNodeCount": 1}},
+            "from 0 to its 4 nodes, not to 1",
+        ),
+        ({"upgradeSettings": {"strategy": "BLUE_GREEN"}}, "surge upgrades only"),
+        ({"name": "Large"}, "node_pool.name"),
+        ({"name": "a" * 41}, "node_pool.name"),
+    ],
+)
+def test_pool_that_gke_refuses_is_refused_and_leaves_nothing(world, changes, words):
+    pools = world.cluster()
+    status, word, text = world.refusal("POST", pools, pool(**changes))
+    assert (status, word) == (400, "INVALID_ARGUMENT")
+    assert words in text
+    assert world.ask("GET", pools) == {"nodePools": []}
+
+
+def test_newest_generation_needs_its_policy(world):
+    pools = world.cluster("us-central1", "us-central1-c")
+    asked = {"config": {"machineType": "tpu7x-standard-4t", "diskType": "hyperdisk-balanced"}, "initialNodeCount": 2}
+    compact = {"type": "COMPACT", "tpuTopology": "2x2x2"}
+    assert "use workload policy instead" in world.refusal("POST", pools, pool(placementPolicy=compact, **asked))[2]
+    named = {"policyName": "wired"}
+    assert "was not found" in world.refusal("POST", pools, pool(placementPolicy=named, **asked))[2]
+    policies = f"compute/v1/projects/{PROJECT}/regions/us-central1/resourcePolicies"
+    policy = {"name": "wired", "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"}}
+    world.ask("POST", policies, policy)
+    world.ask("POST", pools, pool(placementPolicy=named, **asked))
+    assert "is already being used by" in world.refusal("DELETE", f"{policies}/wired")[2]
+
+
+def test_pool_twice_is_a_conflict(world):
+    pools = world.cluster()
+    world.ask("POST", pools, pool())
+    assert world.refusal("POST", pools, pool())[:2] == (409, "ALREADY_EXISTS")
+
+
+def test_pool_is_provisioning_until_its_operation_ends(make):
+    world = make(seconds={"CREATE_NODE_POOL": 30.0})
+    pools = world.cluster()
+    operation = world.ask("POST", pools, pool())
+    path = f"{pools.partition('/clusters')[0]}/operations/{operation['name']}"
+    assert world.ask("GET", path)["status"] == "RUNNING"
+    assert world.ask("GET", f"{pools}/tpu-0")["status"] == "PROVISIONING"
+    world.pass_time(29.9)
+    assert world.ask("GET", path)["status"] == "RUNNING"
+    world.pass_time(0.1)
+    assert world.ask("GET", path)["status"] == "DONE"
+    assert world.ask("GET", f"{pools}/tpu-0")["status"] == "RUNNING"
+
+
+def test_quota_counts_chips_of_a_region_by_generation_and_tier(world):
+    capacity.limit_quota(world.cloud, "us-central2", "v4", 16)
+    pools = world.cluster()
+    world.ask("POST", pools, pool("a"))
+    status, word, text = world.refusal("POST", pools, pool("b"))
+    assert (status, word) == (403, "PERMISSION_DENIED")
+    assert "request requires '16.0' and is short '16.0'. project has a quota of '16.0' with '0.0' available" in text
+    world.ask("POST", pools, pool("c", config={"spot": True}))
+    region = world.ask("GET", f"compute/v1/projects/{PROJECT}/regions/us-central2")
+    assert region["quotas"] == [{"metric": "TPU_PODSLICE_V4", "limit": 16, "usage": 16}]
+    world.ask("DELETE", f"{pools}/a")
+    world.ask("POST", pools, pool("b"))
+
+
+def test_stock_out_keeps_the_pool_in_error_until_there_are_chips(world):
+    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 16)
+    pools = world.cluster()
+    world.ask("POST", pools, pool("a"))
+    operation = world.ask("POST", pools, pool("b"))
+    assert operation["status"] == "DONE"
+    assert "[GCE_STOCKOUT]" in operation["statusMessage"]
+    down = world.ask("GET", f"{pools}/b")
+    assert (down["status"], down["conditions"][0]["code"]) == ("ERROR", "GCE_STOCKOUT")
+    world.ask("DELETE", f"{pools}/a")
+    world.pass_time(59)
+    assert world.ask("GET", f"{pools}/b")["status"] == "ERROR"
+    world.pass_time(1)
+    healed = world.ask("GET", f"{pools}/b")
+    assert healed["status"] == "RUNNING"
+    assert "conditions" not in healed
+
+
+def test_reservation_gives_its_chips_to_those_who_name_it(world):
+    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 0)
+    capacity.reserve(world.cloud, "ours", "us-central2-b", "v4", 16)
+    pools = world.cluster()
+    affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "compute.googleapis.com/reservation-name"}
+
+    def reserved(name: str, values: list[str]) -> Any:
+        asked = pool(name, config={"reservationAffinity": {**affinity, "values": values}})
+        return world.ask("POST", pools, asked).get("statusMessage", "")
+
+    assert "[theirs] does not exist" in reserved("a", ["theirs"])
+    assert reserved("b", [f"projects/{PROJECT}/reservations/ours"]) == ""
+    assert "reservation ours does not have enough" in reserved("c", ["ours"])
+
+
+def test_pods_range_that_is_too_small_leaves_the_pool_in_error(world):
+    pools = world.cluster(pods="10.64.0.0/24")
+    operation = world.ask("POST", pools, pool())
+    assert "[IP_SPACE_EXHAUSTED]" in operation["statusMessage"]
+    world.ask("POST", pools, {"nodePool": {"name": "x", "initialNodeCount": 0, "config": {"machineType": "e2-medium"}}})
+    world.ask("DELETE", f"{pools}/tpu-0")
+    assert "statusMessage" not in world.ask("POST", pools, pool(maxPodsConstraint={"maxPodsPerNode": "16"}))
+
+
+def test_operations_of_one_cluster_are_limited(make):
+    world = make(seconds={"CREATE_NODE_POOL": 10.0, "DELETE_CLUSTER": 10.0}, cluster_operations=2)
+    pools = world.cluster()
+    world.ask("POST", pools, pool("a"))
+    world.ask("POST", pools, pool("b"))
+    status, _, text = world.refusal("POST", pools, pool("c"))
+    assert status == 429
+    assert "Too many operations: cluster hits the concurrent operations quota 2" in text
+    status, word, text = world.refusal("DELETE", f"{pools}/a")
+    assert (status, word) == (400, "FAILED_PRECONDITION")
+    assert "is currently operating on" in text
+    cluster = pools.removesuffix("/nodePools")
+    assert world.refusal("DELETE", cluster)[1] == "FAILED_PRECONDITION"
+    world.pass_time(10)
+    world.ask("DELETE", cluster)
+    assert "incompatible operation" in world.refusal("POST", pools, pool("c"))[2]
+
+
+def test_slice_of_several_hosts_is_not_changed_in_place(world):
+    pools = world.cluster()
+    world.ask("POST", pools, pool())
+    assert "cannot be resized" in world.refusal("POST", f"{pools}/tpu-0:setSize", {"nodeCount": 8})[2]
+    assert "cannot be changed" in world.refusal("PUT", f"{pools}/tpu-0", {"machineType": "ct5p-hightpu-4t"})[2]
+    world.ask("PUT", f"{pools}/tpu-0", {"labels": {"labels": {"a": "b"}}})
+    assert world.ask("GET", f"{pools}/tpu-0")["config"]["labels"] == {"a": "b"}
+    assert world.refusal("PUT", f"{pools}/tpu-0", {"confidentialNodes": {"enabled": True}})[0] == 501
+
+
+def test_channel_insists_on_upgrades(world):
+    pools = world.cluster()
+    cluster = pools.removesuffix("/nodePools")
+    world.ask("PUT", cluster, {"update": {"desiredReleaseChannel": {"channel": "REGULAR"}}})
+    off, on = {"autoUpgrade": False}, {"autoUpgrade": True}
+    assert "Auto_upgrade must be true" in world.refusal("POST", pools, pool(management=off))[2]
+    world.ask("POST", pools, pool(management=on))
+
+
+def test_nodes_come_and_go_with_their_pool_before_its_operation_is_done(make):
+    seen: list[tuple[str, Pool]] = []
+    world = make(Hooks(lambda one: seen.append(("came", one)), lambda one: seen.append(("went", one))))
+    pools = world.cluster()
+    seen.clear()
+    world.ask("POST", pools, pool(config={"spot": True, "labels": {"team": "research"}}))
+    ((what, came),) = seen
+    assert what == "came"
+    assert list(came.nodes.values()) == ["us-central2-b"] * 4
+    assert len(set(came.nodes)) == 4
+    assert (came.slice.name, came.capacity, came.max_pods) == ("v4-32", "spot", 110)
+    assert came.labels == {
+        "team": "research",
+        "cloud.google.com/gke-nodepool": "tpu-0",
+        "cloud.google.com/machine-family": "ct4p",
+        "cloud.google.com/gke-provisioning": "spot",
+        "cloud.google.com/gke-spot": "true",
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2x4",
+        "cloud.google.com/gke-accelerator-count": "4",
+        "node.kubernetes.io/instance-type": "ct4p-hightpu-4t",
+    }
+    assert came.taints == ({"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"},)
+    world.ask("DELETE", pools.removesuffix("/nodePools"))
+    assert [(what, one.name) for what, one in seen] == [("came", "tpu-0"), ("went", "tpu-0")]
+
+
+def test_hook_that_raises_leaves_the_pool_in_error(make):
+    def refuse(one: Pool) -> None:
+        raise RuntimeError("no such API server")
+
+    world = make()
+    pools = world.cluster()
+    world.cloud.hooks = Hooks(on_pool_created=refuse)
+    assert "no such API server" in world.ask("POST", pools, pool())["statusMessage"]
+    assert world.ask("GET", f"{pools}/tpu-0")["status"] == "ERROR"
+
+
+def test_faults_end_operations_as_told(world):
+    pools = world.cluster()
+    world.cloud.faults.set(Fault("fail", "CREATE_NODE_POOL .*/a$", message="Out of luck."))
+    assert world.ask("POST", pools, pool("a"))["statusMessage"] == "Out of luck."
+    assert world.refusal("GET", f"{pools}/a")[0] == 404
+    world.cloud.faults.set(Fault("broken", "/b$"))
+    assert "statusMessage" not in world.ask("POST", pools, pool("b"))
+    assert world.ask("GET", f"{pools}/b")["status"] == "RUNNING_WITH_ERROR"
+    world.cloud.faults.set(Fault("fail", "DELETE_NODE_POOL", times=1))
+    assert world.ask("DELETE", f"{pools}/b")["statusMessage"] == "An internal error has occurred."
+    assert world.ask("GET", f"{pools}/b")["status"] == "RUNNING"
+    world.ask("DELETE", f"{pools}/b")
+    world.cloud.faults.set(Fault("quota", "us-central2-b .*/c$", times=1))
+    assert world.refusal("POST", pools, pool("c"))[0] == 403
+    world.cloud.faults.set(Fault("stockout", "us-central2-b", times=1))
+    assert "GCE_STOCKOUT" in world.ask("POST", pools, pool("c"))["statusMessage"]
+
+
+def test_cluster_goes_with_its_default_pool_and_network_stays_while_it_is_used(world):
+    pools = world.cluster()
+    assert (
+        "is already being used by" in world.refusal("DELETE", f"compute/v1/projects/{PROJECT}/global/networks/net")[2]
+    )
+    world.ask("POST", pools, pool())
+    world.ask("DELETE", pools.removesuffix("/nodePools"))
+    world.ask("DELETE", f"compute/v1/projects/{PROJECT}/regions/us-central2/subnetworks/subnet")
+    world.ask("DELETE", f"compute/v1/projects/{PROJECT}/global/networks/net")
+    assert world.cloud.inventory() == []

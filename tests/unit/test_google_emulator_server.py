@@ -1,0 +1,184 @@
+"""The emulator on the wire: who is let in, what tests can ask for, and that a kill loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.sandbox.google.server import Emulator
+from tpukit.sandbox.google.settings import Hooks, Settings
+from waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORKS = "compute/v1/projects/tpu-project/global/networks"
+
+
+@pytest.fixture
+def google(tmp_path: Path) -> Iterator[Emulator]:
+    with Emulator(tmp_path) as emulator:
+        yield emulator
+
+
+def ask(address: str, path: str, token: str = "", body: Any = None, method: str = "GET") -> tuple[int, Any]:
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    content = None if body is None else json.dumps(body).encode()
+    method = "POST" if body is not None and method == "GET" else method
+    request = urllib.request.Request(f"{address}/{path}", content, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.loads(answer.read() or b"null")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read() or b"null")
+
+
+@pytest.mark.parametrize("path", [NETWORKS, "emulator/resources", "storage/v1/b", "anything/else", "~/storage/v1/b"])
+@pytest.mark.parametrize("token", ["", "wrong", "ünsafe".encode().decode("latin-1")])
+def test_every_door_wants_the_token(google, path, token):
+    status, answer = ask(google.address, path, token)
+    assert status == 401
+    assert answer["error"]["status"] == "UNAUTHENTICATED"
+    assert google.token not in json.dumps(answer)
+
+
+def test_token_opens_as_a_header_and_in_the_address(google):
+    assert ask(google.address, NETWORKS, google.token)[0] == 200
+    assert ask(google.storage_host, "storage/v1/b?project=tpu-project")[0] == 200
+    assert google.token not in json.dumps(google.cloud.requests())
+
+
+def test_links_lead_back_by_the_way_one_came(google):
+    ask(google.address, "storage/v1/b?project=tpu-project", google.token, {"name": "box"})
+    _, made = ask(google.storage_host, "upload/storage/v1/b/box/o?uploadType=media&name=a%2Fb", body={"x": 1})
+    with urllib.request.urlopen(made["mediaLink"]) as answer:
+        assert json.load(answer) == {"x": 1}
+
+
+def test_only_loopback_is_served(google):
+    assert google.address.startswith("http://127.0.0.1:")
+    assert google._socket.getsockname()[0] == "127.0.0.1"
+
+
+def test_secrets_are_for_their_owner_alone(google):
+    assert (google.folder / "token").stat().st_mode & 0o077 == 0
+    assert google.folder.stat().st_mode & 0o077 == 0 or (google.folder / "state.db").stat().st_mode & 0o077 == 0
+
+
+def test_several_stand_side_by_side(tmp_path):
+    with Emulator(tmp_path / "a") as first, Emulator(tmp_path / "b") as second:
+        ask(first.address, NETWORKS, first.token, {"name": "net"})
+        assert first.cloud.inventory() == ["network projects/tpu-project/global/networks/net"]
+        assert second.cloud.inventory() == []
+        assert ask(second.address, NETWORKS, first.token)[0] == 401
+
+
+def test_time_passes_without_requests(tmp_path):
+    with Emulator(tmp_path, Settings(seconds={"insert": 0.2})) as google:
+        ask(google.address, NETWORKS, google.token, {"name": "net"})
+        (operation,) = google.cloud.state.all("operation")
+        until(lambda: google.cloud.state.get("operation", operation)["done"])
+
+
+def test_requests_at_once_each_get_their_own_answer(google):
+    answers: list[int] = []
+
+    def make(number: int) -> None:
+        answers.append(ask(google.address, NETWORKS, google.token, {"name": f"net-{number % 10}"})[0])
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [200] * 10 + [409] * 20
+    assert len(google.cloud.inventory()) == 10
+
+
+def test_control_sets_faults_and_limits_and_shows_requests(google):
+    fault = {"kind": "refuse", "match": "networks", "status": 429}
+    _, made = ask(google.address, "emulator/faults", google.token, fault)
+    assert ask(google.address, NETWORKS, google.token)[0] == 429
+    assert ask(google.address, "emulator/faults", google.token)[1][0]["struck"] == 1
+    ask(google.address, f"emulator/faults?name={made['name']}", google.token, method="DELETE")
+    assert ask(google.address, NETWORKS, google.token)[0] == 200
+    limit = {"quota": {"region": "us-central2", "generation": "v4", "chips": 8}}
+    assert ask(google.address, "emulator/limits", google.token, limit)[0] == 200
+    region = ask(google.address, "compute/v1/projects/tpu-project/regions/us-central2", google.token)[1]
+    assert region["quotas"][0]["limit"] == 8
+    _, seen = ask(google.address, "emulator/requests?path=networks$&method=GET", google.token)
+    assert [one["status"] for one in seen] == [429, 200]
+
+
+@pytest.mark.parametrize("body", [{"kind": "flood"}, {"match": "x"}, {"kind": "slow", "when": 3}])
+def test_control_refuses_a_fault_that_cannot_be(google, body):
+    assert ask(google.address, "emulator/faults", google.token, body)[0] == 400
+
+
+def test_control_patches_what_no_caller_could(google):
+    ask(google.address, NETWORKS, google.token, {"name": "net"})
+    name = "projects/tpu-project/global/networks/net"
+    patch = {"kind": "network", "name": name, "patch": {"description": "haunted"}}
+    ask(google.address, "emulator/resources", google.token, patch)
+    assert ask(google.address, f"{NETWORKS}/net", google.token)[1]["description"] == "haunted"
+    assert ask(google.address, "emulator/resources", google.token)[1] == [f"network {name}"]
+
+
+def start(folder: Path, *words: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    command = [sys.executable, "-m", "tpukit.sandbox.google", "--folder", str(folder), *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())
+
+
+def test_killed_emulator_is_found_again_where_it_was(tmp_path):
+    process, told = start(tmp_path, "--project", "mine", "--seconds", "insert=0.5")
+    networks = "compute/v1/projects/mine/global/networks"
+    try:
+        for number in range(5):
+            assert ask(told["address"], networks, told["token"], {"name": f"net-{number}"})[0] == 200
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        process, again = start(tmp_path, "--project", "mine")
+        assert again == told
+        assert len(ask(again["address"], networks, again["token"])[1]["items"]) == 5
+        operations = ask(again["address"], "emulator/resources?kind=operation", again["token"])[1]
+        until(lambda: ask(again["address"], "emulator/resources?kind=pending", again["token"])[1] == {})
+        assert len(operations) == 5
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+        process.stdout.close()
+
+
+def test_pools_that_are_there_at_the_start_become_nodes_again(tmp_path):
+    seen: list[str] = []
+    with Emulator(tmp_path) as google:
+        cloud = google.cloud
+        full = "projects/tpu-project/locations/us-central2/clusters/one/nodePools/a"
+        own = {"_nodes": {"gke-one-a": "us-central2-b"}, "_topology": None, "_holds": None}
+        doc = {"name": "a", "config": {"machineType": "e2-medium"}, **own}
+        cloud.state.put("pool", full, doc)
+    with Emulator(tmp_path, hooks=Hooks(on_pool_created=lambda pool: seen.append(pool.full_name))):
+        assert seen == [full]
+
+
+def test_environment_leads_nowhere_but_here(google):
+    told = google.environment()
+    endpoints = [value for name, value in told.items() if name.endswith("_CUSTOM_ENDPOINT")]
+    assert len(endpoints) == 11
+    assert all(value.startswith(f"{google.address}/") and value.endswith("/") for value in endpoints)
+    assert told["HTTPS_PROXY"] == "http://127.0.0.1:1"
+    assert told["GOOGLE_OAUTH_ACCESS_TOKEN"] == google.token
