@@ -69,6 +69,15 @@ def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes
     assert world.client.pools()["spot"]["presence"] == "here"
 
 
+def test_pod_that_was_done_before_it_was_told_to_leave_keeps_its_result(world: World):
+    world.shell("exit 0", node=FIRST)
+    world.shell("exec sleep 60", name="q", node=FIRST)
+    world.until(lambda: list(world.home.glob("agent/pods/default_p_*/main/0/end")))
+    world.client.preempt("spot", grace=1.0, back=None)
+    assert "reason" not in world.phase("Succeeded")
+    assert world.phase("Failed", name="q")["reason"] == "Terminated"
+
+
 def test_preempted_pod_that_does_not_leave_is_killed_at_the_end_of_the_grace(world: World):
     world.shell("trap '' TERM; while :; do sleep 0.05; done", node=FIRST)
     world.phase("Running")
@@ -125,7 +134,9 @@ def test_lost_host_says_nothing_until_it_is_back(world: World):
     assert world.status()["phase"] == "Running"
     world.api.delete("Node", FIRST)  # somebody gave it up
     world.client.restore(FIRST)
-    assert world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    status = world.phase("Failed")
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    assert any(one["type"] == "DisruptionTarget" for one in status["conditions"]), "it was not the program's fault"
     assert has_node(world, FIRST)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tpukit import pods
 from unit.agent_world import CPU, World
 
 
@@ -200,8 +201,6 @@ def test_pod_whose_processes_vanished_with_their_shim_fails(world: World):
     world.shell("exec sleep 60")
     world.phase("Running")
     run = next((world.home / "agent" / "pods").glob("*/main/0"))
-    from tpukit import pods
-
     os.kill(pods.look(run).shim, 9)
     ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
@@ -223,6 +222,24 @@ def test_pod_that_the_agent_knows_nothing_of_but_ran_fails_and_is_not_run_twice(
     finally:
         again.api.delete("Pod", "p", "default")
         again.until(lambda: not list((world.home / "agent" / "pods").iterdir()))
+        again.close()
+
+
+def test_pod_that_began_and_left_an_empty_folder_is_not_run_twice_either(world: World):
+    world.close()
+    began = {"name": "main", "image": "i", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    pod = world.shell("sleep 60")
+    world.api.patch(
+        "Pod", "p", {"status": {"phase": "Running", "containerStatuses": [began]}}, "default", part="status"
+    )
+    folder = world.home / "agent" / "pods" / f"default_p_{pod['metadata']['uid']}"
+    folder.mkdir(parents=True)
+    again = World(world.home, world.api)
+    try:
+        assert again.phase("Failed")["reason"] == "ContainerStatusUnknown"
+    finally:
+        again.api.delete("Pod", "p", "default")
+        again.until(lambda: not folder.exists())
         again.close()
 
 

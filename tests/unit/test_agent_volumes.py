@@ -17,7 +17,7 @@ def world(home: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     world = World(home)
     if request.param == "rewritten":
         kubelet = world.agent.kubelet
-        kubelet._machine = dataclasses.replace(kubelet._machine, mounts=False)
+        kubelet._driver._machine = dataclasses.replace(kubelet._driver._machine, mounts=False)
     world.client.add_pool(CPU)
     yield world
     for _, _, name in world._pods():

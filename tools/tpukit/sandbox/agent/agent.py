@@ -17,8 +17,9 @@ from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
 from tpukit.sandbox.agent import execute, launch, logs
 from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.driver import HOST
 from tpukit.sandbox.agent.faults import Fault, Faults
-from tpukit.sandbox.agent.kubelet import HOST, Kubelet
+from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Machine
 from tpukit.sandbox.agent.names import Names
 from tpukit.sandbox.agent.nodes import Nodes

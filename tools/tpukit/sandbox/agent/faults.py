@@ -32,6 +32,7 @@ from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.nodes import Nodes, Presence, Record
 
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
+LOST = "PodGC: node no longer exists"
 _SLACK_SECONDS = 30.0
 """How long after their deadline pods may keep a pool from going."""
 _log = logging.getLogger(__name__)
@@ -166,11 +167,14 @@ class Faults:
     def _restore(self, _fault: Fault, pool: str, hosts: list[str]) -> None:
         with self._nodes.changed(pool) as record:
             was_hung = [host for host in hosts if host in record.hung]
+            was_lost = [host for host in hosts if host in record.lost]
             record.hung = [host for host in record.hung if host not in hosts]
             record.lost = {host: back for host, back in record.lost.items() if host not in hosts}
             if record.presence is Presence.AWAY:
                 record.presence, record.back_at = Presence.HERE, None
         self._signal(was_hung, signal.SIGCONT)
+        for pod in self._kubelet.on(was_lost):  # another machine has taken its place: nobody else will say so soon
+            self._kubelet.end(pod, Ending("NodeLost", LOST, self._clock.now(), "DeletionByPodGC"))
         if record.presence is Presence.HERE:
             self._nodes.register(record)
             for host in hosts:

@@ -8,6 +8,8 @@ from tpukit.errors import Invalid, NotFound
 from tpukit.sandbox.agent.api import Api
 from tpukit.sandbox.agent.env import BadConfig, Object
 
+_KEPT_JOBS = 1000
+
 
 class Lookups:
     def __init__(self, api: Api) -> None:
@@ -36,6 +38,8 @@ class Lookups:
         if owner is None:
             return None
         if owner["uid"] not in self._jobs:
+            if len(self._jobs) > _KEPT_JOBS:
+                self._jobs.clear()
             try:
                 self._jobs[owner["uid"]] = self._api.get("Job", owner["name"], pod["metadata"]["namespace"])
             except NotFound:

@@ -19,7 +19,7 @@ from tpukit.errors import Conflict, NotFound, Transient
 from tpukit.sandbox.agent import pools
 from tpukit.sandbox.agent.api import Api
 from tpukit.sandbox.agent.containers import write_json
-from tpukit.sandbox.agent.kubelet import Node
+from tpukit.sandbox.agent.driver import Node
 from tpukit.sandbox.agent.pools import Pool
 from tpukit.sandbox.agent.times import micro_stamp
 
@@ -169,8 +169,10 @@ class Nodes:
 
     def restore_missing(self) -> None:
         """Register hosts again whose Node somebody deleted."""
-        there = {node["metadata"]["name"] for node in self._api.list("Node")}
-        for record in self.pools():
+        records = self.pools()
+        selector = f"cloud.google.com/gke-nodepool in ({','.join(record.pool.name for record in records)})"
+        there = {node["metadata"]["name"] for node in self._api.list("Node", labels=selector)} if records else set()
+        for record in records:
             if record.presence is Presence.HERE and any(name not in there for name in _alive(record)):
                 self.register(record)
 

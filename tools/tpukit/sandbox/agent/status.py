@@ -33,6 +33,7 @@ def pod_status(
     addresses: Mapping[str, object],
 ) -> dict[str, Any]:
     before = pod.get("status", {})
+    ending = ending if over and _interrupted(containers) else None
     uid = pod["metadata"]["uid"]
     phase = _phase(containers, over=over, ending=ending)
     initialised = all(_initialised(container) for container in containers if container.role is not Role.MAIN)
@@ -40,9 +41,7 @@ def pod_status(
     ready = all(container.running for container in containers if container.role is not Role.INIT)
 
     def shown(container: Container) -> dict[str, Any]:
-        return _container(
-            container, waiting.get(container.name), uid, initialised=initialised, ending=ending, over=over
-        )
+        return _container(container, waiting.get(container.name), uid, initialised=initialised, ending=ending)
 
     unready = {"reason": "PodCompleted"} if phase == "Succeeded" else {"reason": "ContainersNotReady"}
     facts: dict[str, tuple[bool, Mapping[str, str]]] = {
@@ -57,7 +56,7 @@ def pod_status(
     if ending and ending.disruption:
         facts["DisruptionTarget"] = (True, {"reason": ending.disruption, "message": ending.message})
     inits = [shown(container) for container in containers if container.role is not Role.MAIN]
-    reasons = {"reason": ending.reason, "message": ending.message} if ending and phase == "Failed" else {}
+    reasons = {"reason": ending.reason, "message": ending.message} if ending else {}
     return {
         "phase": phase,
         **reasons,
@@ -74,6 +73,12 @@ def _phase(containers: Sequence[Container], *, over: bool, ending: Ending | None
         return "Failed" if ending or decide.failed(containers) else "Succeeded"
     started = any(container.runs for container in containers if container.role is Role.MAIN)
     return "Running" if started else "Pending"
+
+
+def _interrupted(containers: Sequence[Container]) -> bool:
+    """Whether a pod did not end by itself: what was to end it may have come too late."""
+    counted = [container for container in containers if container.role is not Role.SIDECAR]
+    return any(not one.runs or one.last.told or one.last.phase is Phase.LOST for one in counted)
 
 
 def _initialised(container: Container) -> bool:
@@ -96,7 +101,7 @@ def _conditions(
 
 
 def _container(
-    container: Container, waiting: Waiting | None, uid: str, *, initialised: bool, ending: Ending | None, over: bool
+    container: Container, waiting: Waiting | None, uid: str, *, initialised: bool, ending: Ending | None
 ) -> dict[str, Any]:
     runs = container.runs
     back = waiting is not None and container.ended  # it waits to be started again
@@ -104,7 +109,7 @@ def _container(
         state: dict[str, Any] = {"running": {"startedAt": stamp(container.last.began)}}
     elif container.ended and not back:
         state = {"terminated": _terminated(container, len(runs) - 1, uid)}
-    elif over and ending:
+    elif ending:
         state = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": ending.message}}
     else:
         main = container.role is Role.MAIN

@@ -1,0 +1,212 @@
+"""Does with one pod what is due, and tells the API server what became of it.
+
+The pod is looked at whole each time: what the API server says, what its folder says, what follows. So it does not
+matter whether the agent saw it happen, or was killed in between.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpukit import pods
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, Invalid, NotFound
+from tpukit.sandbox.agent import launch, tpu, volumes
+from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.containers import Container, Ending, containers, read_ending, write_ending
+from tpukit.sandbox.agent.decide import Step, next_step
+from tpukit.sandbox.agent.env import BadConfig, Object
+from tpukit.sandbox.agent.launch import MISSING_IMAGE, Machine, Site
+from tpukit.sandbox.agent.lookups import Lookups
+from tpukit.sandbox.agent.names import Names, pod_name, reported
+from tpukit.sandbox.agent.status import Waiting, pod_status
+from tpukit.sandbox.agent.times import parse
+
+HOST = "127.0.0.1"
+RETRY_SECONDS = 2.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a pod may know of the node it is on."""
+
+    labels: Mapping[str, str]
+    capacity: Mapping[str, str]
+    dead: bool = False  # nothing is done and nothing said there
+
+
+class Driver:
+    def __init__(
+        self,
+        api: Api,
+        names: Names,
+        machine: Machine,
+        clock: Clock,
+        buckets: Path,
+        watch: Callable[[str, Path], None],
+    ) -> None:
+        """`watch` is told of every run of a pod that is under way, by the pod's uid."""
+        self._api = api
+        self._lookups = Lookups(api)
+        self._names = names
+        self._machine = machine
+        self._clock = clock
+        self._buckets = buckets
+        self._watch = watch
+
+    def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
+        """Seconds until there is more to do, if nothing happens."""
+        left = self._note_reasons(pod, folder)
+        ending = read_ending(folder)
+        deadlines = [ending.deadline] if ending else []
+        if asked := pod["metadata"].get("deletionTimestamp"):
+            deadlines.append(parse(asked))
+        waiting: dict[str, Waiting] = {}
+        while True:
+            found = containers(pod, folder)
+            step = next_step(
+                found,
+                pod["spec"].get("restartPolicy", "Always"),
+                self._clock.now(),
+                grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
+                deadline=min(deadlines, default=None),
+            )
+            waiting |= {name: Waiting("CrashLoopBackOff", "waiting to be started again") for name in step.crashing}
+            due = [container for container in step.start if container.name not in waiting]
+            if not due:
+                break
+            for container in due:
+                if trouble := self._start(pod, folder, node, container):
+                    waiting[container.name] = trouble
+        self._stop(step)
+        for container in found:
+            if container.running:
+                self._watch(pod["metadata"]["uid"], container.run_folder())
+        self._report(pod, found, waiting, step, ending)
+        if step.over:
+            self.let_go(pod)
+            return None
+        due_in = (step.again, RETRY_SECONDS if waiting else None, left or None)
+        return min((seconds for seconds in due_in if seconds is not None), default=None)
+
+    def _start(self, pod: Object, folder: Path, node: Node, container: Container) -> Waiting | None:
+        image = container.spec["image"]
+        if MISSING_IMAGE in image:
+            first = self._clock.now() - folder.stat().st_ctime < RETRY_SECONDS
+            why = f'failed to resolve reference "{image}": not found'
+            back_off = Waiting("ImagePullBackOff", f"Back-off pulling image: {why}")
+            return Waiting("ErrImagePull", why) if first else back_off
+        try:
+            launch.start(self._machine, self._site(pod, folder, node), container)
+        except BadConfig as problem:
+            return Waiting("CreateContainerConfigError", problem.message)
+        return None
+
+    def _stop(self, step: Step) -> None:
+        for container, grace in step.stop:
+            run = container.run_folder()
+            if grace <= 0 or not pods.told_to_stop(run):
+                pods.stop(run, grace)
+
+    def _report(
+        self, pod: Object, found: list[Container], waiting: Mapping[str, Waiting], step: Step, ending: Ending | None
+    ) -> None:
+        metadata = pod["metadata"]
+        own, _ = self._addresses(pod)
+        status = pod_status(
+            pod,
+            found,
+            waiting,
+            self._clock.now(),
+            over=step.over,
+            ending=ending,
+            addresses={"podIP": reported(own), "podIPs": [{"ip": reported(own)}], "hostIP": HOST},
+        )
+        if _same(status, pod.get("status", {})):
+            return
+        try:
+            self._api.patch(
+                "Pod",
+                metadata["name"],
+                {"metadata": {"uid": metadata["uid"]}, "status": status},
+                metadata["namespace"],
+                part="status",
+                way="strategic-merge",
+            )
+        except (NotFound, Conflict):
+            return  # it is another pod by now, or none: the watch tells
+        except Invalid as refusal:
+            _log.error("pod %s: its status was refused: %s", metadata["name"], refusal)
+
+    def let_go(self, pod: Object) -> None:
+        """A pod that is to go and has ended is let go of."""
+        metadata = pod["metadata"]
+        if "deletionTimestamp" in metadata and metadata.get("deletionGracePeriodSeconds") != 0:
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
+            with suppress(NotFound, Conflict):
+                self._api.call("DELETE", path, body=options)
+
+    def _note_reasons(self, pod: Object, folder: Path) -> float | None:
+        """Write down why the pod is to end, if it is. Seconds until it has been there for as long as it may be."""
+        if _began(pod) and not any(container.runs for container in containers(pod, folder)):
+            message = "The node agent lost what it knew of this pod"
+            write_ending(folder, Ending("ContainerStatusUnknown", message, self._clock.now()))
+        seconds, began = pod["spec"].get("activeDeadlineSeconds"), pod.get("status", {}).get("startTime")
+        if seconds is None or not began:
+            return None
+        left: float = parse(began) + seconds - self._clock.now()
+        if left <= 0:
+            grace = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
+            message = "Pod was active on the node longer than the specified deadline"
+            write_ending(folder, Ending("DeadlineExceeded", message, self._clock.now() + grace))
+        return max(0.0, left)
+
+    def _addresses(self, pod: Object) -> tuple[str, tuple[str, ...]]:
+        """The pod's own address, and the names of the hosts of its slice, all of which have one from now on."""
+        metadata, spec = pod["metadata"], pod["spec"]
+        own = pod_name(spec.get("hostname") or metadata["name"], spec.get("subdomain", ""))
+        slice_names = tpu.host_names(pod, self._lookups.job(pod)) if spec.get("subdomain") else []
+        names = [own, *slice_names, *filter(None, [tpu.coordinator(pod)])]
+        return self._names.addresses(metadata["namespace"], names)[own], tuple(slice_names)
+
+    def _site(self, pod: Object, folder: Path, node: Node) -> Site:
+        namespace = pod["metadata"]["namespace"]
+        address, slice_names = self._addresses(pod)
+        context = volumes.Context(
+            pod,
+            {"podIP": address, "hostIP": HOST},
+            node.capacity,
+            self._lookups,
+            lambda wanted: self._lookups.token(pod, wanted),
+            self._buckets,
+        )
+        names = self._names.all_addresses(namespace)
+        hosts_file = self._names.hosts_file(namespace)
+        return Site(context, folder, node.labels, address, names, slice_names, hosts_file)
+
+
+def _began(pod: Object) -> bool:
+    """Whether somebody has said that a container of it was started."""
+    status = pod.get("status", {})
+    everyone = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    return any("waiting" not in one.get("state", {"waiting": {}}) for one in everyone)
+
+
+def _same(new: Any, old: Any) -> bool:
+    """Whether all that `new` says is said by `old`."""
+    if isinstance(new, Mapping):
+        return isinstance(old, Mapping) and all(_same(value, old.get(key)) or (not value and key not in old)
+                                                for key, value in new.items())  # fmt: skip
+    if isinstance(new, list) and new and isinstance(new[0], Mapping) and "type" in new[0]:
+        known = {one["type"]: one for one in old or []}
+        return all(_same(one, known.get(one["type"], {})) for one in new)
+    if isinstance(new, list):
+        return isinstance(old, list) and len(new) == len(old) and all(map(_same, new, old))
+    return bool(new == old)
