@@ -23,7 +23,8 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
     content: bytes = b""
-    base: str = ""  # the address by which the caller came in, for links that it follows
+    base: str = ""  # our address, for links that the caller follows
+    port: int = 0  # of the caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,10 @@ class Cloud:
         kinds = [kind for kind in self.state.kinds() if kind not in PLAIN_KINDS]
         return [f"{kind} {name}".replace("\n", "#") for kind in kinds for name in self.state.all(kind)]
 
+    def is_storage(self, path: str) -> bool:
+        """Whether a path is one of Cloud Storage."""
+        return self._api(path)[0].service == "storage.googleapis.com"
+
     def _answer(self, request: Request) -> Answer:
         try:
             api, route, call = self._route(request)
@@ -95,12 +99,7 @@ class Cloud:
         return result if isinstance(result, Answer) else _json(200, result)
 
     def _route(self, request: Request) -> tuple[Api, Route, Call]:
-        first, _, rest = request.path.partition("/")
-        # Some releases of the provider put the version there twice.
-        rest = re.sub(r"^(v\d\w*/)+", "", rest)
-        api = self._apis.get(first)
-        if api is None:
-            api, rest = self._apis[""], request.path
+        api, rest = self._api(request.path)
         found = api.find(request.method, rest)
         if found is None:
             raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
@@ -112,6 +111,14 @@ class Cloud:
         if route.body:
             body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
         return api, route, Call(request, names, body)
+
+    def _api(self, path: str) -> tuple[Api, str]:
+        """The API that a path belongs to, and the path in it. What belongs to none is a bucket of Cloud Storage."""
+        first, _, rest = path.partition("/")
+        if first not in self._apis:
+            return self._apis[""], path
+        # Some releases of the provider put the version there twice.
+        return self._apis[first], re.sub(r"^(v\d\w*/)+", "", rest)
 
     def project(self, name: str) -> str:
         """The id of a project, given as id or number."""

@@ -84,7 +84,7 @@ def store(cloud: Cloud, bucket: str, about: Doc, content: bytes) -> Doc:
 
 
 def shown(call: Call, doc: Doc) -> Doc:
-    """An object as its readers see it, with links that lead back by the way they came."""
+    """An object as its readers see it, with links that lead back here."""
     name = f"b/{doc['bucket']}/o/{quote(doc['name'], safe='')}"
     media = f"{call.request.base}/download/storage/v1/{name}?generation={doc['generation']}&alt=media"
     return {**public(doc), "selfLink": f"{call.request.base}/storage/v1/{name}", "mediaLink": media}

@@ -1,8 +1,9 @@
 """Serves a cloud on loopback, with a token on every door.
 
-A caller shows the token as `Authorization: Bearer TOKEN`, as Terraform does with GOOGLE_OAUTH_ACCESS_TOKEN. Clients
-that can send nothing, such as those of Cloud Storage that were given STORAGE_EMULATOR_HOST, have it in their address:
-`http://127.0.0.1:PORT/~TOKEN`. It is kept in the folder, so an emulator that starts again is found where it was.
+A caller shows the token as `Authorization: Bearer TOKEN`, as Terraform does with GOOGLE_OAUTH_ACCESS_TOKEN. Clients of
+Cloud Storage that were given STORAGE_EMULATOR_HOST show nothing at all. They are let in, to Cloud Storage alone, if the
+kernel says that they run as the user whose emulator this is, who could read the token anyway. It is kept in the folder,
+so an emulator that starts again is found where it was.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import json
 import os
 import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock
 from tpukit.errors import Transient
-from tpukit.sandbox.google import APIS, control
+from tpukit.sandbox.google import APIS, control, peers
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.nodes import described
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 TICK_SECONDS = 0.1
+CONTROL = "emulator/"
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _PRODUCTS = {
     "ARTIFACT_REGISTRY": "artifact_registry/v1/",
@@ -91,13 +93,17 @@ class Emulator:
         self.stop()
 
     @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def storage_host(self) -> str:
-        """For STORAGE_EMULATOR_HOST of clients that send no credentials; the token is in it."""
-        return f"{self.address}/~{self.token}"
+        """For STORAGE_EMULATOR_HOST of programs of the same user."""
+        return self.address
 
     def environment(self) -> dict[str, str]:
         """With these variables Terraform's google provider, its gcs backend and gcloud talk to the emulator alone."""
@@ -113,23 +119,20 @@ class Emulator:
         }
 
     def answer(self, request: Request) -> Answer:
-        """Lets a caller in who shows the token, and answers."""
-        first, _, rest = request.path.partition("/")
-        if first.startswith("~"):
-            shown, door, path = first[1:], f"/{first}", rest
-        else:
-            shown, door, path = request.headers.get("authorization", "").removeprefix("Bearer "), "", request.path
-        if not hmac.compare_digest(shown.encode(), self.token.encode()):
+        """Lets a caller in who may, and answers."""
+        if not self._may_enter(request):
             refused = Refused(401, "Request had invalid authentication credentials: show the emulator's token.")
-            return Answer(401, _bytes(refused), {"content-type": "application/json"})
-        inside = replace(request, path=path, base=f"{self.address}{door}")
-        return control.answer(self.cloud, inside) if path.startswith("emulator/") else self.cloud.answer(inside)
+            return Answer(401, json.dumps(refused.body()).encode(), {"content-type": "application/json"})
+        if request.path.startswith(CONTROL):
+            return control.answer(self.cloud, request)
+        return self.cloud.answer(request)
 
-
-def _bytes(refused: Refused) -> bytes:
-    import json
-
-    return json.dumps(refused.body()).encode()
+    def _may_enter(self, request: Request) -> bool:
+        shown = request.headers.get("authorization")
+        if shown is None:
+            storage = self.cloud.is_storage(request.path) and not request.path.startswith(CONTROL)
+            return storage and peers.is_ours(request.port, self.port)
+        return hmac.compare_digest(shown.encode(), f"Bearer {self.token}".encode())
 
 
 def _token(file: Path) -> str:
@@ -182,6 +185,8 @@ def _app(emulator: Emulator) -> Starlette:
             query=_query(incoming),
             headers={name.lower(): value for name, value in incoming.headers.items()},
             content=await incoming.body(),
+            base=emulator.address,
+            port=incoming.client.port if incoming.client else 0,
         )
         answer = await run_in_threadpool(emulator.answer, request)
         return Response(answer.content, answer.status, headers=dict(answer.headers))

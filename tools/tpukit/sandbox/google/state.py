@@ -32,7 +32,8 @@ INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter);
 
 class State:
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
         self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
