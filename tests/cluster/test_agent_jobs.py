@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -18,8 +19,8 @@ import pytest
 from tpukit import catalogue, plan, pods, render
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
-from tpukit.sandbox.agent import AgentClient, of_slice
-from tpukit.sandbox.folder import Folder
+from tpukit.sandbox.agent import AgentClient, Pool, of_slice
+from tpukit.sandbox.folder import read
 from tpukit.spec import JobSpec, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,7 @@ class Box:
         self.home = home
         self.up()
         path = home / "data" / "sandbox" / "agent"
-        self.place = Folder.read(path) if hasattr(Folder, "read") else _read(path)
+        self.place = read(path)
         self.cluster = Cluster(self.place.kubeconfig)
         self.agent = AgentClient(
             self.place.url("agent"), self.place.token, self.place.certificates("cluster") / "ca.crt"
@@ -117,10 +118,6 @@ class Box:
         return done.stdout
 
 
-def _read(path: Path) -> Folder:
-    return Folder(path, json.loads((path / "sandbox.json").read_bytes())["ports"])
-
-
 def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
     due = time.monotonic() + seconds
     while not (found := true()):
@@ -135,6 +132,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     box = Box(home)
     for name in ("tpu-0", "tpu-1"):
         box.agent.add_pool(of_slice(name, V4_16, "us-central2-b", capacity="spot"))
+    box.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": "us-central2-b"}, labels={"tpukit.dev/pool": "cpu"}))
     for document in render.queues({V4_16: 2}, ["research"], cpus=8, memory_gb=32):
         box.cluster.apply(document)
     account = {"metadata": {"name": SETTINGS.service_account, "namespace": "research"}}
@@ -204,6 +202,45 @@ def test_agent_killed_while_a_job_runs_finds_the_same_processes_and_nothing_runs
         assert box.logs(pod).count("began") == 1
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
     assert box.status(made).get("restarts", 0) == 0
+
+
+def test_lost_host_is_replaced_and_the_next_attempt_is_not_charged_to_the_user(box: Box):
+    made = box.send("lost-host", "python", "-c", STEPS, "60", max={"restarts": 1, "grace": "20s"})
+    victim = "gke-sandbox-tpu-0-0001"
+    box.agent.lose(victim, step=5, back=3.0)
+    until(lambda: victim in box.agent.pools()["tpu-0"]["lost"], 120)
+    assert box.ended(made) == "Completed"
+    status = box.status(made)
+    assert status["restarts"] >= 1
+    assert status.get("restartsCountTowardsMax", 0) == 0
+    assert box.agent.pools()["tpu-0"]["lost"] == {}
+
+
+def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(box: Box, tmp_path: Path):
+    chance = random.Random(7)
+    names = [f"one-{number}" for number in range(16)]
+    for number, name in enumerate(names):
+        mark, code = tmp_path / name, number % 3
+        script = f"echo began >> {mark}; sleep {chance.uniform(0.2, 4):.2f}; echo ended >> {mark}; exit {code}"
+        container = {"name": "main", "image": "image", "command": ["/bin/sh", "-c", script]}
+        spec = {"restartPolicy": "Never", "nodeSelector": {"tpukit.dev/pool": "cpu"}, "containers": [container]}
+        metadata = {"name": name, "namespace": "research"}
+        box.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        if number % 4 == 3:
+            time.sleep(chance.uniform(0, 0.5))
+            os.kill(box.agent_pid(), signal.SIGKILL)
+            box.up()
+
+    def codes() -> list[int] | None:
+        found = [box.cluster.get("Pod", name, "research")["status"] for name in names]
+        if not all(status["phase"] in ("Succeeded", "Failed") for status in found):
+            return None
+        return [status["containerStatuses"][0]["state"]["terminated"]["exitCode"] for status in found]
+
+    assert until(codes, 120) == [number % 3 for number in range(16)]
+    assert [(tmp_path / name).read_text() for name in names] == ["began\nended\n"] * 16
+    for name in names:
+        box.cluster.delete("Pod", name, "research")
 
 
 def test_exec_runs_a_command_beside_the_program(box: Box):
