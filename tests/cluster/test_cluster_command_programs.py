@@ -16,8 +16,14 @@ from click.testing import CliRunner
 from tpukit.cli import command
 
 FLAGS = json.loads((Path(__file__).resolve().parents[1] / "fixtures" / "cluster" / "flags.json").read_text())
-# Terraform does not tell of -json in its help; what it is told is run for real by other tests.
-COMMANDS = [(program, words) for program in ("gcloud", "kubectl") for words in FLAGS[program]["commands"]]
+# Those that no dry run prints. The others are given to the real gcloud below; Terraform's are run for real elsewhere.
+COMMANDS = [
+    ("gcloud", "compute firewall-rules delete"),
+    ("gcloud", "compute firewall-rules list"),
+    ("gcloud", "infra-manager resources list"),
+    ("gcloud", "storage ls"),
+    *(("kubectl", words) for words in FLAGS["kubectl"]["commands"]),
+]
 
 
 @pytest.mark.parametrize(("program", "words"), COMMANDS, ids=lambda word: word.replace(" ", "-"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from tpukit import paths
 from tpukit.clock import Clock
 from tpukit.errors import NotFound, Transient
-from tpukit.infra import diagnosis, programs, queues
+from tpukit.infra import diagnosis, gcloud, programs, queues
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.versions import JOBSET, KUEUE
@@ -69,7 +69,14 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
         raise NotFound(f"no node has the label {'='.join(CPU_POOL)}", hint="`tpu cluster apply` makes the CPU pool")
     target = folder(spec)
     target.mkdir(parents=True, exist_ok=True)
-    for name, text in queues.files(spec, nodes).items():
+    made = queues.files(
+        spec.shapes.values(),
+        namespace=spec.tpu_namespace,
+        account=spec.tpu_sa_name,
+        email=gcloud.email(spec.tpu_sa_name, spec.project_id),
+        cpu_nodes=nodes,
+    )
+    for name, text in made.items():
         (target / name).write_text(text)
     say(f"queues for {spec.tpu_namespace}")
     _patiently(apply_queues(context, target), clock)

@@ -6,14 +6,13 @@ Nobody types a number of chips: the quota is what the pools have.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
 
 from tpukit import render
-from tpukit.infra import gcloud
-from tpukit.infra.spec import ClusterSpec
+from tpukit.catalogue import Slice
 
 _UNITS = {
     "Ki": 2**10,
@@ -28,11 +27,16 @@ _UNITS = {
 }
 
 
-def files(spec: ClusterSpec, cpu_nodes: Mapping[str, Any]) -> dict[str, str]:
-    """The files of the kustomization, by name."""
+def files(
+    slices: Iterable[Slice], *, namespace: str, account: str, email: str, cpu_nodes: Mapping[str, Any]
+) -> dict[str, str]:
+    """The files of the kustomization, by name: for the slice of every pool, and the nodes of the CPU pool.
+
+    Workloads of the namespace run as `account`, and act as the Google account `email`.
+    """
     cpus, memory_gb = _spare(cpu_nodes)
-    made = render.queue_files(Counter(spec.shapes.values()), [spec.tpu_namespace], cpus=cpus, memory_gb=memory_gb)
-    made["account.yaml"] = yaml.safe_dump(_account(spec), sort_keys=False)
+    made = render.queue_files(Counter(slices), [namespace], cpus=cpus, memory_gb=memory_gb)
+    made["account.yaml"] = yaml.safe_dump(_account(namespace, account, email), sort_keys=False)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -41,15 +45,14 @@ def files(spec: ClusterSpec, cpu_nodes: Mapping[str, Any]) -> dict[str, str]:
     return {**made, "kustomization.yaml": yaml.safe_dump(kustomization, sort_keys=False)}
 
 
-def _account(spec: ClusterSpec) -> dict[str, Any]:
-    """The Kubernetes account that workloads run as, and the Google account that it acts as."""
+def _account(namespace: str, account: str, email: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {
-            "name": spec.tpu_sa_name,
-            "namespace": spec.tpu_namespace,
-            "annotations": {"iam.gke.io/gcp-service-account": gcloud.email(spec.tpu_sa_name, spec.project_id)},
+            "name": account,
+            "namespace": namespace,
+            "annotations": {"iam.gke.io/gcp-service-account": email},
         },
     }
 

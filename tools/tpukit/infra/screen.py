@@ -33,9 +33,9 @@ _LEAVING = (
 class Screen:
     """Takes events; shows what is under way, and leaves a line for what is done."""
 
-    def __init__(self, title: str, clock: Clock, console: Console, *, refreshes: bool = False) -> None:
+    def __init__(self, title: str, clock: Clock, console: Console) -> None:
         self.progress = Progress()
-        self._title, self._clock, self._console, self._refreshes = title, clock, console, refreshes
+        self._title, self._clock, self._console = title, clock, console
         self._began = clock.now()
         self._live: Live | None = None
         self._said: dict[str, float] = {}
@@ -67,7 +67,7 @@ class Screen:
         row = self.progress.feed(event, now)
         if isinstance(event, Note):
             self._say(event.text)
-        if row is None or (row.action == "refresh" and not self._refreshes) or isinstance(event, Planned):
+        if row is None or row.action == "refresh":
             return
         if isinstance(event, Started):
             self._said[row.address] = now
