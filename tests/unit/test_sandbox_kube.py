@@ -7,10 +7,13 @@ from itertools import islice
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tpukit import catalogue, render
 from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
-from tpukit.kube import KINDS, Cluster
+from tpukit.kube import KINDS, Cluster, encode
 
 
 class ApiServer:
@@ -234,3 +237,13 @@ def test_kinds_of_kueue_are_those_of_the_rendered_documents():
     found = {document["kind"]: document["apiVersion"] for document in rendered if "kueue" in document["apiVersion"]}
     assert found
     assert found == {kind: KINDS[kind].api_version for kind in found}
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5), st.text() | st.sampled_from(["\x85", "\u2028", "\ufeff", "\x7f", "\U0001f600"])
+    )
+)
+def test_what_is_sent_is_the_same_to_a_reader_of_json_and_of_yaml(document):
+    sent = encode(document)
+    assert json.loads(sent) == yaml.safe_load(sent) == document

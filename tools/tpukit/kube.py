@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -289,7 +290,7 @@ class Cluster:
                 self._client.rest_client.pool_manager.request(
                     method,
                     f"{self.server}{path}" + (f"?{urlencode(query)}" if query else ""),
-                    body=None if body is None else json.dumps(body).encode(),
+                    body=None if body is None else encode(body),
                     headers=headers,
                     preload_content=False,
                     retries=False,
@@ -306,6 +307,16 @@ class Cluster:
 
 class _Expired(Exception):
     """What happened since that version is no longer known: list again."""
+
+
+def encode(document: object) -> bytes:
+    """JSON that YAML reads as the same: server-side apply takes YAML alone.
+
+    JSON may write a character beyond 65535 as two escapes, which YAML does not know, or leave all as they are: some of
+    those are ends of lines to YAML.
+    """
+    text = json.dumps(document, ensure_ascii=False)
+    return re.sub("[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def _error(status: int, content: bytes, method: str, path: str) -> Exception:
