@@ -10,6 +10,7 @@ from tpukit.clock import ManualClock
 from tpukit.sandbox.google import APIS
 from tpukit.sandbox.google.api import Request
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.routing import answer as answer_of
 from tpukit.sandbox.google.settings import Hooks, Settings
 
 PROJECT = "tpu-project"
@@ -30,7 +31,7 @@ class World:
 
     def send(self, method: str, path: str, body: Any = None, agent: str = "", **query: str) -> tuple[int, Any]:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        answer = self.cloud.answer(Request(method, path, query, {"user-agent": agent}, content))
+        answer = answer_of(self.cloud, Request(method, path, query, {"user-agent": agent}, content))
         return answer.status, json.loads(answer.content) if answer.content else None
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.sandbox.google.api import Answer, Request
+from tpukit.sandbox.google.routing import answer as answer_of
 from unit.google_world import PROJECT, World
 
 UPLOAD = "upload/storage/v1/b/box/o"
@@ -45,7 +46,7 @@ def write(world: World, name: str, content: bytes = b"text", **query: str) -> tu
 
 
 def read(world: World, path: str, **headers: str) -> Answer:
-    return world.cloud.answer(Request("GET", path, {"alt": "media"}, headers))
+    return answer_of(world.cloud, Request("GET", path, {"alt": "media"}, headers))
 
 
 def multipart(world: World, about: dict[str, Any], content: bytes, line: bytes = b"\r\n") -> tuple[int, Any]:
@@ -54,7 +55,7 @@ def multipart(world: World, about: dict[str, Any], content: bytes, line: bytes =
     body = line.join([b"--" + mark, b"Content-Type: text/plain", b"", content])
     whole = line.join([head, body, b"--" + mark + b"--", b""])
     headers = {"content-type": f'multipart/related; boundary="{mark.decode()}"'}
-    answer = world.cloud.answer(Request("POST", UPLOAD, {"uploadType": "multipart"}, headers, whole))
+    answer = answer_of(world.cloud, Request("POST", UPLOAD, {"uploadType": "multipart"}, headers, whole))
     return answer.status, json.loads(answer.content)
 
 
@@ -94,12 +95,12 @@ def test_upload_in_pieces_survives_a_restart_and_a_lost_answer(tmp_path, size, p
     content = bytes(number % 251 for number in range(size))
     with World(tmp_path) as world:
         make_bucket(world)
-        begun = world.cloud.answer(Request("POST", UPLOAD, {"uploadType": "resumable", "name": "large"}))
+        begun = answer_of(world.cloud, Request("POST", UPLOAD, {"uploadType": "resumable", "name": "large"}))
         session = begun.headers["location"].rpartition("upload_id=")[2]
     with World(tmp_path) as world:
 
         def put(told: str, part: bytes) -> Answer:
-            return world.cloud.answer(Request("PUT", UPLOAD, {"upload_id": session}, {"content-range": told}, part))
+            return answer_of(world.cloud, Request("PUT", UPLOAD, {"upload_id": session}, {"content-range": told}, part))
 
         at = 0
         while size - at > piece:
@@ -130,9 +131,9 @@ def test_lock_is_held_by_one_alone(world):
 
 def test_object_is_read_at_the_root_of_the_host(world):
     write(world, "state/default.tfstate", b"{}")
-    answer = world.cloud.answer(Request("GET", "box/state/default.tfstate"))
+    answer = answer_of(world.cloud, Request("GET", "box/state/default.tfstate"))
     assert (answer.status, answer.content) == (200, b"{}")
-    assert world.cloud.answer(Request("GET", "box/state/none")).status == 404
+    assert answer_of(world.cloud, Request("GET", "box/state/none")).status == 404
 
 
 def test_list_folds_what_lies_behind_the_delimiter(world):
@@ -164,7 +165,7 @@ def test_versions_are_kept_where_the_bucket_keeps_them(world):
     assert [one["name"] for one in world.ask("GET", OBJECTS)["items"]] == ["plain"]
     assert len(world.ask("GET", OBJECTS, versions="true", prefix="kept")["items"]) == 2
     path = f"{OBJECTS}/kept"
-    first = world.cloud.answer(Request("GET", path, {"alt": "media", "generation": old["generation"]}))
+    first = answer_of(world.cloud, Request("GET", path, {"alt": "media", "generation": old["generation"]}))
     assert first.content == b"1"
     assert world.send("DELETE", path, generation=old["generation"])[0] == 204
     assert len(world.ask("GET", OBJECTS, versions="true", prefix="kept")["items"]) == 1

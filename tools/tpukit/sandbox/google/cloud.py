@@ -1,4 +1,4 @@
-"""The cloud itself, without a wire: plain requests in, plain answers out, operations that end when their time comes.
+"""The cloud itself: what there is, and operations that end when their time comes.
 
 Nothing in here runs by itself. Time is looked at when a request comes and when somebody calls `settle`; whoever serves
 the cloud calls that every now and then.
@@ -6,18 +6,14 @@ the cloud calls that every now and then.
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import unquote
 
 from tpukit.clock import Clock, SystemClock
-from tpukit.sandbox.google import schemas
-from tpukit.sandbox.google.api import After, Answer, Api, Call, Request, Route, Started
+from tpukit.sandbox.google.api import After, Api, Started
 from tpukit.sandbox.google.faults import Faults
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.settings import Hooks, Settings, number_of
@@ -42,7 +38,7 @@ class Cloud:
         self.hooks = hooks or Hooks()
         self.state = State(folder)
         self.faults = Faults(self.state, self.settings.seed)
-        self._apis = {api.name: api for api in apis}
+        self.apis = {api.name: api for api in apis}
         self._ending: set[str] = set()
         self._ended = threading.Condition()
         self._projects = {number_of(project): project for project in self.settings.projects}
@@ -50,17 +46,12 @@ class Cloud:
     def close(self) -> None:
         self.state.close()
 
-    # Asking
-
-    def answer(self, request: Request) -> Answer:
-        """The answer to a request. Whatever it starts that takes no time has ended by then."""
-        self.settle()
-        answer = self._answer(request)
-        told = {"at": self.clock.now(), "method": request.method, "path": request.path, "status": answer.status}
-        with self.state.transaction():
-            self.state.note({**told, "agent": request.headers.get("user-agent", "")})
-            self.faults.save()
-        return answer
+    def project(self, name: str) -> str:
+        """The id of a project, given as id or number."""
+        project = self._projects.get(name, name)
+        if project not in self.settings.projects:
+            raise Refused(403, f"Permission denied on resource project {name} (or it may not exist).")
+        return project
 
     def requests(self, *, agent: str = "", path: str = "", method: str = "") -> list[Doc]:
         """The requests so far whose user agent and path these regular expressions are found in."""
@@ -74,70 +65,6 @@ class Cloud:
         """Everything that is there and would be paid for or has to be cleaned up, as "kind name"."""
         kinds = [kind for kind in self.state.kinds() if kind not in PLAIN_KINDS]
         return [f"{kind} {name}".replace("\n", "#") for kind in kinds for name in self.state.all(kind)]
-
-    def is_storage(self, path: str) -> bool:
-        """Whether a path is one of Cloud Storage."""
-        return self._api(path)[0].service == "storage.googleapis.com"
-
-    def _answer(self, request: Request) -> Answer:
-        try:
-            api, route, call = self._route(request)
-            if fault := self.faults.strike("refuse", f"{request.method} {request.path}"):
-                raise Refused(fault.status, fault.message or "The emulator was told to refuse this request.")
-            with self.state.transaction():
-                result = route.handler(self, call)
-            if isinstance(result, Started):
-                self.settle()
-                self._wait_while_ending(result.id)
-                result = self.operation(api, result.id)
-        except Refused as refused:
-            return _json(refused.code, refused.body())
-        except Exception as error:
-            # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
-            logging.getLogger(__name__).exception("%s %s", request.method, request.path)
-            return _json(500, Refused(500, f"The emulator failed: {type(error).__name__}: {error}").body())
-        return result if isinstance(result, Answer) else _json(200, result)
-
-    def _route(self, request: Request) -> tuple[Api, Route, Call]:
-        api, rest = self._api(request.path)
-        found = api.find(request.method, rest)
-        if found is None:
-            raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
-        route, names = found
-        if "project" in names:
-            names["project"] = self.project(names["project"])
-            self._check_enabled(api, names["project"])
-        body = _parsed(request) if route.body is not None else {}
-        if route.body:
-            body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
-        return api, route, Call(request, names, body)
-
-    def _api(self, path: str) -> tuple[Api, str]:
-        """The API that a path belongs to, and the path in it. What belongs to none is a bucket of Cloud Storage."""
-        first, _, rest = path.partition("/")
-        if first not in self._apis:
-            return self._apis[""], path
-        # Some releases of the provider put the version there twice.
-        return self._apis[first], re.sub(r"^(v\d\w*/)+", "", rest)
-
-    def project(self, name: str) -> str:
-        """The id of a project, given as id or number."""
-        project = self._projects.get(name, name)
-        if project not in self.settings.projects:
-            raise Refused(403, f"Permission denied on resource project {name} (or it may not exist).")
-        return project
-
-    def _check_enabled(self, api: Api, project: str) -> None:
-        service = self.state.get("service", f"projects/{project}/services/{api.service}") if api.service else None
-        if service and service["state"] == "DISABLED":
-            message = (
-                f"{api.service} has not been used in project {number_of(project)} before or it is disabled. "
-                "Enable it, then retry."
-            )
-            detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "SERVICE_DISABLED"}
-            raise Refused(403, message, reason="accessNotConfigured", details=[detail])
-
-    # Operations
 
     def start(self, api: Api, kind: str, scope: str, target: str, /, **about: object) -> Started:
         """Starts an operation on `target`; what it does at its end is the API's effect of that kind."""
@@ -195,7 +122,7 @@ class Cloud:
                 with self._ended:
                     self._ending.discard(operation["id"])
                     self._ended.notify_all()
-        for api in self._apis.values():
+        for api in self.apis.values():
             for tick in api.ticks:
                 with self.state.transaction():
                     tick(self)
@@ -210,7 +137,7 @@ class Cloud:
         return None
 
     def _end(self, operation: Doc) -> None:
-        effect = self._apis[operation["api"]].effects.get(operation["type"])
+        effect = self.apis[operation["api"]].effects.get(operation["type"])
         error: Refused | None = None
         after: After | None = None
         try:
@@ -231,7 +158,7 @@ class Cloud:
             self.state.delete("pending", name)
             self.faults.save()
 
-    def _wait_while_ending(self, name: str) -> None:
+    def wait_while_ending(self, name: str) -> None:
         """What takes no time is done in the answer, also when another thread happens to be ending it."""
         with self._ended:
             self._ended.wait_for(lambda: name not in self._ending, timeout=60)
@@ -246,20 +173,3 @@ def stamp(at: float) -> str:
 
 def _error(refused: Refused) -> Doc:
     return {"code": refused.code, "status": refused.status, "reason": refused.reason, "message": refused.message}
-
-
-def _parsed(request: Request) -> Doc:
-    if not request.content.strip():
-        return {}
-    try:
-        body = json.loads(request.content)
-    except ValueError as error:
-        raise Refused(400, f"Invalid JSON payload received. {error}") from error
-    if not isinstance(body, dict):
-        raise Refused(400, "Invalid JSON payload received. An object is wanted.")
-    return body
-
-
-def _json(status: int, body: Mapping[str, object]) -> Answer:
-    content = json.dumps(body).encode()
-    return Answer(status, content, {"content-type": "application/json; charset=UTF-8"})

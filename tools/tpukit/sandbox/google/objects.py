@@ -15,12 +15,12 @@ from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import BUCKET, api, check_preconditions, find_bucket
+from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_preconditions, find_bucket
 
 OBJECT = BUCKET + "/o/{object+}"
 
-download = Api("download", service="storage.googleapis.com")
-root = Api("", service="storage.googleapis.com")
+download = Api("download", service=SERVICE)
+root = Api("", service=SERVICE)
 
 
 def live(cloud: Cloud, bucket: str, name: str) -> Doc | None:

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock
 from tpukit.errors import Transient
-from tpukit.sandbox.google import APIS, control, peers
+from tpukit.sandbox.google import APIS, control, peers, routing
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.nodes import described
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.settings import Hooks, Settings
+from tpukit.sandbox.google.storage import SERVICE as STORAGE
 
 if TYPE_CHECKING:
     import uvicorn
@@ -125,12 +126,13 @@ class Emulator:
             return Answer(401, json.dumps(refused.body()).encode(), {"content-type": "application/json"})
         if request.path.startswith(CONTROL):
             return control.answer(self.cloud, request)
-        return self.cloud.answer(request)
+        return routing.answer(self.cloud, request)
 
     def _may_enter(self, request: Request) -> bool:
         shown = request.headers.get("authorization")
         if shown is None:
-            storage = self.cloud.is_storage(request.path) and not request.path.startswith(CONTROL)
+            api, _ = routing.api_of(self.cloud, request.path)
+            storage = api.service == STORAGE and not request.path.startswith(CONTROL)
             return storage and peers.is_ours(request.port, self.port)
         return hmac.compare_digest(shown.encode(), f"Bearer {self.token}".encode())
 

@@ -13,8 +13,9 @@ from tpukit.sandbox.google.settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 BUCKET = "b/{bucket}"
+SERVICE = "storage.googleapis.com"
 
-api = Api("storage", service="storage.googleapis.com")
+api = Api("storage", service=SERVICE)
 
 
 def find_bucket(cloud: Cloud, name: str) -> Doc:

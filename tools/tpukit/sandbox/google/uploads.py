@@ -10,11 +10,11 @@ from tpukit.sandbox.google.api import Answer, Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import check_preconditions, find_bucket
+from tpukit.sandbox.google.storage import SERVICE, check_preconditions, find_bucket
 
 PATH = "storage/v1/b/{bucket}/o"
 
-api = Api("upload", service="storage.googleapis.com")
+api = Api("upload", service=SERVICE)
 
 
 @api.on("POST PUT", PATH)

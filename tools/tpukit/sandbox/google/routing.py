@@ -1,0 +1,99 @@
+"""From a request to its answer: which API it is for, whether it may be asked, what that says; and noted down."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from tpukit.sandbox.google import schemas
+from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.settings import number_of
+from tpukit.sandbox.google.state import Doc
+
+
+def answer(cloud: Cloud, request: Request) -> Answer:
+    """The answer to a request. Whatever it starts that takes no time has ended by then."""
+    cloud.settle()
+    given = _answer(cloud, request)
+    told = {"at": cloud.clock.now(), "method": request.method, "path": request.path, "status": given.status}
+    with cloud.state.transaction():
+        cloud.state.note({**told, "agent": request.headers.get("user-agent", "")})
+        cloud.faults.save()
+    return given
+
+
+def api_of(cloud: Cloud, path: str) -> tuple[Api, str]:
+    """The API that a path belongs to, and the path in it. What belongs to none is a bucket of Cloud Storage."""
+    first, _, rest = path.partition("/")
+    if first not in cloud.apis:
+        return cloud.apis[""], path
+    # Some releases of the provider put the version there twice.
+    return cloud.apis[first], re.sub(r"^(v\d\w*/)+", "", rest)
+
+
+def _answer(cloud: Cloud, request: Request) -> Answer:
+    try:
+        api, route, call = _find(cloud, request)
+        if fault := cloud.faults.strike("refuse", f"{request.method} {request.path}"):
+            raise Refused(fault.status, fault.message or "The emulator was told to refuse this request.")
+        with cloud.state.transaction():
+            result = route.handler(cloud, call)
+        if isinstance(result, Started):
+            cloud.settle()
+            cloud.wait_while_ending(result.id)
+            result = cloud.operation(api, result.id)
+    except Refused as refused:
+        return _json(refused.code, refused.body())
+    except Exception as error:
+        # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
+        logging.getLogger(__name__).exception("%s %s", request.method, request.path)
+        return _json(500, Refused(500, f"The emulator failed: {type(error).__name__}: {error}").body())
+    return result if isinstance(result, Answer) else _json(200, result)
+
+
+def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
+    api, rest = api_of(cloud, request.path)
+    found = api.find(request.method, rest)
+    if found is None:
+        raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
+    route, names = found
+    if "project" in names:
+        names["project"] = cloud.project(names["project"])
+        _check_enabled(cloud, api, names["project"])
+    body = _parsed(request) if route.body is not None else {}
+    if route.body:
+        body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
+    return api, route, Call(request, names, body)
+
+
+def _check_enabled(cloud: Cloud, api: Api, project: str) -> None:
+    service = cloud.state.get("service", f"projects/{project}/services/{api.service}") if api.service else None
+    if service and service["state"] == "DISABLED":
+        message = (
+            f"{api.service} has not been used in project {number_of(project)} before or it is disabled. "
+            "Enable it, then retry."
+        )
+        detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "SERVICE_DISABLED"}
+        raise Refused(403, message, reason="accessNotConfigured", details=[detail])
+
+
+def _parsed(request: Request) -> Doc:
+    if not request.content.strip():
+        return {}
+    try:
+        body = json.loads(request.content)
+    except ValueError as error:
+        raise Refused(400, f"Invalid JSON payload received. {error}") from error
+    if not isinstance(body, dict):
+        raise Refused(400, "Invalid JSON payload received. An object is wanted.")
+    return body
+
+
+def _json(status: int, body: Mapping[str, object]) -> Answer:
+    content = json.dumps(body).encode()
+    return Answer(status, content, {"content-type": "application/json; charset=UTF-8"})
