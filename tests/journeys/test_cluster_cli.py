@@ -425,6 +425,25 @@ def test_status_shows_state_cluster_pools_and_addons(machine):
     assert "tpu-training/pretrain" in machine.tpu("status").stdout
 
 
+def test_status_dry_run_prints_the_very_lines_that_it_calls(machine):
+    printed = machine.tpu("status", "--dry-run")
+    machine.answer(
+        {"to": ["clusters describe"], "code": 1, "err": "NOT_FOUND"}, {"to": ["kubectl"], "out": '{"items": []}'}
+    )
+    assert machine.tpu("status").returncode == 0
+    lines = [line for line in printed.stdout.splitlines() if not line.startswith(("#", "mkdir ", "cp "))]
+    assert [call for call in machine.calls() if "version -json" not in call] == lines
+
+
+def test_job_that_starts_while_the_person_reads_the_plan_is_seen(machine):
+    idle = {"to": ["kubectl", "get pods"], "out": '{"items": []}', "times": 1}
+    machine.answer(shown_plan(deletes(POOL, name="tpu-node-pool-1")), idle, *RUNS_A_JOB)
+    done = machine.tpu("apply", "--yes")
+    assert done.returncode == 1
+    assert "tpu-node-pool-1 runs tpu-training/pretrain" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
 def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
     machine.answer(
         {"to": ["gcloud"], "code": 1, "err": "ERROR: You do not currently have an active account"},

@@ -154,10 +154,11 @@ def status(dry_run: bool, as_json: bool, **words: Any) -> None:
 
     spec = _spec(**words)
     context = words["context"] or spec.context
+    way = _way(spec, _console(stderr=True), **words)
     if dry_run:
-        _print(looking.lines(spec, context))
+        _print([*way.lines("status"), *looking.lines(spec, context)])
         return
-    found = looking.look(spec, context, _way(spec, _console(stderr=True), **words).resources)
+    found = looking.look(spec, context, way.resources)
     if as_json:
         from tpukit.cli import here
 

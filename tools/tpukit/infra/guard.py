@@ -19,8 +19,8 @@ from tpukit.infra.programs import Command
 POOL = "google_container_node_pool"
 CLUSTER = "google_container_cluster"
 
-_POOL_LABEL = "cloud.google.com/gke-nodepool"
-_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+POOL_LABEL = "cloud.google.com/gke-nodepool"
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 _MACHINE = "node.kubernetes.io/instance-type"
 _JOB_LABELS = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name", "job-name")
 _CHIPS = "google.com/tpu"
@@ -55,9 +55,9 @@ def doomed(plan: Mapping[str, Any]) -> Doomed:
 def unlike(shapes: Mapping[str, Slice], nodes: Mapping[str, Any]) -> Doomed:
     """TPU pools in a cluster that are not wanted, or have another shape, where there is no plan to look at."""
     there = {
-        labels[_POOL_LABEL]: (labels.get(_MACHINE), labels.get(_TOPOLOGY))
+        labels[POOL_LABEL]: (labels.get(_MACHINE), labels.get(TOPOLOGY_LABEL))
         for labels in (node["metadata"].get("labels", {}) for node in nodes["items"])
-        if _POOL_LABEL in labels and _TOPOLOGY in labels
+        if POOL_LABEL in labels and TOPOLOGY_LABEL in labels
     }
     wanted = {name: (shape.machine_type, shape.topology) for name, shape in shapes.items()}
     return Doomed(frozenset(name for name, shape in there.items() if wanted.get(name) != shape))
@@ -68,7 +68,7 @@ def busy(going: Doomed, nodes: Mapping[str, Any], pods: Mapping[str, Any]) -> di
     pool_of = {
         node["metadata"]["name"]: pool
         for node in nodes["items"]
-        if (pool := node["metadata"].get("labels", {}).get(_POOL_LABEL, "")) in going
+        if (pool := node["metadata"].get("labels", {}).get(POOL_LABEL, "")) in going
     }
     found: dict[str, set[str]] = {}
     for pod in pods["items"]:

@@ -24,6 +24,8 @@ class InfraManager:
         self._workspace = Workspace.of(spec, modules, "infra-manager")
 
     def lines(self, verb: str) -> list[str]:
+        if verb == "status":
+            return [str(self._describe())]
         copy = ["# tpu copies the Terraform files by itself; by hand that is", *self._workspace.lines()]
         asked = [] if self._evict or verb == "plan" else remote.lines(self._spec, self._context)
         if verb == "plan":

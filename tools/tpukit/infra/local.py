@@ -45,7 +45,10 @@ class Local:
         """The command lines that `verb` runs."""
         run = self._terraform
         lines = ["# tpu copies the Terraform files by itself; by hand that is", *self._workspace.lines()]
-        lines += [str(run.init(self._backend())), str(run.plan(self._spec.variables(), destroy=verb == "destroy"))]
+        lines.append(str(run.init(self._backend())))
+        if verb == "status":
+            return [*lines, str(run.state_list())]
+        lines.append(str(run.plan(self._spec.variables(), destroy=verb == "destroy")))
         if verb == "plan":
             return lines
         lines.append(str(run.show()))
@@ -68,6 +71,8 @@ class Local:
     def destroy(self, ask: Ask) -> bool:
         try:
             return self._change("destroy", ask)
+        except Cancelled:
+            raise
         except TpukitError as error:
             if "google_compute_network" not in str(error) or not self._sweep():
                 raise
@@ -91,10 +96,11 @@ class Local:
                     return False
                 if verb == "destroy":
                     self._check_guarded(plan)
-                if not self._evict:
-                    guard.check(guard.doomed(plan), self._context)
+                going = guard.Doomed() if self._evict else guard.doomed(plan)
+                guard.check(going, self._context)
                 if not ask(_question(verb, self._spec.cluster_name, progress)):
                     return False
+                guard.check(going, self._context)  # somebody may have sent a job while the person read
                 self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
                 return True
             finally:

@@ -8,12 +8,9 @@ from typing import Any
 
 from tpukit.errors import TpukitError
 from tpukit.infra import diagnosis, gcloud, guard, programs
-from tpukit.infra.guard import Doomed
+from tpukit.infra.guard import POOL_LABEL, TOPOLOGY_LABEL, Doomed
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
-
-_POOL = "cloud.google.com/gke-nodepool"
-_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 
 
 def lines(spec: ClusterSpec, context: str) -> list[str]:
@@ -55,13 +52,15 @@ def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
     }
     for node in nodes["items"]:
         labels = node["metadata"].get("labels", {})
-        if _POOL not in labels:
+        if POOL_LABEL not in labels:
             continue
-        pool = found.setdefault(labels[_POOL], {"wanted": None, "topology": None, "hosts": 0, "ready": 0, "jobs": []})
-        pool["topology"] = labels.get(_TOPOLOGY)
+        pool = found.setdefault(
+            labels[POOL_LABEL], {"wanted": None, "topology": None, "hosts": 0, "ready": 0, "jobs": []}
+        )
+        pool["topology"] = labels.get(TOPOLOGY_LABEL)
         pool["hosts"] += 1
         pool["ready"] += _ready(node)
-        pool["jobs"] = jobs.get(labels[_POOL], [])
+        pool["jobs"] = jobs.get(labels[POOL_LABEL], [])
     return found
 
 

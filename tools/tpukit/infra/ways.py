@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 class Way(Protocol):
     def lines(self, verb: str) -> list[str]:
-        """The command lines that plan, apply or destroy runs, for a shell."""
+        """The command lines that plan, apply, destroy or status runs, for a shell."""
 
     def plan(self) -> Sequence[Planned]:
         """Shows what would be done, and returns what is known of it here."""
