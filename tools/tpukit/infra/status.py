@@ -46,22 +46,21 @@ def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
     """Every pool that there is or ought to be: its slice, its hosts and the jobs on it."""
     nodes, pods = guard.look(context)
     jobs = guard.busy(Doomed(everything=True), nodes, pods)
-    found: dict[str, Any] = {
-        name: {"wanted": shape.name, "topology": shape.topology, "hosts": 0, "ready": 0, "jobs": []}
-        for name, shape in spec.shapes.items()
-    }
+    found = {name: _pool(shape.name, shape.topology) for name, shape in spec.shapes.items()}
     for node in nodes["items"]:
         labels = node["metadata"].get("labels", {})
         if POOL_LABEL not in labels:
             continue
-        pool = found.setdefault(
-            labels[POOL_LABEL], {"wanted": None, "topology": None, "hosts": 0, "ready": 0, "jobs": []}
-        )
+        pool = found.setdefault(labels[POOL_LABEL], _pool(None, None))
         pool["topology"] = labels.get(TOPOLOGY_LABEL)
         pool["hosts"] += 1
         pool["ready"] += _ready(node)
         pool["jobs"] = jobs.get(labels[POOL_LABEL], [])
     return found
+
+
+def _pool(wanted: str | None, topology: str | None) -> dict[str, Any]:
+    return {"wanted": wanted, "topology": topology, "hosts": 0, "ready": 0, "jobs": []}
 
 
 def _ready(node: dict[str, Any]) -> bool:
