@@ -71,7 +71,7 @@ def _start(pid: int, command: list[str]) -> subprocess.Popen[bytes]:
     env = dict(word.split(b"=", 1) for word in environ if b"=" in word)
     view = ["nsenter", f"--target={pid}", "--mount", "--root", "--wd"]
     if os.getuid():
-        view.insert(2, "--user")
+        view[2:2] = ["--user", "--preserve-credentials"]
     pipe = subprocess.PIPE
     return subprocess.Popen([*view, "--", *command], env=env, stdin=pipe, stdout=pipe, stderr=pipe)
 
