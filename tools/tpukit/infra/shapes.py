@@ -6,7 +6,6 @@ The same rules as the Terraform modules apply, only sooner: before anything is a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tpukit import catalogue
@@ -17,11 +16,12 @@ FIELDS = ("tpu_type", "tpu_machine_type", "tpu_topology", "tpu_num_nodes")
 _MACHINE = "ct4p-hightpu-4t"
 
 
-@dataclass(frozen=True)
 class Wrong(Exception):
-    field: str
-    what: str
-    hint: str
+    """One field that does not fit the others."""
+
+    def __init__(self, field: str, what: str, hint: str) -> None:
+        super().__init__(field, what, hint)
+        self.field, self.what, self.hint = field, what, hint
 
 
 def says_nothing(values: Mapping[str, Any]) -> bool:
