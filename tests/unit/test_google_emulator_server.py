@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tpukit.errors import Transient
 from tpukit.sandbox.google import peers
 from tpukit.sandbox.google.server import Emulator
 from tpukit.sandbox.google.settings import Hooks, Settings
@@ -94,6 +95,14 @@ def test_several_stand_side_by_side(tmp_path):
         assert first.cloud.inventory() == ["network projects/tpu-project/global/networks/net"]
         assert second.cloud.inventory() == []
         assert ask(second.address, NETWORKS, first.token)[0] == 401
+
+
+def test_port_that_is_taken_is_refused_and_the_folder_is_free_again(tmp_path):
+    with Emulator(tmp_path / "a") as first:
+        with pytest.raises(Transient, match=f"port {first.port} is taken"):
+            Emulator(tmp_path / "b", port=first.port)
+        with Emulator(tmp_path / "b") as second:
+            assert second.port != first.port
 
 
 def test_time_passes_without_requests(tmp_path):

@@ -4,6 +4,9 @@ Unmodified Terraform with the real google provider, its gcs backend, gcloud and 
 against it. It is honest: what Google would refuse is refused in Google's words, long operations take their time, quotas
 and stock have an end, and it remembers everything through a kill. Nothing costs anything.
 
+    from tpukit.sandbox.google.server import Emulator
+    from tpukit.sandbox.google.settings import Settings
+
     with Emulator(folder, Settings(projects=("my-project",))) as google:
         subprocess.run(["terraform", "apply", ...], env={**os.environ, **google.environment()})
         google.cloud.requests(agent="Terraform")

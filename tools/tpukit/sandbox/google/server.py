@@ -68,10 +68,14 @@ class Emulator:
         clock: Clock | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        self.cloud = Cloud(folder, APIS, settings, clock=clock, hooks=hooks)
         self.folder = folder
-        self.token = _token(folder / "token")
-        self._socket = _listening(folder / "port", port)
+        self.cloud = Cloud(folder, APIS, settings, clock=clock, hooks=hooks)
+        try:
+            self.token = _token(folder / "token")
+            self._socket = _listening(folder / "port", port)
+        except BaseException:
+            self.cloud.close()
+            raise
         self._server, self._thread = _server(self)
 
     def start(self) -> Emulator:
