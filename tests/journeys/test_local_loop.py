@@ -176,6 +176,16 @@ def test_job_held_by_another_process_is_left_to_it(world, tmp_path):
     other.close()
 
 
+def test_job_that_another_process_ends_first_is_not_driven_on(world):
+    """The end is written after the loop has listed the job and before it has its hands on it."""
+    job_id = world.send(Try(Reason.PREEMPTED), Try())
+    world.until(lambda: world.job(job_id).state is State.PENDING and bool(world.job(job_id).attempts))
+    ended = {"state": State.CANCELLED, "reason": Reason.CANCELLED, "ended": 1.0}
+    world.fuse.just_before("hold", lambda: world.store.change(job_id, lambda job: replace(job, **ended)))
+    world.run()
+    assert (world.job(job_id).state, len(world.job(job_id).attempts)) == (State.CANCELLED, 1)
+
+
 def test_wish_that_comes_while_the_loop_decides_is_not_lost(world):
     """The stop is written after the loop has read the record and before it writes what it decided."""
     job_id = world.send(Try(runs=50))

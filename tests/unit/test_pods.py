@@ -107,14 +107,9 @@ def test_start_program_in_a_pipe_is_ended_by_its_reader(folder):
     assert rest == ["y", "done"]
 
 
-def test_start_under_nohup_program_can_still_be_hung_up(home, folder):
-    script = (
-        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "from pathlib import Path; from tpukit import pods\n"
-        f"pods.start([pods.Pod(Path({str(folder)!r}), ('grep', 'SigIgn', '/proc/self/status'), {ENV!r}, Path('/'))])"
-    )
-    tools = str(Path(pods.__file__).parents[2])
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=20, env={"PYTHONPATH": tools})
+def test_start_under_nohup_program_can_still_be_hung_up(folder):
+    ignore = "import signal; [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT)]"
+    assert _process(folder, "grep SigIgn /proc/self/status", before=ignore).wait(timeout=30) == 0
     ended(folder)
     assert int(log(folder).split()[1], 16) & STANDARD == 0
 
@@ -156,11 +151,8 @@ def test_start_twice_runs_once(folder):
 
 
 def test_start_many_at_once_runs_once(folder):
-    starters = [threading.Thread(target=shell, args=(folder, "echo ran; sleep 0.3")) for _ in range(8)]
-    for starter in starters:
-        starter.start()
-    for starter in starters:
-        starter.join()
+    starters = [_process(folder, "echo ran; sleep 0.3") for _ in range(5)]
+    assert [starter.wait(timeout=30) for starter in starters] == [0] * 5
     assert ended(folder).code == 0
     assert log(folder) == "ran\n"
 
@@ -283,6 +275,22 @@ def test_stop_while_it_starts_never_leaves_it_running(home):
         assert ended(folder).told
 
 
+def test_stop_between_the_start_and_the_first_process_is_heard(folder):
+    """The shim has found no note and is about to fork: here it waits for pod.json, which is a pipe."""
+    folder.mkdir()
+    os.mkfifo(folder / "pod.json")
+    starter = threading.Thread(target=shell, args=(folder, "unused"))
+    starter.start()
+    until((folder / "lock").exists)
+    time.sleep(0.1)
+    pods.stop(folder, 0)
+    assert pods.look(folder).phase is Phase.ABSENT  # it may still begin
+    pod = {"argv": ["sleep", "60"], "env": {**ENV, pods.MARK: str(folder)}, "cwd": str(folder)}
+    (folder / "pod.json").write_text(json.dumps({**pod, "disks": [], "memory": 0, "mounts": [], "stamped": False}))
+    starter.join()
+    assert ended(folder).told
+
+
 def test_end_sweeps_what_the_program_left_behind(folder):
     """Children in the group, daemons in sessions of their own, and daemons that even dropped the mark."""
     shell(folder, "sleep 60 & setsid sleep 61 & env -i setsid sh -c 'sleep 62 & sleep 63' & sleep 0.3; exit 0")
@@ -331,14 +339,8 @@ def test_strays_folder_with_a_longer_name_is_another(home):
 
 
 def test_starter_killed_pod_runs_on_and_its_end_is_recorded(folder):
-    script = (
-        "import os, signal; from pathlib import Path; from tpukit import pods\n"
-        f"pods.start([pods.Pod(Path({str(folder)!r}), ('sh', '-c', 'sleep 0.5; exit 7'), {ENV!r}, Path('/'))])\n"
-        "os.killpg(0, signal.SIGKILL)"
-    )
-    tools = str(Path(pods.__file__).parents[2])
-    argv = [sys.executable, "-c", script]
-    assert subprocess.run(argv, timeout=20, env={"PYTHONPATH": tools}, start_new_session=True).returncode == -9
+    starter = _process(folder, "sleep 0.5; exit 7", after="import os, signal; os.killpg(0, signal.SIGKILL)")
+    assert starter.wait(timeout=30) == -9
     assert ended(folder).code == 7
 
 
@@ -384,6 +386,17 @@ pods.stop(folder, 5)
 print(json.dumps(ended()))
 """
 )
+
+
+def _process(folder: Path, script: str, *, before: str = "", after: str = "") -> subprocess.Popen[bytes]:
+    """A process of its own that starts a pod."""
+    start = (
+        "from pathlib import Path; from tpukit import pods\n"
+        f"pods.start([pods.Pod(Path({str(folder)!r}), ('sh', '-c', {script!r}), {ENV!r}, Path('/'))])"
+    )
+    environment = {"PYTHONPATH": str(Path(pods.__file__).parents[2])}
+    argv = [sys.executable, "-c", f"{before}\n{start}\n{after}"]
+    return subprocess.Popen(argv, env=environment, start_new_session=True)
 
 
 def _descendants(pid: int) -> list[int]:
