@@ -129,17 +129,21 @@ def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     home = tmp_path_factory.mktemp("agent")
-    box = Box(home)
-    for name in ("tpu-0", "tpu-1"):
-        box.agent.add_pool(of_slice(name, V4_16, "us-central2-b", capacity="spot"))
-    box.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": "us-central2-b"}, labels={"tpukit.dev/pool": "cpu"}))
-    for document in render.queues({V4_16: 2}, ["research"], cpus=8, memory_gb=32):
-        box.cluster.apply(document)
-    account = {"metadata": {"name": SETTINGS.service_account, "namespace": "research"}}
-    box.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
-    yield box
-    box.down()
-    assert not pods.strays(home), "processes outlived the sandbox"
+    try:
+        box = Box(home)
+        for name in ("tpu-0", "tpu-1"):
+            box.agent.add_pool(of_slice(name, V4_16, "us-central2-b", capacity="spot"))
+        labels = {"tpukit.dev/pool": "cpu"}
+        box.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": "us-central2-b"}, labels=labels))
+        for document in render.queues({V4_16: 2}, ["research"], cpus=8, memory_gb=32):
+            box.cluster.apply(document)
+        account = {"metadata": {"name": SETTINGS.service_account, "namespace": "research"}}
+        box.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
+        yield box
+        box.down()
+    finally:
+        left = pods.kill_strays(home)
+    assert not left, "processes outlived the sandbox"
 
 
 def test_hello_runs_on_every_host_of_every_slice_and_kubectl_shows_what_each_said(box: Box):
