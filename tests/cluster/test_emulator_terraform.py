@@ -197,6 +197,24 @@ def test_changed_shape_replaces_that_pool_alone(environment):
     assert done.returncode == 0, done.stdout
 
 
+def test_changes_in_place_are_made_and_kept(environment):
+    environment.apply()
+    before = environment.marks()
+    environment.apply(
+        labels={"owner": "research"},
+        release_channel="RAPID",
+        authorized_networks={"office": "203.0.113.0/24"},
+        cpu_pool_node_count=4,
+        cpu_pool_machine_type="n2-standard-8",
+    )
+    cluster = environment.google.cloud.state.get("cluster", CLUSTER)
+    assert cluster["resourceLabels"]["owner"] == "research"
+    assert cluster["releaseChannel"] == {"channel": "RAPID"}
+    done = environment.run("plan", "-detailed-exitcode")
+    assert done.returncode == 0, done.stdout
+    assert environment.marks() == before
+
+
 def test_plan_after_somebody_deleted_a_pool_makes_it_again(environment):
     environment.ask("DELETE", f"container/v1/{CLUSTER}/nodePools/tpu-node-pool-0")
     until(lambda: "tpu-node-pool-0" not in environment.marks())

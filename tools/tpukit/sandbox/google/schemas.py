@@ -88,7 +88,9 @@ def _value(
         return _message(messages, kind[1:], value, where, problems)
     if not _fits(kind, value):
         problems.append((where, f"Invalid value at '{where}' ({_KINDS[kind]}), {json.dumps(value)}"))
-    return value
+        return value
+    # Google answers with numbers of 64 bits as text and smaller ones as numbers, however they were sent.
+    return int(value) if kind == "int32" else str(value) if kind == "int64" else value
 
 
 def _choice(names: list[str] | dict[str, int], value: Any, where: str, problems: list[tuple[str, str]]) -> Any:

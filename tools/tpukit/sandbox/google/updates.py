@@ -25,8 +25,8 @@ _PLAIN = (
     *("SecurityPostureConfig", "ShieldedNodes", "VerticalPodAutoscaling", "WorkloadIdentityConfig"),
 )
 _OF_CONFIG = (
-    *("diskSizeGb", "diskType", "gcfsConfig", "gvnic", "imageType", "kubeletConfig", "labels", "linuxNodeConfig"),
-    *("loggingConfig", "machineType", "resourceLabels", "tags", "taints", "workloadMetadataConfig"),
+    *("diskType", "gcfsConfig", "gvnic", "imageType", "kubeletConfig", "linuxNodeConfig", "loggingConfig"),
+    *("machineType", "workloadMetadataConfig"),
 )
 _OF_POOL = ("locations", "nodeDrainConfig", "queuedProvisioning", "upgradeSettings")
 
@@ -149,6 +149,8 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
             config["taints"] = value.get("taints", [])
         elif field == "resourceLabels":
             config["resourceLabels"] = value.get("labels", {})
+        elif field == "diskSizeGb":
+            config[field] = int(value)
         elif field in _OF_CONFIG:
             config[field] = value
         elif field in _OF_POOL:
