@@ -87,8 +87,10 @@ def command(
     if detach:
         click.echo(f"{plan.id} was sent; `tpu serve` drives it, `tpu job show {plan.id}` shows it", err=True)
         return
+    follower = Follower(jobs, plan.id, on_interrupt, loss)
+    follower.start()
     describe(plan)
-    sys.exit(Follower(jobs, plan.id, on_interrupt, loss).follow())
+    sys.exit(follower.follow())
 
 
 def make_plan(file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ...] = ()) -> Plan:
@@ -171,6 +173,10 @@ class Follower:
         self._jobs, self._id, self._on_interrupt = jobs, job_id, on_interrupt
         self._clock, self._places = here.CLOCK, here.places()
         self._loop = here.loop(jobs)
+
+    def start(self) -> None:
+        """Take the first step. Hosts need seconds to start: they do so while we load what to show them with."""
+        self._loop.tick([self._id])
 
     def follow(self) -> int:
         from tpukit.report.live import Screen
