@@ -12,67 +12,26 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tpukit import catalogue, render
-
-_UNITS = {
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "m": 1e-3,
-}
+from tpukit import catalogue
+from tpukit.infra import queues
 
 
 def files(environment: Mapping[str, Any], cpu_nodes: Mapping[str, Any]) -> dict[str, str]:
     """The files of the kustomization, by name."""
-    quotas = Counter(
-        catalogue.find_shape(pool["generation"], pool["topology"], machine_type=pool["machine_type"])
-        for pool in environment["tpu_pools"].values()
+    return queues.files(
+        [
+            catalogue.find_shape(pool["generation"], pool["topology"], machine_type=pool["machine_type"])
+            for pool in environment["tpu_pools"].values()
+        ],
+        namespace=environment["tpu_namespace"],
+        account=environment["tpu_sa_name"],
+        email=environment["tpu_sa_email"],
+        cpu_nodes=cpu_nodes,
     )
-    cpus, memory_gb = _spare(cpu_nodes)
-    made = render.queue_files(quotas, [environment["tpu_namespace"]], cpus=cpus, memory_gb=memory_gb)
-    made["account.yaml"] = yaml.safe_dump(_account(environment), sort_keys=False)
-    made["kustomization.yaml"] = yaml.safe_dump(
-        {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": sorted(made)},
-        sort_keys=False,
-    )
-    return made
-
-
-def _account(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """The Kubernetes account that workloads run as, and the Google account that it acts as."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": environment["tpu_sa_name"],
-            "namespace": environment["tpu_namespace"],
-            "annotations": {"iam.gke.io/gcp-service-account": environment["tpu_sa_email"]},
-        },
-    }
-
-
-def _spare(cpu_nodes: Mapping[str, Any]) -> tuple[int, int]:
-    """CPUs and GB of memory that jobs may have of the CPU pool. The other half is for JobSet, Kueue and GKE itself."""
-    free = [node["status"]["allocatable"] for node in cpu_nodes["items"]]
-    cpus, memory = (sum(_number(node[name]) for node in free) / 2 for name in ("cpu", "memory"))
-    return int(cpus), int(memory / 10**9)
-
-
-def _number(quantity: str) -> float:
-    unit = next((unit for unit in _UNITS if quantity.endswith(unit)), "")
-    return float(quantity.removesuffix(unit)) * _UNITS.get(unit, 1)
 
 
 def main() -> int:

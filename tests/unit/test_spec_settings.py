@@ -29,7 +29,7 @@ def file(tmp_path, monkeypatch):
 
 def test_load_without_a_file_gives_the_defaults(file):
     assert settings.load() == Settings()
-    assert (Settings().team, Settings().service_account, Settings().artifacts) == ("tpu-training", "tpu-training", None)
+    assert (Settings().team, Settings().service_account, Settings().artifacts) == ("tpu-training", "cloud-tpu-sa", None)
 
 
 @pytest.mark.parametrize("text", ["", "# all of it\n# commented out\n", "team:\n"])

@@ -64,7 +64,7 @@ class Settings(Model):
         examples=["us-docker.pkg.dev/my-project-1/tools/tpukit:1"],
     )
     service_account: Label = Field(
-        "tpu-training", description="Kubernetes service account that pods run as.", examples=["tpu-training"]
+        "cloud-tpu-sa", description="Kubernetes service account that pods run as.", examples=["cloud-tpu-sa"]
     )
     aliases: dict[Alias, Setting] = Field(
         default_factory=dict,
