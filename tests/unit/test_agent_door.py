@@ -51,7 +51,7 @@ def test_door_opens_to_the_sandbox_certificate_and_to_nobody_without_anything(wo
 
 
 def test_door_stays_shut_to_a_certificate_of_another_authority(world: World, tmp_path: Path):
-    with pytest.raises((ssl.SSLError, ConnectionResetError, IndexError)):
+    with pytest.raises((OSError, IndexError)):  # refused in one of several ways, depending on who is quicker
         status_of(world, certificates.pair(tmp_path / "other"))
 
 

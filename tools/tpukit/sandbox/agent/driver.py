@@ -66,7 +66,8 @@ class Driver:
         ending = read_ending(folder)
         deadlines = [ending.deadline] if ending else []
         if asked := pod["metadata"].get("deletionTimestamp"):
-            deadlines.append(parse(asked))
+            grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+            deadlines.append(min(parse(asked) + 1.0, self._clock.now() + grace))  # the time was cut to whole seconds
         waiting: dict[str, Waiting] = {}
         while True:
             found = containers(pod, folder)
