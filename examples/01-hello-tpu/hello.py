@@ -30,7 +30,9 @@ def main() -> None:
     expected = chips * (chips + 1) // 2
     if total != expected:
         sys.exit(f"host {world.index}: the chips add up to {total} and not to {expected}")
-    host.report(1, log=f"host {world.index}: {chips} chips on {world.slices} slices add up to {total}: all is well")
+    host.report(
+        step=1, log=f"host {world.index}: {chips} chips on {world.slices} slices add up to {total}: all is well"
+    )
     host.close()
 
 

@@ -48,17 +48,16 @@ class Metrics:
 
     def __init__(self, config: Config, host: Host, checkpoints: Checkpoints, steps: int) -> None:
         self._config, self._host, self._checkpoints, self._steps = config, host, checkpoints, steps
-        device = jax.devices()[0]
         self._flops = flops_per_token(config)
-        self._peak = PEAK.get(device.device_kind)
+        self._peak = PEAK.get(jax.devices()[0].device_kind)
         self._marked_at = 0.0
         self._marked_step = -1
         self._speed: dict[str, float] = {}
         self._pending: tuple[int, dict[str, Any]] | None = None
-        self._journal = None
+        self._journal: Path | None = None
         if host.first and "://" not in host.world.workdir:  # an object store cannot append
             Path(host.world.workdir).mkdir(parents=True, exist_ok=True)
-            self._journal = Path(host.world.workdir, "metrics.jsonl").open("a", encoding="utf-8", buffering=1)
+            self._journal = Path(host.world.workdir, "metrics.jsonl")
 
     def record(self, step: int, measured: dict[str, Any], *, wait: bool = False) -> None:
         """Take the numbers of `step`, and write those of the step before it, which is done or nearly so."""
@@ -81,9 +80,14 @@ class Metrics:
         if self._journal:
             batch = hashlib.sha256(np.asarray(measured["index"], dtype="<i4").tobytes()).hexdigest()[:16]
             line = {"step": step, "loss": loss, "batch": batch, "attempt": self._host.world.attempt}
-            self._journal.write(json.dumps(line) + "\n")
+            with self._journal.open("a", encoding="utf-8") as journal:
+                journal.write(json.dumps(line) + "\n")
         self._host.report(
-            step, loss=loss, saved=self._checkpoints.saved, log=self._line(step, loss) if log else "", **self._speed
+            step=step,
+            loss=loss,
+            saved=self._checkpoints.saved,
+            log=self._line(step, loss) if log else "",
+            **self._speed,
         )
         if log and self._host.first:
             self._host.scalars.write(step, loss=loss, gradient_norm=float(measured["gradient_norm"]), **self._speed)

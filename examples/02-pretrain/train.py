@@ -27,7 +27,6 @@ from metrics import Metrics
 
 from tpukit import host as tpu
 
-
 BATCH = P(("data", "fsdp"))  # its rows, over all chips that do not share a row
 
 
@@ -40,6 +39,7 @@ def main() -> None:
     config = parse(sys.argv[1:])
     host = tpu.start()  # before anything touches a device
     mesh = host.mesh(fsdp=config.mesh.fsdp, tensor=config.mesh.tensor)
+    check_fit(config, mesh)
 
     epoch = steps_per_epoch(config)
     steps = config.training.steps or config.training.num_epochs * epoch
@@ -60,7 +60,7 @@ def main() -> None:
             # The step before this one is looked at while this one runs, so the chips never wait for Python.
             metrics.record(step, measured, wait=host.sync)
             leaving = host.leaving(step)
-            if leaving or checkpoints.due(step) or step == steps:
+            if leaving or checkpoints.due(step, final=step == steps):
                 metrics.flush()
                 checkpoints.save(step, state, batches)
             if leaving:
@@ -73,6 +73,23 @@ def main() -> None:
     host.close()
 
 
+def check_fit(config: Config, mesh: Mesh) -> None:
+    """Everything that is split over chips must come out even."""
+    model = config.model
+    split = {
+        "training.batch_size": (config.training.batch_size, mesh.shape["data"] * mesh.shape["fsdp"]),
+        "model.width": (model.width, mesh.shape["fsdp"]),
+        "model.kv_heads": (model.kv_heads, mesh.shape["tensor"]),
+        "model.mlp_width": (model.mlp_width, mesh.shape["tensor"]),
+        "model.vocabulary": (model.vocabulary, mesh.shape["tensor"]),
+    }
+    uneven = [
+        f"{name} is {size}, and must be a multiple of {by} here" for name, (size, by) in split.items() if size % by
+    ]
+    if uneven:
+        raise Misuse("\n".join(uneven))
+
+
 def make_optimizer(training: Training, steps: int) -> optax.GradientTransformation:
     """AdamW under a warm-up and a cosine to a tenth of the peak."""
     warmup = min(training.warmup_steps, steps // 2)
@@ -82,9 +99,7 @@ def make_optimizer(training: Training, steps: int) -> optax.GradientTransformati
     return optax.adamw(schedule, training.adam_b1, training.adam_b2, weight_decay=training.weight_decay)
 
 
-def make_init(
-    config: Config, optimizer: optax.GradientTransformation, mesh: Mesh
-) -> tuple[Callable[[], State], State]:
+def make_init(config: Config, optimizer: optax.GradientTransformation, mesh: Mesh) -> tuple[Callable[[], State], State]:
     """What makes the first state, and the shape and place of every array in it."""
 
     def init() -> State:

@@ -67,9 +67,9 @@ class Checkpoints:
         data.set_state(items.data)
         return items.state, step
 
-    def due(self, step: int) -> bool:
-        """True on every host alike when `step` is to be saved."""
-        return bool(self._every) and step % self._every == 0
+    def due(self, step: int, *, final: bool = False) -> bool:
+        """True on every host alike when `step` is to be saved; the final one is, unless none are."""
+        return self._every > 0 and (final or step % self._every == 0)
 
     def save(self, step: int, state: Any, data: DataIterator) -> None:
         """Start saving `step`. Returns when `state` may be overwritten, long before it is all written."""
@@ -86,6 +86,8 @@ class Checkpoints:
         self._host.flush()
 
     def close(self) -> None:
-        """Wait until everything is written."""
+        """Wait until everything is written, and say so."""
         self._manager.close()
         self._saved = self._requested
+        self._host.report(saved=self._saved)
+        self._host.flush()

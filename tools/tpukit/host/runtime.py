@@ -80,9 +80,12 @@ class Host:
         self.close()
         sys.exit(LEFT_WHEN_TOLD)
 
-    def report(self, step: int, *, log: str = "", **values: float | None) -> None:
-        """Say how far this host is: cheap enough for every step. `log` is printed as one line."""
-        self._progress.update({"step": step, **values})
+    def report(self, *, log: str = "", **values: float | None) -> None:
+        """Say how far this host is, with step=, loss=, saved= and such: cheap enough for every step.
+
+        `log` is printed as one line.
+        """
+        self._progress.update(values)
         if log:
             # One write: lines of gloo and of other hosts share this stream and would cut a longer one in half.
             sys.stdout.write(f"{log}\n")

@@ -1,0 +1,210 @@
+"""The pretraining example on two simulated slices, told to leave, then killed, then let finish.
+
+Whatever happens on the way, it must end with the parameters, the losses and the batches of a run that nothing happened
+to. Processes are started here by hand, with the environment of a GKE pod and nothing of tpukit's places around them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.jax
+
+ROOT = Path(__file__).parents[2]
+SLICES, CHIPS, STEPS = 2, 2, 14
+FLAGS = [f"--config.training.steps={STEPS}", "--config.training.checkpoint_every=4", "--config.model.layers=1"]
+
+
+class Attempt:
+    """One process per slice, as whatever place they are in would start them."""
+
+    def __init__(self, workdir: Path, number: int, slices: int = SLICES) -> None:
+        workdir.mkdir(exist_ok=True)
+        self.workdir, self._last = workdir, slices - 1
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        common = {
+            "PATH": os.environ["PATH"],
+            "HOME": os.environ.get("HOME", "/"),
+            "PYTHONPATH": str(ROOT / "tools"),
+            "JAX_PLATFORMS": "cpu",
+            "JAX_FORCE_TPU_INIT": "1",
+            "JAX_NUM_CPU_DEVICES": str(CHIPS),
+            "JAX_COORDINATOR_PORT": str(port),
+            "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}",
+            "TPU_WORKER_HOSTNAMES": "127.0.0.1",
+            "TPU_WORKER_ID": "0",
+            "MEGASCALE_NUM_SLICES": str(slices),
+            "MEGASCALE_COORDINATOR_ADDRESS": "127.0.0.1",
+            "TPUKIT_WORKDIR": str(workdir),
+            "TPUKIT_ATTEMPT": str(number),
+        }
+        self.hosts = []
+        for host in range(slices):
+            own = {"MEGASCALE_SLICE_ID": str(host), "TPUKIT_PROGRESS": str(workdir / f"progress-{host}")}
+            with (workdir / f"log-{number}-{host}").open("wb") as log:
+                command = [sys.executable, "train.py", *FLAGS]
+                code = ROOT / "examples" / "02-pretrain"
+                self.hosts.append(
+                    subprocess.Popen(command, cwd=code, env=common | own, stdout=log, stderr=subprocess.STDOUT)
+                )
+
+    def wait(self, until: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 300
+        while not until():
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what} took more than five minutes\n{self.log()}")
+            time.sleep(0.02)
+
+    def reach(self, step: int) -> None:
+        """Wait until the last host has reported `step`."""
+        self.wait(
+            lambda: any(host.poll() is not None for host in self.hosts) or self.progress("step") >= step, "a step"
+        )
+        assert all(host.poll() is None for host in self.hosts), self.log()
+
+    def progress(self, name: str) -> int:
+        path = self.workdir / f"progress-{self._last}"
+        return int(json.loads(path.read_text())[name] or 0) if path.exists() else 0
+
+    def codes(self) -> list[int]:
+        self.wait(lambda: all(host.poll() is not None for host in self.hosts), "the end")
+        return [host.returncode for host in self.hosts]
+
+    def log(self) -> str:
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.workdir.glob("log-*")))
+
+    def kill(self) -> None:
+        for host in self.hosts:
+            host.kill()
+            host.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    workdir: Path
+    codes: list[list[int]]
+    saved: list[list[int]]  # steps on disk after each attempt
+
+    @property
+    def digest(self) -> str:
+        return str(json.loads((self.workdir / "result.json").read_text())["parameters_sha256"])
+
+    @property
+    def steps(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in (self.workdir / "metrics.jsonl").read_text().splitlines()]
+
+    def by_step(self, *names: str) -> dict[object, set[tuple[object, ...]]]:
+        """For each step every value it was ever seen with."""
+        seen: dict[object, set[tuple[object, ...]]] = {}
+        for line in self.steps:
+            seen.setdefault(line["step"], set()).add(tuple(line[name] for name in names))
+        return seen
+
+
+def run(workdir: Path, *disturb: Callable[[Attempt], None] | None) -> Ended:
+    """One attempt after another in the same workdir, each disturbed in its own way."""
+    codes, saved = [], []
+    for number, disturbance in enumerate(disturb):
+        attempt = Attempt(workdir, number)
+        try:
+            if disturbance:
+                disturbance(attempt)
+            codes.append(attempt.codes())
+        finally:
+            attempt.kill()
+        saved.append(sorted(int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()))
+        (workdir / f"progress-{SLICES - 1}").unlink(missing_ok=True)
+        if not disturbance:
+            assert codes[-1] == [0] * SLICES, attempt.log()
+    return Ended(workdir, codes, saved)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run(tmp_path_factory.mktemp("unbroken") / "work", None)
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    def told_to_leave(attempt: Attempt) -> None:
+        attempt.reach(1)
+        attempt.hosts[1].send_signal(signal.SIGTERM)
+
+    def killed(attempt: Attempt) -> None:
+        attempt.reach(10)
+        attempt.wait(lambda: attempt.progress("saved") >= 8, "a checkpoint")
+        attempt.hosts[1].kill()
+        attempt.hosts[1].wait()
+        attempt.hosts[0].kill()  # a place does this for the peers of a lost host, sooner than JAX does
+
+    return run(tmp_path_factory.mktemp("disturbed") / "work", told_to_leave, killed, None)
+
+
+def test_every_step_of_an_unbroken_run_is_logged_once(unbroken):
+    assert [line["step"] for line in unbroken.steps] == list(range(1, STEPS + 1))
+    assert len({line["batch"] for line in unbroken.steps}) == STEPS, "no batch comes twice within an epoch"
+
+
+def test_host_told_to_leave_takes_all_hosts_with_it_and_saves_that_step(disturbed):
+    assert disturbed.codes[0] == [143, 143]
+    left_at = max(line["step"] for line in disturbed.steps if line["attempt"] == 0)
+    assert disturbed.saved[0][-1] == left_at
+    resumed_at = min(line["step"] for line in disturbed.steps if line["attempt"] == 1)
+    assert resumed_at == left_at + 1, "nothing that was saved is done again"
+
+
+def test_killed_host_costs_only_what_was_not_saved(disturbed):
+    assert disturbed.codes[1] == [-signal.SIGKILL, -signal.SIGKILL]
+    resumed_at = min(line["step"] for line in disturbed.steps if line["attempt"] == 2)
+    assert resumed_at == disturbed.saved[1][-1] + 1
+    assert not list((disturbed.workdir / "checkpoints").glob("*tmp*")), "what was half-written is cleaned up"
+
+
+def test_disturbed_run_ends_with_the_same_parameters_bit_for_bit(unbroken, disturbed):
+    assert disturbed.digest == unbroken.digest
+
+
+def test_disturbed_run_has_the_same_losses_and_batches_step_by_step(unbroken, disturbed):
+    assert disturbed.by_step("loss", "batch") == unbroken.by_step("loss", "batch")
+
+
+def test_scalars_of_all_attempts_are_one_curve_without_doubled_steps(disturbed):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = EventAccumulator(str(disturbed.workdir / "tensorboard" / "train"))
+    board.Reload()
+    steps = [event.step for event in board.Scalars("loss")]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == STEPS
+
+
+def test_finished_job_started_again_has_nothing_to_do_and_says_the_same(unbroken):
+    before = unbroken.digest
+    again = run(unbroken.workdir, None)
+    assert again.digest == before
+    assert len(again.steps) == STEPS
+
+
+def test_host_alone_told_to_leave_saves_that_step(tmp_path):
+    attempt = Attempt(tmp_path / "work", 0, slices=1)
+    try:
+        attempt.reach(1)
+        attempt.hosts[0].send_signal(signal.SIGTERM)
+        assert attempt.codes() == [143], attempt.log()
+    finally:
+        attempt.kill()
+    steps = [json.loads(line)["step"] for line in (tmp_path / "work" / "metrics.jsonl").read_text().splitlines()]
+    assert (tmp_path / "work" / "checkpoints" / str(steps[-1])).is_dir()
