@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,12 @@ import tpukit
 from waiting import until
 
 TIMEOUT = 90.0
+
+
+def _heed_signals() -> None:
+    """A shell's & and nohup have these ignored, and whoever starts the tests that way starts their children so too."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Tpu:
@@ -53,7 +60,7 @@ class Tpu:
             text=True,
             env=self.env,
             cwd=self.folder,
-            **{"start_new_session": True, **options},
+            **{"start_new_session": True, "preexec_fn": _heed_signals, **options},
         )
         log.close()
         self._started.append(process)
