@@ -47,7 +47,7 @@ class Mesh:
 @dataclass(frozen=True, slots=True)
 class Training:
     batch_size: int = 16  # sequences per step, over all hosts
-    num_epochs: int = 4
+    num_epochs: int = 3
     steps: int = 0  # this many instead of num_epochs; 0 = num_epochs
     learning_rate: float = 1e-2  # at its peak
     warmup_steps: int = 10

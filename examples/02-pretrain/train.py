@@ -10,7 +10,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +19,7 @@ import numpy as np
 import optax
 from config import Config, Misuse, Training, parse
 from data import Batch, Batches, steps_per_epoch
-from jax.experimental import multihost_utils
+from etils import epath
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from metrics import Metrics
@@ -69,7 +68,7 @@ def main() -> None:
 
         checkpoints.close()
         metrics.flush()
-        write_result(host, steps, state.params)
+        write_result(host, steps, state.params, mesh)
     host.close()
 
 
@@ -165,16 +164,16 @@ def checkpoint_interval(training: Training, epoch: int) -> int:
     return max(1, epoch // training.checkpoint_per_epoch)
 
 
-def write_result(host: tpu.Host, steps: int, params: lm.Params) -> None:
+def write_result(host: tpu.Host, steps: int, params: lm.Params, mesh: Mesh) -> None:
     """A digest of every parameter, bit for bit: two runs that learnt the same thing have the same one."""
-    digest = hashlib.sha256()
-    for path, array in jax.tree_util.tree_leaves_with_path(params):
-        whole = multihost_utils.process_allgather(array, tiled=True)
-        digest.update(jax.tree_util.keystr(path).encode())
-        digest.update(np.ascontiguousarray(whole).data)
+    whole = jax.jit(lambda pieces: pieces, out_shardings=NamedSharding(mesh, P()))(params)
     if host.first:
+        digest = hashlib.sha256()
+        for path, array in jax.tree_util.tree_leaves_with_path(whole):
+            digest.update(jax.tree_util.keystr(path).encode())
+            digest.update(np.asarray(array.addressable_data(0)).data)
         result = {"steps": steps, "parameters_sha256": digest.hexdigest(), "attempt": host.world.attempt}
-        Path(host.world.workdir, "result.json").write_text(json.dumps(result) + "\n", encoding="utf-8")
+        epath.Path(host.world.workdir, "result.json").write_text(json.dumps(result) + "\n")
         print(f"done: {steps} steps, parameters {digest.hexdigest()[:16]}", flush=True)
 
 

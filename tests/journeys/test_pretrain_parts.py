@@ -132,22 +132,6 @@ def test_training_spread_over_data_fsdp_and_tensor_learns_what_one_chip_learns()
     assert done.returncode == 0, done.stderr
 
 
-SIGTERM_ALONE = """
-import os, signal
-from tpukit import host as tpu
-me = tpu.start()
-assert not me.leaving(1)
-os.kill(os.getpid(), signal.SIGTERM)
-assert me.leaving(2)
-me.leave()
-"""
-
-
-def test_host_alone_remembers_sigterm_until_asked_and_leaves_as_told(tmp_path):
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(EXAMPLE.parents[1] / "tools"), "TPUKIT_WORKDIR": str(tmp_path)}
-    assert subprocess.run([sys.executable, "-c", SIGTERM_ALONE], env=env, timeout=60).returncode == 143
-
-
 @pytest.mark.jax
 def test_hello_alone_says_all_is_well(tmp_path):
     hello = EXAMPLE.parent / "01-hello-tpu" / "hello.py"
