@@ -22,7 +22,7 @@ import pytest
 pytestmark = pytest.mark.jax
 
 ROOT = Path(__file__).parents[2]
-SLICES, CHIPS, STEPS = 2, 2, 14
+SLICES, CHIPS, STEPS = 2, 2, 40  # many more than are done before the kill, however fast the machine
 FLAGS = [f"--config.training.steps={STEPS}", "--config.training.checkpoint_every=4", "--config.model.layers=1"]
 
 
@@ -155,7 +155,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 def test_every_step_of_an_unbroken_run_is_logged_once(unbroken):
     assert [line["step"] for line in unbroken.steps] == list(range(1, STEPS + 1))
-    assert len({line["batch"] for line in unbroken.steps}) == STEPS, "no batch comes twice within an epoch"
+    assert len({line["batch"] for line in unbroken.steps}) == STEPS, "no batch comes twice"
 
 
 def test_host_told_to_leave_takes_all_hosts_with_it_and_saves_that_step(disturbed):
