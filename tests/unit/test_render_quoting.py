@@ -77,21 +77,21 @@ PLAN = plan.make(SPEC, SETTINGS, "gke", snapshot=Snapshot("digest", "commit", di
 @st.composite
 def plans(draw):
     """A plan in which every text is anything."""
-    spec = SPEC.model_copy(
-        update={
+    spec = SPEC.replace(
+        **{
             "command": (draw(something), draw(anything)),
             "image": draw(something),
             "team": draw(something),
             "priority": draw(something),
             "env": {f"A{draw(anything)}": draw(anything), f"B{draw(anything)}": draw(anything)},
             "workdir": f"gs://{draw(anything)}",
-            "capacity": Reservation.model_construct(reservation=draw(anything).replace("/", "-")),
+            "capacity": Reservation.unchecked(reservation=draw(anything).replace("/", "-")),
             "tags": (draw(anything), draw(anything)),
-            "mounts": (Mount.model_construct(bucket=draw(anything), path=f"/{draw(something)}", read_only=False),),
+            "mounts": (Mount.unchecked(bucket=draw(anything), path=f"/{draw(something)}", read_only=False),),
         }
     )
-    given_settings = SETTINGS.model_copy(
-        update={name: draw(something) for name in ("tensorboard", "tools_image", "service_account")}
+    given_settings = SETTINGS.replace(
+        **{name: draw(something) for name in ("tensorboard", "tools_image", "service_account")}
     )
     snapshot = Snapshot(draw(anything), draw(something), dirty=False)
     return replace(PLAN, id=draw(something), spec=spec, settings=given_settings, snapshot=snapshot)

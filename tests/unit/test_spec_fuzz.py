@@ -14,7 +14,7 @@ from tpukit.spec import JobSpec, loads
 
 SMALL = {"name": "hello", "tpu": "v4-8", "command": ["python"]}
 STEADY = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FIELDS = st.sampled_from([*JobSpec.model_fields, "lr", "unknown"])
+FIELDS = st.sampled_from([*JobSpec.fields, "lr", "unknown"])
 METACHARACTERS = [
     "{{ name }}",
     "{% for x in y %}",
@@ -94,7 +94,7 @@ def test_set_any_item_is_a_spec_or_invalid(items):
 @STEADY
 @given(VALUES)
 def test_from_json_any_value_is_a_spec_or_invalid(value):
-    for field in JobSpec.model_fields:
+    for field in JobSpec.fields:
         try:
             JobSpec.from_json({**SMALL, field: value})
         except Invalid as error:

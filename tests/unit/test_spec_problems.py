@@ -175,6 +175,7 @@ BAD_LINES = [
         "write on-demand, spot, flex-start or {reservation: NAME}",
     ),
     ("rule: retry", "rule: there is no 'retry'", "write pass, resume, rerun, reapply or pre"),
+    ("rule: false", "rule: there is no false", "write pass, resume, rerun, reapply or pre"),
     # bounds
     ("max: {runtime: 3600}", "max.runtime: 3600 is not a duration", "write 3600s for seconds"),
     (
@@ -197,7 +198,7 @@ BAD_LINES = [
     # keys
     ("slcies: 2", "there is no key 'slcies'", "write slices"),
     ("lr: 0.1", "there is no key 'lr'", "put it under config: write config: {lr: …}"),
-    ("<<: {a: b}", "there is no key '<<'", "write " + ", ".join(list(JobSpec.model_fields)[:-1]) + " or mounts"),
+    ("<<: {a: b}", "there is no key '<<'", "write " + ", ".join(list(JobSpec.fields)[:-1]) + " or mounts"),
 ]
 
 

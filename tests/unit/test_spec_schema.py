@@ -24,7 +24,7 @@ def test_schema_is_a_valid_draft_2020_12_schema():
     assert SCHEMA["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 
 
-@pytest.mark.parametrize("field", JobSpec.model_fields)
+@pytest.mark.parametrize("field", JobSpec.fields)
 def test_schema_field_has_a_description_and_examples_that_pass(field):
     described = SCHEMA["properties"][field]
     assert described["description"]

@@ -147,7 +147,7 @@ def test_set_can_give_all_of_an_empty_file():
 
 
 def test_set_text_fields_are_those_of_the_spec_that_are_text():
-    text = {name for name, field in JobSpec.model_json_schema()["properties"].items() if _is_text(field)}
+    text = {name for name, field in JobSpec.schema()["properties"].items() if _is_text(field)}
     assert text == overrides.TEXT
 
 

@@ -43,7 +43,7 @@ def test_load_full_file_keeps_every_field_through_json(file):
     found = settings.load()
     assert found.artifacts == "gs://my-artifacts"
     assert found.aliases == {"wu": "config.training.warmup_steps"}
-    assert set(found.to_json()) == set(Settings.model_fields)
+    assert set(found.to_json()) == set(Settings.fields)
     assert Settings.from_json(found.to_json()) == found
 
 

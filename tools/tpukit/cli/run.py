@@ -102,14 +102,14 @@ def make_plan(file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ..
         raise Invalid(Problem("--place", f"there is no place {place!r}", f"write one of {', '.join(PLACES)}"))
     own = settings.load()
     job = spec.load(file, sets, own.aliases)
-    return plan.make(job.model_copy(update={"tags": tuple(dict.fromkeys((*job.tags, *tags)))}), own, place)
+    return plan.make(job.replace(tags=tuple(dict.fromkeys((*job.tags, *tags)))), own, place)
 
 
 def check_tags(where: str, tags: tuple[str, ...]) -> None:
-    from tpukit.spec.fields import TAG
+    from tpukit.spec.fields import TAG_FORM
 
-    if wrong := [tag for tag in tags if not TAG.fits(tag)]:
-        raise Invalid([Problem(where, f"{tag!r} is not allowed", TAG.words) for tag in wrong])
+    if wrong := [tag for tag in tags if not TAG_FORM.fits(tag)]:
+        raise Invalid([Problem(where, f"{tag!r} is not allowed", TAG_FORM.words) for tag in wrong])
 
 
 def send(jobs: SqliteStore, plan: Plan) -> Plan:

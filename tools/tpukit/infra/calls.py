@@ -23,7 +23,7 @@ def calls(spec: ClusterSpec, modules: str, prefix: str = "") -> dict[str, dict[s
     def of(module: str, output: str) -> str:
         return f"${{module.{prefix}{module}.{output}}}"
 
-    written = ClusterSpec.model_validate(_literal(spec.model_dump(exclude_unset=True)))
+    written = ClusterSpec.from_json(_literal(spec.to_json(given=True)))
     made = {**_around(written, of), **_in_the_cluster(written, of), **_data(written, of)}
     return {
         f"{prefix}{name}": {"source": f"{modules}/{name}"} | {k: _NULL if v is None else v for k, v in call.items()}
@@ -144,7 +144,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
 
 def _pools(spec: ClusterSpec) -> dict[str, Mapping[str, Any]]:
     policy = {} if spec.tpu_workload_policy is None else {"workload_policy": spec.tpu_workload_policy}
-    said = checks.pools(spec.model_dump()).items()
+    said = checks.pools(spec.to_json()).items()
     return {name: {key: word for key, word in pool.items() if word is not None} | policy for name, pool in said}
 
 

@@ -7,23 +7,20 @@ any cloud is asked.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
-
-from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing import Any, Literal
 
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
 from tpukit.infra import addresses, checks, shapes
 from tpukit.spec import document, overrides
 from tpukit.spec.document import Node
-from tpukit.spec.fields import RESERVATION, Label, Text
-from tpukit.spec.forms import Form, dashed, refusal, refuse
-from tpukit.spec.model import Model
-from tpukit.spec.settings import Project, Region, Zone
+from tpukit.spec.fields import LABEL, RESERVATION, TEXT
+from tpukit.spec.forms import Form, Found, dashed, refuse
+from tpukit.spec.kinds import Choice, Flag, Items, Named, Text, Whole
+from tpukit.spec.model import Model, Sub, field
+from tpukit.spec.settings import PROJECT, REGION, ZONE
 
 FILE = "cluster.yaml"
 
@@ -32,9 +29,9 @@ _NAME = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
 _BASIC = ("roles/owner", "roles/editor", "roles/viewer")
 
 
-def _named(longest: int) -> Form:
+def _named(longest: int) -> Text:
     words = f"use at most {longest} of a-z, 0-9 and -, a letter first and no - last"
-    return Form(_NAME, words, longest, dashed)
+    return Text(Form(_NAME, words, longest, dashed))
 
 
 def _range(text: str) -> str:
@@ -63,165 +60,161 @@ def _new_enough(version: str) -> str:
     return version
 
 
-Count = Annotated[int, Field(ge=0)]
-BucketName = Annotated[
-    str, Form(r"[a-z0-9][-a-z0-9_.]{1,61}[a-z0-9]", "write 3 to 63 of a-z, 0-9, -, _ and ., without gs://", 63)
-]
-Account = Annotated[str, Form(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", "use 6 to 30 of a-z, 0-9 and -, a letter first", 30)]
-Role = Annotated[
-    str,
-    Form(r"(?:(?:projects|organizations)/[-a-z0-9.:]+/)?roles/[A-Za-z0-9_.]+", "write roles/SERVICE.NAME", 200),
-    AfterValidator(_role),
-]
-Roles = Annotated[tuple[Role, ...], Field(strict=False)]
-Range = Annotated[str, AfterValidator(_range)]
-Network = Annotated[str, AfterValidator(_not_the_internet), AfterValidator(_range)]
-Version = Annotated[
-    str,
-    Form(r"1\.[0-9]{1,3}(?:\.[0-9]{1,5}(?:-gke\.[0-9]{1,9})?)?", "write one like 1.34.1-gke.3084001", 40),
-    AfterValidator(_new_enough),
-]
+_COUNT = Whole(0)
+_BUCKET = Text(Form(r"[a-z0-9][-a-z0-9_.]{1,61}[a-z0-9]", "write 3 to 63 of a-z, 0-9, -, _ and ., without gs://", 63))
+_ACCOUNT = Text(Form(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", "use 6 to 30 of a-z, 0-9 and -, a letter first", 30))
+_ROLES = Items(
+    Text(
+        Form(r"(?:(?:projects|organizations)/[-a-z0-9.:]+/)?roles/[A-Za-z0-9_.]+", "write roles/SERVICE.NAME", 200),
+        _role,
+    ),
+    100,
+)
+_RANGE = Text(None, _range)
+_NETWORK = Text(None, _not_the_internet, _range)
+_VERSION = Text(
+    Form(r"1\.[0-9]{1,3}(?:\.[0-9]{1,5}(?:-gke\.[0-9]{1,9})?)?", "write one like 1.34.1-gke.3084001", 40), _new_enough
+)
+_CAPACITY = Choice("on-demand", "spot", "reservation", "flex-start")
+_PREFIX = Text(
+    Form(r"[A-Za-z0-9][-A-Za-z0-9_.]*(?:/[A-Za-z0-9][-A-Za-z0-9_.]*)*", "write words with / between them", 200)
+)
+
 Capacity = Literal["on-demand", "spot", "reservation", "flex-start"]
-Prefix = Annotated[
-    str, Form(r"[A-Za-z0-9][-A-Za-z0-9_.]*(?:/[A-Za-z0-9][-A-Za-z0-9_.]*)*", "write words with / between them", 200)
-]
 
 
 class Pool(Model):
     """One pool by its name: what differs from the common slices."""
 
-    tpu_type: Text | None = Field(None, description="Type of the slice.", examples=["v4-32"])
-    tpu_machine_type: Text | None = Field(None, description="Machine type.", examples=["ct4p-hightpu-4t"])
-    tpu_topology: Text | None = Field(None, description="Topology.", examples=["2x2x4"])
-    tpu_num_nodes: Count | None = Field(None, description="Hosts.", examples=[4])
-    capacity: Capacity | None = Field(None, description="How it is bought.", examples=["spot"])
-    reservation_name: Annotated[str, RESERVATION] | None = Field(
-        None, description="The reservation.", examples=["my-reservation"]
-    )
+    tpu_type: str | None = field(TEXT, "Type of the slice.", "v4-32", default=None)
+    tpu_machine_type: str | None = field(TEXT, "Machine type.", "ct4p-hightpu-4t", default=None)
+    tpu_topology: str | None = field(TEXT, "Topology.", "2x2x4", default=None)
+    tpu_num_nodes: int | None = field(_COUNT, "Hosts.", 4, default=None)
+    capacity: Capacity | None = field(_CAPACITY, "How it is bought.", "spot", default=None)
+    reservation_name: str | None = field(RESERVATION, "The reservation.", "my-reservation", default=None)
 
 
 class ClusterSpec(Model):
     """What a person asks for: seven names are required."""
 
-    project_id: Project = Field(description="Project of the environment.", examples=["my-project-1"])
-    region: Region = Field(description="Region of the cluster, the network and the bucket.", examples=["us-central2"])
-    zone: Zone = Field(description="Zone of every node.", examples=["us-central2-b"])
-    any_zone: bool = Field(
-        False, description="Whether to take a zone that is not known to have the TPUs.", examples=[True]
+    project_id: str = field(PROJECT, "Project of the environment.", "my-project-1")
+    region: str = field(REGION, "Region of the cluster, the network and the bucket.", "us-central2")
+    zone: str = field(ZONE, "Zone of every node.", "us-central2-b")
+    any_zone: bool = field(Flag(), "Whether to take a zone that is not known to have the TPUs.", True, default=False)
+    artifact_repository_bucket_name: str = field(_BUCKET, "Bucket for datasets, checkpoints and logs.", "my-artifacts")
+    network_name: str = field(_named(52), "Name of the network.", "tpu-network")
+    subnet_name: str = field(_named(52), "Name of the subnet.", "tpu-subnet")
+    cluster_name: str = field(_named(40), "Name of the cluster.", "tpu-cluster")
+    tf_state_bucket: str | None = field(
+        _BUCKET, "Bucket of Terraform's state; PROJECT-tf-state if left out.", "my-tf-state", default=None
     )
-    artifact_repository_bucket_name: BucketName = Field(
-        description="Bucket for datasets, checkpoints and logs.", examples=["my-artifacts"]
+    tf_state_prefix: str | None = field(
+        _PREFIX, "Folder in it; one for each cluster if left out.", "gke-tpu-training-environment", default=None
     )
-    network_name: Annotated[str, _named(52)] = Field(description="Name of the network.", examples=["tpu-network"])
-    subnet_name: Annotated[str, _named(52)] = Field(description="Name of the subnet.", examples=["tpu-subnet"])
-    cluster_name: Annotated[str, _named(40)] = Field(description="Name of the cluster.", examples=["tpu-cluster"])
-    tf_state_bucket: BucketName | None = Field(
-        None, description="Bucket of Terraform's state; PROJECT-tf-state if left out.", examples=["my-tf-state"]
+    tpu_type: str | None = field(TEXT, "Type of the slices.", "v4-32", default=None)
+    tpu_machine_type: str | None = field(
+        TEXT, "Machine type of the hosts, without a tpu_type.", "ct4p-hightpu-4t", default=None
     )
-    tf_state_prefix: Prefix | None = Field(
-        None, description="Folder in it; one for each cluster if left out.", examples=["gke-tpu-training-environment"]
+    tpu_topology: str | None = field(TEXT, "Topology of the slices, without a tpu_type.", "2x2x4", default=None)
+    tpu_num_nodes: int | None = field(_COUNT, "Hosts of a slice, without a tpu_type.", 4, default=None)
+    num_tpu_pools: int = field(Whole(0, checks.MOST_POOLS), "Number of slices.", 2, default=1)
+    tpu_pools: dict[str, Pool] | None = field(
+        Named(_named(40), Sub(Pool)),
+        "The pools by name, in place of num_tpu_pools.",
+        {"tpu-node-pool-1": {}},
+        default=None,
     )
-    tpu_type: Text | None = Field(None, description="Type of the slices.", examples=["v4-32"])
-    tpu_machine_type: Text | None = Field(
-        None, description="Machine type of the hosts, without a tpu_type.", examples=["ct4p-hightpu-4t"]
+    capacity: Capacity = field(_CAPACITY, "How the slices are bought.", "spot", default="on-demand")
+    reservation_name: str | None = field(
+        RESERVATION, "The reservation, with capacity: reservation.", "my-reservation", default=None
     )
-    tpu_topology: Text | None = Field(
-        None, description="Topology of the slices, without a tpu_type.", examples=["2x2x4"]
+    flex_start_duration: str = field(
+        Text(Form("[1-9][0-9]{0,5}s", "write seconds with an s: 86400s", 7)),
+        "Longest life of a flex-start slice.",
+        "86400s",
+        default="604800s",
     )
-    tpu_num_nodes: Count | None = Field(None, description="Hosts of a slice, without a tpu_type.", examples=[4])
-    num_tpu_pools: int = Field(1, ge=0, le=checks.MOST_POOLS, description="Number of slices.", examples=[2])
-    tpu_pools: dict[Annotated[str, _named(40)], Pool] | None = Field(
-        None, description="The pools by name, in place of num_tpu_pools.", examples=[{"tpu-node-pool-1": {}}]
+    tpu_workload_policy: str | None = field(TEXT, "Workload policy of tpu7x slices.", "mine", default=None)
+    enable_tpu_autoscaling: bool = field(Flag(), "Whether slices come and go with jobs.", True, default=False)
+    tpu_node_pool_name_prefix: str = field(
+        _named(38), "What names of pools begin with.", "tpu-node-pool", default="tpu-node-pool"
     )
-    capacity: Capacity = Field("on-demand", description="How the slices are bought.", examples=["spot"])
-    reservation_name: Annotated[str, RESERVATION] | None = Field(
-        None, description="The reservation, with capacity: reservation.", examples=["my-reservation"]
+    multislice_group_name: str = field(
+        Text(Form("[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?", "use letters, digits, -, _ and .", 63)),
+        "Label of the hosts of every slice.",
+        "multi-slice-group",
+        default="multi-slice-group",
     )
-    flex_start_duration: Annotated[str, Form(r"[1-9][0-9]{0,5}s", "write seconds with an s: 86400s", 7)] = Field(
-        "604800s", description="Longest life of a flex-start slice.", examples=["86400s"]
+    tpu_max_pods_per_node: int = field(Whole(15, 256), "Pods on a TPU host.", 16, default=16)
+    tpu_disk_size: int = field(Whole(10), "Boot disk of TPU hosts in GB.", 100, default=100)
+    num_of_chips: int | None = field(_COUNT, "Chips of all slices; it follows from them.", 32, default=None)
+    cpu_pool_node_count: int = field(Whole(1, 1000), "Nodes without TPUs.", 3, default=3)
+    cpu_pool_machine_type: str = field(
+        _named(63), "Machine type of the nodes without TPUs.", "n1-standard-4", default="n1-standard-4"
     )
-    tpu_workload_policy: Text | None = Field(None, description="Workload policy of tpu7x slices.", examples=["mine"])
-    enable_tpu_autoscaling: bool = Field(False, description="Whether slices come and go with jobs.", examples=[True])
-    tpu_node_pool_name_prefix: Annotated[str, _named(38)] = Field(
-        "tpu-node-pool", description="What names of pools begin with.", examples=["tpu-node-pool"]
+    cpu_pool_disk_type: str = field(
+        _named(63), "Boot disks of the nodes without TPUs.", "pd-standard", default="pd-standard"
     )
-    multislice_group_name: Annotated[
-        str, Form(r"[A-Za-z0-9](?:[-_.A-Za-z0-9]*[A-Za-z0-9])?", "use letters, digits, -, _ and .", 63)
-    ] = Field("multi-slice-group", description="Label of the hosts of every slice.", examples=["multi-slice-group"])
-    tpu_max_pods_per_node: int = Field(16, ge=15, le=256, description="Pods on a TPU host.", examples=[16])
-    tpu_disk_size: int = Field(100, ge=10, description="Boot disk of TPU hosts in GB.", examples=[100])
-    num_of_chips: Count | None = Field(None, description="Chips of all slices; it follows from them.", examples=[32])
-    cpu_pool_node_count: int = Field(3, ge=1, le=1000, description="Nodes without TPUs.", examples=[3])
-    cpu_pool_machine_type: Annotated[str, _named(63)] = Field(
-        "n1-standard-4", description="Machine type of the nodes without TPUs.", examples=["n1-standard-4"]
+    cpu_pool_disk_size: int = field(Whole(10), "Their size in GB.", 200, default=200)
+    cpu_pool_max_pods_per_node: int = field(Whole(32, 256), "Pods on such a node.", 64, default=64)
+    subnet_ip_range: str = field(_RANGE, "Addresses of the nodes.", "10.129.0.0/20", default="10.129.0.0/20")
+    pods_ip_range: str = field(_RANGE, "Addresses of the pods.", "192.168.64.0/20", default="192.168.64.0/20")
+    services_ip_range: str = field(_RANGE, "Addresses of the services.", "192.168.80.0/20", default="192.168.80.0/20")
+    authorized_networks: dict[str, str] = field(
+        Named(TEXT, _NETWORK),
+        "Networks that may reach the control plane by its address.",
+        {"office": "203.0.113.0/24"},
+        default={},
     )
-    cpu_pool_disk_type: Annotated[str, _named(63)] = Field(
-        "pd-standard", description="Boot disks of the nodes without TPUs.", examples=["pd-standard"]
+    cluster_description: str = field(
+        TEXT, "Its description.", "for training", default="GKE cluster for running TPU training workloads"
     )
-    cpu_pool_disk_size: int = Field(200, ge=10, description="Their size in GB.", examples=[200])
-    cpu_pool_max_pods_per_node: int = Field(64, ge=32, le=256, description="Pods on such a node.", examples=[64])
-    subnet_ip_range: Range = Field("10.129.0.0/20", description="Addresses of the nodes.", examples=["10.129.0.0/20"])
-    pods_ip_range: Range = Field("192.168.64.0/20", description="Addresses of the pods.", examples=["192.168.64.0/20"])
-    services_ip_range: Range = Field(
-        "192.168.80.0/20", description="Addresses of the services.", examples=["192.168.80.0/20"]
+    gke_version: str | None = field(
+        _VERSION, "Version of GKE; the channel's own if left out.", "1.34.1-gke.3084001", default=None
     )
-    authorized_networks: dict[Text, Network] = Field(
-        default_factory=dict,
-        description="Networks that may reach the control plane by its address.",
-        examples=[{"office": "203.0.113.0/24"}],
+    release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED"] = field(
+        Choice("RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED"),
+        "Release channel.",
+        "REGULAR",
+        default="REGULAR",
     )
-    cluster_description: Text = Field(
-        "GKE cluster for running TPU training workloads", description="Its description.", examples=["for training"]
-    )
-    gke_version: Version | None = Field(
-        None, description="Version of GKE; the channel's own if left out.", examples=["1.34.1-gke.3084001"]
-    )
-    release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED"] = Field(
-        "REGULAR", description="Release channel.", examples=["REGULAR"]
-    )
-    deletion_protection: bool = Field(False, description="Whether the cluster is guarded.", examples=[False])
-    labels: dict[Label, Text] = Field(default_factory=dict, description="Labels.", examples=[{"team": "research"}])
-    tpu_sa_name: Account = Field("cloud-tpu-sa", description="Account of the workloads.", examples=["cloud-tpu-sa"])
-    tpu_sa_roles: Roles = Field(
-        (
+    deletion_protection: bool = field(Flag(), "Whether the cluster is guarded.", False, default=False)
+    labels: dict[str, str] = field(Named(LABEL, TEXT), "Labels.", {"team": "research"}, default={})
+    tpu_sa_name: str = field(_ACCOUNT, "Account of the workloads.", "cloud-tpu-sa", default="cloud-tpu-sa")
+    tpu_sa_roles: tuple[str, ...] = field(
+        _ROLES,
+        "Its roles.",
+        ["roles/logging.logWriter"],
+        default=(
             *("roles/aiplatform.user", "roles/logging.logWriter"),
             *("roles/monitoring.metricWriter", "roles/storage.objectUser"),
         ),
-        description="Its roles.",
-        examples=[["roles/logging.logWriter"]],
     )
-    gke_sa_name: Account = Field("gke-sa", description="Account of the nodes.", examples=["gke-sa"])
-    gke_sa_roles: Roles = Field(
-        ("roles/container.defaultNodeServiceAccount",),
-        description="Its roles.",
-        examples=[["roles/container.defaultNodeServiceAccount"]],
+    gke_sa_name: str = field(_ACCOUNT, "Account of the nodes.", "gke-sa", default="gke-sa")
+    gke_sa_roles: tuple[str, ...] = field(
+        _ROLES,
+        "Its roles.",
+        ["roles/container.defaultNodeServiceAccount"],
+        default=("roles/container.defaultNodeServiceAccount",),
     )
-    tpu_namespace: Label = Field("tpu-training", description="Namespace of the workloads.", examples=["tpu-training"])
-    force_destroy: bool = Field(False, description="Whether destroy may delete the bucket's data.", examples=[False])
-    artifact_registry_name: Annotated[str, _named(63)] | None = Field(
-        None, description="Repository for images; the cluster's name if left out.", examples=["images"]
+    tpu_namespace: str = field(LABEL, "Namespace of the workloads.", "tpu-training", default="tpu-training")
+    force_destroy: bool = field(Flag(), "Whether destroy may delete the bucket's data.", False, default=False)
+    artifact_registry_name: str | None = field(
+        _named(63), "Repository for images; the cluster's name if left out.", "images", default=None
     )
-    enable_tensorboard: bool = Field(True, description="Whether there is a TensorBoard instance.", examples=[True])
-    firestore_database: Annotated[str, _named(63)] | None = Field(
-        None, description="Firestore database for the job queue.", examples=["tpu-jobs"]
+    enable_tensorboard: bool = field(Flag(), "Whether there is a TensorBoard instance.", True, default=True)
+    firestore_database: str | None = field(
+        _named(63), "Firestore database for the job queue.", "tpu-jobs", default=None
     )
-    services_region: Region | None = Field(
-        None, description="Region of images, TensorBoard and Firestore.", examples=["us-central1"]
+    services_region: str | None = field(
+        REGION, "Region of images, TensorBoard and Firestore.", "us-central1", default=None
     )
 
-    @model_validator(mode="wrap")
     @classmethod
-    def _together(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Rules between fields, and whatever is wrong with single fields, in one list."""
-        wrong = checks.problems(_with_defaults(value)) if isinstance(value, Mapping) else []
-        details = [_detail(path, what, hint) for path, what, hint in wrong]
-        try:
-            spec = handler(value)
-        except ValidationError as error:
-            details = [_again(found) for found in error.errors(include_url=False)] + details
-        if details:
-            raise ValidationError.from_exception_data(cls.__name__, details)
-        return spec
+    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Found]:
+        """Rules between fields see what was written: a person hears of them even where single fields are wrong."""
+        defaults = {name: item.fallback() for name, item in cls.fields.items() if not item.required}
+        yield from checks.problems(defaults | {key: item for key, item in raw.items() if item is not None})
 
     @property
     def state_bucket(self) -> str:
@@ -240,32 +233,16 @@ class ClusterSpec(Model):
     @property
     def shapes(self) -> dict[str, Slice]:
         """The slice behind every pool, by the pool's name."""
-        return {name: shapes.resolve(pool) for name, pool in checks.pools(self.model_dump()).items()}
+        return {name: shapes.resolve(pool) for name, pool in checks.pools(self.to_json()).items()}
 
     @property
     def common_shape(self) -> Slice:
         """The slice of pools that say nothing else, whether or not there are any."""
-        return shapes.resolve(self.model_dump())
+        return shapes.resolve(self.to_json())
 
     def variables(self) -> dict[str, Any]:
         """For Terraform: what was written, and nothing else."""
-        return self.model_dump(mode="json", exclude_unset=True, exclude=set(_BEYOND_TERRAFORM))
-
-
-def _with_defaults(value: Mapping[str, Any]) -> dict[str, Any]:
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in ClusterSpec.model_fields.items()}
-    return defaults | {key: item for key, item in value.items() if item is not None}
-
-
-def _detail(path: tuple[str | int, ...], what: str, hint: str) -> InitErrorDetails:
-    return InitErrorDetails(type=refusal([((), what, hint)]), loc=path, input=None)
-
-
-def _again(found: Any) -> InitErrorDetails:
-    kind, context = found["type"], found.get("ctx", {})
-    if kind == "refused":
-        kind = PydanticCustomError("refused", "refused", context)
-    return InitErrorDetails(type=kind, loc=found["loc"], input=found["input"], ctx=context)
+        return {name: item for name, item in self.to_json(given=True).items() if name not in _BEYOND_TERRAFORM}
 
 
 def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
@@ -283,13 +260,6 @@ def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
 def _quoted(item: str) -> str:
     """`gke_version=1.34` is text: on the command line nobody can tell by the look of it."""
     key, equals, text = item.partition("=")
-    field = ClusterSpec.model_fields.get(key)
-    plain = field is not None and _is_text(field.annotation) and text[:1] not in ('"', "'")
+    known = ClusterSpec.fields.get(key)
+    plain = known is not None and isinstance(known.kind, Text) and text[:1] not in ('"', "'")
     return f"{key}={json.dumps(text)}" if equals and plain else item
-
-
-def _is_text(annotation: Any) -> bool:
-    """Whether a value of this type is a text or nothing."""
-    if get_origin(annotation) in (UnionType, Union):
-        return all(_is_text(kind) for kind in get_args(annotation))
-    return annotation in (str, NoneType) or (get_origin(annotation) is Annotated and _is_text(get_args(annotation)[0]))

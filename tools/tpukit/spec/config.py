@@ -10,11 +10,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic_core import PydanticCustomError
-
 from tpukit.errors import Problem
 from tpukit.spec.document import DEEPEST, Node
-from tpukit.spec.forms import Form, Found, refusal, shown, sound
+from tpukit.spec.forms import Form, Found, Refusal, shown, sound
 
 ALIASES: Mapping[str, str] = {
     "lr": "config.training.learning_rate",
@@ -32,7 +30,7 @@ KEY = Form(r"[A-Za-z_][-A-Za-z0-9_]*", "use letters, digits, - and _, with no di
 def check(config: dict[str, Any]) -> dict[str, Any]:
     """A config that can become flags and JSON."""
     if found := _wrong(config, ()):
-        raise refusal(found)
+        raise Refusal(found)
     return config
 
 
@@ -55,8 +53,8 @@ def _wrong_leaf(value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         try:
             sound(value)
-        except PydanticCustomError as error:
-            yield from ((what, hint) for _, what, hint in (error.context or {})["found"])
+        except Refusal as refused:
+            yield from ((what, hint) for _, what, hint in refused.found)
 
 
 def steps(name: str, aliases: Mapping[str, str]) -> list[str]:

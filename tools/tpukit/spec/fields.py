@@ -1,13 +1,12 @@
-"""The types of the fields of a spec."""
+"""The kinds of the fields of a spec."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+from typing import Any
 
 from tpukit.spec import config, durations
-from tpukit.spec.forms import Form, dashed, refuse, shown, sound
+from tpukit.spec.forms import Form, Found, Path, dashed, refuse, shown
+from tpukit.spec.kinds import Anything, Kind, Text
 
 _LONGEST = 365 * 86400
 _BUCKET = r"[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
@@ -22,17 +21,27 @@ _RESERVED = ("TPUKIT_", "TPU_WORKER_", "TPU_PROCESS_", "MEGASCALE_", "JAX_COORDI
 _RESERVED_NAMES = frozenset({"TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE", "TPU_SKIP_MDS_QUERY", "JOB_COMPLETION_INDEX"})
 
 
-def _duration(value: object) -> int:
-    if not isinstance(value, str):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        refuse(f"{shown(value)} is not a duration", f"write {value}s for seconds" if whole else "write 90s, 30m or 12h")
-    try:
-        seconds = durations.parse(value)
-    except ValueError:
-        refuse(f"{shown(value)} is not a duration", "write a whole number and one of s, m, h, d: 90s or 12h")
-    if not 1 <= seconds <= _LONGEST:
-        refuse(f"{value} is out of bounds", f"write something between 1s and {durations.write(_LONGEST)}")
-    return seconds
+class Duration(Kind):
+    """A time as people write it (12h), held in seconds."""
+
+    def read(self, value: Any, path: Path, wrong: list[Found]) -> int:
+        if not isinstance(value, str):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            hint = f"write {value}s for seconds" if whole else "write 90s, 30m or 12h"
+            refuse(f"{shown(value)} is not a duration", hint)
+        try:
+            seconds = durations.parse(value)
+        except ValueError:
+            refuse(f"{shown(value)} is not a duration", "write a whole number and one of s, m, h, d: 90s or 12h")
+        if not 1 <= seconds <= _LONGEST:
+            refuse(f"{value} is out of bounds", f"write something between 1s and {durations.write(_LONGEST)}")
+        return seconds
+
+    def json(self, value: int) -> str:
+        return durations.write(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": durations.PATTERN}
 
 
 def _without_last_slash(path: str) -> str:
@@ -57,49 +66,38 @@ def _not_kubernetes(team: str) -> str:
     return team
 
 
-Text = Annotated[str, AfterValidator(sound)]
-Name = Annotated[
-    str,
-    Form(r"[a-z](?:[-a-z0-9]*[a-z0-9])?", "use at most 32 of a-z, 0-9 and -, a letter first and no - last", 32, dashed),
-]
-Label = Annotated[
-    str,
-    Form(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", "use at most 63 of a-z, 0-9 and -, with no - first or last", 63, dashed),
-]
-Team = Annotated[Label, AfterValidator(_not_kubernetes)]
-TAG = Form(
+TAG_FORM = Form(
     r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?",
     "use at most 63 letters, digits, dashes, dots and underscores, with a letter or digit first and last",
     63,
 )
-Tag = Annotated[str, TAG]
-ENV_NAME = Form(r"[A-Za-z_][A-Za-z0-9_]*", "use letters, digits and _, with no digit first", 256)
-EnvName = Annotated[str, ENV_NAME, AfterValidator(_free_name)]
-Image = Annotated[str, Form(_IMAGE, "write HOST/PATH:TAG or HOST/PATH@sha256:DIGEST, the path in lower case", 512)]
-Folder = Annotated[str, Form(_FOLDER, "write the path of a folder on this machine", 1024)]
-BucketPath = Annotated[
-    str, Form(_GS, "write gs://BUCKET or gs://BUCKET/PATH", 1024), AfterValidator(_without_last_slash)
-]
-Workdir = Annotated[
-    str,
-    Form(rf"{_GS}|{_FOLDER}", "write gs://BUCKET/PATH, or a folder on this machine", 1024),
-    AfterValidator(_without_last_slash),
-]
-Bucket = Annotated[str, Form(_BUCKET, "write the name of the bucket alone, without gs://", 222)]
-MountPath = Annotated[
-    str,
+_LABEL = Form(
+    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", "use at most 63 of a-z, 0-9 and -, with no - first or last", 63, dashed
+)
+
+TEXT = Text()
+NAME = Text(
+    Form(r"[a-z](?:[-a-z0-9]*[a-z0-9])?", "use at most 32 of a-z, 0-9 and -, a letter first and no - last", 32, dashed)
+)
+LABEL = Text(_LABEL)
+TEAM = Text(_LABEL, _not_kubernetes)
+TAG = Text(TAG_FORM)
+ENV_NAME = Text(Form(r"[A-Za-z_][A-Za-z0-9_]*", "use letters, digits and _, with no digit first", 256), _free_name)
+IMAGE = Text(Form(_IMAGE, "write HOST/PATH:TAG or HOST/PATH@sha256:DIGEST, the path in lower case", 512))
+FOLDER = Text(Form(_FOLDER, "write the path of a folder on this machine", 1024))
+BUCKET_PATH = Text(Form(_GS, "write gs://BUCKET or gs://BUCKET/PATH", 1024), _without_last_slash)
+WORKDIR = Text(
+    Form(rf"{_GS}|{_FOLDER}", "write gs://BUCKET/PATH, or a folder on this machine", 1024), _without_last_slash
+)
+BUCKET = Text(Form(_BUCKET, "write the name of the bucket alone, without gs://", 222))
+MOUNT_PATH = Text(
     Form(
         r"(?:/(?!\.{1,2}(?:/|$))[-A-Za-z0-9._]+)+",
         "write an absolute path of letters, digits, dots, dashes and underscores, such as /data",
         255,
     ),
-    AfterValidator(_free_path),
-]
-RESERVATION = Form(_RESERVATION, "write NAME, or projects/PROJECT/reservations/NAME", 255)
-Seconds = Annotated[
-    int,
-    BeforeValidator(_duration),
-    PlainSerializer(durations.write, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": durations.PATTERN}),
-]
-Config = Annotated[dict[str, Any], AfterValidator(config.check)]
+    _free_path,
+)
+RESERVATION = Text(Form(_RESERVATION, "write NAME, or projects/PROJECT/reservations/NAME", 255))
+DURATION = Duration()
+CONFIG = Anything(config.check)

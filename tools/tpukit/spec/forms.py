@@ -8,23 +8,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
-
-Found = tuple[tuple[str | int, ...], str, str]
-"""A path below the value that was checked, what is wrong there, and what to write instead."""
+Path = tuple[str | int, ...]
+Found = tuple[Path, str, str]
+"""A path below the value that was checked, what is wrong there, and what to write instead. Without a hint, an example
+of the field is offered."""
 
 
-def refuse(what: str, hint: str) -> NoReturn:
-    raise refusal([((), what, hint)])
+class Refusal(Exception):
+    """What is wrong with a value that was checked."""
+
+    def __init__(self, found: Sequence[Found]) -> None:
+        super().__init__("; ".join(what for _, what, _ in found))
+        self.found = tuple(found)
 
 
-def refusal(found: Sequence[Found]) -> PydanticCustomError:
-    """Several things wrong with one value."""
-    return PydanticCustomError("refused", "refused", {"found": list(found)})
+def refuse(what: str, hint: str = "") -> NoReturn:
+    raise Refusal([((), what, hint)])
 
 
 def shown(value: object) -> str:
@@ -78,9 +79,3 @@ class Form:
             mended = self.mend(text)[: self.longest] if self.mend else ""
             refuse(f"{shown(text)} is not allowed", f"write {mended}" if self.fits(mended) else self.words)
         return text
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(schema) | {"pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}

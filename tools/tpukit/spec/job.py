@@ -2,45 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import (
-    BeforeValidator,
-    Field,
-    GetJsonSchemaHandler,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from tpukit import catalogue
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid
 from tpukit.spec import durations
 from tpukit.spec.fields import (
+    BUCKET,
+    CONFIG,
+    DURATION,
     ENV_NAME,
+    FOLDER,
+    IMAGE,
+    LABEL,
+    MOUNT_PATH,
+    NAME,
     RESERVATION,
-    Bucket,
-    Config,
-    EnvName,
-    Folder,
-    Image,
-    Label,
-    MountPath,
-    Name,
-    Seconds,
-    Tag,
-    Team,
-    Text,
-    Workdir,
+    TAG,
+    TEAM,
+    TEXT,
+    WORKDIR,
+    Duration,
 )
-from tpukit.spec.forms import refusal, refuse, shown
-from tpukit.spec.model import Model, digest
-from tpukit.spec.problems import either
+from tpukit.spec.forms import Found, Path, Refusal, refuse, shown
+from tpukit.spec.kinds import Choice, Flag, Items, Kind, Named, Whole
+from tpukit.spec.model import Model, Sub, digest, field
+from tpukit.spec.words import either
 
 Rule = Literal["pass", "resume", "rerun", "reapply", "pre"]
 
@@ -54,24 +43,22 @@ _PREEMPTIBLE = ("spot", "flex-start")
 class Tpu(Model):
     """A slice, by the name or by the shape that the user wrote."""
 
-    type: Text | None = Field(None, description="Accelerator name.", examples=["v4-32"])
-    generation: Text | None = Field(None, description="TPU generation.", examples=["v4"])
-    topology: Text | None = Field(None, description="Chips along each axis.", examples=["2x2x4"])
-    machine_type: Text | None = Field(
-        None, description="Type of the hosts, where a slice comes on two.", examples=["ct5lp-hightpu-4t"]
+    type: str | None = field(TEXT, "Accelerator name.", "v4-32", default=None)
+    generation: str | None = field(TEXT, "TPU generation.", "v4", default=None)
+    topology: str | None = field(TEXT, "Chips along each axis.", "2x2x4", default=None)
+    machine_type: str | None = field(
+        TEXT, "Type of the hosts, where a slice comes on two.", "ct5lp-hightpu-4t", default=None
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _from_name(cls, value: object) -> object:
+    def written(cls, value: Any) -> Mapping[str, Any]:
         if isinstance(value, str):
             return {"type": value}
-        if not isinstance(value, (Mapping, Tpu)):
+        if not isinstance(value, Mapping):
             refuse(f"{shown(value)} is not the name of a TPU", "write the name of one: v4-32")
         return value
 
-    @model_validator(mode="after")
-    def _is_in_the_catalogue(self) -> Tpu:
+    def whole(self) -> None:
         by_name, by_shape = self.type is not None, (self.generation is not None, self.topology is not None)
         if by_name == any(by_shape) or (not by_name and not all(by_shape)):
             hint = "write tpu: v4-32, or tpu: {generation: v4, topology: 2x2x4}"
@@ -79,13 +66,7 @@ class Tpu(Model):
         try:
             self.find()
         except Invalid as error:
-            raise refusal([((), problem.what, problem.hint) for problem in error.problems]) from error
-        return self
-
-    @model_serializer
-    def _as_written(self) -> str | dict[str, str]:
-        given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
-        return given["type"] if list(given) == ["type"] else given
+            raise Refusal([((), problem.what, problem.hint) for problem in error.problems]) from error
 
     def find(self) -> Slice:
         if self.type is not None:
@@ -94,188 +75,189 @@ class Tpu(Model):
         assert self.topology is not None
         return catalogue.find_shape(self.generation, self.topology, machine_type=self.machine_type)
 
+    def to_json(self, *, given: bool = False) -> Any:
+        """As it was written: a name alone is a word."""
+        words = super().to_json(given=given)
+        return words["type"] if list(words) == ["type"] else words
+
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        names = {"type": "string", "enum": [name for s in catalogue.slices() for name in s.spellings]}
-        names["enum"] = list(dict.fromkeys(names["enum"]))
+    def schema(cls) -> dict[str, Any]:
+        names = list(dict.fromkeys(name for s in catalogue.slices() for name in s.spellings))
+        name, text = {"type": "string", "enum": names}, {"type": "string"}
         machine = {"type": "string", "enum": sorted({s.machine_type for s in catalogue.slices() if s.machine_type})}
+        by_shape = {"generation": text, "topology": text, "machine_type": machine}
         return {
+            "description": cls.__doc__,
             "anyOf": [
-                names,
-                _object({"type": names, "machine_type": machine}, ["type"]),
-                _object(
-                    {"generation": {"type": "string"}, "topology": {"type": "string"}, "machine_type": machine},
-                    ["generation", "topology"],
-                ),
-            ]
+                name,
+                _object({"type": name, "machine_type": machine}, ["type"]),
+                _object(by_shape, ["generation", "topology"]),
+            ],
         }
 
 
-def _object(properties: dict[str, Any], required: list[str]) -> JsonSchemaValue:
+def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 class Reservation(Model):
     """Capacity that was bought ahead."""
 
-    reservation: Annotated[str, RESERVATION] = Field(
-        description="Name of the reservation.", examples=["my-reservation"]
-    )
+    reservation: str = field(RESERVATION, "Name of the reservation.", "my-reservation")
 
 
-def _capacity(value: object) -> str | Reservation:
-    """Sees to it that a wrong capacity is one problem and not one for each kind there is."""
-    if isinstance(value, Reservation) or (isinstance(value, str) and value in _CAPACITY):
-        return value
-    if isinstance(value, Mapping) and list(value) == ["reservation"] and isinstance(value["reservation"], str):
-        return Reservation(reservation=RESERVATION.check(value["reservation"]))
-    wrong = f"there is no {value!r}" if isinstance(value, str) else f"{shown(value)} is not a capacity"
-    raise refusal([((), wrong, f"write {either([*_CAPACITY, '{reservation: NAME}'])}")])
+class _Capacity(Kind):
+    """How hardware is bought. A wrong one is one problem and not one for each way there is."""
+
+    inner = (Sub(Reservation),)
+
+    def read(self, value: Any, path: Path, wrong: list[Found]) -> str | Reservation:
+        if isinstance(value, Reservation) or (isinstance(value, str) and value in _CAPACITY):
+            return value
+        if isinstance(value, Mapping) and list(value) == ["reservation"] and isinstance(value["reservation"], str):
+            assert RESERVATION.form
+            return Reservation.unchecked(reservation=RESERVATION.form.check(value["reservation"]))
+        wrong_one = f"there is no {value!r}" if isinstance(value, str) else f"{shown(value)} is not a capacity"
+        raise Refusal([((), wrong_one, f"write {either([*_CAPACITY, '{reservation: NAME}'])}")])
+
+    def json(self, value: str | Reservation) -> Any:
+        return value if isinstance(value, str) else value.to_json()
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [Choice(*_CAPACITY).schema(), *(kind.schema() for kind in self.inner)]}
+
+
+def _short_grace(seconds: int) -> int:
+    if seconds > 3600:
+        refuse(f"{durations.write(seconds)} is longer than GKE grants", "write 60m or less")
+    return seconds
 
 
 class Max(Model):
     """Bounds of a job."""
 
-    runtime: Seconds | None = Field(None, description="Longest time one attempt may run.", examples=["12h"])
-    restarts: int = Field(
-        0,
-        ge=0,
-        le=100,
-        description="Attempts after a failure of the program. Lost hardware is not counted.",
-        examples=[20],
+    runtime: int | None = field(DURATION, "Longest time one attempt may run.", "12h", default=None)
+    restarts: int = field(
+        Whole(0, 100), "Attempts after a failure of the program. Lost hardware is not counted.", 20, default=0
     )
-    stall: Seconds = Field(600, description="A job without a new step for this long hangs.", examples=["10m"])
-    grace: Seconds = Field(
-        30, description="Time between being told to leave and being killed, to save.", examples=["30s"]
+    stall: int = field(DURATION, "A job without a new step for this long hangs.", "10m", default=600)
+    grace: int = field(
+        Duration(_short_grace),
+        "Time between being told to leave and being killed, to save.",
+        "30s",
+        default=30,
     )
-
-    @field_validator("grace")
-    @classmethod
-    def _short_grace(cls, seconds: int) -> int:
-        if seconds > 3600:
-            refuse(f"{durations.write(seconds)} is longer than GKE grants", "write 60m or less")
-        return seconds
 
 
 class Mount(Model):
     """A Cloud Storage bucket as a folder, through GCS FUSE."""
 
-    bucket: Bucket = Field(description="Name of the bucket.", examples=["my-data"])
-    path: MountPath = Field(description="Where the program finds it.", examples=["/data"])
-    read_only: bool = Field(True, description="Whether the program may only read.", examples=[True])
+    bucket: str = field(BUCKET, "Name of the bucket.", "my-data")
+    path: str = field(MOUNT_PATH, "Where the program finds it.", "/data")
+    read_only: bool = field(Flag(), "Whether the program may only read.", True, default=True)
+
+
+def _command_that_starts(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command or not command[0]:
+        refuse("there is no program in it", "write command: [python, train.py]")
+    for index, argument in enumerate(command):
+        if len(argument.encode()) > _LONGEST_ARGUMENT:
+            what = "the argument is longer than 128 KiB"
+            raise Refusal([((index,), what, "write it to a file and pass the file's name")])
+    return command
+
+
+def _env_that_starts(env: dict[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if len(name) + 1 + len(value.encode()) > _LONGEST_ARGUMENT:
+            what = "the value is longer than 128 KiB"
+            raise Refusal([((name,), what, "write it to a file and pass the file's name")])
+    return env
+
+
+def _once(tags: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(tags))
+
+
+def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    paths = [mount.path for mount in mounts]
+    for index, path in enumerate(paths):
+        if any(f"{path}/".startswith(f"{other}/") for other in paths[:index] + paths[index + 1 :]):
+            raise Refusal([((index, "path"), f"{path} lies in another mount", "give each mount a path of its own")])
+    return mounts
 
 
 class JobSpec(Model):
     """What a user asks for. Only name, tpu and command are required."""
 
-    name: Name = Field(description="Name of the job; its id starts with it.", examples=["pretrain"])
-    tpu: Tpu = Field(description="The slice, by name or by generation and topology.", examples=["v4-32"])
-    slices: int = Field(1, ge=1, le=256, description="Number of slices that train together.", examples=[2])
-    command: Annotated[tuple[Text, ...], Field(strict=False)] = Field(
-        max_length=1024,
-        json_schema_extra={"minItems": 1},  # checked below, where a wrong item does not make the list empty
-        description="Program and arguments, run on every host. No shell reads it.",
-        examples=[["python", "train.py", "--steps=500"]],
+    name: str = field(NAME, "Name of the job; its id starts with it.", "pretrain")
+    tpu: Tpu = field(Sub(Tpu), "The slice, by name or by generation and topology.", "v4-32")
+    slices: int = field(Whole(1, 256), "Number of slices that train together.", 2, default=1)
+    command: tuple[str, ...] = field(
+        Items(TEXT, 1024, _command_that_starts, least=1),
+        "Program and arguments, run on every host. No shell reads it.",
+        ["python", "train.py", "--steps=500"],
     )
-    code: Folder | None = Field(
-        None, description="Folder that is staged with its commit id; .gitignore is honoured.", examples=["."]
+    code: str | None = field(
+        FOLDER, "Folder that is staged with its commit id; .gitignore is honoured.", ".", default=None
     )
-    image: Image | None = Field(
-        None, description="Container image, for places that run containers.", examples=["us-docker.pkg.dev/p/r/train:1"]
+    image: str | None = field(
+        IMAGE, "Container image, for places that run containers.", "us-docker.pkg.dev/p/r/train:1", default=None
     )
-    team: Team | None = Field(None, description="Whose quota pays: a namespace and its queue.", examples=["research"])
-    priority: Label | None = Field(None, description="Priority class in the queue.", examples=["high", "medium", "low"])
-    config: Config = Field(
-        default_factory=dict,
-        description="Settings of the program, given to it as flags --config.NAME=VALUE. Short names expand (lr, bs).",
-        examples=[{"lr": 0.01}],
+    team: str | None = field(TEAM, "Whose quota pays: a namespace and its queue.", "research", default=None)
+    priority: str | None = field(LABEL, "Priority class in the queue.", "high", "medium", "low", default=None)
+    config: dict[str, Any] = field(
+        CONFIG,
+        "Settings of the program, given to it as flags --config.NAME=VALUE. Short names expand (lr, bs).",
+        {"lr": 0.01},
+        default={},
     )
-    env: dict[EnvName, Text] = Field(
-        default_factory=dict,
-        description="Environment of the program.",
-        examples=[{"LIBTPU_INIT_ARGS": "--flag"}],
-        json_schema_extra={"propertyNames": {"pattern": f"^{ENV_NAME.pattern}$"}},
+    env: dict[str, str] = field(
+        Named(ENV_NAME, TEXT, _env_that_starts),
+        "Environment of the program.",
+        {"LIBTPU_INIT_ARGS": "--flag"},
+        default={},
     )
-    workdir: Workdir | None = Field(
-        None, description="Home of checkpoints, logs and TensorBoard data.", examples=["gs://bucket/runs/pretrain"]
+    workdir: str | None = field(
+        WORKDIR, "Home of checkpoints, logs and TensorBoard data.", "gs://bucket/runs/pretrain", default=None
     )
-    tensorboard: bool = Field(False, description="Whether TensorBoard data is uploaded while it runs.", examples=[True])
-    capacity: Annotated[Literal["on-demand", "spot", "flex-start"] | Reservation, BeforeValidator(_capacity)] = Field(
-        "on-demand", description="How the hardware is bought.", examples=["spot", {"reservation": "my-reservation"}]
+    tensorboard: bool = field(Flag(), "Whether TensorBoard data is uploaded while it runs.", True, default=False)
+    capacity: Literal["on-demand", "spot", "flex-start"] | Reservation = field(
+        _Capacity(), "How the hardware is bought.", "spot", {"reservation": "my-reservation"}, default="on-demand"
     )
-    rule: Rule = Field(
-        "pass",
-        description="What follows a preemption or the loss of a peer. Default: pre on spot and flex-start, else pass.",
-        examples=["pre"],
+    rule: Rule = field(
+        Choice("pass", "resume", "rerun", "reapply", "pre"),
+        "What follows a preemption or the loss of a peer. Default: pre on spot and flex-start, else pass.",
+        "pre",
+        default="pass",
     )
-    max: Max = Field(Max(), description="Bounds of the job.", examples=[{"runtime": "12h", "restarts": 20}])
-    tags: Annotated[tuple[Tag, ...], Field(strict=False)] = Field(
-        (), max_length=32, description="Words to find the job by.", examples=[["sweep-3"]]
-    )
-    mounts: Annotated[tuple[Mount, ...], Field(strict=False)] = Field(
-        (),
-        max_length=16,
-        description="Buckets that the program sees as folders.",
-        examples=[[{"bucket": "my-data", "path": "/data"}]],
+    max: Max = field(Sub(Max), "Bounds of the job.", {"runtime": "12h", "restarts": 20}, default=Max())
+    tags: tuple[str, ...] = field(Items(TAG, 32, _once), "Words to find the job by.", ["sweep-3"], default=())
+    mounts: tuple[Mount, ...] = field(
+        Items(Sub(Mount), 16, _apart),
+        "Buckets that the program sees as folders.",
+        [{"bucket": "my-data", "path": "/data"}],
+        default=(),
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _default_rule(cls, value: object) -> object:
-        if isinstance(value, Mapping) and value.get("rule") is None:
-            return {**value, "rule": "pre" if value.get("capacity") in _PREEMPTIBLE else "pass"}
-        return value
+    def written(cls, value: Any) -> Mapping[str, Any]:
+        raw = super().written(value)
+        if raw.get("rule") is not None:
+            return raw
+        return {**raw, "rule": "pre" if raw.get("capacity") in _PREEMPTIBLE else "pass"}
 
-    @field_validator("slices")
     @classmethod
-    def _slices_that_join(cls, slices: int, info: ValidationInfo) -> int:
-        tpu = info.data.get("tpu")
-        if slices > 1 and tpu and (generation := tpu.find().generation) in _ONE_SLICE_ONLY:
-            refuse(f"{generation} slices cannot train together", "write slices: 1, or another tpu: v4-32")
-        return slices
-
-    @field_validator("command")
-    @classmethod
-    def _command_that_starts(cls, command: tuple[str, ...]) -> tuple[str, ...]:
-        if not command or not command[0]:
-            refuse("there is no program in it", "write command: [python, train.py]")
-        for index, argument in enumerate(command):
-            if len(argument.encode()) > _LONGEST_ARGUMENT:
-                what = "the argument is longer than 128 KiB"
-                raise refusal([((index,), what, "write it to a file and pass the file's name")])
-        return command
-
-    @field_validator("env")
-    @classmethod
-    def _env_that_starts(cls, env: dict[str, str]) -> dict[str, str]:
-        for name, value in env.items():
-            if len(name) + 1 + len(value.encode()) > _LONGEST_ARGUMENT:
-                raise refusal(
-                    [((name,), "the value is longer than 128 KiB", "write it to a file and pass the file's name")]
-                )
-        return env
-
-    @field_validator("max")
-    @classmethod
-    def _within_flex_start(cls, bounds: Max, info: ValidationInfo) -> Max:
-        if info.data.get("capacity") == "flex-start" and (bounds.runtime or 0) > _LONGEST_FLEX_START:
-            what = f"{durations.write(bounds.runtime or 0)} is longer than flex-start runs"
-            raise refusal([(("runtime",), what, "write 7d or less")])
-        return bounds
-
-    @field_validator("tags")
-    @classmethod
-    def _tags_once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(tags))
-
-    @field_validator("mounts")
-    @classmethod
-    def _mounts_apart(cls, mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
-        paths = [mount.path for mount in mounts]
-        for index, path in enumerate(paths):
-            if any(f"{path}/".startswith(f"{other}/") for other in paths[:index] + paths[index + 1 :]):
-                raise refusal([((index, "path"), f"{path} lies in another mount", "give each mount a path of its own")])
-        return mounts
+    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Found]:
+        tpu, bounds = good.get("tpu"), good.get("max")
+        if tpu and good.get("slices", 1) > 1 and (generation := tpu.find().generation) in _ONE_SLICE_ONLY:
+            yield ("slices",), f"{generation} slices cannot train together", "write slices: 1, or another tpu: v4-32"
+        if good.get("capacity") == "flex-start" and bounds and (bounds.runtime or 0) > _LONGEST_FLEX_START:
+            yield (
+                ("max", "runtime"),
+                f"{durations.write(bounds.runtime)} is longer than flex-start runs",
+                "write 7d or less",
+            )
 
     @property
     def slice(self) -> Slice:

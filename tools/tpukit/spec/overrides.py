@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tpukit.errors import Invalid, Problem
 from tpukit.spec import config, document
 from tpukit.spec.document import Node
-from tpukit.spec.problems import brief
+from tpukit.spec.words import brief
 
 TEXT = frozenset({"name", "code", "image", "team", "priority", "workdir"})
 """Fields that are always text, so that `--set name=007` needs no quotes. So are all values of `env`."""

@@ -4,72 +4,71 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import AfterValidator, Field
 
 from tpukit.errors import Invalid, Problem
 from tpukit.spec import document
 from tpukit.spec.config import KEY
-from tpukit.spec.fields import BucketPath, Image, Label, Team
+from tpukit.spec.fields import BUCKET_PATH, IMAGE, LABEL, TEAM
 from tpukit.spec.forms import Form, refuse, shown
 from tpukit.spec.job import JobSpec
-from tpukit.spec.model import Model
+from tpukit.spec.kinds import Named, Text
+from tpukit.spec.model import Model, field
 
 _PROJECT = r"(?:[a-z0-9][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _REGION = r"[a-z]+-[a-z]+[0-9]+"
 
 
 def _free(alias: str) -> str:
-    if alias in JobSpec.model_fields:
+    if alias in JobSpec.fields:
         refuse(f"{shown(alias)} is a field of the job file", "use another name")
     return alias
 
 
-Project = Annotated[str, Form(_PROJECT, "write the id of the project, such as my-project-1", 128)]
-Region = Annotated[str, Form(_REGION, "write a region, such as us-central2", 32)]
-Zone = Annotated[str, Form(rf"{_REGION}-[a-z0-9]+", "write a zone, such as us-central2-b", 32)]
-Tensorboard = Annotated[
-    str,
+PROJECT = Text(Form(_PROJECT, "write the id of the project, such as my-project-1", 128))
+REGION = Text(Form(_REGION, "write a region, such as us-central2", 32))
+ZONE = Text(Form(rf"{_REGION}-[a-z0-9]+", "write a zone, such as us-central2-b", 32))
+_TENSORBOARD = Text(
     Form(
         rf"projects/[-a-z0-9.:]+/locations/{_REGION}/tensorboards/[0-9]+",
         "write projects/PROJECT/locations/REGION/tensorboards/NUMBER",
         256,
-    ),
-]
-Alias = Annotated[str, KEY, AfterValidator(_free)]
-Setting = Annotated[
-    str, Form(r"config(?:\.[A-Za-z_][-A-Za-z0-9_]*)+", "write config.NAME, such as config.training.learning_rate", 512)
-]
+    )
+)
+_SETTING = Text(
+    Form(r"config(?:\.[A-Za-z_][-A-Za-z0-9_]*)+", "write config.NAME, such as config.training.learning_rate", 512)
+)
 
 
 class Settings(Model):
-    team: Team = Field("tpu-training", description="Team of jobs that name none.", examples=["research"])
-    project: Project | None = Field(None, description="Google Cloud project.", examples=["my-project-1"])
-    region: Region | None = Field(None, description="Region of the cluster.", examples=["us-central2"])
-    zone: Zone | None = Field(None, description="Zone of TPU VMs.", examples=["us-central2-b"])
-    artifacts: BucketPath | None = Field(
-        None,
-        description="Bucket for staged code and for runs whose job names no workdir.",
-        examples=["gs://my-artifacts"],
+    """What holds for all jobs of a person."""
+
+    team: str = field(TEAM, "Team of jobs that name none.", "research", default="tpu-training")
+    project: str | None = field(PROJECT, "Google Cloud project.", "my-project-1", default=None)
+    region: str | None = field(REGION, "Region of the cluster.", "us-central2", default=None)
+    zone: str | None = field(ZONE, "Zone of TPU VMs.", "us-central2-b", default=None)
+    artifacts: str | None = field(
+        BUCKET_PATH,
+        "Bucket for staged code and for runs whose job names no workdir.",
+        "gs://my-artifacts",
+        default=None,
     )
-    tensorboard: Tensorboard | None = Field(
-        None,
-        description="Vertex AI TensorBoard that the uploader sends to.",
-        examples=["projects/my-project-1/locations/us-central1/tensorboards/123"],
+    tensorboard: str | None = field(
+        _TENSORBOARD,
+        "Vertex AI TensorBoard that the uploader sends to.",
+        "projects/my-project-1/locations/us-central1/tensorboards/123",
+        default=None,
     )
-    tools_image: Image | None = Field(
-        None,
-        description="Image with tpukit, for the uploader.",
-        examples=["us-docker.pkg.dev/my-project-1/tools/tpukit:1"],
+    tools_image: str | None = field(
+        IMAGE, "Image with tpukit, for the uploader.", "us-docker.pkg.dev/my-project-1/tools/tpukit:1", default=None
     )
-    service_account: Label = Field(
-        "cloud-tpu-sa", description="Kubernetes service account that pods run as.", examples=["cloud-tpu-sa"]
+    service_account: str = field(
+        LABEL, "Kubernetes service account that pods run as.", "cloud-tpu-sa", default="cloud-tpu-sa"
     )
-    aliases: dict[Alias, Setting] = Field(
-        default_factory=dict,
-        description="Short names for settings of programs, beside the built-in ones.",
-        examples=[{"wu": "config.training.warmup_steps"}],
+    aliases: dict[str, str] = field(
+        Named(Text(KEY, _free), _SETTING),
+        "Short names for settings of programs, beside the built-in ones.",
+        {"wu": "config.training.warmup_steps"},
+        default={},
     )
 
 
