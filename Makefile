@@ -26,7 +26,8 @@ run: $(READY) ## Train on simulated slices, lose a host on purpose, resume, fini
 	@echo
 	@$(BIN)/tpu job show pretrain
 	@echo
-	@echo "Next: '$(BIN)/tpu job render examples/02-pretrain/job.yaml' prints what GKE would get; README.md goes on from there."
+	@echo "Next: see the manifests that GKE would get (README.md goes on from there):"
+	@echo "  $(BIN)/tpu job render examples/02-pretrain/job.yaml --set image=us-docker.pkg.dev/my-project/images/train:1 --set workdir=gs://my-bucket/runs/pretrain"
 
 test: $(READY) ## All tests that need only Python (under 5 minutes on two cores)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=worksteal tests/unit tests/journeys tests/conformance

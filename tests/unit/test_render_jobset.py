@@ -1,7 +1,6 @@
 """What a plan becomes: the promises of the JobSet, one by one."""
 
 import re
-import time
 from dataclasses import replace
 
 import kubernetes_validate
@@ -302,10 +301,8 @@ def test_local_needs_no_image_no_gke_slice_and_no_workdir():
     assert "HOME" not in env
 
 
-def test_every_slice_on_gke_renders_to_jobs_that_kubernetes_knows_within_the_time():
-    start = time.perf_counter()
+def test_every_slice_on_gke_renders_to_jobs_that_kubernetes_knows():
     made = [render.documents(planned(tpu=named(shape), tensorboard=True))[0] for shape in GKE_SLICES]
-    assert time.perf_counter() - start < 5
     for shape, document in zip(GKE_SLICES, made, strict=True):
         assert job_of(document)["template"]["spec"]["parallelism"] == shape.hosts
         (container,) = pod_of(document)["containers"]
