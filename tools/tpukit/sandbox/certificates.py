@@ -15,34 +15,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 _YEARS = datetime.timedelta(days=3650)
 _HOUR = datetime.timedelta(hours=1)
 
 
-def pair(folder: Path, names: Sequence[str] = ()) -> Path:
+def pair(folder: Path, names: Sequence[str] = (), authority: str = "sandbox-ca") -> Path:
     """The folder of an authority and its certificate for 127.0.0.1, localhost and `names`; made when not there yet."""
     if (folder / "tls.crt").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    authority_name = f"tpukit sandbox {folder.name}"
+    key = ec.generate_private_key(ec.SECP256R1())
+    # Kueue reads the key of its authority, and takes no other kind.
+    authority_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
-    authority = (
-        _certificate(authority_name, authority_name, authority_key)
+    signed = (
+        _certificate(authority, authority, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(authority)]), critical=False)
         .sign(authority_key, SHA256())
     )
     own = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), *(x509.DNSName(name) for name in ("localhost", *names))]
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
-        _certificate("tpukit sandbox", authority_name, key)
+        _certificate("sandbox", authority, key)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(own), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
@@ -51,7 +55,7 @@ def pair(folder: Path, names: Sequence[str] = ()) -> Path:
         .sign(authority_key, SHA256())
     )
     _write(folder / "ca.key", _private(authority_key))
-    _write(folder / "ca.crt", authority.public_bytes(Encoding.PEM))
+    _write(folder / "ca.crt", signed.public_bytes(Encoding.PEM))
     _write(folder / "tls.key", _private(key))
     _write(folder / "tls.crt", certificate.public_bytes(Encoding.PEM))  # last: it says that all are there
     return folder
@@ -67,7 +71,7 @@ def signing_key(file: Path) -> Path:
     return file
 
 
-def _certificate(name: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _certificate(name: str, issuer: str, key: Key) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -98,7 +102,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _private(key: Key) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
 
 

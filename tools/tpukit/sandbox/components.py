@@ -23,7 +23,7 @@ from tpukit.pods import Phase, Pod, PodState
 from tpukit.sandbox.control_plane import Component
 from tpukit.sandbox.folder import Folder
 
-_PATIENCE = 120.0  # a machine that others use too may need a multiple of the usual seconds
+_PATIENCE = 300.0  # a machine that others use too may need many times the usual seconds
 _KEPT_RUNS = 3
 
 

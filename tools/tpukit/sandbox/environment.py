@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from tpukit.errors import NotFound
 from tpukit.sandbox import binaries
 from tpukit.sandbox.emulator import ENVIRONMENT
 from tpukit.sandbox.folder import Folder
@@ -13,7 +14,10 @@ from tpukit.sandbox.folder import Folder
 
 def variables(place: Folder) -> dict[str, str]:
     """For any program: kubectl, terraform, gcloud, Google's clients, tpu itself."""
-    google = json.loads((place.path / "google" / ENVIRONMENT).read_bytes())
+    try:
+        google = json.loads((place.path / "google" / ENVIRONMENT).read_bytes())
+    except FileNotFoundError as error:
+        raise NotFound(f"sandbox {place.name} was never ready", hint="`tpu sandbox up` makes it so") from error
     programs = Path(binaries.ensure().program("kubectl")).parent
     return {
         **google,

@@ -130,7 +130,7 @@ def prepare(name: str, *, google: tuple[str, ...] | None = None, running: frozen
     certificates.pair(folder.certificates("cluster"))
     certificates.pair(folder.certificates("etcd"))
     services = [f"{which}-webhook-service.{which}-system.svc" for which in ("jobset", "kueue")]
-    certificates.pair(folder.certificates("webhooks"), services)
+    certificates.pair(folder.certificates("webhooks"), services, authority="kueue-ca")  # Kueue trusts no other name
     certificates.signing_key(folder.certificates("accounts.key"))
     _write_tokens(folder)
     return folder

@@ -26,7 +26,8 @@ from tpukit.sandbox.folder import Folder
 
 Report = Callable[[str], None]
 
-_PATIENCE = 120.0
+_PATIENCE = 300.0
+_TRIES = 4
 _RECORD = "tpukit-sandbox"
 
 _SERVED = {
@@ -78,17 +79,17 @@ def up(name: str, report: Report = lambda text: None, *, google: tuple[str, ...]
         report("starting etcd and the API server")
         components.start(place, [store, api_server])
         components.wait(place, [api_server])
-        report("starting the controllers, JobSet and Kueue")
-        components.start(place, [*controllers, kwok])
+        report("starting the controllers, JobSet, Kueue, Google's APIs and the node agent")
+        components.start(place, controllers)
         cluster = Cluster(place.kubeconfig)
         _install(cluster, place, programs)
-        components.start(place, [*queueing, agent])
-        components.wait(place, [*controllers, *queueing, kwok, agent])
-        _until(partial(_has_account, cluster), otherwise="there is no default account")
-        report("starting Google's APIs")
-        # Last, because it tells the agent of its pools as soon as it runs.
+        # These give up before long where what they look for is not served, or not allowed to them.
+        components.start(place, [*queueing, kwok, agent])
+        components.wait(place, [agent])
+        # It tells the agent of its pools as soon as it runs.
         components.start(place, [emulator])
-        components.wait(place, [emulator])
+        components.wait(place, [emulator, *controllers, *queueing, kwok])
+        _until(partial(_takes_jobs, cluster), otherwise="the cluster takes no jobs")
     return place
 
 
@@ -156,18 +157,33 @@ def _install(cluster: Cluster, place: Folder, programs: Binaries) -> None:
     if _installed(cluster) == mark:
         return
     first = ("Namespace", "CustomResourceDefinition")
-    with ThreadPoolExecutor(4) as pool:
+    for document in documents:
+        if document["kind"] == "CustomResourceDefinition":
+            # A definition that was half taken in when the API server was killed is looked at again when it changes.
+            document["metadata"].setdefault("annotations", {})["tpukit.dev/applied"] = str(time.time_ns())
+    with ThreadPoolExecutor(2) as pool:
         for batch in (
             [document for document in documents if document["kind"] in first],
             [document for document in documents if document["kind"] not in first],
         ):
-            list(pool.map(cluster.apply, batch))
+            list(pool.map(partial(_apply, cluster), batch))
     _until(
         lambda: all(plurals <= _plurals(cluster, path) for path, plurals in _SERVED.items()),
         otherwise="the API server does not serve JobSets and queues",
     )
     record = {"metadata": {"name": _RECORD, "namespace": "kube-system"}, "data": {"installed": mark}}
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **record})
+
+
+def _apply(cluster: Cluster, document: Doc) -> None:
+    """The API server gives up on a change after half a minute, which is not long for a large one on a busy machine."""
+    for _ in range(_TRIES):
+        try:
+            cluster.apply(document)
+            return
+        except Transient:
+            continue
+    cluster.apply(document)
 
 
 def _installed(cluster: Cluster) -> str:
@@ -184,11 +200,19 @@ def _plurals(cluster: Cluster, path: str) -> set[str]:
         return set()
 
 
-def _has_account(cluster: Cluster) -> bool:
-    """Without it the API server takes no pod."""
+def _takes_jobs(cluster: Cluster) -> bool:
+    """Whether pods have an account to run as, and a job passes the webhooks of JobSet and Kueue."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "probe", "image": "probe"}]}
+    job = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "probe", "namespace": "default"},
+        "spec": {"replicatedJobs": [{"name": "probe", "template": {"spec": {"template": {"spec": pod}}}}]},
+    }
     try:
         cluster.get("ServiceAccount", "default", "default")
-    except NotFound:
+        cluster.apply(job, dry_run=True)
+    except (NotFound, Transient):
         return False
     return True
 
