@@ -47,9 +47,9 @@ $(CHECKOV): tools/checkov.txt tools/newest-python
 	$$python -m venv --clear .venv-checkov && \
 	.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check -r tools/checkov.txt && touch $@
 
-# Real Terraform with the real provider, real Kubernetes, JobSet and Kueue. The first time, Go builds them (half an hour on two
-# cores, kept outside the checkout); what is missing and cannot be built here is a failure with a sentence, never a skip.
-e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl (under 40 minutes, cold builds included)
+# Real Terraform with the real provider, real Kubernetes, JobSet and Kueue. The first time, Go builds them (25 CPU
+# minutes, kept outside the checkout); what is missing and cannot be built here is a failure with a sentence, never a skip.
+e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
 	$(BIN)/python tools/provider/build.py
 	$(WITH_CHECKOV) $(BIN)/python -m pytest tests/cluster
 
