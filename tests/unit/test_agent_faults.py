@@ -6,10 +6,12 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tpukit.errors import NotFound
+from unit.agent_api import FakeApi
 from unit.agent_world import CPU, NODE, SPOT, World
 
 FIRST, SECOND = SPOT.nodes
@@ -183,3 +185,21 @@ def test_fault_on_a_pool_that_was_removed_is_not_found(world: World):
     world.client.remove_pool("spot")
     with pytest.raises(NotFound):
         world.client.lose(FIRST)
+
+
+def test_sign_of_life_that_two_threads_make_at_once_is_made_once_and_adds_the_pool(home: Path):
+    class Racing(FakeApi):
+        """Somebody else makes a Lease right after one was told that there is none."""
+
+        def patch(self, kind: str, name: str, change: Any, namespace: str = "", **how: Any) -> dict[str, Any]:
+            try:
+                return super().patch(kind, name, change, namespace, **how)
+            except NotFound:
+                self.put(kind, {"metadata": {"name": name, "namespace": namespace}, "spec": change["spec"]})
+                raise
+
+    world = World(home, Racing())
+    world.client.add_pool(SPOT)
+    assert has_node(world, FIRST)
+    assert has_node(world, SECOND)
+    world.close()

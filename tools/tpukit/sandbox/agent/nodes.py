@@ -188,8 +188,9 @@ class Nodes:
             metadata = {"name": name, "namespace": LEASES}
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             try:
-                self._api.create(lease)
-            except (Conflict, NotFound) as error:  # NotFound: the namespace is not there yet
+                with suppress(Conflict):  # a beat came in between and made it
+                    self._api.create(lease)
+            except NotFound as error:  # the namespace is not there yet
                 raise Transient(f"no lease for {name}: {error}") from error
 
     def _write(self) -> None:
