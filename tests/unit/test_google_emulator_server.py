@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from tpukit.errors import Transient
+from tpukit.host.scalars import Scalars
+from tpukit.host.tensorboard import main as uploader
 from tpukit.sandbox.google import peers
 from tpukit.sandbox.google.server import Emulator
 from tpukit.sandbox.google.settings import Hooks, Settings
@@ -60,6 +62,30 @@ def test_every_door_refuses_a_wrong_token(google, path, token):
 def test_every_door_but_storage_wants_the_token(google, path):
     assert ask(google.address, path)[0] == 401
     assert ask(google.address, path, google.token)[0] == 200
+
+
+def test_token_of_pods_opens_googles_apis_and_not_the_emulators_own_door(google):
+    assert google.pods_token != google.token
+    assert ask(google.address, NETWORKS, google.pods_token)[0] == 200
+    assert ask(google.address, "emulator/resources", google.pods_token)[0] == 401
+
+
+def test_uploader_of_a_pod_writes_to_the_tensorboard_that_its_environment_leads_to(google, tmp_path, monkeypatch):
+    scalars = Scalars(str(tmp_path / "logs" / "train"))
+    for step in range(3):
+        scalars.write(step, loss=step / 2)
+    scalars.close()
+    boards = "vertex_ai/v1/projects/tpu-project/locations/us-central1/tensorboards"
+    _, made = ask(google.address, boards, google.token, body={"displayName": "board"})
+    name = made["response"]["name"]
+    options = ["--logdir", str(tmp_path / "logs"), "--tensorboard", name, "--experiment", "pretrain", "--once"]
+    monkeypatch.setenv("GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT", f"{google.address}/vertex_ai/v1/")
+    assert uploader([*options]) == 1  # nobody comes in without a token
+    monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", google.pods_token)
+    assert uploader([*options]) == 0
+    series = f"vertex_ai/v1/{name}/experiments/pretrain/runs/train/timeSeries/loss"
+    _, read = ask(google.address, f"{series}:read", google.token)
+    assert [point["scalar"]["value"] for point in read["timeSeriesData"]["values"]] == [0.0, 0.5, 1.0]
 
 
 def test_storage_lets_programs_of_the_same_user_in_without_a_token(google):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpukit.host.events import EventFile, event_files
-from tpukit.host.vertex import Vertex
+from tpukit.host.vertex import ENDPOINT, Vertex
 
 _log = logging.getLogger("tpukit.tensorboard")
 
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", type=Path, help="folder that receives them")
     parser.add_argument("--tensorboard", help="projects/PROJECT/locations/REGION/tensorboards/NUMBER, in place of --to")
     parser.add_argument("--experiment", help="what this job is called there")
-    parser.add_argument("--endpoint", default="", help="of an emulator, in place of Google's")
+    parser.add_argument("--endpoint", default="", help=f"of an emulator, in place of Google's and of ${ENDPOINT}")
     parser.add_argument("--every", type=float, default=15.0, metavar="SECONDS")
     parser.add_argument("--once", action="store_true", help="one pass, then end")
     options = parser.parse_args(arguments)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import urllib.error
 import urllib.parse
@@ -21,6 +22,9 @@ from typing import Any
 from tpukit.host.events import Scalar
 
 POINTS_PER_WRITE = 5000  # the service refuses more
+ENDPOINT = "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT"
+TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)
+"""Variables by which Google's Terraform provider is led elsewhere too: what holds for one holds for the other."""
 
 _TENSORBOARD = re.compile(r"projects/[^/]+/locations/(?P<location>[a-z0-9-]+)/tensorboards/[^/]+")
 
@@ -32,9 +36,9 @@ class Vertex:
         named = _TENSORBOARD.fullmatch(tensorboard)
         if not named:
             raise ValueError(f"{tensorboard}: write projects/PROJECT/locations/REGION/tensorboards/NUMBER")
-        self._endpoint = (endpoint or f"https://{named['location']}-aiplatform.googleapis.com").rstrip("/")
-        # A token goes over an encrypted connection or not at all: an emulator on this machine needs none.
-        self._token = google_token() if self._endpoint.startswith("https://") else None
+        elsewhere = endpoint or os.environ.get(ENDPOINT, "").rstrip("/").removesuffix("/v1")
+        self._endpoint = (elsewhere or f"https://{named['location']}-aiplatform.googleapis.com").rstrip("/")
+        self._token = _token_for(self._endpoint)
         self._tensorboard = tensorboard
         self._experiment = f"{tensorboard}/experiments/{identifier(experiment)}"
         self._experiment_name = experiment
@@ -83,6 +87,15 @@ def identifier(name: str) -> str:
         return name
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:100] or "x"
     return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _token_for(endpoint: str) -> Callable[[], str] | None:
+    """Google's own go over an encrypted connection or not at all; an emulator on this machine has one of its own."""
+    if endpoint.startswith("https://"):
+        return google_token()
+    own = os.environ.get(TOKEN, "")
+    local = urllib.parse.urlsplit(endpoint).hostname in ("127.0.0.1", "localhost", "::1")
+    return (lambda: own) if own and local else None
 
 
 def google_token() -> Callable[[], str]:

@@ -19,7 +19,8 @@ def agent(folder: Folder) -> Component:
         "port": folder.ports["agent"],
         "token-file": folder.path / "token",
         "keys": folder.certificates("cluster"),
-        "env": f"STORAGE_EMULATOR_HOST=http://{HOST}:{folder.ports['google']}/~{folder.token}",
+        "google": f"http://{HOST}:{folder.ports['google']}",
+        "google-token-file": folder.pods_token,
     }
     # Where programs of pods come from, whatever their volumes are called.
     visible = {Path(sys.prefix), Path(sys.base_prefix), _IMPORTS}

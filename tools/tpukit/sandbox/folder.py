@@ -66,6 +66,11 @@ class Folder:
         return (self.path / "token").read_text(encoding="ascii")
 
     @property
+    def pods_token(self) -> Path:
+        """The file with what programs in pods show to Google's APIs: it opens nothing else."""
+        return self.path / "google" / "pods-token"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.path / "kubeconfig"
 
@@ -197,6 +202,8 @@ def _write_tokens(folder: Folder) -> None:
     if not token_file.exists():
         write(token_file, secrets.token_urlsafe(32))
     write(folder.path / "google" / "token", folder.token)
+    if not folder.pods_token.exists():
+        write(folder.pods_token, secrets.token_urlsafe(32))
     rows = [(folder.token, "admin", "admin", "system:masters")]
     _write_kubeconfig(folder, folder.kubeconfig, folder.token)
     for component, (user, groups) in IDENTITIES.items():

@@ -18,6 +18,8 @@ from tpukit.clock import SystemClock
 @click.option("--token-file", type=click.Path(path_type=Path, exists=True), required=True, help="What opens the door.")
 @click.option("--keys", type=click.Path(path_type=Path, exists=True), required=True, help="tls.crt, tls.key, ca.crt.")
 @click.option("--buckets", type=click.Path(path_type=Path), help="A folder for each bucket that pods mount.")
+@click.option("--google", default="", metavar="URL", help="Of the Google emulator, for programs in pods.")
+@click.option("--google-token-file", type=click.Path(path_type=Path, exists=True), help="What they show to it.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="For all pods, weaker than their own.")
 @click.option("--visible", multiple=True, type=click.Path(path_type=Path), help="A folder that no volume may hide.")
 def main(
@@ -27,6 +29,8 @@ def main(
     token_file: Path,
     keys: Path,
     buckets: Path | None,
+    google: str,
+    google_token_file: Path | None,
     env: tuple[str, ...],
     visible: tuple[Path, ...],
 ) -> None:
@@ -44,6 +48,8 @@ def main(
         keys=keys,
         server=cluster.server,
         buckets=(buckets or folder / "buckets").absolute(),
+        google=google,
+        google_token=google_token_file.read_text(encoding="ascii").strip() if google_token_file else "",
         env=dict(text.partition("=")[::2] for text in env),
         visible=tuple(path.absolute() for path in visible),
     )

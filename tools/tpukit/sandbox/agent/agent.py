@@ -42,6 +42,8 @@ class Options:
     keys: Path  # tls.crt, tls.key, ca.crt
     server: str  # the API server's URL, for programs in pods
     buckets: Path  # a folder for each bucket that pods mount
+    google: str = ""  # the emulator's URL, for programs in pods
+    google_token: str = ""  # what they show to it
     env: Mapping[str, str] = field(default_factory=dict)  # for all pods, weaker than their own
     visible: tuple[Path, ...] = ()  # folders that no volume of a pod may hide
 
@@ -165,5 +167,15 @@ def _pod_env(options: Options) -> dict[str, str]:
         "KUBERNETES_SERVICE_PORT": str(address.port or 443),
         "PYTHONPATH": package,  # what an image would have installed
         "TPUKIT_HEARTBEAT": "10",  # hosts of one machine need not wait as long as those of a network
+        **(_google_env(options) if options.google else {}),
         **options.env,
+    }
+
+
+def _google_env(options: Options) -> dict[str, str]:
+    """What leads Google's clients to the emulator, where a pod on GKE has Workload Identity and the Internet."""
+    return {
+        "STORAGE_EMULATOR_HOST": options.google,
+        "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT": f"{options.google}/vertex_ai/v1/",
+        "GOOGLE_OAUTH_ACCESS_TOKEN": options.google_token,
     }

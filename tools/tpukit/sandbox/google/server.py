@@ -3,7 +3,8 @@
 A caller shows the token as `Authorization: Bearer TOKEN`, as Terraform does with GOOGLE_OAUTH_ACCESS_TOKEN. Clients of
 Cloud Storage that were given STORAGE_EMULATOR_HOST show nothing at all. They are let in, to Cloud Storage alone, if the
 kernel says that they run as the user whose emulator this is, who could read the token anyway. It is kept in the folder,
-so an emulator that starts again is found where it was.
+so an emulator that starts again is found where it was. A second token beside it opens Google's APIs and nothing else:
+what pods show, as they show the token of their service account to Google.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Emulator:
         self.cloud = Cloud(folder, APIS, settings, clock=clock, hooks=hooks)
         try:
             self.token = _token(folder / "token")
+            self.pods_token = _token(folder / "pods-token")
             self._socket = _listening(folder / "port", port)
         except BaseException:
             self.cloud.close()
@@ -138,7 +140,8 @@ class Emulator:
             api, _ = routing.api_of(self.cloud, request.path)
             storage = api.service == STORAGE and not request.path.startswith(CONTROL)
             return storage and peers.is_ours(request.port, self.port)
-        return hmac.compare_digest(shown.encode(), f"Bearer {self.token}".encode())
+        opening = [self.token] if request.path.startswith(CONTROL) else [self.token, self.pods_token]
+        return any(hmac.compare_digest(shown.encode(), f"Bearer {token}".encode()) for token in opening)
 
 
 def _token(file: Path) -> str:
