@@ -1,0 +1,36 @@
+"""Amounts as Kubernetes writes them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+_UNITS: dict[str, int | Decimal] = {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+}
+
+
+def amount(quantity: str | float) -> Decimal:
+    """The number that `8`, `500m`, `407G` or `16Gi` stands for."""
+    text = str(quantity)
+    unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
+    return Decimal(text.removesuffix(unit)) * _UNITS.get(unit, 1)
+
+
+def quantity(number: Decimal) -> int | str:
+    """The same, for a document: whole numbers of bytes and chips as they are, parts of a CPU in thousandths."""
+    if number != int(number):
+        return f"{int(number * 1000)}m"
+    whole = int(number)
+    return f"{whole // 10**9}G" if whole and whole % 10**9 == 0 else whole

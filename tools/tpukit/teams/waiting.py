@@ -1,0 +1,261 @@
+"""Why a job waits and who is ahead of it, in one sentence, from what the cluster says of its queues.
+
+Whoever may not see the jobs of other teams gives only their own: the sentence then names no others, and still says how
+much is missing, because the queues themselves say how much of them is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from tpukit import catalogue
+from tpukit.teams import shares, workloads
+from tpukit.teams.workloads import CHIPS
+
+Doc = Mapping[str, Any]
+
+_UNITS = {CHIPS: "chips", "cpu": "CPUs", "memory": "GB of memory"}
+_STOPPED = ("Hold", "HoldAndDrain")
+_NAMED = 2
+"""So many jobs are named in a sentence; others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """What the cluster lists of each kind; workloads may be those of some namespaces alone."""
+
+    workloads: Sequence[Doc]
+    local_queues: Sequence[Doc]
+    cluster_queues: Sequence[Doc]
+    flavors: Sequence[Doc]
+    _lines: dict[str, list[Doc]] = field(default_factory=dict, repr=False, compare=False)
+
+    def cluster_queue(self, workload: Doc) -> Doc | None:
+        """The one that its LocalQueue leads to."""
+        local = self.local_queue(workload)
+        name = local["spec"].get("clusterQueue", "") if local else ""
+        return next((one for one in self.cluster_queues if one["metadata"]["name"] == name), None)
+
+    def local_queue(self, workload: Doc) -> Doc | None:
+        wanted = (workloads.team(workload), workloads.queue(workload))
+        return next((one for one in self.local_queues if _name(one) == wanted), None)
+
+    def line(self, cluster_queue: Doc) -> list[Doc]:
+        """Those that wait for it, in the order in which Kueue tries them."""
+        if not self._lines:
+            for one in sorted(filter(workloads.waits, self.workloads), key=workloads.order):
+                of = self.cluster_queue(one)
+                self._lines.setdefault(of["metadata"]["name"] if of else "", []).append(one)
+        return self._lines.get(cluster_queue["metadata"]["name"], [])
+
+
+def ahead(workload: Doc, queues: Queues) -> list[Doc]:
+    """Those that wait in the same ClusterQueue and are tried before it."""
+    cluster_queue = queues.cluster_queue(workload)
+    line = queues.line(cluster_queue) if cluster_queue else []
+    return [one for one in line if workloads.order(one) < workloads.order(workload)]
+
+
+def why(workload: Doc, queues: Queues) -> str:
+    """Why it waits; empty when it does not."""
+    if not workloads.waits(workload):
+        return ""
+    how = workloads.evicted(workload)
+    if workloads.leaves(workload) and how:
+        return f"{_evicted(workload, how, queues)}; its hosts are leaving"
+    reason = _held_back(workload, queues) or _short(workload, queues) or _otherwise(workload, queues)
+    return f"{_evicted(workload, how, queues)}; {reason}" if how else reason
+
+
+def _evicted(workload: Doc, how: Doc, queues: Queues) -> str:
+    at = f"evicted at {str(how['lastTransitionTime'])[11:19]} UTC"
+    if by := workloads.evicted_by(workload, queues.workloads):
+        return f"{at} by {_called(by)}"
+    reasons = {
+        "Preempted": "for another job",
+        "ClusterQueueStopped": "because the queue was stopped",
+        "LocalQueueStopped": "because the team's queue was stopped",
+        "PodsReadyTimeout": "because its hosts did not come up",
+        "AdmissionCheck": "by an admission check",
+        "NodeFailures": "because a host was lost",
+    }
+    return f"{at} {reasons.get(how.get('reason', ''), '')}".rstrip()
+
+
+def _held_back(workload: Doc, queues: Queues) -> str:
+    """What keeps it from being looked at, however much there is."""
+    if workload["spec"].get("active") is False:
+        return "it is switched off: set `active: true` in its Workload to go on"
+    team, name = workloads.team(workload), workloads.queue(workload)
+    local = queues.local_queue(workload)
+    if local is None:
+        return f"there is no queue {name} in namespace {team}; `tpu team add {team}` makes the team's"
+    if local["spec"].get("stopPolicy") in _STOPPED:
+        return f"the queue of team {team} is stopped (stopPolicy of LocalQueue {name})"
+    cluster_queue = queues.cluster_queue(workload)
+    wanted = local["spec"].get("clusterQueue", "")
+    if cluster_queue is None:
+        return f"the team's queue leads to ClusterQueue {wanted}, and there is none"
+    if cluster_queue["spec"].get("stopPolicy") in _STOPPED:
+        return f"ClusterQueue {wanted} is stopped (stopPolicy)"
+    inactive = [
+        one.get("message", "")
+        for one in cluster_queue.get("status", {}).get("conditions", [])
+        if one["type"] == "Active" and one["status"] != "True"
+    ]
+    return f"ClusterQueue {wanted} hands out nothing: {inactive[0]}" if inactive else ""
+
+
+def _short(workload: Doc, queues: Queues) -> str:
+    """Which quota is not enough, and who has it. Chips are named before what comes with them."""
+    cluster_queue = queues.cluster_queue(workload)
+    if cluster_queue is None or workloads.condition(workload, "QuotaReserved"):
+        return ""
+    name = cluster_queue["metadata"]["name"]
+    need: dict[shares.Key, Decimal] = {}
+    for ask in workloads.asks(workload):
+        flavor = _flavor(ask, cluster_queue, queues.flavors)
+        if not flavor:
+            return f"ClusterQueue {name} has no {_nodes(ask.selector)}"
+        for resource, number in ask.requests.items():
+            key = flavor, resource
+            need[key] = need.get(key, Decimal()) + number
+    known = shares.shares(cluster_queue)
+    for key in sorted(need, key=lambda key: (key[1] != CHIPS, key)):
+        if not need[key]:
+            continue
+        if key not in known:
+            return f"ClusterQueue {name} hands out no {key[1]}"
+        limit = shares.most(key, cluster_queue, queues.cluster_queues)
+        if need[key] > limit:
+            return f"can never run: asks for {_amount(need[key], key)}, and its queue can have {_number(limit, key)}"
+    for key in sorted(need, key=lambda key: (key[1] != CHIPS, key)):
+        left = shares.free(key, cluster_queue, queues.cluster_queues)
+        if need[key] > left:
+            return _missing(workload, key, need[key], left, cluster_queue, queues)
+    return ""
+
+
+def _missing(workload: Doc, key: shares.Key, need: Decimal, left: Decimal, cluster_queue: Doc, queues: Queues) -> str:
+    parts = [f"needs {_amount(need, key)}, {_number(left, key) if left else 'none'} free"]
+    leaving = [one for one in queues.workloads if workloads.evicted_by(one, [workload])]
+    mine = shares.shares(cluster_queue)[key]
+    lent = [one for one in shares.cohort_of(cluster_queue, queues.cluster_queues) if one is not cluster_queue]
+    borrowers = [one["metadata"]["name"] for one in lent if _borrows(one, key)]
+    if leaving:
+        parts.append(f"{_list(map(_called, leaving))} {_verb(leaving, 'leaves', 'leave')} for it")
+    elif lent and mine.most is not None and mine.most - mine.used == left:
+        limit = f" and may borrow {_number(mine.limit, key)}" if mine.limit else " and may borrow none"
+        parts.append(f"its queue has {_number(mine.own, key)}{limit}")
+    elif borrowers and mine.used + need <= mine.own:
+        parts.append(f"its own quota is lent to {_list(borrowers)}")
+    holders = _holders(key, cluster_queue, queues)
+    if holders and not leaving:
+        parts.append(f"{_list(map(_called, holders))} {_verb(holders, 'runs', 'run')} on them")
+    if before := ahead(workload, queues):
+        parts.append(f"{len(before)} ahead, first {_called(before[0])}")
+    return "; ".join(parts)
+
+
+def _otherwise(workload: Doc, queues: Queues) -> str:
+    """There is enough: then it is Kueue's turn, or it has said why not."""
+    if workloads.condition(workload, "QuotaReserved"):
+        checks = workload.get("status", {}).get("admissionChecks", [])
+        pending = [one["name"] for one in checks if one.get("state") != "Ready"]
+        return f"has its quota, and waits for {_list(pending) or 'Kueue to start it'}"
+    if at := workload.get("status", {}).get("requeueState", {}).get("requeueAt"):
+        return f"is tried again at {str(at)[11:19]} UTC"
+    if before := ahead(workload, queues):
+        return f"there is room; {len(before)} ahead, first {_called(before[0])}"
+    return f"Kueue says: {said}" if (said := workloads.message(workload)) else "it is Kueue's turn to start it"
+
+
+def _flavor(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> str:
+    """The flavor that Kueue takes for these pods: the first whose labels they do not contradict."""
+    labels = {one["metadata"]["name"]: one.get("spec", {}).get("nodeLabels", {}) for one in flavors}
+    for group in cluster_queue["spec"].get("resourceGroups", []):
+        names = [flavor["name"] for flavor in group["flavors"]]
+        keys = {key for name in names for key in labels.get(name, {})}
+        wanted = {key: value for key, value in ask.selector.items() if key in keys}
+        for name in names:
+            if wanted.items() <= labels.get(name, {}).items():
+                return str(name)
+    return ""
+
+
+def _holders(key: shares.Key, cluster_queue: Doc, queues: Queues) -> list[Doc]:
+    """Jobs that have some of it, those with the most first."""
+    together = {one["metadata"]["name"] for one in shares.cohort_of(cluster_queue, queues.cluster_queues)}
+    found = [
+        (workloads.held(one)[key], one)
+        for one in queues.workloads
+        if workloads.condition(one, "QuotaReserved")
+        and not workloads.ended(one)
+        and one["status"]["admission"]["clusterQueue"] in together
+        and workloads.held(one).get(key)
+    ]
+    return [one for _, one in sorted(found, key=lambda pair: (-pair[0], _called(pair[1])))]
+
+
+def _borrows(cluster_queue: Doc, key: shares.Key) -> bool:
+    share = shares.shares(cluster_queue).get(key)
+    return bool(share and share.borrowed)
+
+
+def _called(workload: Doc) -> str:
+    return f"{workloads.team(workload)}/{workloads.job(workload)} ({workloads.priority_name(workload)})"
+
+
+def _list(names: Iterable[str]) -> str:
+    every = list(names)
+    shown = every if len(every) <= _NAMED + 1 else [*every[:_NAMED], f"{len(every) - _NAMED} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+
+
+def _verb(of: Sequence[object], one: str, many: str) -> str:
+    return one if len(of) == 1 else many
+
+
+def _amount(number: Decimal, key: shares.Key) -> str:
+    """`2 × v4-16`, `12 chips of mine`, `3 CPUs of cpu`."""
+    shape = _shape(key)
+    if shape and number % shape.chips == 0:
+        return f"{number // shape.chips} × {_short_name(shape)}"
+    return f"{_number(number, key)} of {key[0]}"
+
+
+def _number(number: Decimal, key: shares.Key) -> str:
+    """The same without saying of what: slices where it is slices."""
+    shape = _shape(key)
+    if shape and number % shape.chips == 0:
+        return f"{number // shape.chips}"
+    unit = _UNITS.get(key[1], key[1])
+    return f"{number / 10**9 if key[1] == 'memory' else number:.10g} {unit}"
+
+
+def _shape(key: shares.Key) -> catalogue.Slice | None:
+    """The slice that a TPU flavor of ours stands for."""
+    flavor, resource = key
+    names = (one for one in catalogue.slices() if f"{one.generation}-{one.topology}" == flavor)
+    return next(names, None) if resource == CHIPS else None
+
+
+def _nodes(selector: Mapping[str, str]) -> str:
+    """What pods with this selector want, as the user wrote it where it is a slice."""
+    wanted = selector.get("cloud.google.com/gke-tpu-accelerator"), selector.get("cloud.google.com/gke-tpu-topology")
+    for shape in catalogue.slices():
+        if (shape.accelerator, shape.topology) == wanted:
+            return _short_name(shape)
+    labels = ", ".join(f"{key}={value}" for key, value in selector.items())
+    return f"quota of nodes with {labels}" if labels else "quota that its pods fit"
+
+
+def _short_name(shape: catalogue.Slice) -> str:
+    return min(shape.spellings, key=len)
+
+
+def _name(thing: Doc) -> tuple[str, str]:
+    return thing["metadata"]["namespace"], thing["metadata"]["name"]

@@ -1,0 +1,154 @@
+"""One Workload, as Kueue keeps it for a job: whose it is, what it asks for, and where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from tpukit.teams.quantities import amount
+
+Doc = Mapping[str, Any]
+
+CHIPS = "google.com/tpu"
+# "Preempted to accommodate a workload (UID: 1e1c…, JobUID: 7a32…) due to …"
+_UID = re.compile(r"\(UID: ([-0-9a-f]+)")
+_BY_CHECK = ("AdmissionCheck", "PodsReadyTimeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the pods of one kind ask for together, and the nodes they have to stand on."""
+
+    requests: Mapping[str, Decimal]
+    selector: Mapping[str, str]
+
+
+def job(workload: Doc) -> str:
+    """Name of the JobSet or Job that the workload stands for."""
+    owners = workload["metadata"].get("ownerReferences", [])
+    return str(owners[0]["name"] if owners else workload["metadata"]["name"])
+
+
+def team(workload: Doc) -> str:
+    return str(workload["metadata"]["namespace"])
+
+
+def queue(workload: Doc) -> str:
+    """Name of the LocalQueue that it was sent to."""
+    return str(workload["spec"].get("queueName", ""))
+
+
+def priority(workload: Doc) -> int:
+    return int(workload["spec"].get("priority") or 0)
+
+
+def priority_name(workload: Doc) -> str:
+    """`high`; `medium` is what a job has that names none."""
+    named = workload["spec"].get("priorityClassRef", {}).get("name")
+    return str(named or ("medium" if priority(workload) == 0 else priority(workload)))
+
+
+def created(workload: Doc) -> str:
+    return str(workload["metadata"]["creationTimestamp"])
+
+
+def condition(workload: Doc, kind: str) -> Doc | None:
+    """A condition, if it holds."""
+    found = _condition(workload, kind)
+    return found if found and found["status"] == "True" else None
+
+
+def message(workload: Doc) -> str:
+    """What Kueue itself says of its waiting."""
+    found = _condition(workload, "QuotaReserved")
+    return str(found.get("message", "")) if found and found["status"] != "True" else ""
+
+
+def ended(workload: Doc) -> bool:
+    return condition(workload, "Finished") is not None
+
+
+def leaves(workload: Doc) -> bool:
+    """Evicted, and its hosts are not all gone yet."""
+    return condition(workload, "Evicted") is not None and condition(workload, "QuotaReserved") is not None
+
+
+def runs(workload: Doc) -> bool:
+    """Kueue has let it start. Whether its hosts have is another question."""
+    return condition(workload, "Admitted") is not None and not ended(workload) and not leaves(workload)
+
+
+def waits(workload: Doc) -> bool:
+    return not ended(workload) and not runs(workload)
+
+
+def evicted(workload: Doc) -> Doc | None:
+    """How it lost its slices, if it did and has not had any since: the condition that says so."""
+    return None if runs(workload) or ended(workload) else condition(workload, "Evicted")
+
+
+def evicted_by(workload: Doc, workloads: Iterable[Doc]) -> Doc | None:
+    """The workload that took its slices, as long as it is there to be seen."""
+    how = evicted(workload)
+    said = _UID.search(str(how.get("message", ""))) if how else None
+    return next((one for one in workloads if said and one["metadata"].get("uid") == said[1]), None)
+
+
+def order(workload: Doc) -> tuple[int, str, str]:
+    """Kueue's order of those that wait in one ClusterQueue: by priority, then by when they came.
+
+    An evicted job keeps its place by when it first came, but for one whose own hosts did not come up.
+    """
+    how = evicted(workload)
+    since = str(how["lastTransitionTime"]) if how and how.get("reason") in _BY_CHECK else created(workload)
+    return -priority(workload), since, str(workload["metadata"].get("uid", ""))
+
+
+def asks(workload: Doc) -> list[Ask]:
+    """What each kind of its pods asks for."""
+    return [
+        Ask(
+            {name: total * int(pods.get("count", 1)) for name, total in _pod(pods["template"]["spec"]).items()},
+            pods["template"]["spec"].get("nodeSelector", {}),
+        )
+        for pods in workload["spec"]["podSets"]
+    ]
+
+
+def chips(workload: Doc) -> int:
+    return int(sum(ask.requests.get(CHIPS, Decimal()) for ask in asks(workload)))
+
+
+def held(workload: Doc) -> dict[tuple[str, str], Decimal]:
+    """What it has of each flavor's resources, by (flavor, resource)."""
+    total: dict[tuple[str, str], Decimal] = {}
+    for pods in workload.get("status", {}).get("admission", {}).get("podSetAssignments", []):
+        for resource, flavor in pods.get("flavors", {}).items():
+            used = amount(pods.get("resourceUsage", {}).get(resource, 0))
+            total[flavor, resource] = total.get((flavor, resource), Decimal()) + used
+    return total
+
+
+def _pod(spec: Doc) -> dict[str, Decimal]:
+    """As Kubernetes counts a pod: its containers together, or the init container that asks for more."""
+    total: dict[str, Decimal] = {}
+    for container in spec.get("containers", []):
+        for name, text in _requests(container).items():
+            total[name] = total.get(name, Decimal()) + amount(text)
+    for container in spec.get("initContainers", []):
+        for name, text in _requests(container).items():
+            total[name] = max(total.get(name, Decimal()), amount(text))
+    return total
+
+
+def _requests(container: Doc) -> dict[str, str]:
+    resources = container.get("resources", {})
+    return {**resources.get("limits", {}), **resources.get("requests", {})}
+
+
+def _condition(workload: Doc, kind: str) -> Doc | None:
+    conditions: list[Doc] = workload.get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == kind), None)
