@@ -286,9 +286,31 @@ def test_stop_between_the_start_and_the_first_process_is_heard(folder):
     pods.stop(folder, 0)
     assert pods.look(folder).phase is Phase.ABSENT  # it may still begin
     pod = {"argv": ["sleep", "60"], "env": {**ENV, pods.MARK: str(folder)}, "cwd": str(folder)}
-    (folder / "pod.json").write_text(json.dumps({**pod, "disks": [], "memory": 0, "mounts": [], "stamped": False}))
+    (folder / "pod.json").write_text(
+        json.dumps({**pod, "disks": [], "memory": 0, "mounts": [], "stamped": False, "keeper": False})
+    )
     starter.join()
     assert ended(folder).told
+
+
+@pytest.mark.parametrize(("keeper", "phase", "code"), [(True, Phase.ENDED, 7), (False, Phase.LOST, 137)])
+def test_end_of_what_started_pods_leaves_them_running_where_it_is_a_keeper_of_pods(folder, keeper, phase, code):
+    inner, go = folder.parent / "inner", folder.parent / "go"
+    script = f"while [ ! -e {go} ]; do sleep 0.02; done; exit 7"
+    outer = (
+        "import sys, time; from pathlib import Path; from tpukit import pods; "
+        f"pods.start([pods.Pod(Path({str(inner)!r}), ('sh', '-c', {script!r}), {ENV!r}, Path('/'))]); "
+        "time.sleep(60)"
+    )
+    env = {**ENV, "PYTHONPATH": str(Path(pods.__file__).parents[2])}
+    argv = (sys.executable, "-c", outer)
+    pods.start([Pod(folder, argv, env, folder.parent, keeper=keeper)])
+    until(lambda: pods.look(inner).phase is Phase.RUNNING)
+    os.kill(pods.look(folder).pid, signal.SIGKILL)
+    assert ended(folder).code == 137
+    go.touch()
+    state = ended(inner)
+    assert (state.phase, state.code) == (phase, code)
 
 
 def test_end_sweeps_what_the_program_left_behind(folder):

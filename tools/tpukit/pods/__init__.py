@@ -47,6 +47,7 @@ class Pod:
     memory: int = 0  # bytes it may take; it is killed at more
     mounts: tuple[Mount, ...] = ()
     stamped: bool = False  # the log holds the time of every line
+    keeper: bool = False  # pods that it starts are none of its own processes: they outlive it
 
 
 class Phase(StrEnum):
@@ -88,6 +89,7 @@ def start(pods: Iterable[Pod]) -> None:
                     "memory": pod.memory,
                     "mounts": [[str(mount.source), mount.target, mount.read_only] for mount in pod.mounts],
                     "stamped": pod.stamped,
+                    "keeper": pod.keeper,
                 },
             )
         shims.append((pod, _start_shim(pod.folder)))

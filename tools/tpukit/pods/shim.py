@@ -14,8 +14,8 @@ the files it keeps in the pod's folder:
                pod.json says "stamped"
     root       an empty folder; in the pod's own view of the file system, where it has one, the root
 
-Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed. So is a
-pod that takes more memory than it may.
+Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except
+pods that it started, where pod.json says "keeper". So is a pod that takes more memory than it may.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def run(tell: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, False, False)
     at, order = time.time(), time.monotonic()
-    sweep()
+    sweep(spare_pods=pod["keeper"])
     copied.acquire(timeout=5.0)
     record = {
         "at": at,
@@ -225,20 +225,23 @@ def poll(watched: set[signal.Signals], seconds: float) -> _Caught | None:
     return None
 
 
-def sweep() -> None:
+def sweep(*, spare_pods: bool) -> None:
     """Kill whatever the pod left running: orphans come to this process, which is their subreaper."""
     for _ in range(200):
-        for pid in descendants():
+        left = descendants(spare_pods=spare_pods)
+        for pid in left:
             kill(pid)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
+        if spare_pods and not left:
+            return
         time.sleep(0.01)
 
 
-def descendants() -> list[int]:
+def descendants(*, spare_pods: bool = False) -> list[int]:
     found, todo = [], [os.getpid()]
     while todo and LINUX:
         pid = todo.pop()
@@ -247,9 +250,19 @@ def descendants() -> list[int]:
                 children = [int(word) for word in file.read().split()]
         except OSError:
             continue
+        if spare_pods:
+            children = [child for child in children if not is_shim(child)]
         found += children
         todo += children
     return found
+
+
+def is_shim(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return os.fsencode(__file__) in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def memory_taken(limit: int) -> int:

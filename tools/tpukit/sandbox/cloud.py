@@ -28,7 +28,8 @@ def agent(folder: Folder) -> Component:
         *(f"--{name}={value}" for name, value in flags.items()),
         *(f"--visible={path}" for path in sorted(visible)),
     ]
-    return Component("agent", _argv("tpukit.sandbox.agent", *words), _env(), probe=f"{folder.url('agent')}/healthz")
+    argv = _argv("tpukit.sandbox.agent", *words)
+    return Component("agent", argv, _env(), probe=f"{folder.url('agent')}/healthz", keeper=True)
 
 
 def google(folder: Folder) -> Component:

@@ -71,7 +71,7 @@ def start(folder: Folder, components: Iterable[Component]) -> None:
             _end(run, grace=5.0)
         number = run.restarts + 1 if run else 0
         home = folder.path / "components" / component.name
-        wanted.append(Pod(home / str(number), component.argv, env, cwd=folder.path))
+        wanted.append(Pod(home / str(number), component.argv, env, cwd=folder.path, keeper=component.keeper))
         for old in home.glob("*"):
             if int(old.name) <= number - _KEPT_RUNS:
                 shutil.rmtree(old)
