@@ -21,6 +21,7 @@ def agent(folder: Folder) -> Component:
         "keys": folder.certificates("cluster"),
         "google": f"http://{HOST}:{folder.ports['google']}",
         "google-token-file": folder.pods_token,
+        "buckets": folder.path / "google" / "buckets",
     }
     # Where programs of pods come from, whatever their volumes are called.
     visible = {Path(sys.prefix), Path(sys.base_prefix), _IMPORTS}

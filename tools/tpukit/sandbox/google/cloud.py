@@ -15,6 +15,7 @@ from pathlib import Path
 from tpukit.clock import Clock, SystemClock
 from tpukit.sandbox.google.api import After, Api, Started
 from tpukit.sandbox.google.faults import Faults
+from tpukit.sandbox.google.files import Files
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.settings import Hooks, Settings, number_of
 from tpukit.sandbox.google.state import Doc, State
@@ -37,6 +38,7 @@ class Cloud:
         self.clock = clock or SystemClock()
         self.hooks = hooks or Hooks()
         self.state = State(folder)
+        self.files = Files(folder / "buckets")
         self.faults = Faults(self.state, self.settings.seed)
         self.apis = {api.name: api for api in apis}
         self._ending: set[str] = set()

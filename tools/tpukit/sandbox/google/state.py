@@ -21,6 +21,9 @@ from tpukit.errors import Conflict
 
 Doc = dict[str, Any]
 
+KEPT_REQUESTS = 20_000
+"""So many of the newest are remembered: a sandbox that runs for weeks answers millions."""
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS documents (kind TEXT, name TEXT, doc TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contents (name TEXT PRIMARY KEY, bytes BLOB NOT NULL);
@@ -107,7 +110,8 @@ class State:
 
     def note(self, request: Doc) -> None:
         with self.transaction():
-            self._db.execute("INSERT INTO requests (doc) VALUES (?)", (json.dumps(request),))
+            newest = self._db.execute("INSERT INTO requests (doc) VALUES (?)", (json.dumps(request),)).lastrowid or 0
+            self._db.execute("DELETE FROM requests WHERE number <= ?", (newest - KEPT_REQUESTS,))
 
     def requests(self) -> list[Doc]:
         with self._lock:

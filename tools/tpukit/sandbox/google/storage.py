@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tpukit.sandbox.google import policy
+from tpukit.sandbox.google import policy, versions
 from tpukit.sandbox.google.api import Answer, Api, Call, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -65,6 +65,7 @@ def _create(cloud: Cloud, call: Call) -> Doc:
         "etag": "CAE=",
     }
     cloud.state.put("bucket", name, made)
+    cloud.files.add(name)
     return made
 
 
@@ -96,9 +97,11 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
 @api.on("DELETE", BUCKET)
 def _delete(cloud: Cloud, call: Call) -> Answer:
     name = find_bucket(cloud, call["bucket"])["name"]
+    versions.notice(cloud, name)
     if cloud.state.all("object", f"{name}/"):
         raise Refused(409, "The bucket you tried to delete is not empty.", reason="conflict")
     cloud.state.delete("bucket", name)
+    cloud.files.remove(name)
     policy.forget(cloud, f"b/{name}")
     return Answer(204, b"")
 

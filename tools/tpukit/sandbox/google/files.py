@@ -1,0 +1,88 @@
+"""Buckets as folders: what a pod finds in a mounted bucket is what callers of Cloud Storage find, and vice versa.
+
+An object is a file at its name. Names that a folder cannot hold have none (a//b, .., a/b beside a, and a/ which stands
+for a folder): a bucket mounted by Cloud Storage FUSE does not show them as files either. Symbolic links are not
+followed, so nothing leads out of a bucket.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+
+class Files:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._drafts = root.with_name(f"{root.name}.new")
+        for folder in (root, self._drafts):
+            folder.mkdir(exist_ok=True, mode=0o700)
+
+    def add(self, bucket: str) -> None:
+        (self._root / bucket).mkdir(exist_ok=True)
+
+    def remove(self, bucket: str) -> None:
+        shutil.rmtree(self._root / bucket, ignore_errors=True)
+
+    def mark(self, bucket: str, name: str) -> str:
+        """Stands for the file as it is now: another one when it was written to. Empty where there is none."""
+        try:
+            found = self._path(bucket, name).lstat()
+        except (OSError, ValueError):
+            return ""
+        return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else ""
+
+    def write(self, bucket: str, name: str, content: bytes) -> str:
+        """The mark of the new file, which appears as a whole; empty where there can be none."""
+        try:
+            path = self._path(bucket, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = self._drafts / str(os.getpid())  # requests come one at a time
+            draft.write_bytes(content)
+            draft.replace(path)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError, ValueError):
+            return ""
+        return self.mark(bucket, name)
+
+    def read(self, bucket: str, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Nothing where it went away meanwhile."""
+        with suppress(OSError), self._path(bucket, name).open("rb") as file:
+            file.seek(start)
+            return file.read(-1 if length is None else length)
+        return b""
+
+    def delete(self, bucket: str, name: str) -> None:
+        """Folders exist for what is in them: the last object takes them along."""
+        path = self._path(bucket, name)
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty
+            while (path := path.parent) != self._root / bucket:
+                path.rmdir()
+
+    def names(self, bucket: str, prefix: str) -> Iterator[str]:
+        """Of all files whose name begins so."""
+        top = self._root / bucket
+        try:
+            inside = self._path(bucket, prefix.rpartition("/")[0]) if "/" in prefix else top
+        except ValueError:
+            return
+        for folder, _, files in os.walk(inside):
+            for file in files:
+                name = str(Path(folder, file).relative_to(top))
+                if name.startswith(prefix):
+                    yield name
+
+    def _path(self, bucket: str, name: str) -> Path:
+        parts = name.split("/")
+        if set("\0\r\n") & set(name) or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts):
+            raise ValueError(f"no file can be called {name!r}")
+        path = self._root / bucket
+        for part in parts[:-1]:
+            path /= part
+            if path.is_symlink():
+                raise ValueError(f"{name!r} leads out of its bucket")
+        return path / parts[-1]
