@@ -5,6 +5,16 @@
 # 134, and no other code, is passed on three seconds late. Told to leave (SIGTERM), it tells the command and waits.
 #
 # Kubernetes expands dollar-parenthesis and double dollars in commands: neither may be used here.
+# JobSet counts its restarts from 0 in every JobSet; attempts and stages of a job go on.
+TPUKIT_ATTEMPT=`expr "$TPUKIT_FIRST_ATTEMPT" + "$TPUKIT_RESTARTS"`
+TPUKIT_STAGE=`expr "$TPUKIT_FIRST_STAGE" + "$TPUKIT_RESTARTS"`
+export TPUKIT_ATTEMPT TPUKIT_STAGE
+if [ -n "$TPUKIT_CODE" ]; then
+  mkdir -p /tmp/code && cat "$TPUKIT_CODE"/* | tar -xzf - -C /tmp/code && cd /tmp/code || {
+    echo "tpukit: the job's code could not be unpacked: the image needs tar and gzip, and room in /tmp" >&2
+    exit 126
+  }
+fi
 told= child=
 trap 'told=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
 "$@" &

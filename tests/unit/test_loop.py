@@ -286,7 +286,7 @@ def test_walk_stop_wish_is_the_end_as_soon_as_the_place_says_so(sequence, reason
     assert step.act is Act.NOTHING
 
 
-@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.EVICTED])
 def test_decide_end_by_any_reason_gives_the_state_of_the_table(reason):
     step = decide(RUNNING, replace_rule("pass", restarts=0), ended(reason), NOW)
     assert (step.job.state, step.job.reason) == (MEANINGS[reason].state, reason)
@@ -294,3 +294,20 @@ def test_decide_end_by_any_reason_gives_the_state_of_the_table(reason):
 
 def replace_rule(rule: str, restarts: int) -> JobSpec:
     return JobSpec.from_json(SPEC.to_json() | {"rule": rule, "max": {"restarts": restarts}})
+
+
+def test_decide_attempt_that_waits_says_for_what_once_and_takes_no_step():
+    waits = seen(State.SCHEDULED, detail="needs 16 chips of v4, none free")
+    first = decide(LIVE, SPEC, waits, NOW)
+    assert (first.act, first.job.state) == (Act.NOTHING, State.SCHEDULED)
+    assert first.job.message == "needs 16 chips of v4, none free"
+    assert first.note == "waits: needs 16 chips of v4, none free"
+    assert decide(first.job, SPEC, waits, NOW + 1) == Step(first.job)
+    assert decide(first.job, SPEC, seen(), NOW + 2).job.message == ""
+
+
+def test_decide_place_that_went_on_by_itself_is_stopped_when_nothing_should_follow():
+    gave_up = decide(RUNNING, replace_rule("pass", restarts=0), ended(Reason.PREEMPTED, followed=True), NOW)
+    assert (gave_up.act, gave_up.job.state) == (Act.STOP, State.FAILED)
+    goes_on = decide(RUNNING, SPEC, ended(Reason.PREEMPTED, followed=True), NOW)
+    assert (goes_on.act, goes_on.job.state) == (Act.NOTHING, State.PENDING)

@@ -12,9 +12,13 @@ from tpukit.plan import Snapshot
 from tpukit.reasons import Column
 from tpukit.rules import RULES, Action
 from tpukit.spec import JobSpec, Settings
+from tpukit.store import Attempt
 
 IMAGE = "us-docker.pkg.dev/p/r/train@sha256:" + "0" * 64
 GKE_SLICES = [shape for shape in catalogue.slices() if shape.machine_type]
+
+
+BOARD = {"tensorboard": "projects/p1/locations/us-central1/tensorboards/7"}
 
 
 def planned(*, place="gke", settings=None, **spec):
@@ -77,6 +81,7 @@ def test_documents_names_and_queue_come_from_the_plan():
         "kueue.x-k8s.io/priority-class": "high",
     }
     assert document["metadata"]["annotations"] == {
+        "tpukit.dev/attempt": "0",
         "tpukit.dev/tags": '["sweep-3", "b"]',
         "tpukit.dev/code": "dddddddddddd (commit cccccccccc with uncommitted changes)",
     }
@@ -112,7 +117,38 @@ def test_env_ours_comes_last_and_multislice_facts_come_from_jobset():
     assert env["MEGASCALE_NUM_SLICES"] == annotation("replicatedjob-replicas")
     assert env["MEGASCALE_SLICE_ID"] == annotation("job-index")
     assert env["MEGASCALE_COORDINATOR_ADDRESS"] == annotation("coordinator")
-    assert env["TPUKIT_ATTEMPT"] == env["TPUKIT_STAGE"] == annotation("restart-attempt")
+    assert env["TPUKIT_RESTARTS"] == annotation("restart-attempt")
+
+
+def test_env_later_attempt_counts_on_and_a_rerun_has_a_folder_of_its_own():
+    made = planned(workdir="gs://bucket/runs/x")
+    (document,) = render.documents(made, Attempt(number=5, stage=2, origin=3))
+    env = env_of(pod_of(document))
+    assert (env["TPUKIT_FIRST_ATTEMPT"], env["TPUKIT_FIRST_STAGE"]) == ("5", "2")
+    assert env["TPUKIT_WORKDIR"] == "gs://bucket/runs/x/rerun-3"
+    assert document["metadata"]["annotations"]["tpukit.dev/attempt"] == "5"
+
+
+def test_code_each_part_is_mounted_where_the_launcher_looks():
+    made = planned(code=".")
+    (document,) = render.documents(made, code_parts=2)
+    pod = pod_of(document)
+    (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "code"]
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "code"]
+    assert mount == {"name": "code", "mountPath": env_of(pod)["TPUKIT_CODE"], "readOnly": True}
+    names = [source["configMap"]["name"] for source in volume["projected"]["sources"]]
+    assert names == [f"{made.id}-code-0", f"{made.id}-code-1"]
+
+
+def test_code_none_is_not_mounted():
+    pod = pod_of(rendered())
+    assert "TPUKIT_CODE" not in env_of(pod)
+    assert "code" not in {volume["name"] for volume in pod["volumes"]}
+
+
+def test_uploader_without_a_tensorboard_to_send_to_is_left_out():
+    document = rendered(tensorboard=True)
+    assert [job["name"] for job in document["spec"]["replicatedJobs"]] == ["slice"]
 
 
 def test_command_runs_under_the_launcher_with_config_behind_it():
@@ -218,7 +254,7 @@ def test_bounds_become_deadline_and_grace():
 
 @pytest.mark.parametrize("name", ["slice", "tensorboard"])
 def test_pods_are_hardened(name):
-    pod = pod_of(rendered(tensorboard=True), name)
+    pod = pod_of(rendered(tensorboard=True, settings=BOARD), name)
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -237,8 +273,7 @@ def test_uploader_is_left_out_unless_asked_for():
 
 
 def test_uploader_runs_on_the_cpu_pool_and_decides_nothing():
-    board = "projects/p1/locations/us-central1/tensorboards/7"
-    made = planned(tensorboard=True, settings={"tensorboard": board, "tools_image": "tools:1"})
+    made = planned(tensorboard=True, settings={**BOARD, "tools_image": "tools:1"})
     (document,) = render.documents(made)
     pod = pod_of(document, "tensorboard")
     assert pod["nodeSelector"] == {"tpukit.dev/pool": "cpu"}
@@ -247,7 +282,7 @@ def test_uploader_runs_on_the_cpu_pool_and_decides_nothing():
     assert container["command"] == [
         *("python", "-m", "tpukit.host.tensorboard"),
         *("--logdir", f"gs://artifacts/runs/{made.id}/tensorboard"),
-        *("--tensorboard", board, "--experiment", made.id),
+        *("--tensorboard", BOARD["tensorboard"], "--experiment", made.id),
     ]
     assert "google.com/tpu" not in container["resources"]["requests"]
     assert document["spec"]["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["slice"]}
@@ -258,7 +293,7 @@ def test_uploader_runs_on_the_cpu_pool_and_decides_nothing():
 
 def test_mounts_become_buckets_that_the_pods_user_owns():
     mounts = [{"bucket": "data", "path": "/data"}, {"bucket": "runs", "path": "/runs", "read_only": False}]
-    document = rendered(mounts=mounts, workdir="/runs/x", tensorboard=True)
+    document = rendered(mounts=mounts, workdir="/runs/x", tensorboard=True, settings=BOARD)
     for name in ("slice", "tensorboard"):
         pod = pod_of(document, name)
         user = pod["securityContext"]["runAsUser"]
@@ -302,7 +337,7 @@ def test_local_needs_no_image_no_gke_slice_and_no_workdir():
 
 
 def test_every_slice_on_gke_renders_to_jobs_that_kubernetes_knows():
-    made = [render.documents(planned(tpu=named(shape), tensorboard=True))[0] for shape in GKE_SLICES]
+    made = [render.documents(planned(tpu=named(shape), tensorboard=True, settings=BOARD))[0] for shape in GKE_SLICES]
     for shape, document in zip(GKE_SLICES, made, strict=True):
         assert job_of(document)["template"]["spec"]["parallelism"] == shape.hosts
         (container,) = pod_of(document)["containers"]

@@ -1,12 +1,14 @@
 """launch.sh, run by the shells that images have."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 import pytest
@@ -17,6 +19,8 @@ SCRIPT = (resources.folder("jobset") / "launch.sh").read_text()
 FOUND = {shell: shutil.which(shell) for shell in ("dash", "bash", "busybox", "sh")}
 SHELLS = list({os.path.realpath(path): shell for shell, path in FOUND.items() if path}.values())
 
+GIVEN = {"TPUKIT_FIRST_ATTEMPT": "0", "TPUKIT_FIRST_STAGE": "0", "TPUKIT_RESTARTS": "0"}
+
 each_shell = pytest.mark.parametrize("shell", SHELLS)
 
 
@@ -24,10 +28,11 @@ each_shell = pytest.mark.parametrize("shell", SHELLS)
 def launch():
     with contextlib.ExitStack() as stack:
 
-        def start(shell, *command):
+        def start(shell, *command, script=SCRIPT, **env):
             shell = ["busybox", "sh"] if shell == "busybox" else [shell]
-            line = [*shell, "-c", SCRIPT, "tpukit-launch", *command]
-            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            line = [*shell, "-c", script, "tpukit-launch", *command]
+            env = {**os.environ, **GIVEN, **env}
+            process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env)
             stack.enter_context(process)
             stack.callback(process.kill)
             return process
@@ -141,3 +146,45 @@ sys.exit(5)
 def test_launch_script_has_nothing_that_kubernetes_or_the_template_would_expand():
     for expanded in ("$(", "$$", "{{", "{%", "{#"):
         assert expanded not in SCRIPT
+
+
+@each_shell
+def test_launch_attempt_and_stage_count_on_from_the_first_of_the_jobset(launch, shell):
+    given = {"TPUKIT_FIRST_ATTEMPT": "5", "TPUKIT_FIRST_STAGE": "2", "TPUKIT_RESTARTS": "3"}
+    process = launch(shell, "sh", "-c", "echo $TPUKIT_ATTEMPT $TPUKIT_STAGE", **given)
+    assert process.communicate(timeout=10)[0] == "8 5\n"
+
+
+def packed(folder, files, parts):
+    """A folder as a pod finds it: the archive in parts."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    content = archive.getvalue()
+    size = -(-len(content) // parts)
+    folder.mkdir()
+    for number in range(parts):
+        (folder / f"code.{number:02}").write_bytes(content[number * size : (number + 1) * size])
+
+
+@each_shell
+def test_launch_code_is_unpacked_and_the_command_runs_in_it(launch, shell, tmp_path):
+    packed(tmp_path / "code", {"train.py": "print('trained')", "lib/a.py": "x"}, parts=3)
+    script = SCRIPT.replace("/tmp/code", str(tmp_path / "work"))
+    process = launch(shell, sys.executable, "train.py", script=script, TPUKIT_CODE=str(tmp_path / "code"))
+    assert process.communicate(timeout=10)[0] == "trained\n"
+    assert process.returncode == 0
+    assert (tmp_path / "work" / "lib" / "a.py").read_text() == "x"
+
+
+@each_shell
+def test_launch_broken_code_ends_as_a_command_that_cannot_start(launch, shell, tmp_path):
+    packed(tmp_path / "code", {"train.py": "print('trained')"}, parts=2)
+    (tmp_path / "code" / "code.01").write_bytes(b"")
+    script = SCRIPT.replace("/tmp/code", str(tmp_path / "work"))
+    process = launch(shell, sys.executable, "train.py", script=script, TPUKIT_CODE=str(tmp_path / "code"))
+    assert process.communicate(timeout=10)[0] == ""
+    assert process.returncode == 126

@@ -144,6 +144,7 @@ def test_host_json_unknown_is_null():
         "slice": 0,
         "state": "waiting",
         "pid": None,
+        "node": None,
         "exit_code": None,
         "step": None,
         "loss": None,

@@ -22,7 +22,7 @@ TABLE = {
     "reapply": ("reapply", "reapply"),
     "pre": ("reapply", "resume"),
 }
-GONE = (Reason.PREEMPTED, Reason.EVICTED, Reason.MAINTENANCE, Reason.HOST_LOST, Reason.NO_CAPACITY)
+GONE = (Reason.PREEMPTED, Reason.MAINTENANCE, Reason.HOST_LOST, Reason.NO_CAPACITY)
 APART = (Reason.PEER_LOST, Reason.HANG)
 HARDWARE = (*GONE, *APART)
 USER = (Reason.USER_ERROR, Reason.OUT_OF_MEMORY, Reason.DISK_FULL, Reason.PORT_IN_USE)
@@ -69,7 +69,19 @@ def play(outcomes: Iterable[tuple[Reason, int]], rule: str, restarts: int) -> tu
 
 
 def test_reasons_each_one_has_a_row_here():
-    assert {*HARDWARE, *USER, *FINAL} == set(Reason) == set(MEANINGS)
+    assert {*HARDWARE, *USER, *FINAL, Reason.EVICTED} == set(Reason) == set(MEANINGS)
+
+
+@pytest.mark.parametrize("rule", TABLE)
+def test_decide_evicted_resumes_under_every_rule_because_the_queue_brings_it_back(rule):
+    verdict = rules.decide(history(Reason.EVICTED), rule, 0)
+    assert (verdict.action, verdict.state, verdict.reason) == (Action.RESUME, State.PENDING, Reason.EVICTED)
+
+
+@given(st.lists(st.sampled_from(HARDWARE), max_size=FRUITLESS - 1), st.integers(0, 30), acting_rules)
+def test_decide_evictions_however_many_do_not_make_a_job_be_given_up(lost, evictions, rule):
+    attempts = history(*lost, *[Reason.EVICTED] * evictions, Reason.PREEMPTED)
+    assert rules.decide(attempts, rule, 0).action is not (Action.NOTHING if len(lost) + 1 < FRUITLESS else None)
 
 
 @pytest.mark.parametrize("rule", TABLE)

@@ -84,6 +84,18 @@ class Change:
     gone: bool = False
 
 
+def current_context() -> str:
+    """Name of the kubeconfig's context that kubectl would use; empty inside a pod, which needs none."""
+    from kubernetes import config
+
+    if _in_cluster():
+        return ""
+    try:
+        return str(config.list_kube_config_contexts()[1]["name"])
+    except (config.ConfigException, OSError) as error:
+        raise _no_cluster(error) from error
+
+
 class Cluster:
     """One cluster, as whoever the kubeconfig says."""
 
@@ -93,14 +105,13 @@ class Cluster:
 
         settings = client.Configuration()
         try:
-            if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
+            if kubeconfig is None and _in_cluster():
                 config.load_incluster_config(client_configuration=settings)
             else:
                 file = str(kubeconfig) if kubeconfig else None
                 config.load_kube_config(file, context, client_configuration=settings, persist_config=False)
         except (config.ConfigException, OSError) as error:
-            hint = "name it with --kubeconfig or KUBECONFIG; `tpu sandbox up` makes a cluster on this machine"
-            raise NotFound(f"no cluster to talk to: {error}", hint=hint) from error
+            raise _no_cluster(error) from error
         if urlsplit(settings.host).hostname in ("127.0.0.1", "localhost", "::1"):
             settings.proxy = None  # no proxy of the user's leads back to this machine
         self._client = client.ApiClient(settings)
@@ -303,6 +314,15 @@ class Cluster:
                 answer.release_conn()
         except urllib3.exceptions.HTTPError as error:
             raise Transient(f"{self.server} does not answer: {error}") from error
+
+
+def _in_cluster() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
+
+
+def _no_cluster(error: Exception) -> NotFound:
+    hint = "`tpu cluster credentials` gets one, KUBECONFIG names one; `tpu sandbox up` makes one on this machine"
+    return NotFound(f"no cluster to talk to: {error}", hint=hint)
 
 
 class _Expired(Exception):

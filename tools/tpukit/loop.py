@@ -54,9 +54,12 @@ def decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Ste
         return _stop(job, spec, attempt, Reason.CANCELLED)
     if seen.state is State.PENDING:
         return Step(job, Act.SUBMIT)
+    if seen.state is State.SCHEDULED:
+        waits = replace(job, state=State.SCHEDULED, message=seen.detail)
+        return Step(waits, note=f"waits: {seen.detail}" if seen.detail and seen.detail != job.message else "")
 
     attempt = replace(attempt, state=State.RUNNING, started=seen.started, saved=max(attempt.saved, seen.saved))
-    running = replace(_with(job, attempt), state=State.RUNNING)
+    running = replace(_with(job, attempt), state=State.RUNNING, message="")
     if spec.max.runtime and now - seen.started > spec.max.runtime:
         return _stop(running, spec, attempt, Reason.TIMEOUT)
     if stalled := _stalled(seen, spec.max.stall, now):
@@ -119,7 +122,10 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
         return Step(_ended(job, state, reason, said, now), note=said)
     verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts)
     if verdict.action is Action.NOTHING:
-        return Step(_ended(job, verdict.state, verdict.reason, verdict.message, now), note=verdict.message)
+        ended = _ended(job, verdict.state, verdict.reason, verdict.message, now)
+        # A place that has begun the next attempt by itself is told that nobody wants it.
+        act = Act.STOP if seen.followed else Act.NOTHING
+        return Step(ended, act, float(spec.max.grace), verdict.message)
     return Step(replace(job, state=State.PENDING, reason=verdict.reason, message=verdict.message), note=verdict.message)
 
 

@@ -35,12 +35,21 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterName:
+    """A cluster by its kubeconfig context, and the server that the context led to when the job was sent."""
+
+    context: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     id: str
     place: str
     spec: JobSpec
     settings: Settings
     snapshot: Snapshot | None = None
+    cluster: ClusterName | None = None  # of a place that is one
 
     @property
     def slice(self) -> Slice:
@@ -54,6 +63,15 @@ class Plan:
     @property
     def hosts(self) -> int:
         return self.spec.slices * self.slice.hosts
+
+    @property
+    def host_names(self) -> list[str]:
+        """Slice by slice."""
+        return [
+            host_name(self.id, slice_index, host_index)
+            for slice_index in range(self.spec.slices)
+            for host_index in range(self.slice.hosts)
+        ]
 
     @property
     def chips(self) -> int:
@@ -80,6 +98,10 @@ class Plan:
             return self.spec.workdir
         return f"{self.settings.artifacts}/runs/{self.id}" if self.settings.artifacts else ""
 
+    def workdir_of(self, origin: int) -> str:
+        """Of attempts that go back to attempt `origin`: in a folder of its own, a rerun finds no checkpoint."""
+        return self.workdir if origin == 0 or not self.workdir else f"{self.workdir}/rerun-{origin}"
+
     @property
     def command(self) -> tuple[str, ...]:
         """The user's command with `config` as flags behind it."""
@@ -96,18 +118,22 @@ class Plan:
                 notes.append("bucket mounts are not made here")
             chips = self.slice.chips_per_host
             notes.append(f"chips are simulated: {chips} CPU devices stand for the {chips} chips of a host")
-        elif self.spec.slices > 1 and self.slice.hosts == 1:
-            notes.append(f"Google documents multislice for multi-host slices only; {self.slice.name} has one host")
+        else:
+            if self.spec.slices > 1 and self.slice.hosts == 1:
+                notes.append(f"Google documents multislice for multi-host slices only; {self.slice.name} has one host")
+            if self.spec.tensorboard and not self.settings.tensorboard:
+                notes.append("TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to")
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
-        snapshot = self.snapshot
+        snapshot, cluster = self.snapshot, self.cluster
         return {
             "id": self.id,
             "place": self.place,
             "spec": self.spec.to_json(),
             "settings": self.settings.to_json(),
             "snapshot": snapshot and {"digest": snapshot.digest, "commit": snapshot.commit, "dirty": snapshot.dirty},
+            "cluster": cluster and {"context": cluster.context, "server": cluster.server},
         }
 
     @staticmethod
@@ -118,17 +144,24 @@ class Plan:
             spec=JobSpec.from_json(doc["spec"]),
             settings=Settings.from_json(doc["settings"]),
             snapshot=Snapshot(**doc["snapshot"]) if doc["snapshot"] else None,
+            cluster=ClusterName(**doc["cluster"]) if doc.get("cluster") else None,
         )
 
 
 def make(
-    spec: JobSpec, settings: Settings, place: str, *, snapshot: Snapshot | None = None, taken: Container[str] = ()
+    spec: JobSpec,
+    settings: Settings,
+    place: str,
+    *,
+    snapshot: Snapshot | None = None,
+    cluster: ClusterName | None = None,
+    taken: Container[str] = (),
 ) -> Plan:
     """The plan for sending `spec` to `place`; its id is the first free one for this spec."""
     nonce = 0
     while (job_id := _id(spec, nonce)) in taken:
         nonce += 1
-    return Plan(job_id, place, spec, settings, snapshot)
+    return Plan(job_id, place, spec, settings, snapshot, cluster)
 
 
 def _id(spec: JobSpec, nonce: int) -> str:

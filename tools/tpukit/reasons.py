@@ -61,7 +61,7 @@ class Column(StrEnum):
 class Meaning:
     state: State  # the job's state when nothing follows
     budget: Budget
-    column: Column | None  # which column of the rules table says what follows
+    column: Column | None  # which column of the rules table says what follows; None: no rule is asked
     message: str  # {host} is the first host that failed
 
 
@@ -79,7 +79,7 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.DISK_FULL: Meaning(_FAILED, _USER, None, "the disk of {host} is full"),
     Reason.PORT_IN_USE: Meaning(_FAILED, _USER, None, "a port that {host} needs is taken by another program"),
     Reason.PREEMPTED: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was preempted"),
-    Reason.EVICTED: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "evicted for work of higher priority"),
+    Reason.EVICTED: Meaning(_FAILED, _HARDWARE, None, "evicted from the queue"),
     Reason.MAINTENANCE: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} went into maintenance"),
     Reason.HOST_LOST: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was lost"),
     Reason.NO_CAPACITY: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "no such slice is free"),

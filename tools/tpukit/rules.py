@@ -66,7 +66,8 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
             Action.RESUME, State.PENDING, last.reason, f"{said}; restart {spent + 1} of {restarts}", last.ended + wait
         )
 
-    assert meaning.column is not None
+    if meaning.column is None:  # the queue took it out, and the queue brings it back
+        return Verdict(Action.RESUME, State.PENDING, last.reason, f"{said}; it resumes when its turn comes", last.ended)
     action = RULES[rule][meaning.column]
     if action is Action.NOTHING:
         return Verdict(action, meaning.state, last.reason, f"{said}; rule {rule} does nothing about it")
@@ -99,5 +100,5 @@ def _fruitless(attempts: Sequence[Attempt], first: int) -> int:
         before = attempts[index - 1] if index and attempts[index - 1].origin == attempt.origin else None
         if _budget(attempt) is not Budget.HARDWARE or attempt.saved > (before.saved if before else -1):
             break
-        count += 1
+        count += attempt.reason is not Reason.EVICTED  # an hour in the queue is not an hour lost
     return count

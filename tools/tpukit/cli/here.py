@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +19,9 @@ from tpukit.places.local import LocalPlace
 from tpukit.store import Job
 from tpukit.store.sqlite import SqliteStore, open_store
 
+if TYPE_CHECKING:
+    from tpukit.places.gke import GkePlace
+
 CLOCK = SystemClock()
 
 
@@ -29,8 +33,16 @@ def local() -> LocalPlace:
     return LocalPlace(paths.data(), CLOCK)
 
 
+@cache
+def gke() -> GkePlace:
+    """One for the whole program: it holds connections, and writes down what hosts print."""
+    from tpukit.places.gke import GkePlace
+
+    return GkePlace(paths.data(), CLOCK)
+
+
 def places() -> dict[str, Place]:
-    return {"local": local()}
+    return {"local": local(), "gke": gke()}
 
 
 def loop(

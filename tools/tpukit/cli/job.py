@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.cli.run import Follower, ask_to_stop, check_tags, make_plan, set_option
+from tpukit.cli.run import Follower, ask_to_stop, check_place, check_tags, make_plan, set_option
+
+if TYPE_CHECKING:
+    from tpukit.store import Job
 
 MOST = 50
 """Jobs that are listed unless all are asked for."""
@@ -37,27 +42,49 @@ def command(ctx: click.Context) -> None:
 @click.option("--all", "everything", is_flag=True, help=f"All of them, not the newest {MOST}.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
 @click.option("--tag", default="", help="Only jobs with this tag.")
+@click.option("--place", default="", help="Only jobs of this place; gke also asks the cluster for those of others.")
 @json_option
-def list_(everything: bool = False, active: bool = False, tag: str = "", as_json: bool = False) -> None:
-    """List jobs, newest first."""
+def list_(
+    everything: bool = False, active: bool = False, tag: str = "", place: str = "", as_json: bool = False
+) -> None:
+    """List jobs, newest first.
+
+    Where jobs were sent to a cluster, or KUBECONFIG names one, JobSets that others sent there follow.
+    """
     from tpukit import report
     from tpukit.cli import here
 
-    listed = here.store().jobs(active=active, limit=0 if everything or tag or active else MOST + 1)
-    found = sorted((job for job in listed if not tag or tag in job.tags), key=lambda job: -job.created)
+    check_place(place)
+    listed = here.store().jobs(active=active, limit=0 if everything or tag or active or place else MOST + 1)
+    found = [job for job in listed if (not tag or tag in job.tags) and place in ("", job.place)]
+    theirs: list[Job] = []
+    asked = place == "gke" or (not place and "KUBECONFIG" in os.environ) or any(job.place == "gke" for job in found)
+    if asked:
+        from tpukit.cli import others
+
+        found, theirs = others.with_cluster(found)
+        theirs = [] if tag else [job for job in theirs if not active or not job.state.ended]
+    found = sorted(found, key=lambda job: -job.created)
     cut = not everything and len(found) > MOST
     found = found[:MOST] if cut else found
     if as_json:
-        here.print_json([report.job_json(job) for job in found])
+        here.print_json([report.job_json(job) for job in found + theirs])
         return
-    if not found:
+    if not found and not theirs:
         click.echo("no jobs yet; `tpu run FILE` sends one", err=True)
         return
     from tpukit.report import tables
 
-    tables.console().print(tables.jobs(found, here.CLOCK.now()))
+    now = here.CLOCK.now()
+    if found:
+        tables.console().print(tables.jobs(found, now))
     if cut:
         click.echo(f"the newest {MOST}; --all shows the rest", err=True)
+    if theirs:
+        if found:
+            click.echo()
+        click.echo("sent by others (read-only; `tpu job adopt JOB` takes one over):", err=True)
+        tables.console().print(tables.jobs(theirs, now))
 
 
 @command.command()
@@ -67,15 +94,26 @@ def show(job: str, as_json: bool) -> None:
     """Everything about a job: attempts, hosts, and what happened when."""
     from tpukit import report
     from tpukit.cli import here
+    from tpukit.errors import NotFound
     from tpukit.places.base import Handle
     from tpukit.plan import Plan
 
     jobs = here.store()
-    record = here.find(jobs, job)
+    try:
+        record = here.find(jobs, job)
+    except NotFound as missing:
+        from tpukit.cli import others
+
+        others.show(job, missing, as_json)
+        return
+    if record.place == "gke" and not record.state.ended:  # the cluster went on while nobody looked
+        here.loop(jobs).tick([record.id])
+        record = jobs.get(record.id)
     hosts = here.places()[record.place].observe([Handle.of(record)])[0].hosts if record.attempts else ()
     events = jobs.events(record.id)
     plan = Plan.from_json(record.plan)
-    workdir = here.local().workdir(plan, record.attempt.origin if record.attempt else 0)
+    origin = record.attempt.origin if record.attempt else 0
+    workdir = here.local().workdir(plan, origin) if record.place == "local" else plan.workdir_of(origin)
     if as_json:
         here.print_json(
             report.job_json(record)
@@ -123,7 +161,17 @@ def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
     from tpukit.places.base import Handle
     from tpukit.plan import SLICE_JOB
 
-    record = here.find(here.store(), job)
+    jobs = here.store()
+    try:
+        record = here.find(jobs, job)
+    except NotFound as missing:
+        from tpukit.cli import others
+
+        others.logs(job, missing, follow)
+        return
+    if record.place == "gke" and not record.state.ended:
+        here.loop(jobs).tick([record.id])
+        record = jobs.get(record.id)
     if not record.attempts:
         raise NotFound(f"{record.id} has no attempt yet", hint="`tpu serve` drives jobs that nobody follows")
     if (attempt or 0) >= len(record.attempts):
@@ -146,9 +194,16 @@ def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
 def stop(job: str, wait: bool) -> None:
     """Stop a job. Hosts get their grace time to save; nothing of it is left running."""
     from tpukit.cli import here
+    from tpukit.errors import NotFound
 
     jobs = here.store()
-    record = here.find(jobs, job)
+    try:
+        record = here.find(jobs, job)
+    except NotFound as missing:
+        from tpukit.cli import others
+
+        others.stop(job, missing)
+        return
     if record.state.ended:
         click.echo(f"{record.id} has ended already: {record.state}", err=True)
         return
@@ -179,23 +234,40 @@ def _again(name: str, wanted: str, detach: bool) -> None:
     from dataclasses import replace
 
     from tpukit.cli import here
-    from tpukit.errors import Conflict
+    from tpukit.errors import Conflict, NotFound
     from tpukit.reasons import State
-    from tpukit.store import Job
 
     jobs = here.store()
+    try:
+        meant = here.find(jobs, name).id
+    except NotFound as missing:
+        from tpukit.cli import others
+
+        others.again(name, missing)
+        return
 
     def ask(job: Job) -> Job:
         if not job.state.ended:
             raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {job.id}` first")
         return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
 
-    record = jobs.change(
-        here.find(jobs, name).id, ask, note=f"{wanted} asked for by {here.owner()}", at=here.CLOCK.now()
-    )
+    record = jobs.change(meant, ask, note=f"{wanted} asked for by {here.owner()}", at=here.CLOCK.now())
     click.echo(record.id)
     if not detach:
         sys.exit(Follower(jobs, record.id, "ask").follow())
+
+
+@command.command()
+@click.argument("job")
+def adopt(job: str) -> None:
+    """Take over a JobSet that others sent, by name or TEAM/NAME: it may then be stopped and sent again from here."""
+    from tpukit.cli import here, others
+    from tpukit.errors import NotFound
+    from tpukit.places.gke import others as on_cluster
+
+    one = others.find(job, NotFound(f"there is no job {job} on a cluster", hint="`tpu job list --place gke`"))
+    on_cluster.adopt(others.cluster(), one, here.owner())
+    click.echo(f"{one.id} is yours: `tpu job stop {one.id}` stops it", err=True)
 
 
 @command.command()

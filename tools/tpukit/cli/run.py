@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,7 @@ def command(
       tpu run job.yaml --set slices=4 --set lr=0.01 --tag sweep-3
       tpu run job.yaml --detach && tpu serve
       tpu run job.yaml --lose 1-0@30             does it survive the loss of a host?
+      tpu run job.yaml --place gke               on the cluster that kubectl would use
     """
     from tpukit import rehearsal
     from tpukit.cli import here
@@ -72,19 +74,24 @@ def command(
     plan = make_plan(file, sets, place, tags)
     if lose and detach:
         raise Invalid(Problem("--lose", "only a job that is followed can be rehearsed", "leave --detach out"))
+    if lose and place != "local":
+        hint = "leave --lose out; in a sandbox, `tpu sandbox faults` loses hosts"
+        raise Invalid(Problem("--lose", "hosts are lost on purpose on this machine alone", hint))
     loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
+    if place == "gke":
+        plan = replace(plan, cluster=here.gke().clusters.current())
+        here.gke().check(plan)
+    elif place != "local":
+        raise Conflict(f"this version cannot send to {place}", hint="write --place local or --place gke")
     if dry_run:
         describe(plan)
         return
-    if place != "local":
-        raise Conflict(
-            f"this version cannot send to {place}",
-            hint=f"`tpu job render {file} --place gke | kubectl apply -f -` sends it by hand",
-        )
     jobs = here.store()
     plan = send(jobs, plan)
     click.echo(plan.id)
     if detach:
+        if place != "local":  # a cluster drives what it was sent by itself
+            here.loop(jobs).tick([plan.id])
         click.echo(f"{plan.id} was sent; `tpu serve` drives it, `tpu job show {plan.id}` shows it", err=True)
         return
     follower = Follower(jobs, plan.id, on_interrupt, loss)
@@ -98,11 +105,16 @@ def make_plan(file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ..
     from tpukit import plan, spec
     from tpukit.spec import settings
 
-    if place not in PLACES:
-        raise Invalid(Problem("--place", f"there is no place {place!r}", f"write one of {', '.join(PLACES)}"))
+    check_place(place)
     own = settings.load()
     job = spec.load(file, sets, own.aliases)
     return plan.make(job.replace(tags=tuple(dict.fromkeys((*job.tags, *tags)))), own, place)
+
+
+def check_place(place: str) -> None:
+    """Empty: any."""
+    if place and place not in PLACES:
+        raise Invalid(Problem("--place", f"there is no place {place!r}", f"write one of {', '.join(PLACES)}"))
 
 
 def check_tags(where: str, tags: tuple[str, ...]) -> None:
@@ -124,8 +136,16 @@ def send(jobs: SqliteStore, plan: Plan) -> Plan:
 
     spec = plan.spec
     snapshot = stage.snapshot(Path(spec.code), here.local().shelf) if spec.code else None
+    elsewhere = here.gke().taken(plan) if plan.place == "gke" else frozenset()
     while True:
-        plan = planning.make(spec, plan.settings, plan.place, snapshot=snapshot, taken=jobs.taken(spec.name))
+        plan = planning.make(
+            spec,
+            plan.settings,
+            plan.place,
+            snapshot=snapshot,
+            cluster=plan.cluster,
+            taken=jobs.taken(spec.name) | elsewhere,
+        )
         job = Job(
             plan.id, plan.place, plan.team, here.owner(), here.CLOCK.now(), plan=plan.to_json(), tags=tuple(spec.tags)
         )
@@ -230,8 +250,6 @@ class Follower:
 
 
 def ask_to_stop(jobs: SqliteStore, job_id: str) -> None:
-    from dataclasses import replace
-
     from tpukit.cli import here
 
     jobs.change(

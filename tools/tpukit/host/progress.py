@@ -1,4 +1,5 @@
-"""How far this host is, in a small file that whoever started it may read at any moment.
+"""How far this host is, in a small file that whoever started it may read at any moment, and in lines of its log for
+those who can read nothing else of it.
 
 The file is replaced whole, so a reader never sees half of it. A report that cannot be written costs a warning, never
 the training run.
@@ -10,21 +11,32 @@ import json
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
+LINE = "tpukit-progress "
+"""How a line of the log begins that holds the values, as JSON."""
+
 
 class Progress:
-    """The latest values, written to `path` at most every `interval` seconds; an empty path writes nothing."""
+    """The latest values, written to `path` at most every `interval` seconds; an empty path writes nothing.
 
-    def __init__(self, path: str, *, interval: float = 0.2, clock: Callable[[], float] = time.monotonic) -> None:
+    With `lines`, they are printed too, at most every so many seconds.
+    """
+
+    def __init__(
+        self, path: str, *, lines: float = 0.0, interval: float = 0.2, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path = Path(path) if path else None
         self._interval = interval
+        self._lines = lines
         self._clock = clock
-        self._written_at = -math.inf
+        self._written_at = self._printed_at = -math.inf
+        self._printed: dict[str, object] = {}
         self._values: dict[str, object] = {}
         self._unwritten = False
         self._warned = False
@@ -33,11 +45,25 @@ class Progress:
         """Keep `values` on top of those already known, and write them unless that was done a moment ago."""
         self._values.update({name: _json_safe(value) for name, value in values.items()}, time=time.time())
         self._unwritten = True
-        if self._clock() - self._written_at >= self._interval:
-            self.flush()
+        now = self._clock()
+        if now - self._written_at >= self._interval:
+            self._write()
+        # What is saved decides how a lost attempt is judged: it is said at once.
+        if now - self._printed_at >= self._lines or self._values.get("saved") != self._printed.get("saved"):
+            self._print()
 
     def flush(self) -> None:
         """Write what has not been written yet."""
+        self._write()
+        self._print()
+
+    def _print(self) -> None:
+        if self._lines and self._values != self._printed:
+            self._printed_at, self._printed = self._clock(), dict(self._values)
+            sys.stdout.write(f"{LINE}{json.dumps(self._values)}\n")  # one write: other threads print too
+            sys.stdout.flush()
+
+    def _write(self) -> None:
         if self._path is None or not self._unwritten:
             return
         self._written_at = self._clock()

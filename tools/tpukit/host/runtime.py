@@ -29,7 +29,7 @@ class Host:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scalars = Scalars(f"{world.workdir}/tensorboard/train")
-        self._progress = Progress(world.progress)
+        self._progress = Progress(world.progress, lines=world.progress_lines)
         self._told_to_leave = False
         if world.hosts == 1:
             signal.signal(signal.SIGTERM, self._remember)

@@ -24,6 +24,7 @@ class World:
     workdir: str = "workdir"
     heartbeat: int = 30  # seconds without a sign of life before a host counts as lost; JAX's own 100 wastes a minute
     progress: str = ""  # the file that tells whoever started us how far we are
+    progress_lines: int = 0  # seconds between two lines that tell it to whoever reads our log; 0: none
 
 
 def read(environment: Mapping[str, str]) -> World:
@@ -58,4 +59,5 @@ def read(environment: Mapping[str, str]) -> World:
         workdir=environment.get("TPUKIT_WORKDIR") or "workdir",
         heartbeat=number("TPUKIT_HEARTBEAT", 30, least=1),
         progress=environment.get("TPUKIT_PROGRESS", ""),
+        progress_lines=number("TPUKIT_PROGRESS_LINES", 0),
     )

@@ -32,7 +32,8 @@ class HostView:
     slice: int
     index: int  # in its slice
     state: str  # waiting | running | stopped (by a signal; it can go on) | ended | lost
-    pid: int = 0
+    pid: int = 0  # where hosts are processes of this machine
+    node: str = ""  # where they are not
     code: int | None = None
     step: int | None = None
     loss: float | None = None
@@ -43,7 +44,8 @@ class HostView:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What became of one attempt. PENDING means that not all of it is there yet: submit it again."""
+    """What became of one attempt. PENDING means that not all of it is there yet: submit it again. SCHEDULED: it is all
+    there and waits, and `detail` says for what."""
 
     state: State
     hosts: tuple[HostView, ...] = ()
@@ -52,6 +54,7 @@ class Observation:
     reason: Reason | None = None
     host: str = ""  # the first host that failed
     detail: str = ""
+    followed: bool = False  # it ended, and the place has begun the next attempt by itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,17 @@ at an attempt is also when this is done, so whoever looks (a terminal, `tpu serv
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tpukit import pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Transient
+from tpukit.places import progress
 from tpukit.places.base import Handle, HostView, Line, Observation
 from tpukit.places.verdict import ABORTED, TOLD, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
@@ -63,9 +62,8 @@ class LocalPlace:
         return self._shelf
 
     def workdir(self, plan: Plan, origin: int = 0) -> str:
-        """A rerun begins in a folder of its own, so that it finds no checkpoint."""
-        base = plan.workdir or str(self._runs / plan.id / "work")
-        return base if origin == 0 else f"{base}/rerun-{origin}"
+        own = replace(plan, spec=plan.spec.replace(workdir=str(self._runs / plan.id / "work")))
+        return (plan if plan.workdir else own).workdir_of(origin)
 
     def submit(self, handle: Handle) -> None:
         try:
@@ -106,7 +104,7 @@ class LocalPlace:
         return [self._observe(handle) for handle in handles]
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
-        names = [host] if host else [*_host_names(handle.plan), f"{handle.plan.id}-{UPLOADER_JOB}-0-0"]
+        names = [host] if host else [*handle.plan.host_names, f"{handle.plan.id}-{UPLOADER_JOB}-0-0"]
         folder = self._folder(handle)
         positions = dict.fromkeys(names, 0)
         while True:
@@ -126,7 +124,7 @@ class LocalPlace:
             self._clock.sleep(0.2)
 
     def stop(self, handle: Handle, grace: float) -> None:
-        self._tell(handle, _host_names(handle.plan), grace)
+        self._tell(handle, handle.plan.host_names, grace)
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         """Ends hosts of attempts that nobody knows, and processes that outlived their host."""
@@ -171,7 +169,7 @@ class LocalPlace:
 
     def _observe(self, handle: Handle) -> Observation:
         folder = self._folder(handle)
-        names = _host_names(handle.plan)
+        names = handle.plan.host_names
         states = {name: pods.look(folder / name) for name in names}
         hosts = tuple(
             _view(folder / name, name, index, handle.plan.slice.hosts, states[name]) for index, name in enumerate(names)
@@ -218,14 +216,6 @@ class LocalPlace:
         if not pods.told_to_stop(folder):
             pods.stop(folder, UPLOADER_GRACE)
         return pods.look(folder).phase in (Phase.ABSENT, Phase.RUNNING)
-
-
-def _host_names(plan: Plan) -> list[str]:
-    return [
-        host_name(plan.id, slice_index, host_index)
-        for slice_index in range(plan.spec.slices)
-        for host_index in range(plan.slice.hosts)
-    ]
 
 
 def _base_env() -> dict[str, str]:
@@ -289,7 +279,7 @@ _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended
 
 
 def _view(folder: Path, name: str, index: int, hosts: int, state: PodState) -> HostView:
-    progress = _progress(folder / "progress")
+    said = progress.read(folder / "progress")
     return HostView(
         name,
         slice=index // hosts,
@@ -297,29 +287,12 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState) -> H
         state="stopped" if state.phase is Phase.RUNNING and pods.stopped(state.pid) else _SHOWN[state.phase],
         pid=state.pid,
         code=state.code if state.phase in (Phase.ENDED, Phase.LOST) else None,
-        step=_whole(progress.get("step")),
-        loss=_number(progress.get("loss")),
-        steps_per_s=_number(progress.get("steps_per_s")),
-        saved=-1 if (saved := _whole(progress.get("saved"))) is None else saved,
-        moved=_number(progress.get("time")) or 0.0,
+        step=said.step,
+        loss=said.loss,
+        steps_per_s=said.steps_per_s,
+        saved=said.saved,
+        moved=said.moved,
     )
-
-
-def _progress(path: Path) -> dict[str, Any]:
-    """What the host last said of itself. Any program may write this file, so nothing in it is taken for granted."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 def _end(folder: Path, name: str, state: PodState) -> HostEnd:

@@ -41,6 +41,8 @@ class HostEnd:
     error: str = ""  # what kept it from starting
     out_of_memory: bool = False
     disk_full: bool = False
+    taken: Reason | None = None  # the place says that its hardware went, and why
+    how: str = ""  # in the place's words
     tail: Sequence[str] = ()
 
 
@@ -73,6 +75,9 @@ def _unstarted(ends: Sequence[HostEnd]) -> Verdict | None:
 
 def _taken(ends: Sequence[HostEnd]) -> Verdict | None:
     """Killed from outside: no program ends itself this way."""
+    for end in ends:
+        if end.taken:
+            return Verdict(end.taken, end.host, end.how)
     for end in ends:
         if end.lost or (end.code == KILLED and not end.told):
             if end.out_of_memory:

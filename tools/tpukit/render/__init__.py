@@ -12,30 +12,50 @@ from typing import Any
 from tpukit.catalogue import Slice
 from tpukit.plan import Plan
 from tpukit.render import jobset, kueue, template
+from tpukit.store import Attempt
 
-__all__ = ["documents", "queue_files", "queues", "text"]
+__all__ = ["cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 
 
-def text(plan: Plan) -> str:
-    """The YAML of a plan."""
+FIRST = Attempt(number=0, stage=0, origin=0)
+
+
+def text(plan: Plan, attempt: Attempt = FIRST, code_parts: int | None = None) -> str:
+    """The YAML of a plan: the JobSet of this attempt, with its code in so many parts (one, where that is not known)."""
     jobset.check(plan)
-    context = {"job": jobset.job(plan), "host": jobset.host(plan), "uploader": jobset.uploader(plan)}
+    parts = int(plan.spec.code is not None) if code_parts is None else code_parts
+    context = {
+        "job": jobset.job(plan, attempt),
+        "host": jobset.host(plan, attempt, parts),
+        "uploader": jobset.uploader(plan, attempt),
+    }
     return template.fill("jobset", "jobset", **context)
 
 
-def documents(plan: Plan) -> list[dict[str, Any]]:
+def documents(plan: Plan, attempt: Attempt = FIRST, code_parts: int | None = None) -> list[dict[str, Any]]:
     """The same, parsed."""
-    return template.parse(text(plan))
+    return template.parse(text(plan, attempt, code_parts))
 
 
 def queue_files(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each shape, so many CPUs and so much memory
     of the CPU pool, shared by these teams."""
     context = kueue.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb)
-    return {f"{name}.yaml": template.fill("kueue", name, queues=context) for name in kueue.FILES}
+    return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
 
 
 def queues(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
     files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb)
     return [document for text in files.values() for document in template.parse(text)]
+
+
+def cluster_queue(queue: kueue.ClusterQueue) -> dict[str, Any]:
+    """One ClusterQueue: the common one, or a team's own."""
+    return template.parse(template.fill("kueue", "cluster-queue", queue=queue))[0]
+
+
+def team(team: kueue.Team) -> list[dict[str, Any]]:
+    """All of a team but its ClusterQueue, behind what the teams have in common."""
+    texts = (template.fill("kueue", "members"), template.fill("kueue", "team", team=team))
+    return [document for text in texts for document in template.parse(text)]

@@ -11,6 +11,7 @@ from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
 from tpukit.render import hosts
 from tpukit.render.pools import CPU_POOL, SPOT, capacity_labels, host_labels
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
+from tpukit.store import Attempt
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -18,6 +19,12 @@ USER = 65532
 """Who pods run as: nobody of any image, and above the ids that people have."""
 SCRATCH = "/tmp"  # noqa: S108 (of a pod: nobody else is in it)
 """The only folder of a pod that can be written, mounts aside."""
+CODE = "/tpukit/code"
+"""Where a pod finds the job's code, packed."""
+PROGRESS_SECONDS = 5
+"""Between two lines in which a host says how far it is: its log is the only way out of a pod."""
+ATTEMPT = "tpukit.dev/attempt"
+"""Annotation of a JobSet: the number of the attempt that it was made for. Its restarts count on from there."""
 _DAY = 86400
 
 
@@ -65,6 +72,8 @@ class Host:
     shared_memory: str  # part of memory
     scratch: str
     mounts: tuple[Mount, ...]
+    code: tuple[str, ...]  # names of the ConfigMaps that hold the parts of the code
+    code_path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,12 @@ class Uploader:
     mounts: tuple[Mount, ...]
 
 
-def job(plan: Plan) -> Job:
+def code_map(job_id: str, part: int) -> str:
+    """Name of the ConfigMap with one part of a job's code."""
+    return f"{job_id}-code-{part}"
+
+
+def job(plan: Plan, attempt: Attempt) -> Job:
     spec = plan.spec
     labels = {
         "app.kubernetes.io/managed-by": "tpukit",
@@ -89,7 +103,7 @@ def job(plan: Plan) -> Job:
     }
     if spec.priority:
         labels["kueue.x-k8s.io/priority-class"] = spec.priority
-    annotations = {}
+    annotations = {ATTEMPT: str(attempt.number)}
     if spec.tags:
         annotations["tpukit.dev/tags"] = json.dumps(spec.tags, ensure_ascii=False)
     if plan.snapshot:
@@ -115,12 +129,21 @@ def job(plan: Plan) -> Job:
     )
 
 
-def host(plan: Plan) -> Host:
+def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
     spec, shape = plan.spec, plan.slice
     memory = hosts.memory_gb(shape)
-    env = {**_scratch_env(plan), **spec.env, "TPUKIT_JOB": plan.id}
-    if plan.workdir:
-        env["TPUKIT_WORKDIR"] = plan.workdir
+    env = {
+        **_scratch_env(plan),
+        **spec.env,
+        "TPUKIT_JOB": plan.id,
+        "TPUKIT_FIRST_ATTEMPT": str(attempt.number),
+        "TPUKIT_FIRST_STAGE": str(attempt.stage),
+        "TPUKIT_PROGRESS_LINES": str(PROGRESS_SECONDS),
+    }
+    if workdir := plan.workdir_of(attempt.origin):
+        env["TPUKIT_WORKDIR"] = workdir
+    if code_parts:
+        env["TPUKIT_CODE"] = CODE
     return Host(
         image=_image(plan),
         command=tuple(_verbatim(argument) for argument in plan.command),
@@ -129,9 +152,8 @@ def host(plan: Plan) -> Host:
             ("MEGASCALE_NUM_SLICES", "replicatedjob-replicas"),
             ("MEGASCALE_SLICE_ID", "job-index"),
             ("MEGASCALE_COORDINATOR_ADDRESS", "coordinator"),
-            # A run that Kueue evicts and admits again keeps its number: it tells attempts of one admission apart.
-            ("TPUKIT_ATTEMPT", "restart-attempt"),
-            ("TPUKIT_STAGE", "restart-attempt"),
+            # launch.sh adds it to the two first ones. Kueue evicts and admits again without counting it here.
+            ("TPUKIT_RESTARTS", "restart-attempt"),
         ),
         selector=_pairs(host_labels(shape) | capacity_labels(spec.capacity)),
         tolerated=("google.com/tpu", *((SPOT,) if spec.capacity == "spot" else ())),
@@ -141,16 +163,21 @@ def host(plan: Plan) -> Host:
         shared_memory=f"{memory // 4}G",
         scratch="50Gi",
         mounts=_mounts(plan),
+        code=tuple(code_map(plan.id, part) for part in range(code_parts)),
+        code_path=CODE,
     )
 
 
-def uploader(plan: Plan) -> Uploader | None:
-    """Copies TensorBoard data out of the workdir for as long as the job runs. It does not decide how the job ends."""
-    if not plan.spec.tensorboard:
+def uploader(plan: Plan, attempt: Attempt) -> Uploader | None:
+    """Copies TensorBoard data out of the workdir for as long as the job runs. It does not decide how the job ends.
+
+    Without a TensorBoard to send to there is nothing for it to do: the data stays in the workdir.
+    """
+    if not plan.spec.tensorboard or not plan.settings.tensorboard:
         return None
-    command = ["python", "-m", "tpukit.host.tensorboard", "--logdir", f"{plan.workdir}/tensorboard"]
-    if plan.settings.tensorboard:
-        command += ["--tensorboard", plan.settings.tensorboard, "--experiment", plan.id]
+    command = ["python", "-m", "tpukit.host.tensorboard"]
+    command += ["--logdir", f"{plan.workdir_of(attempt.origin)}/tensorboard"]
+    command += ["--tensorboard", plan.settings.tensorboard, "--experiment", plan.id]
     env = {**_scratch_env(plan), "TPUKIT_JOB": plan.id}
     return Uploader(
         image=plan.settings.tools_image or _image(plan),

@@ -73,6 +73,7 @@ def host_json(host: HostView) -> dict[str, Any]:
         "slice": host.slice,
         "state": host.state,
         "pid": host.pid or None,
+        "node": host.node or None,
         "exit_code": host.code,
         "step": host.step,
         "loss": host.loss,

@@ -64,14 +64,15 @@ def attempts(job: Job, now: float) -> Table:
 
 
 def hosts(found: Sequence[HostView]) -> Table:
-    table = _table("host", "slice", "state", "pid", "step", "loss", "steps/s", "saved")
+    elsewhere = any(host.node for host in found)
+    table = _table("host", "slice", "state", "node" if elsewhere else "pid", "step", "loss", "steps/s", "saved")
     for host in found:
         state = host.state if host.code is None else f"{host.state} ({host.code})"
         table.add_row(
             host.name,
             str(host.slice),
             state,
-            str(host.pid or "-"),
+            host.node or str(host.pid or "-"),
             "-" if host.step is None else str(host.step),
             "-" if host.loss is None else f"{host.loss:.4f}",
             "-" if host.steps_per_s is None else f"{host.steps_per_s:.2f}",

@@ -1,0 +1,107 @@
+"""Why an attempt that was sent does not run yet, in one sentence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpukit.places.gke.ends import image_trouble
+from tpukit.places.gke.look import Doc, Found, true_condition
+from tpukit.plan import Plan
+from tpukit.render.pools import capacity_labels, host_labels
+from tpukit.teams.waiting import Queues
+from tpukit.teams.waiting import why as why_in_queue
+
+_BEING_MADE = ("TriggeredScaleUp", "NodePoolCreationStarted", "ProvisioningRequestCreated")
+"""Events that say that nodes are on their way."""
+_USUAL = "follower pod node selector"
+"""Part of JobSet's refusal of hosts as long as the first of their slice has no node: it passes by itself."""
+_CANNOT_BE_MADE = ("NodePoolCreationFailed", "NotTriggerScaleUp", "FailedScaleUp")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is looked at only when something waits. None: whoever asks may not see it."""
+
+    queues: Queues | None = None
+    nodes: Sequence[Doc] | None = None
+    events: Sequence[Doc] = ()
+
+
+def why(plan: Plan, found: Found, around: Surroundings) -> str:
+    if found.workload is None and found.admitted_at is None:
+        refused = _said(
+            around.events, found.jobset, ("CreateWorkloadFailed", "FailedToCreateWorkload", "ErrWorkloadCompose")
+        )
+        return f"Kueue refuses it: {refused}" if refused else "Kueue has not looked at it yet"
+    if found.admitted_at is None:
+        assert found.workload is not None
+        said = why_in_queue(found.workload, around.queues) if around.queues else ""
+        return said or "it waits for its turn in the queue of its team"
+    pods = found.current_pods()
+    if trouble := image_trouble(pods):
+        return f"the image cannot be had: {trouble.said}"
+    if len(pods) < plan.hosts:
+        refused = next(
+            (text for job in found.jobs if (text := _said(around.events, job, ("FailedCreate",)))), ""
+        ) or _said(around.events, found.jobset, ("JobCreationFailed",))
+        if refused:
+            return f"its hosts cannot be made: {refused}"
+    if unplaced := [pod for pod in pods if _unscheduled(pod)]:
+        return _no_nodes(plan, unplaced, around)
+    if waiting := _container_waits(pods):
+        return waiting
+    here = sum(1 for pod in pods if pod.get("status", {}).get("phase") == "Running")
+    return f"{here} of {plan.hosts} hosts have started"
+
+
+def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:
+    wanted = {**host_labels(plan.slice), **capacity_labels(plan.spec.capacity)}
+    shape = f"{plan.slice.name} ({plan.slice.topology})"
+    names = [pod["metadata"]["name"] for pod in pods]
+    own = [one for one in around.events if one.get("involvedObject", {}).get("name") in names]
+    failed = [one for one in own if one.get("reason") in _CANNOT_BE_MADE]
+    if any(one.get("reason") in _BEING_MADE for one in own) and not failed:
+        return f"a pool of {shape} is being made for it"
+    if around.nodes is not None:
+        fitting = [node for node in around.nodes if wanted.items() <= node["metadata"].get("labels", {}).items()]
+        if not fitting:
+            more = f": {failed[-1].get('message', '')}" if failed else ""
+            told = ", ".join(f"{key.rpartition('/')[2]}={value}" for key, value in wanted.items())
+            return f"the cluster has no nodes of {shape} ({told}){more}"
+        ready = [node for node in fitting if true_condition(node, "Ready")]
+        if len(ready) < plan.hosts:
+            return f"{plan.hosts} hosts of {shape} are needed, and the cluster has {len(ready)} that are ready"
+    said = _scheduler_says(pods[0])
+    return f"{len(pods)} of {plan.hosts} hosts have no node of {shape}" + (f": {said}" if said else "")
+
+
+def _scheduler_says(pod: Doc) -> str:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((str(one.get("message", "")) for one in conditions if one["type"] == "PodScheduled"), "")
+
+
+def _unscheduled(pod: Doc) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
+
+
+def _container_waits(pods: Sequence[Doc]) -> str:
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            waiting = container.get("state", {}).get("waiting") or {}
+            if waiting.get("message"):
+                return f"{pod['metadata']['name']} cannot start: {waiting['message']}"
+    return ""
+
+
+def _said(events: Sequence[Doc], about: Doc | None, reasons: Sequence[str]) -> str:
+    uid = about["metadata"]["uid"] if about else ""
+    texts = [
+        str(one.get("message", ""))
+        for one in events
+        if one.get("involvedObject", {}).get("uid") == uid
+        and one.get("reason") in reasons
+        and _USUAL not in str(one.get("message", ""))
+    ]
+    return texts[-1] if texts else ""
