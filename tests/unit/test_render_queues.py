@@ -39,7 +39,7 @@ def test_priorities_order_jobs_and_medium_is_what_a_job_without_one_has():
     assert sorted(values, key=values.get) == ["low", "medium", "high"]
     assert values["medium"] == 0
     (queue,) = of_kind(rendered(), "ClusterQueue").values()
-    assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority"}
+    assert queue["spec"]["preemption"]["withinClusterQueue"] == "LowerPriority"
 
 
 def test_quotas_count_whole_slices():

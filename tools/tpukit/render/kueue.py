@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,17 +13,64 @@ from tpukit.render.pools import CPU_POOL, shape_labels
 
 FILES = ("flavors", "cluster-queue", "teams", "priorities")
 """Templates, in the order in which a cluster takes what they make."""
+COMMON = "tpu"
+"""Name of the ClusterQueue that teams without a quota share, and of the cohort in which all lend to each other."""
+CPU_FLAVOR = "cpu"
+TOTAL = "tpukit.dev/total"
+"""Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
+TEAM = "tpukit.dev/team"
+"""Label of all that belongs to a team."""
+MADE_WITH = "tpukit.dev/made-with"
+"""Annotation of a team's namespace that came with the cluster: not for `tpu team remove`."""
+MEMBER = "tpukit-member"
+"""Name of the roles of a team's members, and of what binds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """One kind of pool, and how much of it there is."""
+    """One kind of pool."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much of one flavor a queue has to hand out."""
+
+    flavor: str
     chips: int
     cpus: int
     memory: str
+    borrow: int | None = None  # chips that it may borrow; None: all that the others leave
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterQueue:
+    name: str
+    cohort: str
+    quotas: tuple[Quota, ...]
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Somebody, as roles are bound to them."""
+
+    kind: str  # User, Group, ServiceAccount
+    name: str
+    namespace: str = ""  # of a ServiceAccount
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    name: str
+    queue: str  # the ClusterQueue that its jobs go to
+    made_with_cluster: bool
+    account: str = ""  # Kubernetes service account of its pods; "": made elsewhere
+    email: str = ""  # the Google account that those act as
+    members: tuple[Subject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +82,9 @@ class Priority:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    name: str
     flavors: tuple[Flavor, ...]
-    teams: tuple[str, ...]
+    common: ClusterQueue
+    teams: tuple[Team, ...]
     priorities: tuple[Priority, ...]
 
 
@@ -52,21 +100,41 @@ def queues(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memo
     absent = next((shape for shape in quotas if shape.machine_type is None), None)
     if absent:
         raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
-    pools: dict[tuple[str, str], list[tuple[Slice, int]]] = {}
+    pools: dict[str, list[tuple[Slice, int]]] = {}
     for shape, count in quotas.items():
         # Two machine types may have the same labels (2x4): then they are one flavor.
-        pools.setdefault((shape.generation, shape.topology), []).append((shape, count))
-    flavors = (_tpu_flavor(f"{generation}-{topology}", held) for (generation, topology), held in pools.items())
-    cpu = Flavor("cpu", (CPU_POOL,), chips=0, cpus=cpus, memory=f"{memory_gb}G")
-    return Queues("tpu", (*flavors, cpu), tuple(teams), PRIORITIES)
+        pools.setdefault(flavor_name(shape), []).append((shape, count))
+    flavors = [Flavor(name, tuple(shape_labels(held[0][0]).items())) for name, held in pools.items()]
+    total = [_quota(name, held) for name, held in pools.items()]
+    total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory=f"{memory_gb}G"))
+    return Queues(
+        (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
+        common_queue(total, total),
+        tuple(Team(name, COMMON, made_with_cluster=True) for name in teams),
+        PRIORITIES,
+    )
 
 
-def _tpu_flavor(name: str, held: Sequence[tuple[Slice, int]]) -> Flavor:
-    shape = held[0][0]
+def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueue:
+    """The queue of those without a quota: it has what is left of the total."""
+    there = {
+        quota.flavor: {"google.com/tpu": quota.chips, "cpu": quota.cpus, "memory": quota.memory} for quota in total
+    }
+    return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
+
+
+def team_queue(team: str, quotas: Sequence[Quota]) -> ClusterQueue:
+    return ClusterQueue(team, COMMON, tuple(quotas), labels=(("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)))
+
+
+def flavor_name(shape: Slice) -> str:
+    return f"{shape.generation}-{shape.topology}"
+
+
+def _quota(name: str, held: Sequence[tuple[Slice, int]]) -> Quota:
     machines = [(*hosts.machine(shape), count * shape.hosts) for shape, count in held]
-    return Flavor(
+    return Quota(
         name,
-        tuple(shape_labels(shape).items()),
         chips=sum(count * shape.chips for shape, count in held),
         cpus=sum(vcpus * number for vcpus, _, number in machines),
         memory=f"{sum(memory_gb * number for _, memory_gb, number in machines)}G",

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from tpukit import catalogue
-from tpukit.teams import shares, workloads
+from tpukit.teams import naming, shares, workloads
 from tpukit.teams.workloads import CHIPS
 
 Doc = Mapping[str, Any]
 
-_UNITS = {CHIPS: "chips", "cpu": "CPUs", "memory": "GB of memory"}
 _STOPPED = ("Hold", "HoldAndDrain")
 _NAMED = 2
 """So many jobs are named in a sentence; others are counted."""
@@ -119,7 +117,7 @@ def _short(workload: Doc, queues: Queues) -> str:
     for ask in workloads.asks(workload):
         flavor = _flavor(ask, cluster_queue, queues.flavors)
         if not flavor:
-            return f"ClusterQueue {name} has no {_nodes(ask.selector)}"
+            return f"ClusterQueue {name} has no {naming.nodes(ask.selector)}"
         for resource, number in ask.requests.items():
             key = flavor, resource
             need[key] = need.get(key, Decimal()) + number
@@ -131,7 +129,8 @@ def _short(workload: Doc, queues: Queues) -> str:
             return f"ClusterQueue {name} hands out no {key[1]}"
         limit = shares.most(key, cluster_queue, queues.cluster_queues)
         if need[key] > limit:
-            return f"can never run: asks for {_amount(need[key], key)}, and its queue can have {_number(limit, key)}"
+            has = naming.number_of(limit, key)
+            return f"can never run: asks for {naming.amount(need[key], key)}, and its queue can have {has}"
     for key in sorted(need, key=lambda key: (key[1] != CHIPS, key)):
         left = shares.free(key, cluster_queue, queues.cluster_queues)
         if need[key] > left:
@@ -140,21 +139,25 @@ def _short(workload: Doc, queues: Queues) -> str:
 
 
 def _missing(workload: Doc, key: shares.Key, need: Decimal, left: Decimal, cluster_queue: Doc, queues: Queues) -> str:
-    parts = [f"needs {_amount(need, key)}, {_number(left, key) if left else 'none'} free"]
-    leaving = [one for one in queues.workloads if workloads.evicted_by(one, [workload])]
+    parts = [f"needs {naming.amount(need, key)}, {naming.number_of(left, key) if left else 'none'} free"]
+    leaving = [
+        one
+        for one in queues.workloads
+        if workloads.evicted_by(one, [workload]) and workloads.since(one) >= workloads.since(workload)
+    ]
     mine = shares.shares(cluster_queue)[key]
     lent = [one for one in shares.cohort_of(cluster_queue, queues.cluster_queues) if one is not cluster_queue]
     borrowers = [one["metadata"]["name"] for one in lent if _borrows(one, key)]
     if leaving:
         parts.append(f"{_list(map(_called, leaving))} {_verb(leaving, 'leaves', 'leave')} for it")
     elif lent and mine.most is not None and mine.most - mine.used == left:
-        limit = f" and may borrow {_number(mine.limit, key)}" if mine.limit else " and may borrow none"
-        parts.append(f"its queue has {_number(mine.own, key)}{limit}")
+        limit = f" and may borrow {naming.number_of(mine.limit, key)}" if mine.limit else " and may borrow none"
+        parts.append(f"its queue has {naming.number_of(mine.own, key)}{limit}")
     elif borrowers and mine.used + need <= mine.own:
         parts.append(f"its own quota is lent to {_list(borrowers)}")
     holders = _holders(key, cluster_queue, queues)
     if holders and not leaving:
-        parts.append(f"{_list(map(_called, holders))} {_verb(holders, 'runs', 'run')} on them")
+        parts.append(f"{_list(map(_called, holders))} {_verb(holders, 'runs', 'run')} there")
     if before := ahead(workload, queues):
         parts.append(f"{len(before)} ahead, first {_called(before[0])}")
     return "; ".join(parts)
@@ -217,44 +220,6 @@ def _list(names: Iterable[str]) -> str:
 
 def _verb(of: Sequence[object], one: str, many: str) -> str:
     return one if len(of) == 1 else many
-
-
-def _amount(number: Decimal, key: shares.Key) -> str:
-    """`2 × v4-16`, `12 chips of mine`, `3 CPUs of cpu`."""
-    shape = _shape(key)
-    if shape and number % shape.chips == 0:
-        return f"{number // shape.chips} × {_short_name(shape)}"
-    return f"{_number(number, key)} of {key[0]}"
-
-
-def _number(number: Decimal, key: shares.Key) -> str:
-    """The same without saying of what: slices where it is slices."""
-    shape = _shape(key)
-    if shape and number % shape.chips == 0:
-        return f"{number // shape.chips}"
-    unit = _UNITS.get(key[1], key[1])
-    return f"{number / 10**9 if key[1] == 'memory' else number:.10g} {unit}"
-
-
-def _shape(key: shares.Key) -> catalogue.Slice | None:
-    """The slice that a TPU flavor of ours stands for."""
-    flavor, resource = key
-    names = (one for one in catalogue.slices() if f"{one.generation}-{one.topology}" == flavor)
-    return next(names, None) if resource == CHIPS else None
-
-
-def _nodes(selector: Mapping[str, str]) -> str:
-    """What pods with this selector want, as the user wrote it where it is a slice."""
-    wanted = selector.get("cloud.google.com/gke-tpu-accelerator"), selector.get("cloud.google.com/gke-tpu-topology")
-    for shape in catalogue.slices():
-        if (shape.accelerator, shape.topology) == wanted:
-            return _short_name(shape)
-    labels = ", ".join(f"{key}={value}" for key, value in selector.items())
-    return f"quota of nodes with {labels}" if labels else "quota that its pods fit"
-
-
-def _short_name(shape: catalogue.Slice) -> str:
-    return min(shape.spellings, key=len)
 
 
 def _name(thing: Doc) -> tuple[str, str]:

@@ -90,6 +90,12 @@ def evicted(workload: Doc) -> Doc | None:
     return None if runs(workload) or ended(workload) else condition(workload, "Evicted")
 
 
+def since(workload: Doc) -> str:
+    """When it began to wait, this time."""
+    how = evicted(workload)
+    return str(how["lastTransitionTime"]) if how else created(workload)
+
+
 def evicted_by(workload: Doc, workloads: Iterable[Doc]) -> Doc | None:
     """The workload that took its slices, as long as it is there to be seen."""
     how = evicted(workload)

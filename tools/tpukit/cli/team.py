@@ -1,0 +1,226 @@
+"""`tpu team`: who may use how many slices, and what runs and waits in the queues."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.clock import SystemClock
+from tpukit.errors import Conflict, Invalid, NotFound, Problem
+
+if TYPE_CHECKING:
+    from tpukit.infra.programs import Command
+    from tpukit.kube import Cluster
+    from tpukit.teams.team import Team
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_project = click.option("--project", help="Google Cloud project of the cluster; that of the settings or the account.")
+
+
+@click.group("team", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Teams share the slices of a cluster: a namespace and a queue each, with or without a quota of their own.
+
+    A team without a quota shares the common queue with all others like it. A team with one is always given that much:
+    others may borrow what it leaves, and lose it when it is asked back. In a queue jobs go by priority, then by when
+    they came; a job takes the slices of lower ones, which resume later.
+
+    \b
+    Examples:
+      tpu team add vision --quota v4-16=2 --member user:ada@example.com
+      tpu team add vision --borrow v4-16=1         change one thing, and leave the rest
+      tpu team add speech --dry-run                the documents that the cluster would get
+      tpu team                                     all teams
+      tpu team queue                               what runs, what waits, in which order and why
+      tpu team queue vision --json
+      tpu team remove vision
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_)
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("--quota", multiple=True, metavar="TPU=SLICES", help="Slices of its own, for each kind; or none.")
+@click.option(
+    "--borrow",
+    multiple=True,
+    metavar="TPU=SLICES",
+    help="Slices of others that it may use while they do not; or none, or unlimited (as it is at first).",
+)
+@click.option(
+    "--member", "members", multiple=True, metavar="WHO", help="user:EMAIL, group:EMAIL or account:NAME; or none."
+)
+@click.option("--service-account", "email", metavar="EMAIL", help="Google account that its jobs act as; or none.")
+@click.option("--bind", is_flag=True, help="Also let its jobs act as that account, with gcloud.")
+@_project
+@click.option("--dry-run", is_flag=True, help="Print what the cluster would get as JSON, and change nothing.")
+def add(
+    name: str,
+    quota: tuple[str, ...],
+    borrow: tuple[str, ...],
+    members: tuple[str, ...],
+    email: str | None,
+    bind: bool,
+    project: str | None,
+    dry_run: bool,
+) -> None:
+    """Make a team, or change one: what is not named stays as it is. Twice is as good as once."""
+    from tpukit.cli import team_tables
+    from tpukit.teams import book
+    from tpukit.teams.team import wish
+
+    wanted = wish(name, quota=quota, borrow=borrow, members=members, email=email)
+    cluster, account = _cluster(), _account()
+    change = book.plan(cluster, wanted, account)
+    identity = _identity("add", change.after, account, project)
+    if bind and not identity:
+        raise Invalid(Problem("--bind", f"{name} has no Google account to act as", "add --service-account EMAIL"))
+    if dry_run:
+        team_tables.print_json({"apiVersion": "v1", "kind": "List", "items": list(change.documents)})
+    else:
+        book.carry_out(cluster, change, account, SystemClock())
+    team_tables.print_change(change, dry_run=dry_run)
+    if identity:
+        _run_or_show(identity, run=bind and not dry_run, why=f"its jobs act as {change.after.email} once this is run")
+
+
+@command.command("list")
+@_json
+def list_(as_json: bool) -> None:
+    """All teams with their quotas, jobs and members."""
+    from tpukit.cli import team_tables
+    from tpukit.teams import book, listing
+
+    cluster = _cluster()
+    queues, _ = book.look(cluster)
+    teams = book.read(cluster, _account())
+    rows = listing.jobs(queues)
+    if as_json:
+        team_tables.print_json([team_tables.team_json(team, rows) for team in teams])
+        return
+    team_tables.warn(queues.cluster_queues)
+    team_tables.print_teams(teams, rows)
+
+
+@command.command()
+@click.argument("name")
+@_json
+def show(name: str, as_json: bool) -> None:
+    """One team: its quota, members, accounts and jobs."""
+    from tpukit.cli import team_tables
+    from tpukit.teams import book, listing
+
+    cluster, account = _cluster(), _account()
+    team = _find(cluster, name, account)
+    queues, _ = book.look(cluster, name)
+    rows = listing.jobs(queues, name)
+    if as_json:
+        team_tables.print_json(team_tables.team_json(team, rows))
+        return
+    team_tables.print_team(team, account, rows)
+
+
+@command.command()
+@click.argument("team", required=False, default="")
+@_json
+def queue(team: str, as_json: bool) -> None:
+    """What runs, what waits, in which order and why; of all teams or of one."""
+    from tpukit.cli import team_tables
+    from tpukit.teams import book, listing
+
+    queues, all_teams = book.look(_cluster(), team)
+    local = [one for one in queues.local_queues if one["metadata"]["namespace"] == team]
+    if team and not local:
+        raise NotFound(f"there is no team {team}", hint="`tpu team` lists them")
+    rows = listing.jobs(queues, team)
+    has = listing.queues_of(queues.cluster_queues, local[0]["spec"]["clusterQueue"] if local else "")
+    if as_json:
+        team_tables.print_json({"queues": [asdict(row) for row in has], "jobs": [asdict(row) for row in rows]})
+        return
+    team_tables.warn(queues.cluster_queues)
+    if not all_teams:
+        click.echo("jobs of other teams are counted, and not shown to you", err=True)
+    team_tables.print_queues(has)
+    team_tables.print_jobs(rows)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Even if jobs run or wait there: they end.")
+@click.option("--unbind", is_flag=True, help="Also take its jobs' right to act as its Google account, with gcloud.")
+@_project
+def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
+    """Remove a team with all that is in its namespace, and give its quota back."""
+    from tpukit.teams import book, workloads
+
+    cluster, account = _cluster(), _account()
+    team = _find(cluster, name, account)
+    if team.made_with_cluster:
+        hint = "it goes with the cluster's queues: `kubectl delete` the files that made it, or the cluster"
+        raise Conflict(f"team {name} came with the cluster", hint=hint)
+    there = book.jobs(book.look(cluster)[0], name)
+    if there and not force:
+        named = ", ".join(sorted(workloads.job(one) for one in there)[:3])
+        hint = f"`tpu team queue {name}` shows them; --force ends them"
+        raise Conflict(f"team {name} has {_count(len(there), 'job')} ({named}): nothing was removed", hint=hint)
+    for line in book.remove(cluster, team, account, SystemClock()):
+        click.echo(f"removed {line}", err=True)
+    if identity := _identity("remove", team, account, project):
+        why = f"the binding to {team.email} stays at Google until this is run"
+        _run_or_show(identity, run=unbind, why=why)
+
+
+def _cluster() -> Cluster:
+    from tpukit.kube import Cluster
+
+    return Cluster()
+
+
+def _account() -> str:
+    from tpukit.spec import settings
+
+    return settings.load().service_account
+
+
+def _find(cluster: Cluster, name: str, account: str) -> Team:
+    from tpukit.teams import book
+
+    found = book.read(cluster, account, name)
+    if not found:
+        raise NotFound(f"there is no team {name}", hint=f"`tpu team` lists them; `tpu team add {name}` makes it")
+    return found[0]
+
+
+def _identity(verb: str, team: Team, account: str, project: str | None) -> Command | None:
+    """What lets the team's pods act as its Google account: the half of Workload Identity that is IAM's."""
+    if not team.email:
+        return None
+    from tpukit.infra import gcloud
+    from tpukit.spec import settings
+    from tpukit.teams.team import project as project_of
+
+    pool = project or settings.load().project or project_of(team.email)
+    return gcloud.command(
+        *("iam", "service-accounts", f"{verb}-iam-policy-binding", team.email),
+        *(f"--project={project_of(team.email)}", "--role=roles/iam.workloadIdentityUser"),
+        f"--member=serviceAccount:{pool}.svc.id.goog[{team.name}/{account}]",
+        *("--condition=None", "--format=none"),
+    )
+
+
+def _run_or_show(line: Command, *, run: bool, why: str) -> None:
+    if not run:
+        click.echo(f"{why}:\n  {line}", err=True)
+        return
+    from tpukit.infra import gcloud
+
+    gcloud.read(line, "binding the accounts")
+    click.echo("Workload Identity: done", err=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,156 @@
+"""What `tpu team` prints: teams, queues and jobs as tables and as JSON; what was changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from tpukit.report import duration
+from tpukit.teams import naming, quotas
+from tpukit.teams.book import Change
+from tpukit.teams.listing import JobRow, QueueRow
+from tpukit.teams.team import Team
+
+_NARROWEST = 40
+"""Columns that a text needs beside a table; with less it goes below its row."""
+
+
+def print_teams(teams: Sequence[Team], rows: Sequence[JobRow]) -> None:
+    if not teams:
+        click.echo("there is no team; `tpu team add NAME` makes one", err=True)
+        return
+    found = []
+    for team in teams:
+        states = [row.state for row in rows if row.team == team.name]
+        runs = states.count("runs")
+        found.append(
+            (team.name, _quota(team), _borrow(team), str(runs), str(len(states) - runs), str(len(team.members)))
+        )
+    _print(("team", "quota", "may borrow", "runs", "waits", "members"), found)
+
+
+def print_team(team: Team, account: str, rows: Sequence[JobRow]) -> None:
+    shared = "" if team.quota else ", shared with all teams without a quota"
+    google = f", and act as {team.email} on Google Cloud" if team.email else ""
+    facts = {
+        "team": team.name,
+        "queue": f"{team.queue}{shared}",
+        "quota": _quota(team),
+        "may borrow": _borrow(team),
+        "members": _members(team),
+        "pods run as": f"{account}{google}",
+    }
+    for what, value in facts.items():
+        click.echo(f"{what:13}{value}")
+    click.echo()
+    print_jobs(rows)
+
+
+def print_queues(rows: Sequence[QueueRow]) -> None:
+    found = [(row.queue, row.tpu, row.own, row.used, row.borrowed, row.limit, str(row.waiting)) for row in rows]
+    _print(("queue", "tpu", "own", "used", "borrowed", "may borrow", "waits"), found)
+    click.echo()
+
+
+def print_jobs(rows: Sequence[JobRow]) -> None:
+    if not rows:
+        click.echo("no job runs or waits", err=True)
+        return
+    now = datetime.now(UTC)
+
+    def age(since: str) -> str:
+        return duration(max(0.0, (now - datetime.fromisoformat(since)).total_seconds()))
+
+    found = [
+        (str(row.place or ""), row.team, row.job, row.state, age(row.since), row.priority, row.tpu, row.queue, row.why)
+        for row in rows
+    ]
+    _print(("#", "team", "job", "state", "for", "priority", "tpu", "queue", "why"), found, text=True)
+
+
+def print_change(change: Change, *, dry_run: bool) -> None:
+    before, after = change.before, change.after
+    would = "would be" if dry_run else "is"
+    done = f"{would} made" if before is None else f"{would} changed" if before != after else "is so already"
+    click.echo(f"team {after.name} {done}", err=True)
+    for what, of in (("quota", _quota), ("may borrow", _borrow), ("members", _members), ("acts as", _email)):
+        new, old = of(after), of(before or Team(after.name))
+        if new != old or (before is None and what == "quota"):
+            click.echo(f"  {what}: {new}" + (f" (was {old})" if before else ""), err=True)
+    if change.replaced:
+        click.echo("  jobs that wait do so in the new queue; those that run borrow their slices from now on", err=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def team_json(team: Team, rows: Iterable[JobRow]) -> dict[str, Any]:
+    def slices(numbers: Mapping[str, int]) -> dict[str, int]:
+        return {naming.flavor_name(flavor): count for flavor, count in numbers.items()}
+
+    return {
+        "name": team.name,
+        "queue": team.queue,
+        "quota": slices(team.quota),
+        "borrow": None if team.borrow is None else slices(team.borrow),
+        "members": list(team.members),
+        "service_account": team.email or None,
+        "jobs": [asdict(row) for row in rows if row.team == team.name],
+    }
+
+
+def warn(cluster_queues: Sequence[Mapping[str, Any]]) -> None:
+    for what in quotas.overdrawn(cluster_queues):
+        click.echo(f"{what}: `tpu team add` of any team sets it right", err=True)
+
+
+def _quota(team: Team) -> str:
+    return _slices(team.quota) or "shared"
+
+
+def _borrow(team: Team) -> str:
+    if not team.quota:
+        return "-"
+    return "all that is left" if team.borrow is None else _slices(team.borrow) or "nothing"
+
+
+def _members(team: Team) -> str:
+    return ", ".join(team.members) or "none"
+
+
+def _email(team: Team) -> str:
+    return team.email or "no Google account"
+
+
+def _slices(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} × {naming.flavor_name(flavor)}" for flavor, count in numbers.items() if count)
+
+
+def _print(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = False) -> None:
+    """Columns as wide as they need to be. A text in the last one is folded beside them, or below where that is too
+    narrow to read; where nobody looks at the width (a file, grep), a row stays one line."""
+    whole = [headings, *rows]
+    fixed = len(headings) - 1 if text else len(headings)
+    widths = [max(len(row[column]) for row in whole) for column in range(fixed)]
+    margin = sum(widths) + 2 * fixed
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for number, row in enumerate(whole):
+        lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False))]
+        if text and not width:
+            lines[0] += f"  {row[-1]}"
+        elif text and width - margin >= _NARROWEST:
+            first, *rest = textwrap.wrap(row[-1], width - margin) or [""]
+            lines = [f"{lines[0]}  {first}", *(" " * margin + part for part in rest)]
+        elif text and number:
+            lines += [f"    {part}" for part in textwrap.wrap(row[-1], max(_NARROWEST, width - 4))]
+        for line in lines:
+            click.echo(click.style(line.rstrip(), dim=True) if number == 0 else line.rstrip())

@@ -1,0 +1,110 @@
+"""What is in the queues, as rows: what runs, what waits, in which order and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tpukit.teams import naming, shares, workloads
+from tpukit.teams.waiting import Queues, why
+from tpukit.teams.workloads import CHIPS, Doc
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    team: str
+    job: str
+    state: str  # runs, waits, leaves
+    queue: str  # the ClusterQueue that it has its slices from, or waits for; "": none
+    place: int | None  # in that queue's line; the first is 1
+    priority: str
+    tpu: str  # 2 × v4-16
+    since: str  # when it got its slices, lost them, or came
+    why: str  # it waits, or may lose its slices
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    queue: str
+    tpu: str
+    own: str
+    used: str
+    borrowed: str
+    limit: str  # of borrowing
+    waiting: int
+
+
+def jobs(queues: Queues, team: str = "") -> list[JobRow]:
+    """Those that run before those that wait; these in the order in which Kueue tries them."""
+    there = [one for one in queues.workloads if not workloads.ended(one)]
+    running = sorted((one for one in there if not workloads.waits(one)), key=_admitted)
+    lines = [queues.line(one) for one in queues.cluster_queues]
+    placed = {id(one) for line in lines for one in line}
+    lost = [one for one in there if workloads.waits(one) and id(one) not in placed]
+    rows = [_running(one, queues) for one in running]
+    rows += [_waiting(one, place, queues) for line in lines for place, one in enumerate(line, 1)]
+    rows += [_waiting(one, None, queues) for one in sorted(lost, key=workloads.order)]
+    return [row for row in rows if team in ("", row.team)]
+
+
+def queues_of(cluster_queues: Iterable[Doc], only: str = "") -> list[QueueRow]:
+    """What each ClusterQueue has of each kind of slice, and uses; or one of them alone."""
+    return [
+        QueueRow(
+            queue["metadata"]["name"],
+            naming.flavor_name(key[0]),
+            naming.number_of(share.own, key),
+            naming.number_of(share.used, key),
+            naming.number_of(share.borrowed, key),
+            "all that is left" if share.limit is None else naming.number_of(share.limit, key),
+            int(queue.get("status", {}).get("pendingWorkloads", 0)),
+        )
+        for queue in cluster_queues
+        if only in ("", queue["metadata"]["name"])
+        for key, share in shares.shares(queue).items()
+        if key[1] == CHIPS and (share.own or share.used or share.limit != 0) and naming.shape(key[0])
+    ]
+
+
+def _running(workload: Doc, queues: Queues) -> JobRow:
+    name = workload["status"]["admission"]["clusterQueue"]
+    queue = next((one for one in queues.cluster_queues if one["metadata"]["name"] == name), None)
+    borrowed = [
+        naming.amount(share.borrowed, key)
+        for key, share in (shares.shares(queue) if queue else {}).items()
+        if share.borrowed and key[1] == CHIPS and key in workloads.held(workload)
+    ]
+    note = f"queue {name} borrows {', '.join(borrowed)}, and gives them back when asked" if borrowed else ""
+    return _row(workload, "runs", name, None, _admitted(workload), note)
+
+
+def _waiting(workload: Doc, place: int | None, queues: Queues) -> JobRow:
+    state = "leaves" if workloads.leaves(workload) else "waits"
+    queue = queues.cluster_queue(workload)
+    return _row(
+        workload,
+        state,
+        queue["metadata"]["name"] if queue else "",
+        place,
+        workloads.since(workload),
+        why(workload, queues),
+    )
+
+
+def _row(workload: Doc, state: str, queue: str, place: int | None, since: str, note: str) -> JobRow:
+    return JobRow(
+        workloads.team(workload),
+        workloads.job(workload),
+        state,
+        queue,
+        place,
+        workloads.priority_name(workload),
+        naming.slices_of(workload),
+        since,
+        note,
+    )
+
+
+def _admitted(workload: Doc) -> str:
+    found = workloads.condition(workload, "Admitted")
+    return str(found["lastTransitionTime"]) if found else workloads.created(workload)

@@ -1,0 +1,130 @@
+"""Who has how much: what there is, what teams have of their own, and what is left for all others.
+
+The sum of what is handed out is never more than what there is: a team's quota is taken from the common queue, and
+given back with it. Quotas of TPU flavors are whole slices, and CPUs and memory go with the chips in proportion; so do
+those of the CPU pool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from tpukit.errors import Invalid, NotFound, Problem
+from tpukit.render.kueue import COMMON, CPU_FLAVOR, TEAM, TOTAL, ClusterQueue, Quota, common_queue, team_queue
+from tpukit.teams import naming, shares
+from tpukit.teams.quantities import amount
+from tpukit.teams.team import Team
+from tpukit.teams.workloads import CHIPS
+
+Doc = Mapping[str, Any]
+
+
+def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
+    """How much there is: what the common queue says there is, and for one that says nothing what all have together."""
+    every = list(cluster_queues)
+    common = next((one for one in every if one["metadata"]["name"] == COMMON), None)
+    if common is None:
+        hint = "`tpu cluster addons` makes it, with quotas for the pools that there are"
+        raise NotFound(f"there is no ClusterQueue {COMMON} in this cluster", hint=hint)
+    if said := common["metadata"].get("annotations", {}).get(TOTAL):
+        return tuple(
+            Quota(flavor, int(has[CHIPS]), int(amount(has["cpu"])), str(has["memory"]))
+            for flavor, has in json.loads(said).items()
+        )
+    ours = [shares.shares(one) for one in every if one is common or TEAM in one["metadata"].get("labels", {})]
+    flavors = dict.fromkeys(flavor for flavor, _ in shares.shares(common))
+
+    def together(flavor: str, resource: str) -> int:
+        return int(sum((one[flavor, resource].own for one in ours if (flavor, resource) in one), Decimal()))
+
+    return tuple(
+        Quota(flavor, together(flavor, CHIPS), together(flavor, "cpu"), _memory(together(flavor, "memory")))
+        for flavor in flavors
+    )
+
+
+def divide(there: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
+    """The common queue, then one for each team that has a quota."""
+    all_chips = sum(quota.chips for quota in there)
+    own = {team.name: [_share(quota, team, all_chips) for quota in there] for team in teams if team.quota}
+    left = [
+        Quota(
+            quota.flavor,
+            max(0, quota.chips - sum(has[index].chips for has in own.values())),
+            max(0, quota.cpus - sum(has[index].cpus for has in own.values())),
+            _memory(max(0, _bytes(quota) - sum(_bytes(has[index]) for has in own.values()))),
+        )
+        for index, quota in enumerate(there)
+    ]
+    return [common_queue(left, there), *(team_queue(name, has) for name, has in own.items())]
+
+
+def check(there: Sequence[Quota], wanted: Team, others: Iterable[Team]) -> None:
+    """Raise what cannot be given."""
+    chips = {quota.flavor: quota.chips for quota in there}
+    every = list(others)
+    problems = []
+    if wanted.borrow is not None and not wanted.quota:
+        what = f"{wanted.name} has no quota of its own, and shares a queue in which nobody borrows"
+        problems.append(Problem("--borrow", what, "add --quota, or write --borrow unlimited"))
+    for option, slices in (("--quota", wanted.quota), ("--borrow", wanted.borrow or {})):
+        for flavor, count in slices.items():
+            shape, name = naming.shape(flavor), naming.flavor_name(flavor)
+            there_are = chips.get(flavor, 0) // shape.chips if shape else 0
+            given = {team.name: team.quota.get(flavor, 0) for team in every if team.quota.get(flavor)}
+            if not there_are:
+                offered = ", ".join(naming.flavor_name(other) for other, number in chips.items() if number)
+                problems.append(Problem(option, f"the cluster has no {name}", f"it has {offered or 'no slices'}"))
+            elif option == "--quota" and count > there_are - sum(given.values()):
+                has = "".join(f", {team} has {number}" for team, number in given.items())
+                left = there_are - sum(given.values())
+                hint = f"write {name}={left} or less" if left > 0 else "take some from another team first"
+                problems.append(Problem(option, f"{count} × {name} is too much: there are {there_are}{has}", hint))
+    if problems:
+        raise Invalid(problems)
+
+
+def overdrawn(cluster_queues: Sequence[Doc]) -> list[str]:
+    """What more is handed out of than there is, as after the common queue was applied anew by somebody else."""
+    handed: dict[str, Decimal] = {}
+    for one in cluster_queues:
+        if one["metadata"]["name"] == COMMON or TEAM in one["metadata"].get("labels", {}):
+            for (flavor, resource), share in shares.shares(one).items():
+                if resource == CHIPS:
+                    handed[flavor] = handed.get(flavor, Decimal()) + share.own
+    return [
+        f"{naming.amount(handed[quota.flavor], (quota.flavor, CHIPS))} are handed out and there are "
+        f"{naming.number_of(Decimal(quota.chips), (quota.flavor, CHIPS))}"
+        for quota in total(cluster_queues)
+        if handed.get(quota.flavor, 0) > quota.chips
+    ]
+
+
+def _share(quota: Quota, team: Team, all_chips: int) -> Quota:
+    shape, borrow = naming.shape(quota.flavor), None
+    if quota.flavor == CPU_FLAVOR:
+        part = sum(found.chips * count for flavor, count in team.quota.items() if (found := naming.shape(flavor)))
+        whole = all_chips
+    else:
+        chips = shape.chips if shape else 0
+        part, whole = team.quota.get(quota.flavor, 0) * chips, quota.chips
+        borrow = None if team.borrow is None else team.borrow.get(quota.flavor, 0) * chips
+    part = min(part, whole)
+    return Quota(
+        quota.flavor,
+        0 if quota.flavor == CPU_FLAVOR else part,
+        quota.cpus * part // (whole or 1),
+        _memory(_bytes(quota) * part // (whole or 1) // 10**9 * 10**9),
+        borrow,
+    )
+
+
+def _bytes(quota: Quota) -> int:
+    return int(amount(quota.memory))
+
+
+def _memory(number: int) -> str:
+    return f"{number // 10**9}G" if number % 10**9 == 0 else str(number)

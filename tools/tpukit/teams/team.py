@@ -1,0 +1,145 @@
+"""A team: what it may use, who belongs to it, and what somebody asked to change about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tpukit import catalogue
+from tpukit.errors import Invalid, Problem
+from tpukit.render.kueue import COMMON, flavor_name
+from tpukit.spec.fields import TEAM
+from tpukit.spec.forms import Found, shown
+
+NONE, UNLIMITED = "none", "unlimited"
+_KINDS = {"user": "User", "group": "Group", "account": "ServiceAccount"}
+_EMAIL = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]@([a-z][-a-z0-9.]+)\.iam\.gserviceaccount\.com")
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    name: str
+    quota: Mapping[str, int] = field(default_factory=dict)  # slices of its own, by flavor; empty: it shares
+    borrow: Mapping[str, int] | None = None  # slices it may borrow, by flavor, 0 of others; None: all that is left
+    members: tuple[str, ...] = ()  # user:ada@example.com, group:…, account:NAME in its namespace
+    email: str = ""  # Google account that its jobs act as
+    made_with_cluster: bool = False
+
+    @property
+    def queue(self) -> str:
+        """The ClusterQueue that its jobs go to."""
+        return self.name if self.quota else COMMON
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a command line says of a team. What it does not name stays as it is."""
+
+    name: str
+    named: Mapping[str, Any]  # fields of Team
+
+    def applied(self, to: Team | None) -> Team:
+        team = replace(to or Team(self.name), **self.named)
+        # A limit of borrowing goes with the quota, unless somebody asks for one without the other.
+        return team if team.quota or "borrow" in self.named else replace(team, borrow=None)
+
+
+def wish(
+    name: str,
+    *,
+    quota: Sequence[str] = (),
+    borrow: Sequence[str] = (),
+    members: Sequence[str] = (),
+    email: str | None = None,
+) -> Wish:
+    """A command line as a wish, or all that is wrong with it."""
+    problems: list[Problem] = [*_name(name)]
+    named: dict[str, Any] = {}
+    if quota:
+        named["quota"] = _slices("--quota", quota, problems, least=1)
+    if UNLIMITED in borrow:
+        named["borrow"] = None
+        if len(borrow) > 1:
+            problems.append(Problem("--borrow", "unlimited and a limit exclude each other", "name one of them"))
+    elif borrow:
+        named["borrow"] = _slices("--borrow", borrow, problems, least=0)
+    if members:
+        people = named["members"] = tuple(dict.fromkeys(one for one in members if one != NONE))
+        problems += (problem for one in people for problem in _member(one))
+        if NONE in members and people:
+            problems.append(Problem("--member", "none and a member exclude each other", "name one of them"))
+    if email is not None:
+        named["email"] = "" if email == NONE else email
+        if email != NONE and not _EMAIL.fullmatch(email):
+            hint = "write NAME@PROJECT.iam.gserviceaccount.com, or none"
+            problems.append(Problem("--service-account", f"{shown(email)} is not a Google service account", hint))
+    if problems:
+        raise Invalid(problems)
+    return Wish(name, named)
+
+
+def subject(member: str, team: str) -> tuple[str, str, str]:
+    """Kind, name and namespace by which roles are bound to a member."""
+    kind, _, name = member.partition(":")
+    return _KINDS[kind], name, team if kind == "account" else ""
+
+
+def member(kind: str, name: str) -> str:
+    """The reverse."""
+    return f"{next(word for word, known in _KINDS.items() if known == kind)}:{name}"
+
+
+def project(email: str) -> str:
+    """The project of a Google service account; one of a domain has its parts the other way round in an address."""
+    found = _EMAIL.fullmatch(email)
+    return ":".join(reversed(found[1].split(".", 1))) if found else ""
+
+
+def _name(name: str) -> Iterator[Problem]:
+    wrong: list[Found] = []
+    TEAM.check(name, ("NAME",), wrong)
+    yield from (Problem("", what, hint) for _, what, hint in wrong)
+    if name == COMMON:
+        yield Problem("NAME", f"{COMMON} is the queue that all share", "use another name")
+
+
+def _slices(option: str, words: Iterable[str], problems: list[Problem], *, least: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    every = list(words)
+    if NONE in every:
+        if len(every) > 1:
+            problems.append(Problem(option, "none and a number exclude each other", "name one of them"))
+        return {}
+    for word in every:
+        tpu, equals, count = word.partition("=")
+        if not equals or not count.isascii() or not count.isdigit() or not least <= int(count) < 10**6:
+            hint = f"write TPU=SLICES, such as {option} v4-16=2"
+            problems.append(Problem(option, f"{shown(word)} is not a number of slices", hint))
+            continue
+        try:
+            shape = catalogue.find(tpu)
+        except Invalid as error:
+            problems += [Problem(option, one.what, one.hint) for one in error.problems]
+            continue
+        flavor = flavor_name(shape)
+        if shape.machine_type is None:
+            problems.append(Problem(option, f"GKE has no {tpu}", "name a newer one, such as v4-8"))
+        elif flavor in found:
+            problems.append(Problem(option, f"{tpu} is named twice", "name it once"))
+        found[flavor] = int(count)
+    return found
+
+
+def _member(member: str) -> Iterator[Problem]:
+    kind, _, name = member.partition(":")
+    if kind not in _KINDS or not name or re.search(r"[\s\x00-\x1f\x7f]", name) or len(name) > 320:
+        hint = "write user:ada@example.com, group:research@example.com, or account:NAME of the team's namespace"
+        yield Problem("--member", f"{shown(member)} is not a member", hint)
+    elif name.startswith("system:"):
+        # system:masters may do everything, system:authenticated is everybody.
+        yield Problem("--member", f"{shown(name)} belongs to Kubernetes", "name people or groups of your own")
+    elif kind == "account" and not _LABEL.fullmatch(name):
+        yield Problem("--member", f"{shown(name)} is not the name of an account", "write account:NAME")
