@@ -57,6 +57,35 @@ def test_load_file_gives_line_what_and_hint_for_every_problem_at_once(tmp_path):
     assert len(caught.value.problems) == 6
 
 
+def test_load_pools_with_reservations_of_their_own_need_no_common_one():
+    pools = {"a": {"reservation_name": "ours"}, "b": {"reservation_name": "theirs", "tpu_type": "v4-16"}}
+    spec = load(None, [*sets(capacity="reservation"), f"tpu_pools={json.dumps(pools)}"])
+    assert spec.variables()["tpu_pools"]["b"]["reservation_name"] == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("common", "pool", "where", "what"),
+    [
+        ("on-demand", {"reservation_name": "ours"}, "reservation_name", "nothing is reserved with capacity on-demand"),
+        ("spot", {"capacity": "reservation"}, "capacity", "no reservation is named"),
+        ("reservation", {}, "--set capacity", "no reservation is named"),
+    ],
+)
+def test_load_pool_that_is_not_bought_as_it_says_is_refused_where_it_says_so(tmp_path, common, pool, where, what):
+    found = refused(f"tpu_pools={json.dumps({'a': pool, 'b': pool})}", capacity=common)
+    assert {problem[1].partition(": ")[2] or problem[1] for problem in found} == {what}
+    assert all(where in problem[0] or where in problem[1] for problem in found)
+
+
+def test_load_missing_file_or_folder_is_told_of_cluster_files(tmp_path):
+    for path in (tmp_path / "nothing.yaml", tmp_path):
+        with pytest.raises(Invalid, match="write the path of a cluster file"):
+            load(path)
+    (tmp_path / "cluster.yaml").touch()
+    with pytest.raises(Invalid, match=re.escape(f"write {tmp_path / 'cluster.yaml'}")):
+        load(tmp_path)
+
+
 def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
     file = tmp_path / "cluster.yaml"
     file.write_text(json.dumps(GOOD))

@@ -47,9 +47,11 @@ def pools(values: Values) -> dict[str, Values]:
 def _pool(values: Values, pool: Values | None) -> Values:
     own = pool or {}
     shape = values if says_nothing(own) else own
-    bought = values if own.get("capacity") is None else own
+    common = own.get("capacity") is None
     return {field: shape.get(field) for field in FIELDS} | {
-        field: bought.get(field) for field in ("capacity", "reservation_name")
+        "capacity": (values if common else own).get("capacity"),
+        # A reservation of its own needs no capacity of its own where all pools are reserved.
+        "reservation_name": (values if common and own.get("reservation_name") is None else own).get("reservation_name"),
     }
 
 
@@ -96,17 +98,31 @@ def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
 
 
 def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
-    capacity, name = values.get("capacity"), values.get("reservation_name")
-    if capacity == "reservation" and name is None:
-        yield ("capacity",), "no reservation is named", "add reservation_name: NAME"
-    if capacity in ("on-demand", "spot", "flex-start") and name is not None:
-        hint = "write capacity: reservation, or leave this out"
-        yield ("reservation_name",), f"nothing is reserved with capacity {capacity}", hint
+    named = values.get("tpu_pools")
+    pools_said = named if isinstance(named, Mapping) else {"": None}
+    yield from dict.fromkeys(
+        found
+        for name, own in pools_said.items()
+        if own is None or isinstance(own, Mapping)
+        for found in _reservation(name, own or {}, _pool(values, own))
+    )
     for pool, words in pools(values).items():
         generation = shapes[pool].generation if pool in shapes else ""
         if words.get("capacity") == "flex-start" and generation in _NO_FLEX_START:
             yield ("capacity",), f"{generation} is not sold as flex-start", "write on-demand, spot or reservation"
             return
+
+
+def _reservation(name: str, own: Values, pool: Values) -> Iterator[Found]:
+    """What is wrong with how a pool is bought, said of the words that are its own, or of the common ones."""
+    capacity, reservation = pool["capacity"], pool["reservation_name"]
+    if capacity == "reservation" and reservation is None:
+        path = ("capacity",) if own.get("capacity") is None else ("tpu_pools", name, "capacity")
+        yield path, "no reservation is named", "add reservation_name: NAME"
+    if capacity in ("on-demand", "spot", "flex-start") and reservation is not None:
+        path = ("reservation_name",) if own.get("reservation_name") is None else ("tpu_pools", name, "reservation_name")
+        hint = "write capacity: reservation, or leave this out"
+        yield path, f"nothing is reserved with capacity {capacity}", hint
 
 
 def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:

@@ -247,7 +247,7 @@ class ClusterSpec(Model):
 
 def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
     """The cluster in a file, in `--set` alone, or in both."""
-    root, found = document.parse(document.read(path), str(path)) if path else (Node({}, ""), [])
+    root, found = document.parse(document.read(path, "cluster"), str(path)) if path else (Node({}, ""), [])
     if root.value is None:
         root.value = {}
     if not isinstance(root.value, dict):

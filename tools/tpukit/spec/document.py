@@ -59,15 +59,16 @@ class Node:
         return node.where
 
 
-def read(path: Path) -> str:
-    """The text of a file that ought to be a small YAML file."""
+def read(path: Path, kind: str = "job") -> str:
+    """The text of a file that ought to be a small YAML file. `kind` names it in hints: a job file, job.yaml."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
-        raise Invalid(Problem(str(path), "there is no such file", _neighbour(path))) from None
+        raise Invalid(Problem(str(path), "there is no such file", _neighbour(path, kind))) from None
     except IsADirectoryError:
-        raise Invalid(Problem(str(path), "this is a folder, not a file", _neighbour(path / "job.yaml"))) from None
+        hint = _neighbour(path / f"{kind}.yaml", kind)
+        raise Invalid(Problem(str(path), "this is a folder, not a file", hint)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Invalid(Problem(str(path), f"the file cannot be read: {reason}", "name another file")) from error
@@ -197,7 +198,7 @@ class _Reader:
         return Problem(place, "there is a control character in the text", hint)
 
 
-def _neighbour(path: Path) -> str:
+def _neighbour(path: Path, kind: str) -> str:
     """What the person may have meant instead of a path that is not there."""
     if path.is_file():
         return f"write {path}"
@@ -208,4 +209,4 @@ def _neighbour(path: Path) -> str:
     except (OSError, ValueError):
         return f"there is no folder {path.parent} either"
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.4) or names[:1]
-    return f"write {path.with_name(near[0])}" if near else "write the path of a job file"
+    return f"write {path.with_name(near[0])}" if near else f"write the path of a {kind} file"
