@@ -1,0 +1,151 @@
+"""A sandbox for the tests of one file: the command, and the doors that it has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tpukit import catalogue, plan, pods, render
+from tpukit.kube import Cluster
+from tpukit.plan import Plan
+from tpukit.sandbox.emulator import agent
+from tpukit.sandbox.folder import read
+from tpukit.spec import JobSpec, Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+TEAM = "research"
+SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
+V4_16 = catalogue.find("v4-16")
+STEPS = """
+import os, sys, time
+import jax, jax.numpy as jnp
+from tpukit import host as tpu
+host = tpu.start()
+total = jax.jit(lambda x: x.sum())
+mesh = host.mesh()
+sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(("data", "fsdp")))
+numbers = jax.make_array_from_callback((16,), sharding, lambda index: jnp.ones(16)[index])
+print("began", os.getpid(), "attempt", host.world.attempt, flush=True)
+for step in range(int(sys.argv[1])):
+    assert total(numbers) == 16
+    host.report(step=step)
+    if host.leaving(step):
+        host.leave()
+    time.sleep(0.1)
+print("ended", flush=True)
+host.close()
+"""
+"""A program for 16 chips that trains nothing, and behaves as one that does."""
+Doc = dict[str, Any]
+
+
+class Box:
+    def __init__(self, home: Path, name: str) -> None:
+        self.home, self.name = home, name
+        self.tpu("up")
+        self.place = read(home / "data" / "sandbox" / name)
+        self.cluster = Cluster(self.place.kubeconfig)
+        self.agent = agent(self.place)
+
+    def tpu(self, *words: str) -> str:
+        """`tpu sandbox`; its standard output."""
+        env = {**os.environ, "TPUKIT_HOME": str(self.home), "PYTHONPATH": str(ROOT / "tools")}
+        argv = [sys.executable, "-m", "tpukit", "sandbox", *words, "--name", self.name]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True)
+        assert not done.returncode, f"`tpu sandbox {' '.join(words)}`: {done.stderr}"
+        return done.stdout
+
+    def agent_pid(self) -> int:
+        status = json.loads(self.tpu("status", "--json"))
+        return next(int(one["pid"]) for one in status["components"] if one["name"] == "agent")
+
+    def google(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Status and answer of one of Google's APIs, or of the emulator's own door. Bytes are sent as they are."""
+        content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self.place.token}", "Content-Type": "application/json"}
+        address = f"http://127.0.0.1:{self.place.ports['google']}/{path}"
+        request = urllib.request.Request(address, content, headers, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=120) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"null")
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """As google(), where no refusal is expected."""
+        status, answer = self.google(method, path, body)
+        assert status < 300, f"{method} {path}: {answer}"
+        return answer
+
+    def kubectl(self, *words: str) -> str:
+        argv = ["kubectl", "--kubeconfig", str(self.place.kubeconfig), "-n", TEAM, *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+    def add_queue(self, slices: int) -> None:
+        """A queue over so many slices, and a team that sends to it."""
+        for document in render.queues({V4_16: slices}, [TEAM], cpus=8, memory_gb=32):
+            self.cluster.apply(document)
+        account = {"metadata": {"name": SETTINGS.service_account, "namespace": TEAM}}
+        self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
+
+    def send(self, name: str, *command: str, settings: Settings = SETTINGS, **fields: Any) -> Plan:
+        spec = {"name": name, "tpu": V4_16.name, "slices": 2, "command": list(command), "image": "image:1", **fields}
+        made = plan.make(JobSpec.from_json({"capacity": "spot", "rule": "pre", **spec}), settings, "gke")
+        for document in render.documents(made):
+            self.cluster.apply(document)
+        return made
+
+    def status(self, made: Plan) -> Doc:
+        found: Doc = self.cluster.get("JobSet", made.id, made.team).get("status", {})
+        return found
+
+    def ended(self, made: Plan, seconds: float = 180.0) -> str:
+        """The condition that the job ended with."""
+
+        def how() -> str:
+            true = [one["type"] for one in self.status(made).get("conditions", []) if one["status"] == "True"]
+            return next((kind for kind in true if kind in ("Completed", "Failed")), "")
+
+        return str(until(how, seconds))
+
+    def pods(self, made: Plan) -> list[Doc]:
+        return self.cluster.list("Pod", made.team, labels=f"jobset.sigs.k8s.io/jobset-name={made.id}")
+
+    def running(self, made: Plan, attempt: int = 0) -> list[Doc]:
+        key = "jobset.sigs.k8s.io/restart-attempt"
+        found = [pod for pod in self.pods(made) if pod["metadata"]["labels"].get(key) == str(attempt)]
+        return [pod for pod in found if pod["status"].get("phase") == "Running"]
+
+    def logs(self, pod: Doc) -> str:
+        return self.kubectl("logs", pod["metadata"]["name"])
+
+
+@contextmanager
+def sandbox(home: Path, name: str) -> Iterator[Box]:
+    """One that is up. Whatever happens, nothing of it runs afterwards; what had to be killed fails the test."""
+    try:
+        box = Box(home, name)
+        yield box
+        box.tpu("down")
+    finally:
+        left = pods.kill_strays(home)
+    assert not left, "processes outlived the sandbox"
+
+
+def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
+    due = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < due, f"not so within {seconds} s"
+        time.sleep(0.2)
+    return found
