@@ -54,7 +54,13 @@ _PRODUCTS = {
     "VERTEX_AI": "vertex_ai/v1/",
 }
 """What the provider calls an API, and where it is here. Service accounts moved from IAM to IAM_BETA in 7.30."""
-_GCLOUD = {"COMPUTE": "compute/v1/", "CONTAINER": "container/", "STORAGE": "storage/v1/", "TPU": "tpu/"}
+_GCLOUD = {
+    "COMPUTE": "compute/v1/",
+    "CONTAINER": "container/",
+    "IAM": "iam/",
+    "STORAGE": "storage/v1/",
+    "TPU": "tpu/",
+}
 
 
 class Emulator:
