@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.cli.run import Follower, ask_to_stop, check_place, check_tags, make_plan, set_option
+from tpukit.cli.run import Follower, ask_to_stop, check_place, check_tags, hand_over, make_plan, set_option
 
 if TYPE_CHECKING:
     from tpukit.store import Job
@@ -139,6 +139,7 @@ def show(job: str, as_json: bool) -> None:
         ("command", " ".join(plan.command)),
         ("code", str(plan.snapshot) if plan.snapshot else ""),
         ("workdir", workdir),
+        ("restarts", report.restarts(record)),
         ("tags", " ".join(record.tags)),
     ):
         if value:
@@ -255,6 +256,7 @@ def _again(name: str, wanted: str, detach: bool) -> None:
     click.echo(record.id)
     if not detach:
         sys.exit(Follower(jobs, record.id, "ask").follow())
+    hand_over(jobs, record.id)
 
 
 @command.command()

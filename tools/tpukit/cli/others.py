@@ -118,5 +118,6 @@ def _seen(job: Job, one: Summary | None, server: str) -> Job:
     placed = job.plan.get("cluster") or {}
     if job.place != "gke" or job.state.ended or one is None or placed.get("server") != server:
         return job
-    message = one.message if one.state is not State.RUNNING else job.message
-    return replace(job, state=one.state, message=message, ended=one.ended)
+    if one.state is State.RUNNING:  # let in by the queue: whether its hosts are up, the record knows better
+        return job
+    return replace(job, state=one.state, message=one.message, ended=one.ended)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tpukit.store.sqlite import SqliteStore
 
 TICK_SECONDS = 0.2
+HAND_OVER_SECONDS = 60.0
+"""How long a detached job may take to be taken by its cluster: hosts of its last attempt leave first."""
 PLACES = ("local", "gke", "tpu-vm")
 
 set_option = click.option(
@@ -90,8 +92,7 @@ def command(
     plan = send(jobs, plan)
     click.echo(plan.id)
     if detach:
-        if place != "local":  # a cluster drives what it was sent by itself
-            here.loop(jobs).tick([plan.id])
+        hand_over(jobs, plan.id)
         click.echo(f"{plan.id} was sent; `tpu serve` drives it, `tpu job show {plan.id}` shows it", err=True)
         return
     follower = Follower(jobs, plan.id, on_interrupt, loss)
@@ -247,6 +248,20 @@ class Follower:
     def _detach(self) -> int:
         click.echo(f"detached: {self._id} goes on. `tpu serve` drives it, `tpu job stop {self._id}` stops it", err=True)
         return 130
+
+
+def hand_over(jobs: SqliteStore, job_id: str) -> None:
+    """See to it that a cluster has the job: it then goes on by itself. On this machine somebody has to drive it."""
+    from tpukit.cli import here
+    from tpukit.places.base import Handle
+    from tpukit.reasons import State
+
+    loop, due = here.loop(jobs), here.CLOCK.now() + HAND_OVER_SECONDS
+    while jobs.get(job_id).place != "local" and loop.tick([job_id]) and here.CLOCK.now() < due:
+        job = jobs.get(job_id)
+        if job.attempt and here.places()[job.place].observe([Handle.of(job)])[0].state is not State.PENDING:
+            return
+        here.CLOCK.sleep(TICK_SECONDS)
 
 
 def ask_to_stop(jobs: SqliteStore, job_id: str) -> None:

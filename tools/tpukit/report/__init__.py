@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 from tpukit.places.base import HostView
+from tpukit.reasons import MEANINGS, Budget
 from tpukit.store import Event, Job
 
 
@@ -34,6 +36,19 @@ def shape(job: Job) -> str:
     name = tpu if isinstance(tpu, str) else tpu.get("type") or f"{tpu['generation']} {tpu['topology']}"
     slices = spec.get("slices", 1)
     return name if slices == 1 else f"{slices} × {name}"
+
+
+def restarts(job: Job) -> str:
+    """`1 of 3 used; not charged: 2 preempted, 1 evicted`; empty where there was none."""
+    asked = max((index for index, attempt in enumerate(job.attempts) if attempt.asked), default=0)
+    reasons = [attempt.reason for attempt in job.attempts[asked:-1] if attempt.reason]
+    if not reasons:
+        return ""
+    used = sum(1 for reason in reasons if MEANINGS[reason].budget is Budget.USER)
+    allowed = job.plan["spec"].get("max", {}).get("restarts", 0)
+    free = Counter(reason for reason in reasons if MEANINGS[reason].budget is Budget.HARDWARE)
+    listed = ", ".join(f"{count} {reason}" for reason, count in free.items())
+    return f"{used} of {allowed} used" + (f"; not charged: {listed}" if free else "")
 
 
 def job_json(job: Job) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from tpukit.places.gke.look import Doc, Found, seconds, true_condition
 from tpukit.places.verdict import KILLED, TOLD, HostEnd, Verdict, verdict
 from tpukit.reasons import MEANINGS, Reason
+from tpukit.teams import workloads
 
 HOST_CONTAINER = "host"
 _MAINTENANCE = ("cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time")
@@ -24,8 +25,18 @@ _DISRUPTED = {  # reasons of the condition DisruptionTarget
     "DeletionByTaintManager": Reason.HOST_LOST,
     "DeletionByPodGC": Reason.HOST_LOST,
 }
+_EVICTED = {  # reasons of Kueue
+    "InClusterQueue": "for a job of higher priority",
+    "InCohortReclamation": "its slices were borrowed, and the team that they belong to needs them",
+    "InCohortReclaimWhileBorrowing": "its slices were borrowed, and another team needs them more",
+    "ClusterQueueStopped": "the queue was stopped",
+    "LocalQueueStopped": "the team's queue was stopped",
+    "PodsReadyTimeout": "its hosts did not come up in time",
+}
 _RULES = {"preempted": Reason.PREEMPTED, "peerLost": Reason.PEER_LOST, "userError": Reason.USER_ERROR}
 """What the rules of a JobSet's failurePolicy stand for."""
+_PLAIN = ("Error", "Completed", "Terminated")
+"""Words of a kubelet that say no more than the exit code does."""
 _NO_SUCH_IMAGE = re.compile(r"not found|does not exist|manifest unknown|denied|unauthorized|invalid", re.IGNORECASE)
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
@@ -53,7 +64,7 @@ class Kept:
         ended = (container or {}).get("state", {}).get("terminated") or {}
         disrupted = true_condition(pod, "DisruptionTarget")
         done = status.get("phase") in ("Succeeded", "Failed")
-        words = [ended.get("reason"), ended.get("message"), status.get("reason"), status.get("message")]
+        words = [status.get("reason"), status.get("message"), ended.get("reason"), ended.get("message")]
         labels = node["metadata"].get("labels", {}) if node else {}
         asked = "deletionTimestamp" in pod["metadata"] and not disrupted
         return Kept(
@@ -63,7 +74,7 @@ class Kept:
             began=seconds(status.get("startTime")),
             ended=seconds(ended.get("finishedAt")),
             code=ended.get("exitCode"),
-            said=": ".join(dict.fromkeys(word for word in words if word and word not in ("Error", "Completed"))),
+            said=": ".join(dict.fromkeys(word.strip(" .\n") for word in words if word and word not in _PLAIN)),
             disrupted=disrupted["reason"] if disrupted else "",
             maintenance=any(key in labels for key in _MAINTENANCE) or bool(before and before.maintenance),
             deleted=(before.deleted if before and done else False) or (asked and not done),
@@ -103,11 +114,16 @@ def restarted(rule: str, kept: Mapping[str, Kept | None], tails: Mapping[str, Se
     return Verdict(decided, said.host, said.detail or "JobSet restarted it; its hosts were not seen when they ended")
 
 
-def evicted(workload: Doc | None) -> Verdict:
-    """Of an attempt that Kueue took out of the cluster."""
-    conditions = workload.get("status", {}).get("conditions", []) if workload else []
-    told = {one["type"]: str(one.get("message", "")) for one in conditions}
-    return Verdict(Reason.EVICTED, detail=told.get("Preempted") or told.get("Evicted", ""))
+def evicted(workload: Doc | None, others: Sequence[Doc]) -> Verdict:
+    """Of an attempt that Kueue took out of the cluster. `others` are workloads that may have been the cause."""
+    if workload is None:
+        return Verdict(Reason.EVICTED)
+    if by := workloads.evicted_by(workload, others):
+        cause = f"for {workloads.team(by)}/{workloads.job(by)} ({workloads.priority_name(by)})"
+        return Verdict(Reason.EVICTED, detail=cause)
+    conditions = {one["type"]: one for one in workload.get("status", {}).get("conditions", [])}
+    told = conditions.get("Preempted") or conditions.get("Evicted") or {}
+    return Verdict(Reason.EVICTED, detail=_EVICTED.get(str(told.get("reason")), str(told.get("message", ""))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +169,7 @@ def _end(name: str, kept: Kept | None, tail: Sequence[str]) -> HostEnd:
         out_of_memory=kept.out_of_memory or (evicted and "memory" in kept.said),
         disk_full=evicted and "storage" in kept.said,
         taken=taken,
-        how=f"{kept.said or kept.disrupted}" + (f", on {kept.node}" if kept.node else "") if taken else "",
+        how=f"{kept.node or 'its node'} said {kept.said or kept.disrupted!r}" if taken else "",
         tail=tuple(tail),
     )
 

@@ -32,9 +32,10 @@ class Files:
     def host(self, name: str) -> Path:
         return self.folder / name
 
-    def hosts(self) -> tuple[HostView, ...]:
+    def hosts(self, *, over: bool = False) -> tuple[HostView, ...]:
+        """As they were last seen; those of an attempt that is over do not run, whatever was last seen of them."""
         per_slice = self.plan.slice.hosts
-        return tuple(_view(self.host(name), index, per_slice) for index, name in enumerate(self.plan.host_names))
+        return tuple(_view(self.host(name), index, per_slice, over) for index, name in enumerate(self.plan.host_names))
 
     def kept(self) -> dict[str, Kept | None]:
         return {name: keeper.recall(self.host(name)) for name in self.plan.host_names}
@@ -85,13 +86,13 @@ def sender(root: Path) -> str:
 _SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Failed": "ended"}
 
 
-def _view(folder: Path, index: int, per_slice: int) -> HostView:
+def _view(folder: Path, index: int, per_slice: int, over: bool) -> HostView:
     kept, said = keeper.recall(folder), progress.read(folder / "progress")
     return HostView(
         folder.name,
         slice=index // per_slice,
         index=index % per_slice,
-        state=_SHOWN.get(kept.phase, "lost") if kept else "waiting",
+        state="ended" if over else _SHOWN.get(kept.phase, "lost") if kept else "waiting",
         node=kept.node if kept else "",
         code=kept.code if kept else None,
         step=said.step,

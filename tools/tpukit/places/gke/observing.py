@@ -58,7 +58,7 @@ class Observer:
         if found.finished:
             self.keeper.settle(pods, LAST_LINES_SECONDS)
             if found.condition("Completed"):
-                return Observation(State.COMPLETED, files.hosts(), _started(files), _saved(files), Reason.DONE)
+                return Observation(State.COMPLETED, files.hosts(over=True), _started(files), _saved(files), Reason.DONE)
             return _ended(files, ends.why(found, files.kept(), files.tails()))
         trouble = ends.image_trouble(pods)
         if trouble and trouble.hopeless:
@@ -67,7 +67,8 @@ class Observer:
                 return _ended(files, Verdict(Reason.BAD_IMAGE, trouble.host, trouble.said), followed=True)
         hosts = [pod for pod in pods if label(pod, f"{JOBSET}replicatedjob-name") == SLICE_JOB]
         begun = [pod for pod in hosts if pod.get("status", {}).get("phase", "Pending") != "Pending"]
-        if len(begun) < plan.hosts:
+        ending = handle.attempt.state is State.RUNNING and found.admitted_at is not None  # they were all there once
+        if len(begun) < plan.hosts and not ending:
             why = "its hosts are leaving" if found.leaving else waiting.why(plan, found, self.sight.around(plan))
             return Observation(State.SCHEDULED, files.hosts(), _started(files), _saved(files), detail=why)
         return Observation(State.RUNNING, files.hosts(), _started(files), _saved(files))
@@ -91,7 +92,9 @@ class Observer:
         began, next_began = files.begun(), after.begun()
         evicted = found.evictions > int(began.get("evictions", found.evictions))
         if evicted and found.restarts == int(began.get("restarts", -1)):
-            return _ended(files, ends.evicted(found.workload), followed=not found.finished)
+            queues = self.sight.around(handle.plan).queues
+            said = ends.evicted(found.workload, queues.workloads if queues else ())
+            return _ended(files, said, followed=not found.finished)
         rule = str(next_began.get("rule", ""))
         if not rule and found.counted > int(began.get("counted", found.counted)):
             rule = "userError"
@@ -100,7 +103,14 @@ class Observer:
 
 def _ended(files: Files, said: Verdict, *, followed: bool = False) -> Observation:
     return Observation(
-        State.FAILED, files.hosts(), _started(files), _saved(files), said.reason, said.host, said.detail, followed
+        State.FAILED,
+        files.hosts(over=True),
+        _started(files),
+        _saved(files),
+        said.reason,
+        said.host,
+        said.detail,
+        followed,
     )
 
 

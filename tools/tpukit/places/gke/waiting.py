@@ -14,8 +14,8 @@ from tpukit.teams.waiting import why as why_in_queue
 
 _BEING_MADE = ("TriggeredScaleUp", "NodePoolCreationStarted", "ProvisioningRequestCreated")
 """Events that say that nodes are on their way."""
-_USUAL = "follower pod node selector"
-"""Part of JobSet's refusal of hosts as long as the first of their slice has no node: it passes by itself."""
+_USUAL = ("follower pod node selector", "already exists")
+"""In refusals that pass by themselves: the first host of a slice has no node yet; a Job of the last attempt leaves."""
 _CANNOT_BE_MADE = ("NodePoolCreationFailed", "NotTriggerScaleUp", "FailedScaleUp")
 
 
@@ -102,6 +102,6 @@ def _said(events: Sequence[Doc], about: Doc | None, reasons: Sequence[str]) -> s
         for one in events
         if one.get("involvedObject", {}).get("uid") == uid
         and one.get("reason") in reasons
-        and _USUAL not in str(one.get("message", ""))
+        and not any(words in str(one.get("message", "")) for words in _USUAL)
     ]
     return texts[-1] if texts else ""
