@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid
+from tpukit.quantities import quantity
 from tpukit.render import hosts
 from tpukit.render.pools import CPU_POOL, shape_labels
 
@@ -41,8 +42,16 @@ class Quota:
     flavor: str
     chips: int
     cpus: int
-    memory: str
+    memory_gb: int
     borrow: int | None = None  # chips that it may borrow; None: all that the others leave
+
+    @property
+    def amounts(self) -> dict[str, str]:
+        return {
+            "google.com/tpu": quantity(self.chips),
+            "cpu": quantity(self.cpus),
+            "memory": quantity(self.memory_gb * 10**9),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ def queues(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memo
         pools.setdefault(flavor_name(shape), []).append((shape, count))
     flavors = [Flavor(name, tuple(shape_labels(held[0][0]).items())) for name, held in pools.items()]
     total = [_quota(name, held) for name, held in pools.items()]
-    total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory=f"{memory_gb}G"))
+    total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
     return Queues(
         (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
         common_queue(total, total),
@@ -117,9 +126,7 @@ def queues(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memo
 
 def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueue:
     """The queue of those without a quota: it has what is left of the total."""
-    there = {
-        quota.flavor: {"google.com/tpu": quota.chips, "cpu": quota.cpus, "memory": quota.memory} for quota in total
-    }
+    there = {quota.flavor: quota.amounts for quota in total}
     return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
 
 
@@ -137,5 +144,5 @@ def _quota(name: str, held: Sequence[tuple[Slice, int]]) -> Quota:
         name,
         chips=sum(count * shape.chips for shape, count in held),
         cpus=sum(vcpus * number for vcpus, _, number in machines),
-        memory=f"{sum(memory_gb * number for _, memory_gb, number in machines)}G",
+        memory_gb=sum(memory_gb * number for _, memory_gb, number in machines),
     )

@@ -147,7 +147,7 @@ def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str
     if team.quota:
         cluster.delete("ClusterQueue", team.name)
         _until_gone(cluster, clock, "ClusterQueue", team.name)
-    if not others:
+    if not cluster.list("ClusterRoleBinding", labels=kueue.TEAM):
         for kind, name in _SHARED:
             with suppress(NotFound):
                 cluster.call("DELETE", kind.path(name=name))
@@ -208,7 +208,7 @@ def _emptied(there: Iterable[Doc], name: str) -> dict[str, Any]:
     """A queue that is about to go, with nothing of its own: it stays until its jobs end, as one that borrows."""
     queue = next(one for one in there if one["metadata"]["name"] == name)
     flavors = dict.fromkeys(flavor for flavor, _ in shares.shares(queue))
-    return render.cluster_queue(kueue.team_queue(name, [kueue.Quota(flavor, 0, 0, "0G") for flavor in flavors]))
+    return render.cluster_queue(kueue.team_queue(name, [kueue.Quota(flavor, 0, 0, 0) for flavor in flavors]))
 
 
 def _shrinking_first(queues: Sequence[dict[str, Any]], there: Iterable[Doc]) -> list[dict[str, Any]]:

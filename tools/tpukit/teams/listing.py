@@ -35,15 +35,17 @@ class QueueRow:
 
 
 def jobs(queues: Queues, team: str = "") -> list[JobRow]:
-    """Those that run before those that wait; these in the order in which Kueue tries them."""
+    """Those that run, those that leave, and those that wait in the order in which Kueue tries them."""
     there = [one for one in queues.workloads if not workloads.ended(one)]
     running = sorted((one for one in there if not workloads.waits(one)), key=_admitted)
     lines = [queues.line(one) for one in queues.cluster_queues]
     placed = {id(one) for line in lines for one in line}
     lost = [one for one in there if workloads.waits(one) and id(one) not in placed]
-    rows = [_running(one, queues) for one in running]
+    lost.sort(key=workloads.order)
+    leaving = [one for one in lost if workloads.leaves(one)]
+    rows = [_running(one, queues) for one in running] + [_waiting(one, None, queues) for one in leaving]
     rows += [_waiting(one, place, queues) for line in lines for place, one in enumerate(line, 1)]
-    rows += [_waiting(one, None, queues) for one in sorted(lost, key=workloads.order)]
+    rows += [_waiting(one, None, queues) for one in lost if not workloads.leaves(one)]
     return [row for row in rows if team in ("", row.team)]
 
 

@@ -13,13 +13,14 @@ from decimal import Decimal
 from typing import Any
 
 from tpukit.errors import Invalid, NotFound, Problem
+from tpukit.quantities import amount
 from tpukit.render.kueue import COMMON, CPU_FLAVOR, TEAM, TOTAL, ClusterQueue, Quota, common_queue, team_queue
 from tpukit.teams import naming, shares
-from tpukit.teams.quantities import amount
 from tpukit.teams.team import Team
 from tpukit.teams.workloads import CHIPS
 
 Doc = Mapping[str, Any]
+_GB = 10**9
 
 
 def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
@@ -31,7 +32,7 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
         raise NotFound(f"there is no ClusterQueue {COMMON} in this cluster", hint=hint)
     if said := common["metadata"].get("annotations", {}).get(TOTAL):
         return tuple(
-            Quota(flavor, int(has[CHIPS]), int(amount(has["cpu"])), str(has["memory"]))
+            Quota(flavor, int(amount(has[CHIPS])), int(amount(has["cpu"])), int(amount(has["memory"])) // _GB)
             for flavor, has in json.loads(said).items()
         )
     ours = [shares.shares(one) for one in every if one is common or TEAM in one["metadata"].get("labels", {})]
@@ -41,7 +42,7 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
         return int(sum((one[flavor, resource].own for one in ours if (flavor, resource) in one), Decimal()))
 
     return tuple(
-        Quota(flavor, together(flavor, CHIPS), together(flavor, "cpu"), _memory(together(flavor, "memory")))
+        Quota(flavor, together(flavor, CHIPS), together(flavor, "cpu"), together(flavor, "memory") // _GB)
         for flavor in flavors
     )
 
@@ -55,7 +56,7 @@ def divide(there: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
             quota.flavor,
             max(0, quota.chips - sum(has[index].chips for has in own.values())),
             max(0, quota.cpus - sum(has[index].cpus for has in own.values())),
-            _memory(max(0, _bytes(quota) - sum(_bytes(has[index]) for has in own.values()))),
+            max(0, quota.memory_gb - sum(has[index].memory_gb for has in own.values())),
         )
         for index, quota in enumerate(there)
     ]
@@ -117,14 +118,6 @@ def _share(quota: Quota, team: Team, all_chips: int) -> Quota:
         quota.flavor,
         0 if quota.flavor == CPU_FLAVOR else part,
         quota.cpus * part // (whole or 1),
-        _memory(_bytes(quota) * part // (whole or 1) // 10**9 * 10**9),
+        quota.memory_gb * part // (whole or 1),
         borrow,
     )
-
-
-def _bytes(quota: Quota) -> int:
-    return int(amount(quota.memory))
-
-
-def _memory(number: int) -> str:
-    return f"{number // 10**9}G" if number % 10**9 == 0 else str(number)

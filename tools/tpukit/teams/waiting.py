@@ -44,7 +44,8 @@ class Queues:
     def line(self, cluster_queue: Doc) -> list[Doc]:
         """Those that wait for it, in the order in which Kueue tries them."""
         if not self._lines:
-            for one in sorted(filter(workloads.waits, self.workloads), key=workloads.order):
+            waiting = [one for one in self.workloads if workloads.waits(one) and not workloads.leaves(one)]
+            for one in sorted(waiting, key=workloads.order):
                 of = self.cluster_queue(one)
                 self._lines.setdefault(of["metadata"]["name"] if of else "", []).append(one)
         return self._lines.get(cluster_queue["metadata"]["name"], [])

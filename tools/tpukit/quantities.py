@@ -10,6 +10,7 @@ _UNITS: dict[str, int | Decimal] = {
     "Gi": 2**30,
     "Ti": 2**40,
     "Pi": 2**50,
+    "Ei": 2**60,
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),
     "m": Decimal("1e-3"),
@@ -18,6 +19,7 @@ _UNITS: dict[str, int | Decimal] = {
     "G": 10**9,
     "T": 10**12,
     "P": 10**15,
+    "E": 10**18,
 }
 
 
@@ -28,9 +30,13 @@ def amount(quantity: str | float) -> Decimal:
     return Decimal(text.removesuffix(unit)) * _UNITS.get(unit, 1)
 
 
-def quantity(number: Decimal) -> int | str:
-    """The same, for a document: whole numbers of bytes and chips as they are, parts of a CPU in thousandths."""
+def quantity(number: Decimal | int) -> str:
+    """The same number as Kubernetes itself writes it. Written in another way, sending a document again would count as a
+    change of it."""
     if number != int(number):
         return f"{int(number * 1000)}m"
-    whole = int(number)
-    return f"{whole // 10**9}G" if whole and whole % 10**9 == 0 else whole
+    whole, suffixes = int(number), iter("kMGTPE")
+    suffix = ""
+    while whole and whole % 1000 == 0:
+        whole, suffix = whole // 1000, next(suffixes)
+    return f"{whole}{suffix}"
