@@ -143,9 +143,9 @@ def sandbox(home: Path, name: str) -> Iterator[Box]:
     assert not left, "processes outlived the sandbox"
 
 
-def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
+def until(true: Callable[[], Any], seconds: float = 60.0, *, every: float = 0.2) -> Any:
     due = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < due, f"not so within {seconds} s"
-        time.sleep(0.2)
+        time.sleep(every)
     return found

@@ -2,152 +2,54 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tpukit import catalogue, plan, pods, render
-from tpukit.kube import Cluster
-from tpukit.plan import Plan
-from tpukit.sandbox.agent import AgentClient, Pool, of_slice
-from tpukit.sandbox.folder import read
-from tpukit.spec import JobSpec, Settings
+from box import ROOT, STEPS, V4_16, Box, sandbox, until
+from tpukit.sandbox.agent import Pool, of_slice
+from tpukit.spec import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
-HELLO = ROOT / "examples" / "01-hello-tpu" / "hello.py"
-SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": "research"})
-V4_16 = catalogue.find("v4-16")
+HELLO = (ROOT / "examples" / "01-hello-tpu" / "hello.py").read_text()
+CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""What a team's namespace asks of every container, beside what it asks of the pod."""
 
-STEPS = """
-import os, sys, time
-import jax, jax.numpy as jnp
-from tpukit import host as tpu
-host = tpu.start()
-total = jax.jit(lambda x: x.sum())
-mesh = host.mesh()
-sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(("data", "fsdp")))
-numbers = jax.make_array_from_callback((16,), sharding, lambda index: jnp.ones(16)[index])
-print("began", os.getpid(), "attempt", host.world.attempt, flush=True)
-for step in range(int(sys.argv[1])):
-    assert total(numbers) == 16
-    host.report(step)
-    if host.leaving(step):
-        host.leave()
-    time.sleep(0.1)
-print("ended", flush=True)
-host.close()
+SCALARS = """
+import os, pathlib, time
+from tpukit.host.scalars import Scalars
+start, work = int(pathlib.Path("/bucket/data/start").read_text()), pathlib.Path(os.environ["TPUKIT_WORKDIR"])
+work.mkdir(parents=True, exist_ok=True)
+if os.environ["TPU_WORKER_ID"] == "0":
+    scalars = Scalars(str(work / "tensorboard" / "train"))
+    for step in range(3):
+        scalars.write(step, loss=float(start - step))
+    scalars.close()
+    time.sleep(3)
+(work / f"end-{os.environ['TPU_WORKER_ID']}").touch()
 """
-"""A program that trains nothing, and behaves as one that does."""
-
-
-class Box:
-    """A sandbox, with two pools of the agent's own and a queue over them."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.up()
-        path = home / "data" / "sandbox" / "agent"
-        self.place = read(path)
-        self.cluster = Cluster(self.place.kubeconfig)
-        self.agent = AgentClient(
-            self.place.url("agent"), self.place.token, self.place.certificates("cluster") / "ca.crt"
-        )
-
-    def up(self) -> None:
-        """Also brings back what does not run."""
-        self._tpu("up")
-
-    def down(self) -> None:
-        self._tpu("down")
-
-    def agent_pid(self) -> int:
-        status = json.loads(self._tpu("status", "--json"))
-        return next(one["pid"] for one in status["components"] if one["name"] == "agent")
-
-    def kubectl(self, *words: str) -> str:
-        argv = ["kubectl", "--kubeconfig", str(self.place.kubeconfig), "-n", "research", *words]
-        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-
-    def send(self, name: str, *command: str, **fields: Any) -> Plan:
-        spec = {"name": name, "tpu": "v4-16", "slices": 2, "command": list(command), "image": "image:1", **fields}
-        made = plan.make(JobSpec.from_json({"capacity": "spot", "rule": "pre", **spec}), SETTINGS, "gke")
-        for document in render.documents(made):
-            self.cluster.apply(document)
-        return made
-
-    def status(self, made: Plan) -> dict[str, Any]:
-        found: dict[str, Any] = self.cluster.get("JobSet", made.id, made.team).get("status", {})
-        return found
-
-    def ended(self, made: Plan, seconds: float = 180.0) -> str:
-        """The condition that the job ended with."""
-
-        def how() -> str:
-            true = [one["type"] for one in self.status(made).get("conditions", []) if one["status"] == "True"]
-            return next((kind for kind in true if kind in ("Completed", "Failed")), "")
-
-        return str(until(how, seconds))
-
-    def pods(self, made: Plan) -> list[dict[str, Any]]:
-        return self.cluster.list("Pod", made.team, labels=f"jobset.sigs.k8s.io/jobset-name={made.id}")
-
-    def running(self, made: Plan, attempt: int = 0) -> list[dict[str, Any]]:
-        key = "jobset.sigs.k8s.io/restart-attempt"
-        found = [pod for pod in self.pods(made) if pod["metadata"]["labels"].get(key) == str(attempt)]
-        return [pod for pod in found if pod["status"].get("phase") == "Running"]
-
-    def logs(self, pod: dict[str, Any]) -> str:
-        return self.kubectl("logs", pod["metadata"]["name"])
-
-    def _tpu(self, *words: str) -> str:
-        env = {**os.environ, "TPUKIT_HOME": str(self.home), "PYTHONPATH": str(ROOT / "tools")}
-        argv = [sys.executable, "-m", "tpukit", "sandbox", words[0], "--name", "agent", *words[1:]]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True)
-        if done.returncode:
-            pytest.fail(f"`tpu sandbox {words[0]}`: {done.stderr}")
-        return done.stdout
-
-
-def until(true: Callable[[], Any], seconds: float = 60.0) -> Any:
-    due = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < due, f"not so within {seconds} s"
-        time.sleep(0.2)
-    return found
+"""One that reads from a bucket, writes to it, and leaves what a TensorBoard shows."""
 
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
-    home = tmp_path_factory.mktemp("agent")
-    try:
-        box = Box(home)
+    """With two pools of the agent's own, a CPU pool, and a queue over them."""
+    with sandbox(tmp_path_factory.mktemp("agent"), "agent") as box:
         for name in ("tpu-0", "tpu-1"):
             box.agent.add_pool(of_slice(name, V4_16, "us-central2-b", capacity="spot"))
         labels = {"tpukit.dev/pool": "cpu"}
         box.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": "us-central2-b"}, labels=labels))
-        for document in render.queues({V4_16: 2}, ["research"], cpus=8, memory_gb=32):
-            box.cluster.apply(document)
-        account = {"metadata": {"name": SETTINGS.service_account, "namespace": "research"}}
-        box.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
+        box.add_queue(2)
         yield box
-        box.down()
-    finally:
-        left = pods.kill_strays(home)
-    assert not left, "processes outlived the sandbox"
 
 
 def test_hello_runs_on_every_host_of_every_slice_and_kubectl_shows_what_each_said(box: Box):
-    made = box.send("hello", "python", str(HELLO))
+    made = box.send("hello", "python", "-c", HELLO)
     assert box.ended(made) == "Completed"
     hosts = box.pods(made)
     on = {pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"]: set() for pod in hosts}
@@ -196,7 +98,7 @@ def test_agent_killed_while_a_job_runs_finds_the_same_processes_and_nothing_runs
     until(lambda: all("began" in box.logs(pod) for pod in box.running(made)), 120)
     before = {pod["metadata"]["uid"]: box.logs(pod) for pod in box.running(made)}
     os.kill(box.agent_pid(), signal.SIGKILL)
-    box.up()
+    box.tpu("up")
     until(box.agent.ready)
     after = {pod["metadata"]["uid"]: box.logs(pod) for pod in box.pods(made)}
     assert sorted(after) == sorted(before)
@@ -226,14 +128,24 @@ def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(bo
     for number, name in enumerate(names):
         mark, code = tmp_path / name, number % 3
         script = f"echo began >> {mark}; sleep {chance.uniform(0.2, 4):.2f}; echo ended >> {mark}; exit {code}"
-        container = {"name": "main", "image": "image", "command": ["/bin/sh", "-c", script]}
-        spec = {"restartPolicy": "Never", "nodeSelector": {"tpukit.dev/pool": "cpu"}, "containers": [container]}
+        container = {
+            "name": "main",
+            "image": "image",
+            "command": ["/bin/sh", "-c", script],
+            "securityContext": CONFINED,
+        }
+        spec = {
+            "restartPolicy": "Never",
+            "nodeSelector": {"tpukit.dev/pool": "cpu"},
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+        }
         metadata = {"name": name, "namespace": "research"}
         box.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         if number % 4 == 3:
             time.sleep(chance.uniform(0, 0.5))
             os.kill(box.agent_pid(), signal.SIGKILL)
-            box.up()
+            box.tpu("up")
 
     def codes() -> list[int] | None:
         found = [box.cluster.get("Pod", name, "research")["status"] for name in names]
@@ -254,3 +166,27 @@ def test_exec_runs_a_command_beside_the_program(box: Box):
     assert shown.strip().split(",") == [f"{made.id}-slice-0-{index}.{made.subdomain}" for index in (0, 1)]
     box.cluster.delete("JobSet", made.id, made.team, foreground=True)
     until(lambda: not box.pods(made))
+
+
+def test_bucket_that_a_job_mounts_is_googles_and_its_uploader_writes_to_vertex_ai(box: Box):
+    project = "projects/tpu-project/locations/us-central1"
+    box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "my-artifacts"})
+    box.ask("POST", "upload/storage/v1/b/my-artifacts/o?uploadType=media&name=data%2Fstart", b"7")
+    name = box.ask("POST", f"vertex_ai/v1/{project}/tensorboards", {"displayName": "board"})["response"]["name"]
+    made = box.send(
+        "uploaded",
+        "python",
+        "-c",
+        SCALARS,
+        settings=Settings.from_json({"team": "research", "tensorboard": name}),
+        slices=1,
+        tensorboard=True,
+        mounts=[{"bucket": "my-artifacts", "path": "/bucket", "read_only": False}],
+        workdir="/bucket/runs/uploaded",
+    )
+    assert box.ended(made) == "Completed"
+    found = box.ask("GET", "storage/v1/b/my-artifacts/o?prefix=runs/uploaded/")["items"]
+    assert {one["name"] for one in found} >= {"runs/uploaded/end-0", "runs/uploaded/end-1"}
+    series = f"vertex_ai/v1/{name}/experiments/{made.id}/runs/train/timeSeries/loss:read"
+    points = until(lambda: box.ask("GET", series)["timeSeriesData"]["values"])
+    assert [point["scalar"]["value"] for point in points] == [7.0, 6.0, 5.0]
