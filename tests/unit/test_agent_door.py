@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.errors import Conflict, Denied, Invalid, NotFound
+from tpukit.errors import Denied, Invalid, NotFound
 from tpukit.sandbox import certificates
 from tpukit.sandbox.agent import AgentClient, Fault, Pool
 from unit.agent_world import CPU, NODE, ZONE, World
@@ -166,11 +166,12 @@ def test_pool_that_cannot_be_is_refused(world: World, body: dict[str, object], m
         world.client._call("POST", "pools", body)
 
 
-def test_pool_twice_is_once_and_with_other_nodes_a_conflict(world: World):
+def test_pool_twice_is_once_and_with_other_nodes_has_those(world: World):
     world.client.add_pool(CPU)
-    with pytest.raises(Conflict):
-        world.client.add_pool(Pool("cpu", "e2-standard-4", {"other": ZONE}))
+    world.client.add_pool(CPU)
     assert list(world.client.pools()) == ["cpu"]
+    world.client.add_pool(Pool("cpu", "e2-standard-4", {"other": ZONE}))
+    assert list(world.client.pools()["cpu"]["pool"]["nodes"]) == ["other"]
 
 
 def test_fault_on_what_is_not_there_and_fault_that_is_none_are_refused(world: World):

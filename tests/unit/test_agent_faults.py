@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tpukit.errors import NotFound
+from tpukit.errors import Conflict, NotFound
 from unit.agent_api import FakeApi
-from unit.agent_world import CPU, NODE, SPOT, World
+from unit.agent_world import CPU, NODE, SPOT, ZONE, World
 
 FIRST, SECOND = SPOT.nodes
 
@@ -203,3 +204,25 @@ def test_sign_of_life_that_two_threads_make_at_once_is_made_once_and_adds_the_po
     assert has_node(world, FIRST)
     assert has_node(world, SECOND)
     world.close()
+
+
+def test_pool_without_tpus_grows_and_shrinks_and_pods_of_a_host_that_goes_end_first(world: World):
+    more = replace(CPU, nodes={**CPU.nodes, "second": ZONE})
+    world.client.add_pool(more)
+    assert has_node(world, "second")
+    world.shell("trap 'exit 0' TERM; while :; do sleep 0.05; done", name="a", node="second")
+    world.shell("sleep 60", name="b", node=NODE, spec={"terminationGracePeriodSeconds": 0})
+    world.phase("Running", name="a")
+    world.phase("Running", name="b")
+    world.client.add_pool(CPU)
+    assert not has_node(world, "second")
+    assert has_node(world, NODE)
+    assert world.status("a")["phase"] in ("Succeeded", "Failed")
+    assert world.status("b")["phase"] == "Running"
+    assert list(world.client.pools()["cpu"]["pool"]["nodes"]) == [NODE]
+
+
+def test_slice_of_several_hosts_never_has_other_hosts(world: World):
+    with pytest.raises(Conflict, match="other hosts"):
+        world.client.add_pool(replace(SPOT, nodes={"one": ZONE, "two": ZONE}))
+    assert has_node(world, FIRST)

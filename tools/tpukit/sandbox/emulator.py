@@ -30,6 +30,22 @@ def agent(place: Folder) -> AgentClient:
     return AgentClient(place.url("agent"), place.token, place.certificates("cluster") / "ca.crt")
 
 
+def agent_pool(pool: GooglePool) -> Pool:
+    """A pool of Google's as the agent knows pools. It has nodes."""
+    return Pool(
+        pool.name,
+        pool.machine_type,
+        pool.nodes,
+        topology=pool.slice.topology if pool.slice else "",
+        capacity=pool.capacity,
+        reservation=pool.reservation,
+        labels=pool.labels,
+        taints=pool.taints,
+        max_pods=pool.max_pods,
+        project=pool.project,
+    )
+
+
 def main(argv: list[str] | None = None) -> int:
     words = argparse.ArgumentParser(prog="python -m tpukit.sandbox.emulator", description=__doc__)
     words.add_argument("folder", type=Path)
@@ -64,20 +80,10 @@ def _hooks(place: Folder) -> Hooks:
     client = agent(place)
 
     def created(pool: GooglePool) -> None:
-        client.add_pool(
-            Pool(
-                pool.name,
-                pool.machine_type,
-                pool.nodes,
-                topology=pool.slice.topology if pool.slice else "",
-                capacity=pool.capacity,
-                reservation=pool.reservation,
-                labels=pool.labels,
-                taints=pool.taints,
-                max_pods=pool.max_pods,
-                project=pool.project,
-            )
-        )
+        if pool.nodes:
+            client.add_pool(agent_pool(pool))
+        else:
+            client.remove_pool(pool.name)
 
     return Hooks(on_pool_created=created, on_pool_deleted=lambda pool: client.remove_pool(pool.name))
 

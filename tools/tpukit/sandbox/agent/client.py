@@ -7,7 +7,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,17 +34,14 @@ class AgentClient:
         return {record["pool"]["name"]: record for record in self._call("GET", "pools")["pools"]}
 
     def add_pool(self, pool: Pool) -> None:
-        """Its nodes are in the API server when this returns. Twice is once."""
+        """Its nodes, and no others of this pool, are in the API server when this returns. Twice is once."""
         self._call("POST", "pools", pool.to_json())
+        self._until(lambda: not self.pools().get(pool.name, {}).get("going"), f"pool {pool.name} does not shrink", 90.0)
 
     def remove_pool(self, name: str, grace: float = 30.0) -> None:
         """Its pods are ended and its nodes gone when this returns; a pool that is not there is gone."""
         self._call("DELETE", f"pools/{name}?grace={grace}")
-        due = time.monotonic() + grace + 60.0
-        while name in self.pools():
-            if time.monotonic() > due:
-                raise Transient(f"pool {name} does not go away", hint="the agent's log says more")
-            time.sleep(0.2)
+        self._until(lambda: name not in self.pools(), f"pool {name} does not go away", grace + 60.0)
 
     def preempt(self, target: str, *, grace: float = 25.0, back: float | None = 30.0, step: int | None = None) -> None:
         """Take the pool away that is called this or has a host called this, at once or at a step."""
@@ -67,6 +64,13 @@ class AgentClient:
             return bool(self._call("GET", "healthz")["ready"])
         except Transient:
             return False
+
+    def _until(self, done: Callable[[], bool], otherwise: str, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > due:
+                raise Transient(otherwise, hint="the agent's log says more")
+            time.sleep(0.2)
 
     def _cause(self, fault: Fault) -> None:
         self._call("POST", "faults", asdict(fault))

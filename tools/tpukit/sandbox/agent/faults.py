@@ -98,6 +98,9 @@ class Faults:
                 with self._nodes.changed(name):
                     record.presence, record.back_at, record.lost = Presence.HERE, None, {}
                 self._nodes.register(record)
+            for host, deadline in list(record.going.items()):
+                if self._ended([host], record, deadline, now):
+                    self._nodes.drop(record, host)
             for host, back_at in list(record.lost.items()):
                 if back_at is not None and now >= back_at:
                     self.cause(Fault("restore", host))
@@ -121,17 +124,20 @@ class Faults:
             with suppress(NotFound):
                 self._nodes.taint(host)
 
-    def _go_on_leaving(self, record: Record, now: float) -> None:
-        hosts = list(record.pool.nodes)
+    def _ended(self, hosts: list[str], record: Record, deadline: float, now: float) -> bool:
+        """Tell the pods of these hosts to end; whether they have, or took too long. The lost cannot be told."""
         alive = []
-        for pod in self._kubelet.on(hosts):
+        for pod in self._kubelet.on(host for host in hosts if host not in record.lost):
             if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
                 continue
             alive.append(pod)
             own = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
-            ending = Ending("Terminated", SHUTDOWN, min(record.deadline, now + own), "TerminationByKubelet")
+            ending = Ending("Terminated", SHUTDOWN, min(deadline, now + own), "TerminationByKubelet")
             self._kubelet.end(pod, ending)
-        if alive and now < record.deadline + _SLACK_SECONDS:
+        return not alive or now >= deadline + _SLACK_SECONDS
+
+    def _go_on_leaving(self, record: Record, now: float) -> None:
+        if not self._ended(list(record.pool.nodes), record, record.deadline, now):
             return
         self._nodes.unregister(record)
         if record.removed:

@@ -1,6 +1,7 @@
 """The nodes of this agent: which pools there are, in a file, and their Nodes and Leases in the API server.
 
-Pools come and go as a whole. What was begun when the agent was killed is gone on with when it is started again.
+Pools come and go as a whole, or grow and shrink by hosts. What was begun when the agent was killed is gone on with
+when it is started again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tpukit.sandbox.agent.times import micro_stamp
 
 LEASES = "kube-node-lease"
 LEASE_SECONDS = 40
+SHRINK_SECONDS = 30.0
+"""How long the pods of a host may take to end when its pool shrinks."""
 IMPENDING = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
 
 
@@ -46,6 +49,7 @@ class Record:
     back_at: float | None = None
     lost: dict[str, float | None] = field(default_factory=dict)  # dead hosts, and when each is back
     hung: list[str] = field(default_factory=list)
+    going: dict[str, float] = field(default_factory=dict)  # hosts it is to be without, and when their pods are killed
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -57,6 +61,7 @@ class Record:
             "back_at": self.back_at,
             "lost": self.lost,
             "hung": self.hung,
+            "going": self.going,
         }
 
     @staticmethod
@@ -109,18 +114,27 @@ class Nodes:
             return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead)
 
     def add(self, pool: Pool) -> None:
-        """Twice is once, and changes nothing about where the pool is: one that was preempted stays away."""
+        """Twice is once, and changes nothing about where the pool is: one that was preempted stays away.
+
+        With other nodes than before the pool has those; nodes too many go when their pods have ended, as `tick` says.
+        """
         with self._lock:
             known = self._records.get(pool.name)
             if known is not None and known.removed:
                 raise Conflict(f"pool {pool.name} is being removed", hint="add it when it is gone")
-            if known is not None and known.pool.nodes != pool.nodes:
-                raise Conflict(f"pool {pool.name} is there with other nodes", hint="remove it first")
+            if known is not None and known.pool.nodes != pool.nodes and pool.slice and pool.slice.hosts > 1:
+                raise Conflict(f"slice {pool.name} is there with other hosts", hint="remove it first")
             record = self._records.setdefault(pool.name, Record(pool))
-            record.pool = pool
+            extra = {name: zone for name, zone in record.pool.nodes.items() if name not in pool.nodes}
+            deadline = self._clock.now() + SHRINK_SECONDS
+            record.going = {name: record.going.get(name, deadline) for name in extra}
+            record.pool = replace(pool, nodes={**pool.nodes, **extra})
             self._write()
         if record.presence is Presence.HERE:
             self.register(record)
+        for name in record.going:
+            with suppress(NotFound):
+                self.taint(name)
 
     def forget(self, name: str) -> None:
         with self._lock:
@@ -146,10 +160,22 @@ class Nodes:
 
     def unregister(self, record: Record) -> None:
         for name in record.pool.nodes:
-            with suppress(NotFound):
-                self.say(record, name, ready=False)
-            self._api.delete("Node", name)
-            self._api.delete("Lease", name, LEASES)
+            self._unregister_host(record, name)
+
+    def drop(self, record: Record, name: str) -> None:
+        """The pool is without this host from now on."""
+        self._unregister_host(record, name)
+        with self.changed(record.pool.name):
+            nodes = {other: zone for other, zone in record.pool.nodes.items() if other != name}
+            record.pool = replace(record.pool, nodes=nodes)
+            record.going.pop(name, None)
+            record.lost.pop(name, None)
+
+    def _unregister_host(self, record: Record, name: str) -> None:
+        with suppress(NotFound):
+            self.say(record, name, ready=False)
+        self._api.delete("Node", name)
+        self._api.delete("Lease", name, LEASES)
 
     def taint(self, name: str) -> None:
         """Nothing new comes to a node that is about to go."""
@@ -198,4 +224,4 @@ class Nodes:
 
 
 def _alive(record: Record) -> list[str]:
-    return [name for name in record.pool.nodes if name not in record.lost]
+    return [name for name in record.pool.nodes if name not in record.lost and name not in record.going]
