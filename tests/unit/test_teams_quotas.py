@@ -122,6 +122,7 @@ def test_pools_that_went_away_leave_the_common_queue_empty_and_never_below():
 def test_cluster_without_the_common_queue_is_told_what_makes_it():
     with pytest.raises(NotFound, match="tpu cluster addons"):
         quotas.total([])
+    assert quotas.overdrawn([]) == [], "queues of somebody else's making are their affair"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +78,7 @@ def read(cluster: Cluster, account: str, name: str = "") -> list[Team]:
     bound = f"metadata.name={MEMBER}"
     bindings = {one["metadata"]["namespace"]: one for one in cluster.list("RoleBinding", name, fields=bound)}
     try:
-        queues = {one["metadata"]["name"]: one for one in cluster.list("ClusterQueue")}
+        queues = cluster.list("ClusterQueue")
     except NotFound as error:
         raise _without_kueue(cluster) from error
     return [
@@ -104,10 +104,10 @@ def plan(cluster: Cluster, wish: Wish, account: str) -> Change:
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
     made = kueue.Team(after.name, after.queue, after.made_with_cluster, account, after.email, members)
     replaced = before is not None and before.queue != after.queue
-    dropped = before is not None and bool(before.quota) and not after.quota
-    if dropped:
-        queues.append(_emptied(there, after.name))
-    return Change(before, after, (*_shrinking_first(queues, there), *render.team(made)), replaced, dropped)
+    own = None if after.quota else _own_queue(there, after.name)
+    if own:
+        queues.append(_emptied(own))
+    return Change(before, after, (*_shrinking_first(queues, there), *render.team(made)), replaced, own is not None)
 
 
 def carry_out(cluster: Cluster, change: Change, account: str, clock: Clock) -> None:
@@ -117,7 +117,7 @@ def carry_out(cluster: Cluster, change: Change, account: str, clock: Clock) -> N
         if change.replaced and document["kind"] == "LocalQueue":
             # Kueue lets no LocalQueue change where it leads. One that is gone is made anew, and jobs find it by name.
             cluster.delete("LocalQueue", name, name)
-            _until_gone(cluster, clock, "LocalQueue", name, name)
+            _until(clock, lambda: not _there(cluster, "LocalQueue", name), f"LocalQueue {name}")
         cluster.apply(document)
     if change.dropped:
         cluster.delete("ClusterQueue", name)
@@ -131,26 +131,27 @@ def jobs(queues: Queues, team: str) -> list[Doc]:
 
 
 def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str]:
-    """All of a team, its quota back to the common queue first. What was removed, in words."""
-    others = [one for one in read(cluster, account) if one.name != team.name]
+    """All of a team: its jobs end, its quota goes back to the common queue, then the rest goes. What went, in words."""
     gone = [f"namespace {team.name} with all that is in it", f"what its members could do ({len(team.members)})"]
+    _end_jobs(cluster, clock, team.name)
     there = cluster.list("ClusterQueue")
-    if team.quota:
+    if own := _own_queue(there, team.name):
+        others = [one for one in read(cluster, account) if one.name != team.name]
         queues = [render.cluster_queue(one) for one in quotas.divide(quotas.total(there), others)]
-        for document in _shrinking_first([*queues, _emptied(there, team.name)], there):
+        for document in _shrinking_first([*queues, _emptied(own)], there):
             cluster.apply(document)
         given = ", ".join(f"{count} × {naming.flavor_name(flavor)}" for flavor, count in team.quota.items())
-        gone.append(f"its quota: {given} back to the common queue")
+        gone.append(f"its quota: {given or 'nothing'} back to the common queue")
     cluster.delete("ClusterRoleBinding", f"{MEMBER}-{team.name}")
     cluster.delete("Namespace", team.name)
-    _until_gone(cluster, clock, "Namespace", team.name)
-    if team.quota:
+    if own:
         cluster.delete("ClusterQueue", team.name)
-        _until_gone(cluster, clock, "ClusterQueue", team.name)
     if not cluster.list("ClusterRoleBinding", labels=kueue.TEAM):
         for kind, name in _SHARED:
             with suppress(NotFound):
                 cluster.call("DELETE", kind.path(name=name))
+    _until(clock, lambda: not _there(cluster, "Namespace", team.name), f"namespace {team.name}")
+    _until(clock, lambda: not own or not _there(cluster, "ClusterQueue", team.name), f"ClusterQueue {team.name}")
     return gone
 
 
@@ -162,10 +163,10 @@ def settle(cluster: Cluster, account: str) -> None:
         cluster.apply(document)
 
 
-def _team(namespace: Doc, queues: Mapping[str, Doc], account: Doc | None, binding: Doc | None) -> Team:
+def _team(namespace: Doc, queues: Sequence[Doc], account: Doc | None, binding: Doc | None) -> Team:
     meta = namespace["metadata"]
-    own = queues.get(meta["name"])
-    quota, borrow = _quota(own) if own and kueue.TEAM in own["metadata"].get("labels", {}) else ({}, None)
+    own = _own_queue(queues, meta["name"])
+    quota, borrow = _quota(own) if own else ({}, None)
     people = (binding or {}).get("subjects") or []
     return Team(
         meta["name"],
@@ -204,11 +205,17 @@ def _free(cluster: Cluster, name: str) -> None:
     raise Conflict(f"there is a namespace {name} already, and tpukit did not make it", hint=hint)
 
 
-def _emptied(there: Iterable[Doc], name: str) -> dict[str, Any]:
+def _own_queue(cluster_queues: Iterable[Doc], team: str) -> Doc | None:
+    """The ClusterQueue that is the team's alone. One of that name that somebody else made is not."""
+    ours = (one for one in cluster_queues if one["metadata"].get("labels", {}).get(kueue.TEAM) == team)
+    return next((one for one in ours if one["metadata"]["name"] == team), None)
+
+
+def _emptied(queue: Doc) -> dict[str, Any]:
     """A queue that is about to go, with nothing of its own: it stays until its jobs end, as one that borrows."""
-    queue = next(one for one in there if one["metadata"]["name"] == name)
     flavors = dict.fromkeys(flavor for flavor, _ in shares.shares(queue))
-    return render.cluster_queue(kueue.team_queue(name, [kueue.Quota(flavor, 0, 0, 0) for flavor in flavors]))
+    nothing = [kueue.Quota(flavor, 0, 0, 0) for flavor in flavors]
+    return render.cluster_queue(kueue.team_queue(queue["metadata"]["name"], nothing))
 
 
 def _shrinking_first(queues: Sequence[dict[str, Any]], there: Iterable[Doc]) -> list[dict[str, Any]]:
@@ -225,16 +232,28 @@ def _leaves(thing: Doc) -> bool:
     return "deletionTimestamp" in thing["metadata"]
 
 
-def _until_gone(cluster: Cluster, clock: Clock, kind: str, name: str, namespace: str = "") -> None:
+def _end_jobs(cluster: Cluster, clock: Clock, team: str) -> None:
+    """Jobs go before their namespace: that takes the pods first, which their jobs would take for failures."""
+    for kind in ("JobSet", "Job"):
+        for one in cluster.list(kind, team):
+            cluster.delete(kind, one["metadata"]["name"], team)
+    _until(clock, lambda: not cluster.list("Pod", team), f"a pod of team {team}")
+
+
+def _there(cluster: Cluster, kind: str, name: str) -> bool:
+    try:
+        cluster.get(kind, name, name)
+    except NotFound:
+        return False
+    return True
+
+
+def _until(clock: Clock, gone: Callable[[], bool], what: str) -> None:
     due = clock.now() + PATIENCE_SECONDS
-    while clock.now() < due:
-        try:
-            cluster.get(kind, name, namespace)
-        except NotFound:
-            return
+    while not gone():
+        if clock.now() > due:
+            raise NotYet(f"{what} is still there after {PATIENCE_SECONDS:.0f} s", hint="call again to go on")
         clock.sleep(_LOOK_SECONDS)
-    hint = "something in it holds it up, such as a pod that takes long to end; call again to go on"
-    raise NotYet(f"{kind} {name} is still there after {PATIENCE_SECONDS:.0f} s", hint=hint)
 
 
 def _without_kueue(cluster: Cluster) -> NotFound:

@@ -35,7 +35,7 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
             Quota(flavor, int(amount(has[CHIPS])), int(amount(has["cpu"])), int(amount(has["memory"])) // _GB)
             for flavor, has in json.loads(said).items()
         )
-    ours = [shares.shares(one) for one in every if one is common or TEAM in one["metadata"].get("labels", {})]
+    ours = [shares.shares(one) for one in every if _ours(one)]
     flavors = dict.fromkeys(flavor for flavor, _ in shares.shares(common))
 
     def together(flavor: str, resource: str) -> int:
@@ -90,18 +90,21 @@ def check(there: Sequence[Quota], wanted: Team, others: Iterable[Team]) -> None:
 
 def overdrawn(cluster_queues: Sequence[Doc]) -> list[str]:
     """What more is handed out of than there is, as after the common queue was applied anew by somebody else."""
-    handed: dict[str, Decimal] = {}
-    for one in cluster_queues:
-        if one["metadata"]["name"] == COMMON or TEAM in one["metadata"].get("labels", {}):
-            for (flavor, resource), share in shares.shares(one).items():
-                if resource == CHIPS:
-                    handed[flavor] = handed.get(flavor, Decimal()) + share.own
-    return [
-        f"{naming.amount(handed[quota.flavor], (quota.flavor, CHIPS))} are handed out and there are "
-        f"{naming.number_of(Decimal(quota.chips), (quota.flavor, CHIPS))}"
-        for quota in total(cluster_queues)
-        if handed.get(quota.flavor, 0) > quota.chips
-    ]
+    if all(one["metadata"]["name"] != COMMON for one in cluster_queues):
+        return []  # queues of somebody else's making, who keeps the sum
+    ours = [shares.shares(one) for one in cluster_queues if _ours(one)]
+    found = []
+    for quota in total(cluster_queues):
+        key = quota.flavor, CHIPS
+        handed = sum((one[key].own for one in ours if key in one), Decimal())
+        if handed > quota.chips:
+            there_are = naming.number_of(Decimal(quota.chips), key)
+            found.append(f"{naming.amount(handed, key)} are handed out and there are {there_are}")
+    return found
+
+
+def _ours(cluster_queue: Doc) -> bool:
+    return cluster_queue["metadata"]["name"] == COMMON or TEAM in cluster_queue["metadata"].get("labels", {})
 
 
 def _share(quota: Quota, team: Team, all_chips: int) -> Quota:

@@ -1,0 +1,74 @@
+"""What `tpu team` prints, at the widths that people have."""
+
+import os
+import sys
+
+import pytest
+
+from tpukit.cli import team_tables
+from tpukit.teams.book import Change
+from tpukit.teams.listing import JobRow
+from tpukit.teams.team import Team
+
+WHY = "needs 1 × v4-16, none free; speech/next-fyak5 (medium) and vision/mine-qhomc (medium) run there; 2 ahead"
+ROWS = [
+    JobRow("vision", "mine-qhomc", "runs", "vision", None, "medium", "v4-16", "2026-01-01T00:00:00Z", ""),
+    JobRow("speech", "low-34qvy", "waits", "tpu", 3, "low", "2 × v4-16", "2026-01-01T00:00:00Z", WHY),
+]
+
+
+@pytest.fixture
+def screen(monkeypatch, capsys):
+    """The lines that a call prints on a terminal so wide; 0 is a file."""
+
+    def lines(width, call, *arguments):
+        monkeypatch.setattr(team_tables.shutil, "get_terminal_size", lambda: os.terminal_size((width, 24)))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: bool(width), raising=False)
+        call(*arguments)
+        return capsys.readouterr().out.replace("\x1b[2m", "").replace("\x1b[0m", "").splitlines()
+
+    return lines
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 140, 200])
+def test_reason_is_whole_and_no_line_is_wider_than_the_screen(screen, width):
+    shown = screen(width, team_tables.print_jobs, ROWS)
+    if width >= 80:
+        assert max(map(len, shown)) <= width
+    assert "".join(WHY.split()) in "".join("".join(shown).split())
+
+
+def test_reason_stands_below_its_row_where_there_is_no_room_beside_it(screen):
+    heading, first, second, *below = screen(80, team_tables.print_jobs, ROWS)
+    assert heading.split() == ["#", "team", "job", "state", "for", "priority", "tpu", "queue"]
+    assert (first.split()[:3], second.split()[:3]) == (["vision", "mine-qhomc", "runs"], ["3", "speech", "low-34qvy"])
+    assert below
+    assert all(line.startswith("    ") for line in below)
+
+
+def test_row_is_one_line_where_nobody_looks(screen):
+    heading, _, row = screen(0, team_tables.print_jobs, ROWS)
+    assert heading.endswith("why")
+    assert row.endswith(WHY)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (None, Team("a"), ["team a is made", "  quota: shared"]),
+        (Team("a"), Team("a"), ["team a is so already"]),
+        (
+            Team("a", {"v4-2x2x2": 1}, {}),
+            Team("a", {"v4-2x2x2": 2}, None, ("user:b",)),
+            [
+                "team a is changed",
+                "  quota: 2 × v4-16 (was 1 × v4-16)",
+                "  may borrow: all that is left (was nothing)",
+                "  members: user:b (was none)",
+            ],
+        ),
+    ],
+)
+def test_change_says_what_is_new_and_what_was(capsys, before, after, said):
+    team_tables.print_change(Change(before, after, (), replaced=False, dropped=False), dry_run=False)
+    assert capsys.readouterr().err.splitlines() == said
