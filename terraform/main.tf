@@ -89,6 +89,8 @@ module "cluster" {
 module "cpu_pool" {
   source = "./modules/cpu_pool"
 
+  project_id           = var.project_id
+  region               = var.region
   cluster              = module.cluster.id
   name                 = "cpu-pool"
   zone                 = var.zone

@@ -1,8 +1,6 @@
 # What a change does to pools that are there: an id that stays is a pool that was not touched.
 
-mock_provider "google" {
-  source = "./tests/mocks"
-}
+mock_provider "google" {}
 
 variables {
   project_id            = "tpu-project"

@@ -1,8 +1,6 @@
 # Node pools of every shape and capacity.
 
-mock_provider "google" {
-  source = "./tests/mocks"
-}
+mock_provider "google" {}
 
 variables {
   project_id            = "tpu-project"

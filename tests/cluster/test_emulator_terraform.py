@@ -174,15 +174,13 @@ def test_state_that_is_held_is_waited_for(environment):
     assert done.returncode == 0, done.stderr
 
 
-def test_no_pools_removes_the_pools_alone(environment, kubernetes):
-    before = environment.there()
-    environment.apply(num_tpu_pools=0)
-    pools = {f"pool {CLUSTER}/nodePools/tpu-node-pool-{number}" for number in range(2)}
-    assert before - environment.there() == pools
-    assert environment.there() <= before
-    assert set(kubernetes.nodes) == {"cpu-pool"}
-    environment.apply()
-    assert environment.there() == before
+def test_cluster_that_is_replaced_takes_its_pools_with_it(environment):
+    """They would be gone, and the state would still have them."""
+    done = environment.run("plan", "-replace=module.cluster.google_container_cluster.this")
+    assert done.returncode == 0, done.stderr
+    replaced = set(re.findall(r"# (\S+) (?:must|will) be .?replaced", done.stdout))
+    pools = {f'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-{number}"]' for number in range(2)}
+    assert pools | {"module.cpu_pool.google_container_node_pool.this"} <= replaced
 
 
 def test_changed_shape_replaces_that_pool_alone(environment):

@@ -134,6 +134,13 @@ def test_terraform_test_passes(root, file):
     assert re.search(r"Success! [1-9]\d* passed, 0 failed", done.stdout)
 
 
+def test_terraform_tests_do_not_keep_opentofu_from_starting():
+    """It reads them even for `init`, and knows no mocks in files of their own."""
+    for path in (TERRAFORM / "tests").glob("*.tftest.hcl"):
+        mocks = re.findall(r'^mock_provider "\w+" \{\n(.*?)^\}', path.read_text(), re.MULTILINE | re.DOTALL)
+        assert not [mock for mock in mocks if re.search(r"^\s*source\b", mock, re.MULTILINE)], path
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_terraform_test_covers_module(module):
     texts = [path.read_text() for path in (TERRAFORM / "tests").glob("*.tftest.hcl")]

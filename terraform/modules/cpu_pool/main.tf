@@ -1,5 +1,9 @@
 resource "google_container_node_pool" "this" {
-  cluster           = var.cluster
+  project  = var.project_id
+  location = var.region
+  # By its name, as a pool that was imported has it: another spelling would replace that pool. Cut out of the id, which is
+  # unknown while the cluster is being replaced.
+  cluster           = reverse(split("/", var.cluster))[0]
   name              = var.name
   node_locations    = [var.zone]
   node_count        = var.node_count

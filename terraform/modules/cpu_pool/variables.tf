@@ -1,3 +1,13 @@
+variable "project_id" {
+  description = "Project of the cluster"
+  type        = string
+}
+
+variable "region" {
+  description = "Region of the cluster"
+  type        = string
+}
+
 variable "cluster" {
   description = "Id of the cluster"
   type        = string

@@ -39,7 +39,11 @@ resource "google_container_node_pool" "this" {
   # checkov:skip=CKV_GCP_9:off for flex-start alone, where GKE refuses it: such a slice is given back, not repaired
   for_each = var.pools
 
-  cluster           = var.cluster
+  project  = var.project_id
+  location = var.region
+  # By its name, as a pool that was imported has it: another spelling would replace that pool. Cut out of the id, which is
+  # unknown while the cluster is being replaced.
+  cluster           = reverse(split("/", var.cluster))[0]
   name              = each.key
   node_locations    = [var.zone]
   max_pods_per_node = var.max_pods_per_node

@@ -4,7 +4,7 @@ variable "project_id" {
 }
 
 variable "region" {
-  description = "Region of the workload policies"
+  description = "Region of the cluster and the workload policies"
   type        = string
 }
 

@@ -65,6 +65,8 @@ def _around(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
 
 def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
     pools = {
+        "project_id": spec.project_id,
+        "region": spec.region,
         "cluster": of("cluster", "id"),
         "zone": spec.zone,
         "auto_upgrade": spec.release_channel != "UNSPECIFIED",
@@ -102,8 +104,6 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         },
         "tpu_pools": {
             **pools,
-            "project_id": spec.project_id,
-            "region": spec.region,
             "pools": of("tpu_shapes", "shapes"),
             "autoscaling": spec.enable_tpu_autoscaling,
             "max_run_duration": spec.flex_start_duration,
