@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -89,6 +90,10 @@ class Person:
             argv, cwd=self.folder, env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
 
+    def run(self, *argv: str) -> None:
+        done = subprocess.run(argv, cwd=self.folder, env=self.env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
     def pools(self) -> dict[str, str]:
         """The mark of every pool, which changes when it is made anew."""
         return {name.rpartition("/")[2]: doc["etag"] for name, doc in self.google.cloud.state.all("pool").items()}
@@ -124,6 +129,20 @@ def test_apply_again_goes_on_from_there_and_then_has_nothing_to_change(person):
     assert done.returncode == 0, done.stderr
     assert set(person.pools()) == {"cpu-pool", "tpu-node-pool-0", "tpu-node-pool-1"}
     assert "Nothing to change." in person.tpu("apply", "--yes").stderr
+
+
+def test_pool_that_the_state_lost_is_taken_in_by_the_line_that_apply_prints(person):
+    before = person.pools()
+    address = 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-1"]'
+    copy = person.folder / "home" / "data" / "clusters" / "tpu-project" / "tpu-cluster" / "gcs"
+    person.run("terraform", f"-chdir={copy}", "state", "rm", address)
+    done = person.tpu("apply", "--yes")
+    assert done.returncode == 1
+    assert "GKE has it and Terraform's state does not" in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.strip().startswith("terraform "))
+    person.run(*shlex.split(line))
+    assert "Nothing to change." in person.tpu("apply", "--yes").stderr
+    assert person.pools() == before
 
 
 def test_pool_that_runs_a_job_stays_until_told(person):

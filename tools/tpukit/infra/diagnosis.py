@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, Problem, TpukitError, Transient
@@ -86,6 +86,7 @@ CAUSES = (
     _cause(NotFound, r"\b404\b|not ?found|does not exist|was not found", "check the names and the project"),
 )
 
+_THERE = re.compile(r"already ?exists", re.I)
 _GRAVEST = (Denied, Invalid, Conflict, NoCapacity, NotFound, Transient)
 
 
@@ -93,10 +94,13 @@ def cause(text: str) -> Cause | None:
     return next((known for known in CAUSES if known.signs.search(text)), None)
 
 
-def error(found: Sequence[Diagnostic], doing: str) -> TpukitError:
-    """One error for all that Terraform found wrong: its class is that of what must be seen to first."""
+def error(found: Sequence[Diagnostic], doing: str, hint: Callable[[Diagnostic], str] = lambda found: "") -> TpukitError:
+    """One error for all that Terraform found wrong: its class is that of what must be seen to first.
+
+    `hint` says what to do where more is known than the text tells.
+    """
     causes = [cause(f"{one.summary}\n{one.detail}") for one in found]
-    problems = [_problem(one, known) for one, known in zip(found, causes, strict=True)]
+    problems = [_problem(one, known, hint(one)) for one, known in zip(found, causes, strict=True)]
     kinds = {known.kind for known in causes if known}
     kind = next((kind for kind in _GRAVEST if kind in kinds), TpukitError)
     if kind is Invalid:
@@ -117,10 +121,15 @@ def failure(program: str, text: str, doing: str) -> TpukitError:
     )
 
 
-def _problem(found: Diagnostic, known: Cause | None) -> Problem:
+def already_there(found: Diagnostic) -> bool:
+    """Whether the cloud has what Terraform was to make."""
+    return bool(_THERE.search(f"{found.summary}\n{found.detail}"))
+
+
+def _problem(found: Diagnostic, known: Cause | None, hint: str) -> Problem:
     words = " ".join(_gist(found.detail))
     what = f"{found.summary}: {words}" if words and words != found.summary else found.summary
-    return Problem(found.address or found.where, what, known.hint if known else "")
+    return Problem(found.address or found.where, what, hint or (known.hint if known else ""))
 
 
 def _gist(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from rich.console import Console
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError
-from tpukit.infra import gcloud, guard, screen, terraform
-from tpukit.infra.events import Event, Planned
+from tpukit.infra import diagnosis, gcloud, guard, screen, terraform
+from tpukit.infra.events import Diagnostic, Event, Planned
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.progress import Progress
 from tpukit.infra.screen import Screen
@@ -20,6 +21,8 @@ from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform import PLAN_FILE, Terraform
 from tpukit.infra.ways import Ask
 from tpukit.infra.workspace import Workspace
+
+_ON_GKE = re.compile(rf"""\b(?P<kind>{guard.POOL}|{guard.CLUSTER})\.this(?:\["(?P<key>[^"]+)"\])?$""")
 
 
 class Local:
@@ -127,7 +130,7 @@ class Local:
     def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
         with Screen(title, self._clock, self._console) as shown:
             feed = _nothing if quiet else shown.feed
-            done = self._terraform.run(command, verb, on_event=feed, on_leave=shown.leave)
+            done = self._terraform.run(command, verb, on_event=feed, on_leave=shown.leave, hint=self._hint)
         progress = shown.progress
         if done.presses and done.code:
             finished, total = progress.count("done"), len(progress.rows)
@@ -137,6 +140,20 @@ class Local:
                 hint=f"`tpu cluster {verb}` again goes on from there",
             )
         return progress
+
+    def _hint(self, found: Diagnostic) -> str:
+        """A pool whose creation lost its connection is in the cloud, and the state knows nothing of it."""
+        place = _ON_GKE.search(found.address)
+        if not place or not diagnosis.already_there(found):
+            return ""
+        parts = [self._spec.project_id, self._spec.region, self._spec.cluster_name]
+        if place["kind"] == guard.POOL:
+            parts.append(place["key"] or "cpu-pool")
+        line = self._terraform.adopt(self._spec.variables(), found.address, "/".join(parts))
+        return (
+            "GKE has it and Terraform's state does not: an earlier apply lost its connection, or somebody made it by "
+            f"hand. This takes it in; then apply again:\n  {line}"
+        )
 
     def _backend(self) -> dict[str, str]:
         if not self._workspace.backend:

@@ -63,9 +63,8 @@ class Terraform:
         return self._command("init", "-input=false", "-no-color", "-reconfigure", *config)
 
     def plan(self, variables: Mapping[str, Any], *, destroy: bool = False) -> Command:
-        values = (f"-var={name}={_value(value)}" for name, value in variables.items())
         way = ("-destroy",) if destroy else ()
-        return self._command("plan", *way, "-input=false", "-json", _LOCK, f"-out={PLAN_FILE}", *values)
+        return self._command("plan", *way, "-input=false", "-json", _LOCK, f"-out={PLAN_FILE}", *_values(variables))
 
     def show(self) -> Command:
         return self._command("show", "-json", PLAN_FILE)
@@ -73,8 +72,9 @@ class Terraform:
     def apply(self) -> Command:
         return self._command("apply", "-input=false", "-json", _LOCK, PLAN_FILE)
 
-    def output(self) -> Command:
-        return self._command("output", "-json")
+    def adopt(self, variables: Mapping[str, Any], address: str, name: str) -> Command:
+        """Takes what is in the cloud under `name` for the resource at `address`."""
+        return self._command("import", "-input=false", _LOCK, *_values(variables), address, name)
 
     def state_list(self) -> Command:
         return self._command("state", "list")
@@ -89,8 +89,10 @@ class Terraform:
         *,
         on_event: Callable[[Event], None] = lambda event: None,
         on_leave: Callable[[int], None] = lambda presses: None,
+        hint: Callable[[Diagnostic], str] = lambda found: "",
     ) -> Outcome:
-        """Run to the end. Raises what Terraform found wrong; whether it was told to leave is in the outcome."""
+        """Run to the end. Raises what Terraform found wrong, each with its `hint`; whether it was told to leave is in
+        the outcome."""
         wrong: list[Diagnostic] = []
 
         def take(line: str) -> None:
@@ -108,7 +110,7 @@ class Terraform:
                 f"`{self.program} -chdir={self.folder} force-unlock ID`, then plan again",
             )
         if done.code and not done.presses:
-            raise diagnosis.error(wrong, doing) if wrong else diagnosis.failure(self.program, done.errors, doing)
+            raise diagnosis.error(wrong, doing, hint) if wrong else diagnosis.failure(self.program, done.errors, doing)
         return done
 
     def read(self, command: Command, doing: str) -> str:
@@ -117,6 +119,10 @@ class Terraform:
         if done.code:
             raise diagnosis.failure(self.program, done.errors, doing)
         return done.output
+
+
+def _values(variables: Mapping[str, Any]) -> list[str]:
+    return [f"-var={name}={_value(value)}" for name, value in variables.items()]
 
 
 def _value(value: Any) -> str:
