@@ -63,7 +63,7 @@ def library(request) -> tuple[str, Path]:
         pytest.fail("node is not on PATH: install Node 22 or newer, which runs cdktn and cdktf")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["optional-dependencies"]["cdk"] if request.param == "cdktn" else ["cdktf>=0.21"]
-    needed = sorted([*wanted, *(one for one in project["dependencies"] if one.startswith(("pydantic", "pyyaml")))])
+    needed = sorted([*wanted, *(one for one in project["dependencies"] if one.startswith("pyyaml"))])
     name = hashlib.sha256(json.dumps([needed, sys.version]).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpukit" / "cdk" / name
     if not (cache / "ready").exists():

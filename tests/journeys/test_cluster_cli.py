@@ -369,10 +369,11 @@ def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine
     done = machine.tpu("addons")
     assert done.returncode == 0, done.stderr
     calls = machine.calls()
-    assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[0]
-    assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[1]
-    assert all("--server-side" in call for call in calls[:2])
-    assert [call.split()[2] for call in calls] == ["apply", "apply", "wait", "wait", "get", "apply"]
+    assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[1]
+    assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[4]
+    assert all("--server-side" in calls[index] for index in (1, 4))
+    installed = ["get", "apply", "annotate"]
+    assert [call.split()[2] for call in calls] == [*installed, *installed, "wait", "wait", "get", "apply"]
     folder = Path(calls[-1].rpartition("--kustomize=")[2])
     documents = [
         document
@@ -392,6 +393,27 @@ def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine
     assert account["metadata"]["annotations"] == {
         "iam.gke.io/gcp-service-account": "cloud-tpu-sa@my-project-1.iam.gserviceaccount.com"
     }
+
+
+def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
+    machine.answer(
+        {"to": ["get", "jobset-system"], "out": "v0.12.0 registry.k8s.io/jobset/jobset:v0.12.0"},
+        {"to": ["get", "kueue-system"], "out": "v0.16.6 registry.k8s.io/kueue/kueue:v0.16.5"},  # somebody's own
+        {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
+    )
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    assert "jobset v0.12.0 is there" in done.stderr
+    releases = [call for call in machine.calls() if "/releases/" in call]
+    assert len(releases) == 1
+    assert "kueue/releases/download/v0.16.6" in releases[0]
+
+
+def test_addons_dry_run_prints_the_very_lines_that_it_calls(machine):
+    printed = machine.tpu("addons", "--dry-run").stdout.splitlines()
+    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
+    assert machine.tpu("addons").returncode == 0
+    assert machine.calls() == [line for line in printed if not line.startswith("#")]
 
 
 def test_addons_without_a_cpu_pool_says_so(machine):

@@ -16,6 +16,9 @@ from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.versions import JOBSET, KUEUE
 from tpukit.render.pools import CPU_POOL
 
+RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
+MARK = "tpukit.dev/installed"
+"""On a controller, the release that was installed to its end."""
 WAIT = "--timeout=10m"
 PATIENCE_SECONDS = 300.0
 """A controller is available a little before its webhooks have their certificates."""
@@ -23,21 +26,28 @@ _RETRY_SECONDS = 5.0
 _NOT_YET = re.compile(r"webhook|no endpoints|connection refused|no matches for kind|x509|context deadline", re.I)
 
 
-def install(context: str) -> list[Command]:
-    """Both controllers, then the wait for both."""
-    made = [_apply(context, f"--filename={url}") for url in manifests()]
-    waits = [
-        _kubectl(
-            context, "wait", f"--namespace={name}-system", "--for=condition=Available", WAIT, "deployment", "--all"
-        )
-        for name in ("jobset", "kueue")
-    ]
-    return [*made, *waits]
+def find(context: str, name: str) -> Command:
+    """Asks for the mark and the image of a controller; nothing where there is none."""
+    path = "{.metadata.annotations." + MARK.replace(".", r"\.") + "} {.spec.template.spec.containers[0].image}"
+    return _kubectl(context, "get", *_controller(name), "--ignore-not-found", f"--output=jsonpath={path}")
 
 
-def manifests() -> tuple[str, str]:
-    release = "https://github.com/kubernetes-sigs/{}/releases/download/{}/manifests.yaml"
-    return release.format("jobset", JOBSET), release.format("kueue", KUEUE)
+def install(context: str, name: str) -> tuple[Command, Command]:
+    """A release, then its mark: half an installation is never taken for a whole one."""
+    version = RELEASES[name]
+    url = f"https://github.com/kubernetes-sigs/{name}/releases/download/{version}/manifests.yaml"
+    return (
+        _apply(context, f"--filename={url}"),
+        _kubectl(context, "annotate", "--overwrite", *_controller(name), f"{MARK}={version}"),
+    )
+
+
+def ready(context: str, name: str) -> Command:
+    return _kubectl(context, "wait", *_controller(name), "--for=condition=Available", WAIT)
+
+
+def _controller(name: str) -> tuple[str, str]:
+    return f"--namespace={name}-system", f"deployment/{name}-controller-manager"
 
 
 def cpu_nodes(context: str) -> Command:
@@ -53,17 +63,28 @@ def folder(spec: ClusterSpec) -> Path:
 
 
 def lines(spec: ClusterSpec, context: str) -> list[str]:
-    commands = [*install(context), cpu_nodes(context)]
+    lines = []
+    for name, version in RELEASES.items():
+        lines += [str(find(context, name)), f"# unless that finds {version}", *map(str, install(context, name))]
+    lines += [*(str(ready(context, name)) for name in RELEASES), str(cpu_nodes(context))]
     queue = apply_queues(context, folder(spec))
-    return [*map(str, commands), f"# tpu writes the queues to {queue.argv[-1].partition('=')[2]}", str(queue)]
+    return [*lines, f"# tpu writes the queues to {queue.argv[-1].partition('=')[2]}", str(queue)]
 
 
 def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
     """Twice is as good as once."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
-    for command in install(context):
-        say(f"{command.argv[2]} {command.argv[-1]}")
-        _do(command)
+    for name, version in RELEASES.items():
+        mark, _, image = _do(find(context, name)).partition(" ")
+        if mark == version and image.endswith(f":{version}"):
+            say(f"{name} {version} is there")
+            continue
+        say(f"installing {name} {version}")
+        for command in install(context, name):
+            _do(command)
+    for name in RELEASES:
+        say(f"waiting for {name}")
+        _do(ready(context, name))
     nodes = json.loads(_do(cpu_nodes(context)))
     if not nodes["items"]:
         raise NotFound(f"no node has the label {'='.join(CPU_POOL)}", hint="`tpu cluster apply` makes the CPU pool")

@@ -23,5 +23,7 @@ def variables(place: Folder) -> dict[str, str]:
         **google,
         "TPUKIT_SANDBOX": place.name,
         "KUBECONFIG": str(place.kubeconfig),
+        # A cluster is reached by its DNS name without a word about its authority: Google's is one that all know.
+        "SSL_CERT_FILE": str(place.certificates("cluster") / "ca.crt"),
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
     }

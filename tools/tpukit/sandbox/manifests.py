@@ -1,8 +1,8 @@
 """What the released manifests of JobSet, Kueue and kwok become when their controllers run outside the cluster.
 
 Definitions, roles and accounts stay as released. Webhooks are called on loopback and not through a Service. A
-Deployment stays too, scaled to nothing: the processes stand for its pods, and its image tells the version that whoever
-looks for one will look at.
+Deployment stays too, scaled to nothing: the processes stand for its pods, and its image and the mark of whoever
+installs releases (`tpu cluster addons`, Cloud Build) tell the version to those who look for one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ _KUEUE_WEBHOOKS = ("clusterqueue", "cohort", "resourceflavor", "workload", "job"
 
 _ELSEWHERE = ("APIService", "ConfigMap", "Secret", "Service")
 """Kinds that a controller outside the cluster has no use for."""
+
+_INSTALLED = "tpukit.dev/installed"
+"""The version that was installed to its end."""
 
 _RUNS_UNTIL = """
 (.spec.containers[0] | (.command // []) + (.args // [])) as $words
@@ -78,6 +81,7 @@ def _outside(documents: Iterable[Doc], image: str, url: str, certificates: Path)
             webhook = document["spec"]["conversion"]["webhook"]
             webhook["clientConfig"] = {"url": url + webhook["clientConfig"]["service"]["path"], "caBundle": bundle}
         elif kind == "Deployment":
+            document["metadata"].setdefault("annotations", {})[_INSTALLED] = image.rpartition(":")[2]
             document["spec"]["replicas"] = 0
             document["spec"]["template"]["spec"]["containers"][0]["image"] = image
         yield document

@@ -58,6 +58,8 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
         raise invalid(f'Location "{location}" does not exist.')
     network, subnet = _network(cloud, call["project"], region, body)
     version = _version(body.get("initialClusterVersion", ""))
+    address = cloud.settings.kubernetes or "127.0.0.1"
+    dns = cloud.settings.kubernetes or f"gke-{body['name']}.{region}.gke.goog"
     added = {
         "location": location,
         "zone": location,
@@ -65,7 +67,7 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
         "status": "PROVISIONING",
         "selfLink": f"https://container.googleapis.com/v1/{full}",
         "createTime": cloud.stamp(),
-        "endpoint": cloud.settings.kubernetes,
+        "endpoint": address,
         "initialClusterVersion": version,
         "currentMasterVersion": version,
         "currentNodeVersion": version,
@@ -73,8 +75,8 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
         "networkConfig": {"network": network, "subnetwork": subnet},
         "ipAllocationPolicy": {"useIpAliases": True},
         "controlPlaneEndpointsConfig": {
-            "dnsEndpointConfig": {"endpoint": f"gke-{body['name']}.{region}.gke.goog"},
-            "ipEndpointsConfig": {"publicEndpoint": cloud.settings.kubernetes, "privateEndpoint": "10.0.0.2"},
+            "dnsEndpointConfig": {"endpoint": dns},
+            "ipEndpointsConfig": {"publicEndpoint": address, "privateEndpoint": "10.0.0.2"},
         },
         "legacyAbac": body.get("legacyAbac") or {},
         "_region": region,

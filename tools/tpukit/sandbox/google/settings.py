@@ -15,7 +15,7 @@ class Settings:
     seconds: Mapping[str, float] = field(default_factory=dict)  # that operations take, by type; "" is for the others
     seed: int = 0  # of the faults
     cluster_operations: int = 5  # that GKE lets run at once in one cluster
-    kubernetes: str = "127.0.0.1"  # address of the API server that clusters have
+    kubernetes: str = ""  # address of the API server that clusters have; without one their endpoints lead nowhere
     kubernetes_ca: str = "Li4u"  # its certificate authority, base64
 
     def duration(self, kind: str) -> float:

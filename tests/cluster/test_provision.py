@@ -1,0 +1,224 @@
+"""An environment made and removed by Cloud Build's steps in a sandbox: real Terraform, gcloud and kubectl; a real API
+server with JobSet and Kueue; Google's APIs emulated. The tests follow its life, in this order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, StepFailed, substituted
+from tpukit import pods
+
+# Spares the waits that are there for Google's sake.
+TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
+ASKED = {**GUIDE_PROVISION, "_NAMESPACE": "research"}
+PROJECT = "projects/tpu-project"
+CLUSTER = f"{PROJECT}/locations/us-central2/clusters/tpu-cluster"
+TPU_POOLS = {f"pool {CLUSTER}/nodePools/tpu-node-pool-{number}" for number in range(2)}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the builds make, seen from both of its sides."""
+
+    builder: Builder
+    address: str  # of Google's APIs
+    token: str
+
+    def google(self, path: str, body: bytes | None = None) -> Any:
+        request = urllib.request.Request(f"{self.address}/{path}", body, {"Authorization": f"Bearer {self.token}"})
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def there(self) -> set[str]:
+        """What the cloud holds besides the state of Terraform."""
+        return {one for one in self.google("emulator/resources") if "tpu-tf-state" not in one}
+
+    def documents(self) -> dict[str, Any]:
+        """All of it to the last field."""
+        kinds = sorted({one.split()[0] for one in self.there()})
+        return {
+            kind: self.google(f"emulator/resources?kind={kind}") for kind in kinds if kind not in ("bucket", "object")
+        }
+
+    def kubernetes(self, *words: str) -> Any:
+        """Asked with the credentials that the build fetched."""
+        return json.loads(self.builder.tool("kubectl", "get", *words, "--output=json"))
+
+    def nodes(self) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for node in self.kubernetes("nodes")["items"]:
+            found.setdefault(node["metadata"]["labels"]["cloud.google.com/gke-nodepool"], []).append(node)
+        return found
+
+    def chips(self) -> dict[str, Any]:
+        """The quota of each flavor that has chips."""
+        (group,) = self.kubernetes("clusterqueues")["items"][0]["spec"]["resourceGroups"]
+        amounts = {
+            flavor["name"]: {one["name"]: one["nominalQuota"] for one in flavor["resources"]}
+            for flavor in group["flavors"]
+        }
+        return {name: int(each["google.com/tpu"]) for name, each in amounts.items() if int(each["google.com/tpu"])}
+
+
+def tpu(home: Path, *words: str) -> str:
+    env = {**os.environ, "TPUKIT_HOME": str(home), "PYTHONPATH": str(ROOT / "tools")}
+    done = subprocess.run([sys.executable, "-m", "tpukit", "sandbox", *words], env=env, capture_output=True, text=True)
+    if done.returncode:
+        pytest.fail(f"`tpu sandbox {words[0]}`: {done.stderr}")
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def environment(
+    tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]
+) -> Iterator[Environment]:
+    home = tmp_path_factory.mktemp("provision")
+    try:
+        tpu(home, "up", "--name=provision")
+        program = "import json, os; print(json.dumps(dict(os.environ)))"
+        inside = json.loads(tpu(home, "shell", "--name=provision", "--", sys.executable, "-c", program))
+        names = ("GOOGLE_", "CLOUDSDK_", "HTTP", "NO_PROXY", "SSL_CERT_FILE", "PATH")
+        given = {name: value for name, value in inside.items() if name.startswith(names)}
+        address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
+        builder = Builder(home / "build", {**terraform_environment, **given})
+        (builder.workspace / "terraform" / "tuned_override.tf").write_text(TUNED)
+        yield Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"])
+        tpu(home, "down", "--name=provision")
+    finally:
+        pods.kill_strays(home)
+
+
+def test_provision_makes_the_environment_and_finds_jobset_and_kueue_at_their_versions(environment):
+    calls = environment.builder.run(PROVISION, ASKED)
+    waited = "kubectl wait --namespace={0}-system --for=condition=Available --timeout=10m "
+    assert [call for call in calls if re.match(r"terraform|kubectl (apply|wait)|gcloud container", call)] == [
+        "terraform init -backend-config=bucket=tpu-tf-state -backend-config=prefix=gke-tpu-training-environment",
+        "terraform plan -lock-timeout=5m -out=/workspace/environment.tfplan",
+        "terraform apply -lock-timeout=5m /workspace/environment.tfplan",
+        "terraform output -json",
+        "gcloud container clusters get-credentials tpu-cluster --project=tpu-project "
+        "--region=us-central2 --dns-endpoint",
+        waited.format("jobset") + "deployment/jobset-controller-manager",
+        waited.format("kueue") + "deployment/kueue-controller-manager",
+        "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
+    ]
+    assert "JobSet v0.12.0 is there." in environment.builder.said["jobset"]
+    assert "Kueue v0.16.6 is there." in environment.builder.said["kueue"]
+    account = PROJECT + "/serviceAccounts/{0}@tpu-project.iam.gserviceaccount.com"
+    made = {one for one in environment.there() if not one.startswith(("policy", "firewall", "tensorboard"))}
+    assert made == {
+        "bucket tpu-artifacts",
+        f"cluster {CLUSTER}",
+        f"network {PROJECT}/global/networks/tpu-network",
+        f"pool {CLUSTER}/nodePools/cpu-pool",
+        *TPU_POOLS,
+        f"repository {PROJECT}/locations/us-central1/repositories/tpu-cluster",
+        f"router {PROJECT}/regions/us-central2/routers/tpu-network-router",
+        "account " + account.format("cloud-tpu-sa"),
+        "account " + account.format("gke-sa"),
+        f"subnetwork {PROJECT}/regions/us-central2/subnetworks/tpu-subnet",
+    }
+    state = environment.google("emulator/resources?kind=bucket")["tpu-tf-state"]
+    assert state["versioning"] == {"enabled": True}
+
+
+def test_pools_are_nodes_with_the_labels_of_gke(environment):
+    nodes = environment.nodes()
+    assert {pool: len(hosts) for pool, hosts in nodes.items()} == {
+        "cpu-pool": 3,
+        "tpu-node-pool-0": 4,
+        "tpu-node-pool-1": 4,
+    }
+    for host in nodes["tpu-node-pool-1"]:
+        labels = host["metadata"]["labels"]
+        assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu-v4-podslice"
+        assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x4"
+        assert labels["MultisliceGroup"] == "multi-slice-group"
+        assert labels["topology.kubernetes.io/zone"] == "us-central2-b"
+        assert host["status"]["capacity"]["google.com/tpu"] == "4"
+        assert [taint["key"] for taint in host["spec"]["taints"]] == ["google.com/tpu"]
+
+
+def test_queues_are_over_what_the_pools_have(environment):
+    (queue,) = environment.kubernetes("clusterqueues")["items"]
+    conditions = {one["type"]: one["status"] for one in queue["status"]["conditions"]}
+    assert conditions["Active"] == "True"
+    assert environment.chips() == {"v4-2x2x4": 32}
+    (local,) = environment.kubernetes("localqueues", "--namespace=research")["items"]
+    assert local["spec"]["clusterQueue"] == queue["metadata"]["name"]
+    account = environment.kubernetes("serviceaccount/cloud-tpu-sa", "--namespace=research")
+    email = "cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"
+    assert account["metadata"]["annotations"]["iam.gke.io/gcp-service-account"] == email
+
+
+def test_provision_again_changes_nothing(environment):
+    def all_of_it() -> tuple[Any, ...]:
+        queues = environment.kubernetes("clusterqueues,resourceflavors,localqueues,workloadpriorityclasses", "-A")
+        for one in queues["items"]:
+            # Whoever applies is noted down with the time, and a status is written again.
+            one["metadata"] = {
+                name: one["metadata"][name] for name in ("name", "uid", "generation") if name in one["metadata"]
+            }
+        return environment.there(), environment.documents(), queues["items"]
+
+    before = all_of_it()
+    environment.builder.run(PROVISION, ASKED)
+    assert "Your infrastructure matches the configuration." in environment.builder.said["plan"]
+    assert all_of_it() == before
+
+
+def test_no_pools_removes_the_pools_alone(environment):
+    before = environment.there()
+    environment.builder.run(PROVISION, {**ASKED, "_NUM_TPU_POOLS": "0", "_NUM_OF_CHIPS": ""})
+    assert before - environment.there() == TPU_POOLS
+    assert environment.there() <= before
+    assert set(environment.nodes()) == {"cpu-pool"}
+    assert environment.chips() == {}
+
+
+def test_destroy_is_held_back_by_data(environment):
+    before = environment.there()
+    environment.google("upload/storage/v1/b/tpu-artifacts/o?uploadType=media&name=checkpoint", b"weights")
+    with pytest.raises(StepFailed, match="gs://tpu-artifacts is not empty") as held:
+        environment.builder.run(DESTROY, GUIDE)
+    assert held.value.args[0] == "bucket-is-empty"
+    assert before < environment.there()
+
+
+def test_destroy_leaves_nothing_but_what_others_have(environment):
+    protect(environment.builder)
+    gcloud(environment.builder, "networks", "create", "other", "--subnet-mode=custom")
+    for network in ("tpu-network", "other"):  # GKE leaves such rules behind; those of other networks are not ours
+        rule = ("create", f"gke-{network}-all", f"--network={network}", "--allow=tcp:1")
+        gcloud(environment.builder, "firewall-rules", *rule)
+    environment.builder.run(DESTROY, {**GUIDE, "_FORCE_DESTROY": "true"})
+    others = ("network/other", "firewall/gke-other-all")
+    assert {re.sub(r" .*/", "/", one) for one in environment.there()} == set(others)
+    gcloud(environment.builder, "firewall-rules", "delete", "gke-other-all", "--quiet")
+    gcloud(environment.builder, "networks", "delete", "other", "--quiet")
+    assert environment.there() == set()
+    assert environment.nodes() == {}
+
+
+def protect(builder: Builder) -> None:
+    """As somebody does who does not want to lose the cluster by mistake."""
+    build = substituted(yaml.safe_load(DESTROY.read_text()), GUIDE)
+    variables = dict(one.split("=", 1) for one in build["options"]["env"])
+    cluster = "-target=module.cluster.google_container_cluster.this"
+    builder.tool("terraform", "apply", "-auto-approve", cluster, "-var=deletion_protection=true", **variables)
+
+
+def gcloud(builder: Builder, *words: str) -> None:
+    builder.tool("gcloud", "compute", *words, "--project=tpu-project")
