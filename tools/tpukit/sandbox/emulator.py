@@ -11,16 +11,17 @@ import json
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from tpukit.errors import TpukitError
-from tpukit.sandbox import folder
+from tpukit.kube import Cluster
+from tpukit.sandbox import folder, pools
 from tpukit.sandbox.agent.client import AgentClient
-from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Settings
-from tpukit.sandbox.google.settings import Pool as GooglePool
+from tpukit.sandbox.google.settings import Hooks, Pool, Settings
 
 ENVIRONMENT = "environment.json"
 """The file below google/ that holds the variables which lead Google's tools here."""
@@ -28,22 +29,6 @@ ENVIRONMENT = "environment.json"
 
 def agent(place: Folder) -> AgentClient:
     return AgentClient(place.url("agent"), place.token, place.certificates("cluster") / "ca.crt")
-
-
-def agent_pool(pool: GooglePool) -> Pool:
-    """A pool of Google's as the agent knows pools. It has nodes."""
-    return Pool(
-        pool.name,
-        pool.machine_type,
-        pool.nodes,
-        topology=pool.slice.topology if pool.slice else "",
-        capacity=pool.capacity,
-        reservation=pool.reservation,
-        labels=pool.labels,
-        taints=pool.taints,
-        max_pods=pool.max_pods,
-        project=pool.project,
-    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -69,7 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         with Emulator(place.path / "google", settings, port=place.ports["google"], hooks=_hooks(place)) as emulator:
             variables = {**emulator.environment(), "STORAGE_EMULATOR_HOST": emulator.storage_host}
             folder.write(place.path / "google" / ENVIRONMENT, json.dumps(variables, indent=1))
-            over.wait()
+            Autoscaler(emulator.cloud, partial(Cluster, place.kubeconfig)).run(over)
     except TpukitError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -79,9 +64,9 @@ def main(argv: list[str] | None = None) -> int:
 def _hooks(place: Folder) -> Hooks:
     client = agent(place)
 
-    def created(pool: GooglePool) -> None:
+    def created(pool: Pool) -> None:
         if pool.nodes:
-            client.add_pool(agent_pool(pool))
+            client.add_pool(pools.of_google(pool))
         else:
             client.remove_pool(pool.name)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tpukit.sandbox.google import capacity, shapes
 from tpukit.sandbox.google.api import Call, Started, merged
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
+from tpukit.sandbox.google.nodes import described
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
@@ -108,6 +111,23 @@ def _resize(cloud: Cloud, call: Call) -> Started:
     holds = holding.doc() if holding else None
     cloud.state.put("pool", full, {**pool, "status": "RECONCILING", "_size": count, "_holds": holds})
     return cloud.start(api, "SET_NODE_POOL_SIZE", scope(call), full, before=pool["_size"])
+
+
+def scale(cloud: Cloud, full: str, count: int) -> None:
+    """As the cluster autoscaler resizes a pool: no operation is seen. Refused where there is no quota for it."""
+    with cloud.state.transaction():
+        pool = find_pool(cloud, full)
+        holds = pool["_holds"]
+        if holds:
+            shape = described(cloud, full).slice
+            assert shape is not None
+            asked = Holding(**{**holds, "chips": count * shape.chips_per_host * len(pool["locations"]), "up": False})
+            more = replace(asked, chips=max(0, asked.chips - holds["chips"]))
+            if capacity.short_by(cloud, more, capacity.GKE, full):
+                raise Refused(403, f"Insufficient regional quota to scale {full} to {count} nodes.")
+            holds = asked.doc()
+        cloud.state.put("pool", full, {**pool, "_size": count, "_holds": holds})
+        cloud.later(api, "SET_NODE_POOL_SIZE", full, cloud.settings.duration("SET_NODE_POOL_SIZE"))
 
 
 @api.on("POST", POOL + ":setManagement", body="SetNodePoolManagementRequest")
