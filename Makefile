@@ -47,10 +47,12 @@ $(CHECKOV): tools/checkov.txt tools/newest-python
 	$$python -m venv --clear .venv-checkov && \
 	.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check -r tools/checkov.txt && touch $@
 
-# Real Terraform with the real provider, real Kubernetes, JobSet and Kueue. The first time, Go builds them (25 CPU
-# minutes, kept outside the checkout); what is missing and cannot be built here is a failure with a sentence, never a skip.
+# Real Terraform with the real provider, real Kubernetes, JobSet and Kueue. The first time, Go builds them side by side (25
+# CPU minutes, kept outside the checkout); what is missing and cannot be built here is a failure with a sentence, never a skip.
 e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
-	$(BIN)/python tools/provider/build.py
+	@$(BIN)/python tools/provider/build.py & provider=$$!; \
+	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
+	wait $$provider && exit $$sandbox
 	$(WITH_CHECKOV) $(BIN)/python -m pytest tests/cluster
 
 bench: $(READY) ## Tables against peers, installed into their own environment

@@ -78,7 +78,9 @@ def test_kueue_finds_the_certificate_that_it_would_make(folder):
 
 
 def test_deployment_tells_the_version_and_runs_nothing(folder):
-    spec = only(adapted(folder, manifests.kueue), "Deployment")["spec"]
+    deployment = only(adapted(folder, manifests.kueue), "Deployment")
+    assert deployment["metadata"]["annotations"]["tpukit.dev/installed"] == "v9.9.9"
+    spec = deployment["spec"]
     assert spec["replicas"] == 0
     assert spec["template"]["spec"]["containers"][0]["image"] == "registry.k8s.io/kueue/kueue:v9.9.9"
 

@@ -1,7 +1,8 @@
 """The programs of the sandbox and the manifests that came with them, built once from pinned Go modules.
 
 They are kept in the cache folder by hash of their pins and flags, so a change of either is another build and a warm
-start needs no Go. A build that was killed leaves nothing that could be taken for one.
+start needs no Go. A build that was killed leaves nothing that could be taken for one. `python -m
+tpukit.sandbox.binaries` builds them ahead of need.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -234,3 +236,25 @@ def _run(argv: list[str], module: Module, tick: Callable[[str], None]) -> str:
 def _elapsed(began: float) -> str:
     minutes, seconds = divmod(int(time.monotonic() - began), 60)
     return f"{minutes}m {seconds:02d}s" if minutes else f"{seconds}s"
+
+
+def main() -> int:
+    told = set()
+
+    def report(text: str) -> None:
+        """Each step once: its elapsed time is for a terminal."""
+        step = text.rpartition(", ")[0]
+        if step not in told:
+            told.add(step)
+            print(step, flush=True)
+
+    try:
+        print(ensure(report).folder)
+    except TpukitError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
