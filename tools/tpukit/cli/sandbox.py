@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli import sandbox_faults
-from tpukit.errors import NotFound
+from tpukit.errors import Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
+    from tpukit.catalogue import Slice
     from tpukit.sandbox.lifecycle import Status
 
 _name = click.option(
@@ -32,6 +33,7 @@ def command(context: click.Context) -> None:
     \b
     Examples:
       tpu sandbox up                     start it, or bring back what was killed
+      tpu sandbox up --slices v4-16=2    with two slices to send jobs to
       tpu sandbox shell                  a shell in which kubectl, terraform and tpu talk to it
       tpu sandbox shell kubectl get pods -A
       tpu sandbox status --json          components, ports, memory, versions
@@ -51,10 +53,18 @@ def command(context: click.Context) -> None:
 @click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
 @click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
-def up(name: str, projects: tuple[str, ...], seconds: tuple[str, ...], seed: int | None) -> None:
-    """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes)."""
+@click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
+def up(
+    name: str, projects: tuple[str, ...], seconds: tuple[str, ...], seed: int | None, slices: tuple[str, ...]
+) -> None:
+    """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
+
+    With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
+    empty project, as Google gives one: Terraform or `tpu cluster` makes the rest.
+    """
     from tpukit.sandbox import lifecycle
 
+    wanted = _slices(slices)
     google = [f"--project={project}" for project in projects] + [f"--seconds={text}" for text in seconds]
     if seed is not None:
         google.append(f"--seed={seed}")
@@ -62,6 +72,11 @@ def up(name: str, projects: tuple[str, ...], seconds: tuple[str, ...], seed: int
     began = time.monotonic()
     with _Progress() as progress:
         place = lifecycle.up(name, progress.say, google=tuple(google) or None)
+        if wanted:
+            from tpukit.sandbox.furnish import furnish
+
+            progress.say("making slices, queues and a bucket")
+            furnish(place, wanted)
     click.echo(f"sandbox {name} is ready after {time.monotonic() - began:.1f} s", err=True)
     click.echo(f"  export KUBECONFIG={place.kubeconfig}")
     click.echo(f"  or `tpu sandbox shell{_option(name)}`, in which all of Google's tools talk to it too", err=True)
@@ -115,6 +130,26 @@ def shell(name: str, words: tuple[str, ...]) -> None:
 
 
 command.add_command(sandbox_faults.command)
+
+
+def _slices(words: tuple[str, ...]) -> dict[Slice, int]:
+    """`v4-16=2`; every wrong one at once."""
+    from tpukit import catalogue
+
+    found: dict[Slice, int] = {}
+    problems: list[Problem] = []
+    for word in words:
+        tpu, _, count = word.partition("=")
+        if not (count.isascii() and count.isdigit() and 0 < int(count) <= 64):
+            problems.append(Problem("--slices", f"{word!r} is not a TPU and a number", "write --slices v4-16=2"))
+            continue
+        try:
+            found[catalogue.find(tpu)] = int(count)
+        except Invalid as error:
+            problems += [Problem("--slices", problem.what, problem.hint) for problem in error.problems]
+    if problems:
+        raise Invalid(problems)
+    return found
 
 
 def _option(name: str) -> str:

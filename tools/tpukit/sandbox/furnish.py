@@ -1,0 +1,54 @@
+"""What makes a fresh sandbox a place to send a job to: slices, a CPU pool, queues over them, a team and a bucket.
+
+On Google Cloud Terraform makes all this, and it can do so in a sandbox too. This is the short way, for a first try.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+
+from tpukit import render
+from tpukit.catalogue import Slice
+from tpukit.errors import Transient
+from tpukit.kube import Cluster
+from tpukit.sandbox.agent import Pool, of_slice
+from tpukit.sandbox.emulator import agent
+from tpukit.sandbox.folder import HOST, Folder
+from tpukit.sandbox.google.settings import Settings as Google
+from tpukit.spec import Settings
+
+ZONE = "us-central2-b"
+BUCKET = "my-runs"
+_CPUS, _MEMORY_GB = 8, 32
+
+
+def furnish(place: Folder, slices: Mapping[Slice, int]) -> None:
+    """Twice is as good as once. Slices are spot ones, so that they can be preempted."""
+    machines, cluster, settings = agent(place), Cluster(place.kubeconfig), Settings()
+    for shape, count in slices.items():
+        for number in range(count):
+            machines.add_pool(of_slice(f"{shape.name}-{number}", shape, ZONE, capacity="spot"))
+    labels = dict([render.pools.CPU_POOL])
+    machines.add_pool(Pool("cpu", f"e2-standard-{_CPUS}", {"cpu-0": ZONE}, labels=labels))
+    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB):
+        cluster.apply(document)
+    account = {"name": settings.service_account, "namespace": settings.team}
+    cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    _make_bucket(place)
+
+
+def _make_bucket(place: Folder) -> None:
+    project = next((word.removeprefix("--project=") for word in place.google if word.startswith("--project=")), "")
+    address = f"http://{HOST}:{place.ports['google']}/storage/v1/b?project={project or Google().projects[0]}"
+    headers = {"Authorization": f"Bearer {place.token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(address, json.dumps({"name": BUCKET, "location": "US"}).encode(), headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy leads back to this machine
+    try:
+        opener.open(request, timeout=60).close()
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code != 409:  # it is there
+                raise Transient(f"bucket {BUCKET}: {error.read().decode(errors='replace')}") from error
