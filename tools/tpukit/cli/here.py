@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,23 @@ def gke() -> GkePlace:
     return GkePlace(paths.data(), CLOCK)
 
 
-def places() -> dict[str, Place]:
-    return {"local": local(), "gke": gke()}
+class _Places(Mapping[str, Place]):
+    """Each is made when it is asked for: who runs a job on this machine loads nothing of a cluster."""
+
+    _makers: Mapping[str, Callable[[], Place]] = {"local": local, "gke": gke}
+
+    def __getitem__(self, name: str) -> Place:
+        return self._makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def places() -> Mapping[str, Place]:
+    return _Places()
 
 
 def loop(

@@ -13,6 +13,7 @@ import click
 from tpukit.cli.run import Follower, ask_to_stop, check_place, check_tags, hand_over, make_plan, set_option
 
 if TYPE_CHECKING:
+    from tpukit.places.base import HostView
     from tpukit.store import Job
 
 MOST = 50
@@ -94,7 +95,7 @@ def show(job: str, as_json: bool) -> None:
     """Everything about a job: attempts, hosts, and what happened when."""
     from tpukit import report
     from tpukit.cli import here
-    from tpukit.errors import NotFound
+    from tpukit.errors import NotFound, TpukitError
     from tpukit.places.base import Handle
     from tpukit.plan import Plan
 
@@ -109,7 +110,12 @@ def show(job: str, as_json: bool) -> None:
     if record.place == "gke" and not record.state.ended:  # the cluster went on while nobody looked
         here.loop(jobs).tick([record.id])
         record = jobs.get(record.id)
-    hosts = here.places()[record.place].observe([Handle.of(record)])[0].hosts if record.attempts else ()
+    hosts: tuple[HostView, ...] = ()
+    try:
+        if record.attempts:
+            hosts = here.places()[record.place].observe([Handle.of(record)])[0].hosts
+    except TpukitError as error:  # what is remembered of the job is worth showing all the same
+        here.say(record.id, f"its hosts are not shown: {error}")
     events = jobs.events(record.id)
     plan = Plan.from_json(record.plan)
     origin = record.attempt.origin if record.attempt else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Group
@@ -10,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tpukit import report
+from tpukit.errors import TpukitError
 from tpukit.places.base import Handle, HostView, Place
 from tpukit.report import tables
 from tpukit.store import Job, Store
@@ -28,6 +30,7 @@ class Screen:
         self._told = 0  # events shown so far
         self._last_lines = 0.0
         self._shown: dict[str, str] = {}
+        self._seen: tuple[HostView, ...] = ()
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -56,9 +59,11 @@ class Screen:
         return hosts
 
     def _hosts(self, job: Job) -> tuple[HostView, ...]:
-        if not job.attempts:
-            return ()
-        return self._places[job.place].observe([Handle.of(job)])[0].hosts
+        """As they were last seen where the place cannot be asked just now: whoever drives the job says why."""
+        if job.attempts:
+            with suppress(TpukitError):
+                self._seen = self._places[job.place].observe([Handle.of(job)])[0].hosts
+        return self._seen
 
     def _tell_events(self) -> None:
         events = self._store.events(self._id)

@@ -70,10 +70,15 @@ def pod_host(pod: Doc) -> str:
     return str(pod["metadata"]["name"].rpartition("-")[0])
 
 
+def has_sent(root: Path) -> bool:
+    """Whether this store ever sent a job to a cluster: if not, no cluster has to be asked about it."""
+    return (root / "sender").exists()
+
+
 def sender(root: Path) -> str:
     """What tells JobSets of this store from those of all others."""
     file = root / "sender"
-    if not file.exists():
+    if not has_sent(root):
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = root / f"sender.{secrets.token_hex(4)}"
         new.write_text(secrets.token_hex(8), encoding="ascii")

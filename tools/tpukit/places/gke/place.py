@@ -16,7 +16,7 @@ from tpukit.kube import Cluster, Docs
 from tpukit.places.base import Handle, Line, Observation
 from tpukit.places.gke import code, keeper
 from tpukit.places.gke.clusters import Clusters
-from tpukit.places.gke.files import Files, pod_host, sender
+from tpukit.places.gke.files import Files, has_sent, pod_host, sender
 from tpukit.places.gke.keeper import Keeper
 from tpukit.places.gke.look import SENDER, Found
 from tpukit.places.gke.observing import LAST_LINES_SECONDS, Observer
@@ -120,6 +120,8 @@ class GkePlace:
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         """Removes JobSets that this store sent, that run, and that it has no active job for. Others' are others'."""
+        if not has_sent(self._root):
+            return []
         try:
             cluster = self.clusters.open(self.clusters.current())
             found = _jobsets(cluster, known)

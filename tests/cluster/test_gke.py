@@ -1,0 +1,350 @@
+"""Jobs on a cluster as a person sends them: `tpu`, real Kubernetes, JobSet, Kueue and JAX processes in a sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from box import ROOT, TEAM, V4_16, Box, sandbox, until
+from tpukit import pods
+from tpukit.sandbox.agent import Pool, of_slice
+
+PRETRAIN = ROOT / "examples" / "02-pretrain" / "job.yaml"
+SAYS_WHO = """
+import os, time
+print("attempt {TPUKIT_ATTEMPT} stage {TPUKIT_STAGE} {TPUKIT_WORKDIR}".format(**os.environ), flush=True)
+time.sleep(SECONDS)
+"""
+BREAKS = """
+import os, sys, time
+time.sleep(2)
+if os.environ["TPU_WORKER_ID"] == os.environ["MEGASCALE_SLICE_ID"] == "1":
+    sys.exit("it broke")
+time.sleep(60)
+"""
+RAW = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: theirs, namespace: research, labels: {kueue.x-k8s.io/queue-name: research}}
+spec:
+  replicatedJobs:
+  - name: workers
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        backoffLimit: 0
+        template:
+          spec:
+            restartPolicy: Never
+            terminationGracePeriodSeconds: 1
+            securityContext: {runAsNonRoot: true, runAsUser: 1000, seccompProfile: {type: RuntimeDefault}}
+            nodeSelector:
+              cloud.google.com/gke-tpu-accelerator: tpu-v4-podslice
+              cloud.google.com/gke-tpu-topology: 2x2x2
+            tolerations: [{operator: Exists}]
+            containers:
+            - name: main
+              image: image:1
+              command: [sh, -c, "echo from theirs; sleep 600"]
+              securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+              resources: {limits: {google.com/tpu: 4}}
+"""
+
+
+def who(seconds: int) -> str:
+    """A program that says which attempt it is, and stays."""
+    return SAYS_WHO.replace("SECONDS", str(seconds))
+
+
+class Person:
+    """Somebody with a home of their own who works with the sandbox's cluster."""
+
+    def __init__(self, home: Path, kubeconfig: Path) -> None:
+        self.home = home
+        home.mkdir()
+        settings = {"team": TEAM, "artifacts": "gs://my-runs"}
+        (home / "settings.yaml").write_text(yaml.safe_dump(settings))
+        self.env = {
+            **os.environ,
+            "TPUKIT_HOME": str(home),
+            "TPUKIT_SETTINGS": str(home / "settings.yaml"),
+            "KUBECONFIG": str(kubeconfig),
+            "PYTHONPATH": str(ROOT / "tools"),
+        }
+
+    def settle(self, **settings: str) -> None:
+        file = self.home / "settings.yaml"
+        file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **settings}))
+
+    def job(self, name: str, *command: str, **fields: Any) -> Path:
+        spec = {"name": name, "tpu": V4_16.name, "slices": 2, "command": list(command), "image": "image:1"}
+        file = self.home / f"{name}.yaml"
+        file.write_text(yaml.safe_dump({**spec, "capacity": "spot", "max": {"grace": "5s"}, **fields}))
+        return file
+
+    def start(self, *words: str | Path) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "tpukit", *map(str, words)]
+        with (self.home / "tpu.log").open("a") as log:
+            return subprocess.Popen(argv, env=self.env, stdout=log, stderr=log, text=True)
+
+    def tpu(self, *words: str | Path, fails: bool = False) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "tpukit", *map(str, words)]
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True)
+        assert bool(done.returncode) == fails, f"`tpu {' '.join(map(str, words))}`: {done.stdout}{done.stderr}"
+        return done
+
+    def show(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.tpu("job", "show", job, "--json").stdout)
+        return found
+
+    def reasons(self, job: str) -> list[str]:
+        return [attempt["reason"] for attempt in self.show(job)["attempts"]]
+
+    def state(self, job: str, wanted: str, seconds: float = 240.0) -> dict[str, Any]:
+        """The job, once it is in that state."""
+
+        def there() -> dict[str, Any] | None:
+            listed = json.loads(self.tpu("job", "list", "--json").stdout)
+            if not any(one["id"].startswith(job) for one in listed):
+                return None
+            found = self.show(job)
+            return found if found["state"] == wanted else None
+
+        found: dict[str, Any] = until(there, seconds, every=0.5)
+        return found
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    with sandbox(tmp_path_factory.mktemp("gke"), "gke") as box:
+        for name in ("tpu-0", "tpu-1"):
+            box.agent.add_pool(of_slice(name, V4_16, "us-central2-b", capacity="spot"))
+        cpu = {"tpukit.dev/pool": "cpu"}
+        box.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": "us-central2-b"}, labels=cpu))
+        box.add_queue(2)
+        box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "my-runs", "location": "US"})
+        yield box
+
+
+@pytest.fixture(scope="module")
+def ada(box: Box) -> Iterator[Person]:
+    person = Person(box.home / "ada", box.place.kubeconfig)
+    yield person
+    pods.kill_strays(person.home)
+
+
+def jobsets(box: Box) -> set[str]:
+    return {one["metadata"]["name"] for one in box.cluster.list("JobSet", TEAM)}
+
+
+def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_unbroken_local_run(box: Box, ada: Person):
+    board = "vertex_ai/v1/projects/tpu-project/locations/us-central1/tensorboards"
+    made = box.ask("POST", board, {"displayName": "runs"})["response"]["name"]
+    ada.settle(tensorboard=made)
+    steps = ("--set", "config.training.steps=30")
+    mounts = '[{"bucket": "my-runs", "path": "/runs", "read_only": false}]'
+    on_gke = ("--set", "image=image:1", "--set", "workdir=/runs/pretrain", "--set", f"mounts={mounts}")
+    box.agent.preempt("tpu-1", step=20, back=2.0)
+
+    sent = ada.tpu("run", PRETRAIN, *steps, "--place", "gke", *on_gke)
+    unbroken = ada.tpu("run", PRETRAIN, *steps, "--set", f"workdir={ada.home}/unbroken")
+
+    bucket = box.place.path / "google" / "buckets" / "my-runs" / "pretrain"
+    on_cluster = json.loads((bucket / "result.json").read_text())
+    here = json.loads((ada.home / "unbroken" / "result.json").read_text())
+    assert on_cluster["parameters_sha256"] == here["parameters_sha256"]
+    job = sent.stdout.strip()
+    shown = ada.show(job)
+    assert [(one["reason"], one["stage"]) for one in shown["attempts"]] == [("preempted", 0), ("done", 1)]
+    assert shown["attempts"][0]["host"].startswith(f"{job}-slice-")
+    assert shown["attempts"][0]["saved_step"] >= 15
+    status = box.cluster.get("JobSet", job, TEAM)["status"]
+    assert (status["restarts"], status.get("restartsCountTowardsMax", 0)) == (1, 0)
+    assert "0 of 0 used; not charged: 1 preempted" in ada.tpu("job", "show", job).stdout
+
+    pools = {host["slice"]: set() for host in shown["hosts"]}
+    for host in shown["hosts"]:
+        pools[host["slice"]].add(host["node"].rpartition("-")[0])
+    assert sorted(map(sorted, pools.values())) == [["gke-sandbox-tpu-0"], ["gke-sandbox-tpu-1"]]
+
+    before = ada.tpu("job", "logs", job, "--attempt", "0").stdout  # its pods are long gone
+    assert {line.partition(":")[0] for line in before.splitlines()} >= {
+        f"slice-{s}-{h}" for s in (0, 1) for h in (0, 1)
+    }
+    assert "step 10/30" in before
+    assert "tpukit-progress" not in before
+    (experiment,) = box.ask("GET", f"vertex_ai/v1/{made}/experiments")["tensorboardExperiments"]
+    assert experiment["displayName"] == job
+    (run,) = box.ask("GET", f"vertex_ai/v1/{experiment['name']}/runs")["tensorboardRuns"]
+    assert run["displayName"] == "train"
+    assert unbroken.stdout.strip() != job
+
+
+def test_users_error_is_charged_names_the_first_host_and_its_last_words(ada: Person):
+    done = ada.tpu(
+        "run",
+        ada.job("wrong", "python", "-c", BREAKS, max={"restarts": 1, "grace": "5s"}),
+        "--place",
+        "gke",
+        fails=True,
+    )
+    job = done.stdout.strip()
+    assert ada.reasons(job) == ["user error", "user error"]
+    assert f"the program on {job}-slice-1-1 failed: exit code 1, 'it broke' (1 of 1 restarts used)" in done.stderr
+    assert "slice-1-1: it broke" in ada.tpu("job", "logs", job, "--attempt", "0").stdout
+
+
+def test_stopped_job_leaves_nothing_and_goes_on_when_asked_from_where_it_was_or_from_the_beginning(
+    box: Box, ada: Person
+):
+    job = ada.tpu("run", ada.job("sleeper", "python", "-c", who(300)), "--place", "gke", "--detach").stdout.strip()
+    ada.state(job, "running")
+    ada.tpu("job", "stop", job)
+    assert job not in jobsets(box)
+    assert not box.cluster.list("Pod", TEAM, labels=f"tpukit.dev/job={job}")
+    assert ada.reasons(job) == ["cancelled"]
+
+    ada.tpu("job", "resume", job, "--detach")
+    ada.state(job, "running")
+    until(lambda: "stage 1" in ada.tpu("job", "logs", job).stdout)
+    assert f"slice-0-1: attempt 1 stage 1 gs://my-runs/runs/{job}\n" in ada.tpu("job", "logs", job).stdout
+    assert f"attempt 0 stage 0 gs://my-runs/runs/{job}\n" in ada.tpu("job", "logs", job, "--attempt", "0").stdout
+    ada.tpu("job", "stop", job)
+
+    ada.tpu("job", "rerun", job, "--detach")
+    ada.state(job, "running")
+    until(lambda: f"attempt 2 stage 0 gs://my-runs/runs/{job}/rerun-2" in ada.tpu("job", "logs", job).stdout)
+    ada.tpu("job", "stop", job)
+    assert ada.reasons(job) == ["cancelled"] * 3
+
+
+def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resumes(box: Box, ada: Person):
+    low = ada.tpu(
+        "run",
+        ada.job("low", "python", "-c", who(12), priority="low", rule="pass"),
+        "--place",
+        "gke",
+        "--detach",
+    ).stdout.strip()
+    ada.state(low, "running")
+    high = ada.tpu(
+        "run", ada.job("high", "python", "-c", who(8), priority="high"), "--place", "gke", "--detach"
+    ).stdout.strip()
+    waits = until(lambda: (one := ada.show(low))["state"] == "scheduled" and one["message"] and one)
+    assert f"research/{high} (high)" in waits["message"]
+    ada.state(high, "completed")
+    ended = ada.state(low, "completed")
+    assert [attempt["reason"] for attempt in ended["attempts"]] == ["evicted", "done"]
+    assert ended["attempts"][0]["detail"] == f"for research/{high} (high)"
+
+
+def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_log(ada: Person):
+    follower = ada.start("run", ada.job("followed", "python", "-c", who(15)), "--place", "gke")
+    ada.state("followed", "running")
+    follower.kill()
+    follower.wait()
+    ada.tpu("serve", "--until-idle")
+    job = ada.show("followed")
+    assert (job["state"], [attempt["reason"] for attempt in job["attempts"]]) == ("completed", ["done"])
+    log = ada.tpu("job", "logs", "followed").stdout.splitlines()
+    assert sorted(line.partition(":")[0] for line in log) == ["slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
+
+
+def test_job_whose_image_is_not_there_says_so_while_it_waits_and_can_be_stopped(ada: Person):
+    file = ada.job("imageless", "python", "-c", "1", image="does-not-exist:1")
+    job = ada.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
+    until(lambda: "the image cannot be had: does-not-exist:1" in (ada.show(job)["message"] or ""))
+    ada.tpu("job", "stop", job)
+
+
+def test_jobsets_of_others_are_shown_and_touched_only_once_adopted(box: Box, ada: Person):
+    (ada.home / "theirs.yaml").write_text(RAW)
+    box.kubectl("apply", "-f", str(ada.home / "theirs.yaml"))
+    until(lambda: "slice" not in str(shown := ada.tpu("job", "show", "theirs").stdout) or shown.count("running") >= 3)
+    listed = ada.tpu("job", "list", "--active").stdout
+    assert "research/theirs" in listed
+    assert "workers-0-1: from theirs" in ada.tpu("job", "logs", "theirs").stdout
+    refused = ada.tpu("job", "stop", "theirs", fails=True).stderr
+    assert "`tpu job adopt research/theirs` takes it over first" in refused
+    assert "theirs" in jobsets(box)
+    ada.tpu("job", "adopt", "theirs")
+    ada.tpu("job", "stop", "theirs")
+    until(lambda: "theirs" not in jobsets(box))
+
+
+def test_same_job_of_two_people_gets_two_names_and_neither_touches_the_others(box: Box, ada: Person):
+    bob = Person(box.home / "bob", box.place.kubeconfig)
+    file = ada.job("same", "python", "-c", who(300), slices=1)
+    first = ada.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
+    second = bob.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
+    assert first != second
+    assert "was sent by others" in bob.tpu("job", "stop", first, fails=True).stderr
+    serving = bob.start("serve", "--until-idle")
+    bob.tpu("job", "stop", second)
+    assert serving.wait(120) == 0
+    assert first in jobsets(box)
+    ada.tpu("job", "stop", first)
+    assert not {first, second} & jobsets(box)
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["team=nobody"], "`tpu team add nobody` makes the team"),
+        (["priority=huge"], "priority: the cluster has no huge"),
+        (["tpu=v2-8", "slices=1"], "tpu: GKE has no v2-8"),
+    ],
+)
+def test_job_that_the_cluster_would_not_take_is_refused_before_anything_is_made(
+    box: Box, ada: Person, sets: list[str], said: str
+):
+    before = jobsets(box)
+    words = [word for one in sets for word in ("--set", one)]
+    assert said in ada.tpu("run", ada.job("refused", "x"), "--place", "gke", *words, fails=True).stderr
+    assert jobsets(box) == before
+    assert not any("refused" in one["id"] for one in json.loads(ada.tpu("job", "list", "--json").stdout))
+
+
+def test_member_of_a_team_sends_follows_and_stops_with_no_more_rights_than_the_team_has(box: Box, ada: Person):
+    ada.tpu("team", "add", TEAM, "--member", "account:member")
+    box.kubectl("create", "serviceaccount", "member")
+    token = box.kubectl("create", "token", "member").strip()
+    kubeconfig = yaml.safe_load(box.place.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"] = {"token": token}
+    (box.home / "member.yaml").write_text(yaml.safe_dump(kubeconfig))
+    eve = Person(box.home / "eve", box.home / "member.yaml")
+    (eve.home / "code").mkdir()
+    (eve.home / "code" / "hi.py").write_text("print('hi from the shipped code')")
+    job = eve.tpu("run", eve.job("own", "python", "hi.py", code="code"), "--place", "gke").stdout.strip()
+    assert "slice-1-1: hi from the shipped code" in eve.tpu("job", "logs", job).stdout
+    assert eve.reasons(job) == ["done"]
+    long = eve.tpu("run", eve.job("long", "sleep", "300"), "--place", "gke", "--detach").stdout.strip()
+    eve.state(long, "running")
+    eve.tpu("job", "stop", long)
+    assert long not in jobsets(box)
+
+
+def test_cluster_that_does_not_answer_is_said_and_the_job_is_found_again_afterwards(box: Box, ada: Person):
+    job = ada.tpu("run", ada.job("patient", "python", "-c", who(30)), "--place", "gke", "--detach").stdout.strip()
+    ada.state(job, "running")
+    status = json.loads(box.tpu("status", "--json"))
+    os.kill(next(one["pid"] for one in status["components"] if one["name"] == "kube-apiserver"), signal.SIGKILL)
+    told = ada.tpu("job", "list")
+    assert job in told.stdout
+    shown = ada.tpu("job", "show", job)
+    assert job in shown.stdout
+    assert "does not answer" in told.stderr
+    assert "does not answer" in shown.stderr
+    box.tpu("up")
+    ada.tpu("serve", "--until-idle")
+    assert ada.show(job)["state"] == "completed"
