@@ -105,7 +105,7 @@ elif name == "python3" and "pip" not in words:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.workspace, self.programs, self.calls_file = folder / "workspace", folder / "bin", folder / "calls"
-        self.answers_file = folder / "answers.json"
+        self.home, self.answers_file = folder, folder / "answers.json"
         self.said: dict[str, str] = {}
         self.workspace.mkdir(parents=True)
         shutil.copytree(ROOT / "terraform", self.workspace / "terraform", ignore=shutil.ignore_patterns(".terraform*"))

@@ -23,6 +23,21 @@ from tpukit import pods
 # Spares the waits that are there for Google's sake.
 TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
 ASKED = {**GUIDE_PROVISION, "_NAMESPACE": "research"}
+NAMES = {
+    "project_id": "tpu-project",
+    "region": "us-central2",
+    "zone": "us-central2-b",
+    "artifact_repository_bucket_name": "tpu-artifacts",
+    "network_name": "tpu-network",
+    "subnet_name": "tpu-subnet",
+    "cluster_name": "tpu-cluster",
+    "tpu_namespace": "research",
+    "tpu_type": "v4-32",
+    "num_tpu_pools": "2",
+    "tf_state_bucket": "tpu-tf-state",
+    "tf_state_prefix": "gke-tpu-training-environment",
+}
+"""The same environment in the words of a cluster file."""
 PROJECT = "projects/tpu-project"
 CLUSTER = f"{PROJECT}/locations/us-central2/clusters/tpu-cluster"
 TPU_POOLS = {f"pool {CLUSTER}/nodePools/tpu-node-pool-{number}" for number in range(2)}
@@ -55,6 +70,26 @@ class Environment:
     def kubernetes(self, *words: str) -> Any:
         """Asked with the credentials that the build fetched."""
         return json.loads(self.builder.tool("kubectl", "get", *words, "--output=json"))
+
+    def queues(self) -> list[Any]:
+        """All that the queues are made of, without who wrote it when."""
+        found = self.kubernetes("clusterqueues,resourceflavors,localqueues,workloadpriorityclasses", "-A")["items"]
+        for one in found:
+            about = one["metadata"]
+            one["metadata"] = {name: about[name] for name in ("name", "uid", "generation") if name in about}
+        return found
+
+    def tpu(self, verb: str, *words: str) -> str:
+        """What `tpu cluster` says of it."""
+        sets = [f"--set={name}={value}" for name, value in NAMES.items()]
+        done = subprocess.run(
+            [sys.executable, "-m", "tpukit", "cluster", verb, *sets, *words],
+            env={**self.builder.environment, "PYTHONPATH": str(ROOT / "tools"), "TPUKIT_HOME": str(self.builder.home)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def nodes(self) -> dict[str, list[dict[str, Any]]]:
         found: dict[str, list[dict[str, Any]]] = {}
@@ -163,15 +198,22 @@ def test_queues_are_over_what_the_pools_have(environment):
     assert account["metadata"]["annotations"]["iam.gke.io/gcp-service-account"] == email
 
 
+def test_command_line_sees_the_same_environment_and_adds_nothing_to_it(environment):
+    found = json.loads(environment.tpu("status", "--json"))
+    assert found["resources"]["count"] > 20
+    assert found["cluster"]["status"] == "RUNNING"
+    hosts = {name: (pool["ready"], pool["hosts"]) for name, pool in found["pools"].items()}
+    assert hosts == {"cpu-pool": (3, 3), "tpu-node-pool-0": (4, 4), "tpu-node-pool-1": (4, 4)}
+    assert found["addons"] == {"jobset": "v0.12.0", "kueue": "v0.16.6"}
+    before = environment.queues()
+    environment.tpu("credentials")
+    environment.tpu("addons")
+    assert environment.queues() == before
+
+
 def test_provision_again_changes_nothing(environment):
     def all_of_it() -> tuple[Any, ...]:
-        queues = environment.kubernetes("clusterqueues,resourceflavors,localqueues,workloadpriorityclasses", "-A")
-        for one in queues["items"]:
-            # Whoever applies is noted down with the time, and a status is written again.
-            one["metadata"] = {
-                name: one["metadata"][name] for name in ("name", "uid", "generation") if name in one["metadata"]
-            }
-        return environment.there(), environment.documents(), queues["items"]
+        return environment.there(), environment.documents(), environment.queues()
 
     before = all_of_it()
     environment.builder.run(PROVISION, ASKED)
