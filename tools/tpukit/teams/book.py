@@ -103,15 +103,22 @@ def plan(cluster: Cluster, wish: Wish, account: str) -> Change:
     queues = [render.cluster_queue(one) for one in quotas.divide(total, [*teams.values(), after])]
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
     made = kueue.Team(after.name, after.queue, after.made_with_cluster, account, after.email, members)
-    replaced = before is not None and before.queue != after.queue
-    own = None if after.quota else _own_queue(there, after.name)
-    if own:
+    own = _own_queue(there, after.name)
+    if after.quota and not own and any(one["metadata"]["name"] == after.name for one in there):
+        hint = "use another name for the team"
+        raise Conflict(f"there is a ClusterQueue {after.name} already, and tpukit did not make it", hint=hint)
+    dropped = own is not None and not after.quota
+    if own and dropped:
         queues.append(_emptied(own))
-    return Change(before, after, (*_shrinking_first(queues, there), *render.team(made)), replaced, own is not None)
+    documents = (*_shrinking_first(queues, there), *render.team(made))
+    # Asked of the cluster, because a change may have ended halfway.
+    local = [one for one in cluster.list("LocalQueue", after.name) if one["metadata"]["name"] == after.name]
+    replaced = any(one["spec"]["clusterQueue"] != after.queue for one in local)
+    return Change(before, after, documents, replaced, dropped)
 
 
 def carry_out(cluster: Cluster, change: Change, account: str, clock: Clock) -> None:
-    """Twice is once. Jobs that run keep their slices; those that wait go with the team's queue."""
+    """Twice is once, and once more goes on where it ended halfway. Jobs that wait go with the team's queue."""
     name = change.after.name
     for document in change.documents:
         if change.replaced and document["kind"] == "LocalQueue":
