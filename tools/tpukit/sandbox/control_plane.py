@@ -14,8 +14,8 @@ from tpukit.sandbox import manifests
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.folder import HOST, Folder
 
-_LEASE_SECONDS = 40  # of simulated nodes: renewed every quarter of it
-_GRACE_SECONDS = 20  # a node that was silent for so long is lost; GKE waits 50
+_LEASE_SECONDS = 80  # of simulated nodes: renewed every quarter of it, which is 50 times a second for 1,000 of them
+_GRACE_SECONDS = 40  # a node that was silent for so long is lost; GKE waits 50
 _EVICTED_AFTER = 30  # and so long after that its pods are given up; GKE waits 300
 _REQUESTS = 400  # a second, of each controller: their defaults are for a cluster that others use too
 
@@ -138,6 +138,7 @@ def kueue(folder: Folder, binaries: Binaries) -> Component:
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         **_webhook_controller(folder, "kueue"),
+        "controller": {"groupKindConcurrency": {"Workload.kueue.x-k8s.io": 5}},  # as its release has it
         # Off, it would look for other certificates in a folder of the system.
         "internalCertManagement": {"enable": True},
         "integrations": {"frameworks": list(manifests.FRAMEWORKS)},
@@ -148,7 +149,10 @@ def kueue(folder: Folder, binaries: Binaries) -> Component:
 
 
 def kwok(folder: Folder, binaries: Binaries) -> Component:
-    stages = folder.config("kwok", manifests.kwok_stages(binaries.manifests("kwok-stages")))
+    # Four at a time of everything, unless told: a thousand nodes would be late with their signs of life.
+    workers = dict.fromkeys(("nodeLeaseParallelism", "nodePlayStageParallelism", "podPlayStageParallelism"), 16)
+    settings = {"apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration", "options": workers}
+    stages = folder.config("kwok", [settings, *manifests.kwok_stages(binaries.manifests("kwok-stages"))])
     flags = {
         "kubeconfig": folder.identity("kwok"),
         "config": stages,
