@@ -14,10 +14,11 @@ from tpukit.plan import Plan
 from tpukit.spec import JobSpec, Settings
 
 TEAM = "research"
-SHAPE = catalogue.find("v4-64")
-POOLS = 125  # of eight hosts each
+SHAPE = catalogue.find("v4-16")
+POOLS = 500  # of two hosts each
+QUOTA = 80  # slices that the queue hands out: 40 jobs run at once, and the others wait
 JOBS = 100
-SLICES = 2  # of a job: 62 jobs fill the pools, and the others must wait
+SLICES = 2  # of each job
 PRIORITIES = ("low", "medium", "high")
 SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
 LOOK_SECONDS = 5.0
@@ -49,13 +50,13 @@ def simulated_pool(name: str, shape: Slice) -> Iterator[dict[str, Any]]:
         }
 
 
-def add_hosts(cluster: Cluster, pools: int = POOLS) -> None:
-    """Pools, the queue over them, and its team."""
-    for document in render.queues({SHAPE: pools}, [TEAM], cpus=8, memory_gb=32):
+def add_hosts(cluster: Cluster) -> None:
+    """Pools, a queue, and its team."""
+    for document in render.queues({SHAPE: QUOTA}, [TEAM], cpus=8, memory_gb=32):
         cluster.apply(document)
     account = {"metadata": {"name": SETTINGS.service_account, "namespace": TEAM}}
     cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
-    nodes = [node for number in range(pools) for node in simulated_pool(f"pool-{number:03d}", SHAPE)]
+    nodes = [node for number in range(POOLS) for node in simulated_pool(f"pool-{number:03d}", SHAPE)]
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(cluster.create, nodes))
     while not all(_open(node) for node in cluster.list("Node")):
@@ -74,9 +75,9 @@ def hold_queue(cluster: Cluster, *, hold: bool) -> None:
         cluster.patch("ClusterQueue", queue["metadata"]["name"], change)
 
 
-def send_jobs(cluster: Cluster, command: Sequence[str], jobs: int = JOBS) -> list[Plan]:
+def send_jobs(cluster: Cluster, command: Sequence[str]) -> list[Plan]:
     """Of three priorities in turn, whoever is first."""
-    plans = [_plan(number, command) for number in range(jobs)]
+    plans = [_plan(number, command) for number in range(JOBS)]
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(cluster.apply, [document for made in plans for document in render.documents(made)]))
     return plans

@@ -17,12 +17,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from measure import command, environment, in_turn, milliseconds
+from rows import Row, least, table
+
+import sandbox
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -44,32 +46,23 @@ workdir: gs://bucket/runs/bench
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    what: str
-    ours: str
-    theirs: str
-    result: str
-    bar: str
-    met: bool
-
-
 def main() -> int:
     for folder in (HOME, EMPTY):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     xpk = install_peers()
     print(facts(), flush=True)
-    measures: list[tuple[str, Callable[[], Row]]] = [
-        ("help", partial(measure_help, xpk)),
-        ("render", partial(measure_render, xpk)),
-        ("start", measure_start),
-        ("all shapes", measure_all_shapes),
+    measures: list[tuple[str, Callable[[], list[Row]]]] = [
+        ("help", lambda: [measure_help(xpk)]),
+        ("render", lambda: [measure_render(xpk)]),
+        ("start", lambda: [measure_start()]),
+        ("all shapes", lambda: [measure_all_shapes()]),
+        ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
     ]
     rows = []
     for name, measure in measures:
         print(f"measuring: {name}", flush=True)
-        rows.append(measure())
+        rows += measure()
     print()
     print(table(rows))
     return 0 if all(row.met for row in rows) else 1
@@ -179,31 +172,9 @@ def first_step(reports: list[Path]) -> float:
 
 
 def measure_all_shapes() -> Row:
-    """There is nobody to compare with, so the least of several runs counts: the one that was disturbed the least."""
-    at_most = 5.0
     argv = [sys.executable, str(HERE / "all_shapes.py")]
     times = [command(argv, env=our_environment(), cwd=EMPTY, shows=["shapes"]) for _ in range(5)]
-    seconds = min(times)
-    return Row(
-        "rendering every slice that GKE offers",
-        milliseconds(times),
-        "–",
-        f"{seconds:.1f} s",
-        "< 5 s",
-        seconds < at_most,
-    )
-
-
-def table(rows: list[Row]) -> str:
-    heading = Row("what", "tpukit", "peer", "result", "bar", True)
-    cells = [
-        (row.what, row.ours, row.theirs, row.result, row.bar, "" if row is heading else "met" if row.met else "MISSED")
-        for row in (heading, *rows)
-    ]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
-    )
+    return least("rendering every slice that GKE offers", times, milliseconds(times), below=5.0)
 
 
 if __name__ == "__main__":

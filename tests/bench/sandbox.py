@@ -1,0 +1,71 @@
+"""The sandbox: how soon it is ready, what it takes, and how the commands do on a thousand hosts and a hundred jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from measure import command, environment, milliseconds
+from rows import Row, least
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import crowd
+from tpukit.kube import Cluster
+
+NAME = "bench"
+STARTS = 3
+LOOKS = 5
+
+
+def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
+    """Leaves no sandbox behind."""
+    # The programs are built once for all: where they are not yet, the first start takes minutes and does not count.
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    env = environment(home, TPUKIT_HOME=str(home / "sandbox"), XDG_CACHE_HOME=cache)
+    run = partial(command, env=env, cwd=cwd)
+    down = [tpu, "sandbox", "down", "--name", NAME]
+    up = [tpu, "sandbox", "up", "--name", NAME]
+    try:
+        run(up, shows=["KUBECONFIG"])
+        starts = []
+        for _ in range(STARTS):
+            run(down, shows=[])
+            starts.append(run(up, shows=["KUBECONFIG"]))
+        status = subprocess.run(
+            [tpu, "sandbox", "status", "--name", NAME, "--json"], env=env, capture_output=True, check=True
+        )
+        told = json.loads(status.stdout)
+        kubeconfig = home / "sandbox" / "data" / "sandbox" / NAME / "kubeconfig"
+        print("measuring: a thousand hosts, a hundred jobs", flush=True)
+        first = _fill(Cluster(kubeconfig))
+        env["KUBECONFIG"] = str(kubeconfig)
+        listed = [run([tpu, "job", "list", "--place", "gke", "--all"], shows=[first]) for _ in range(LOOKS)]
+        queued = [run([tpu, "team", "queue"], shows=[first]) for _ in range(LOOKS)]
+    finally:
+        subprocess.run(down, env=env, capture_output=True, check=False)
+    crowded = f"on {crowd.POOLS * crowd.SHAPE.hosts:,} hosts and {crowd.JOBS} JobSets"
+    memory = told["memory_bytes"] / 2**30
+    return [
+        least("tpu sandbox up, programs built", starts, milliseconds(starts), below=20.0),
+        Row("sandbox without jobs", f"{memory:.2f} GiB", "–", f"{memory:.2f} GiB", "< 1.5 GiB", memory < 1.5),
+        least(f"tpu job list {crowded}", listed, milliseconds(listed), below=2.0),
+        least(f"tpu team queue {crowded}", queued, milliseconds(queued), below=3.0),
+    ]
+
+
+def _fill(cluster: Cluster) -> str:
+    """Hosts, and jobs of which those that fit have begun and go on. The id of one."""
+    crowd.add_hosts(cluster)
+    plans = crowd.send_jobs(cluster, ["sleep", "36000"])
+    fit = crowd.QUOTA * crowd.SHAPE.hosts
+    due = time.monotonic() + 1800.0
+    while sum(pod["status"].get("phase") == "Running" for pod in cluster.list("Pod", crowd.TEAM)) < fit:
+        if time.monotonic() > due:
+            raise SystemExit("bench: the jobs that fit do not run after half an hour: `tpu team queue` says why")
+        time.sleep(crowd.LOOK_SECONDS)
+    return plans[0].id
