@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from box import ROOT, TEAM, V4_16, Box, sandbox, until
+from box import ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
 from tpukit import pods
 from tpukit.sandbox.agent import Pool, of_slice
 
@@ -258,6 +258,39 @@ def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_lo
     assert (job["state"], [attempt["reason"] for attempt in job["attempts"]]) == ("completed", ["done"])
     log = ada.tpu("job", "logs", "followed").stdout.splitlines()
     assert sorted(line.partition(":")[0] for line in log) == ["slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
+
+
+def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back(box: Box, ada: Person):
+    follower = ada.start("run", ada.job("drained", "python", "-c", who(300)), "--place", "gke")
+    ada.state("drained", "running")
+    box.agent.drain("tpu-1")
+    until(lambda: ada.reasons("drained")[0] == "maintenance", 120)
+    box.agent.restore("tpu-1")
+    ada.state("drained", "running")
+    until(lambda: "attempt 1 stage 1" in ada.tpu("job", "logs", "drained").stdout)
+    ada.tpu("job", "stop", "drained")
+    assert follower.wait(60) == 1
+
+
+def test_lost_host_is_named_and_its_replacement_goes_on(box: Box, ada: Person):
+    follower = ada.start("run", ada.job("lost", "python", "-c", who(300)), "--place", "gke")
+    hosts = ada.state("lost", "running")["hosts"]
+    box.agent.lose(hosts[3]["node"], back=3.0)
+    first = until(lambda: (one := ada.show("lost")["attempts"][0])["reason"] and one, 180)
+    assert (first["reason"], first["host"]) == ("host lost", hosts[3]["name"])
+    ada.state("lost", "running")
+    ada.tpu("job", "stop", "lost")
+    assert follower.wait(60) == 1
+
+
+def test_host_that_stops_making_steps_is_found_by_its_silence_and_the_job_begins_anew(ada: Person):
+    stuck = "if step == 10 and host.world.attempt == 0 and host.world.index == 3: time.sleep(600)"
+    program = STEPS.replace("    time.sleep(0.1)", f"    {stuck}\n    time.sleep(0.1)")
+    assert program != STEPS
+    job = ada.job("stuck", "python", "-c", program, "40", max={"stall": "20s", "grace": "20s"})
+    done = ada.tpu("run", job, "--place", "gke")
+    assert ada.reasons("stuck") == ["hang", "done"], done.stderr
+    assert "attempt 1" in ada.tpu("job", "logs", "stuck").stdout
 
 
 def test_job_whose_image_is_not_there_says_so_while_it_waits_and_can_be_stopped(ada: Person):

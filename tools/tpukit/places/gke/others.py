@@ -4,11 +4,13 @@ that somebody sent with kubectl. What is not ours can be looked at; it is touche
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
-from tpukit.errors import Conflict, Denied, NotFound
+from tpukit.errors import Conflict, Denied, NotFound, TpukitError
 from tpukit.kube import Cluster, Docs
 from tpukit.places.base import HostView, Line
 from tpukit.places.gke.look import JOBSET, Doc, Found, label, seconds
@@ -74,14 +76,33 @@ def hosts(cluster: Cluster, job: Summary) -> list[HostView]:
 
 
 def logs(cluster: Cluster, job: Summary, *, follow: bool) -> Iterator[Line]:
-    """Of the pods that are there now. With `follow`, one host after the other until each has ended."""
-    for pod in sorted(_pods(cluster, job), key=lambda pod: str(pod["metadata"]["name"])):
-        if pod.get("status", {}).get("phase", "Pending") == "Pending":
-            continue
-        host = pod["metadata"]["name"].rpartition("-")[0]
-        container = pod["spec"]["containers"][0]["name"]
-        lines = cluster.logs(pod["metadata"]["name"], job.team, container=container, follow=follow)
-        yield from (Line(host, line) for line in lines)
+    """Of the pods that are there now, host by host; with `follow`, of all at once as lines come, until they end."""
+    pods = [pod for pod in _pods(cluster, job) if pod.get("status", {}).get("phase", "Pending") != "Pending"]
+    pods.sort(key=lambda pod: str(pod["metadata"]["name"]))
+    if not follow:
+        for pod in pods:
+            yield from _lines(cluster, pod, follow=False)
+        return
+    lines: SimpleQueue[Line | None] = SimpleQueue()
+
+    def read(pod: Doc) -> None:
+        try:
+            for line in _lines(cluster, pod, follow=True):
+                lines.put(line)
+        except TpukitError as error:
+            lines.put(Line(_name(pod), f"(its log ends here: {error.message})"))
+        finally:
+            lines.put(None)
+
+    for pod in pods:
+        threading.Thread(target=read, args=(pod,), daemon=True).start()
+    left = len(pods)
+    while left:
+        line = lines.get()
+        if line is None:
+            left -= 1
+        else:
+            yield line
 
 
 def adopt(cluster: Cluster, job: Summary, owner: str) -> None:
@@ -116,6 +137,17 @@ def _list(cluster: Cluster, kind: str, teams: Sequence[str]) -> Docs:
         if not teams:
             raise
         return [one for team in teams for one in cluster.list(kind, team)]
+
+
+def _lines(cluster: Cluster, pod: Doc, *, follow: bool) -> Iterator[Line]:
+    container = pod["spec"]["containers"][0]["name"]
+    namespace = pod["metadata"]["namespace"]
+    for line in cluster.logs(pod["metadata"]["name"], namespace, container=container, follow=follow):
+        yield Line(_name(pod), line)
+
+
+def _name(pod: Doc) -> str:
+    return str(pod["metadata"]["name"].rpartition("-")[0])
 
 
 def _pods(cluster: Cluster, job: Summary) -> Docs:
@@ -171,7 +203,7 @@ def _host(pod: Doc) -> HostView:
         None,
     )
     return HostView(
-        pod["metadata"]["name"].rpartition("-")[0],
+        _name(pod),
         slice=int(label(pod, f"{JOBSET}job-index") or 0),
         index=int(label(pod, _INDEX) or 0),
         state=_SHOWN.get(status.get("phase", "Pending"), "lost"),
