@@ -16,7 +16,7 @@ from tpukit.spec import JobSpec, Settings
 TEAM = "research"
 SHAPE = catalogue.find("v4-16")
 POOLS = 500  # of two hosts each
-QUOTA = 80  # slices that the queue hands out: 40 jobs run at once, and the others wait
+QUOTA = 100  # slices that the queue hands out: 50 jobs run at once, and the others wait
 JOBS = 100
 SLICES = 2  # of each job
 PRIORITIES = ("low", "medium", "high")

@@ -345,6 +345,8 @@ def test_troubles_at_random_lose_double_and_leave_nothing(world: World):
     print(f"seed {SEED}")
     chaos = Chaos(world, SEED)
     before = len(world.jobs)
+    for name in chaos.names:
+        world.has(name)
     for number in range(ACTIONS):
         chaos.act(number)
     chaos.calm()
