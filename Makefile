@@ -53,7 +53,7 @@ e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
 	@$(BIN)/python tools/provider/build.py & provider=$$!; \
 	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
 	wait $$provider && exit $$sandbox
-	$(WITH_CHECKOV) $(BIN)/python -m pytest tests/cluster
+	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 2 --dist=loadfile tests/cluster
 
 bench: $(READY) ## Tables against peers, installed into their own environment
 	$(BIN)/python tests/bench/run.py
