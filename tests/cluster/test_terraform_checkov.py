@@ -1,4 +1,4 @@
-"""Terraform and Cloud Build files, judged by checkov. Waivers are in the files, each with its reason."""
+"""Terraform, Cloud Build files and the Dockerfile, judged by checkov. Waivers stand in the files with their reason."""
 
 from __future__ import annotations
 
@@ -49,3 +49,9 @@ def test_checkov_finds_nothing_in_terraform():
 def test_checkov_finds_nothing_in_cloud_build():
     found = checkov("--file", "cloudbuild.provision.yaml", "cloudbuild.destroy.yaml")
     assert found["failed"] == found["parsing_errors"] == 0
+
+
+def test_checkov_finds_nothing_in_the_dockerfile():
+    found = checkov("--file", "Dockerfile", "--framework", "dockerfile")
+    assert found["passed"] > 3
+    assert (found["failed"], found["parsing_errors"], found["skipped"]) == (0, 0, 1)

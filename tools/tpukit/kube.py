@@ -86,10 +86,11 @@ class Change:
 
 def current_context() -> str:
     """Name of the kubeconfig's context that kubectl would use; empty inside a pod, which needs none."""
-    from kubernetes import config
-
     if _in_cluster():
         return ""
+    _need_package()
+    from kubernetes import config
+
     try:
         return str(config.list_kube_config_contexts()[1]["name"])
     except (config.ConfigException, OSError) as error:
@@ -101,6 +102,7 @@ class Cluster:
 
     def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
         """By default what kubectl would use: $KUBECONFIG, ~/.kube/config, or the pod that this runs in."""
+        _need_package()
         from kubernetes import client, config
 
         settings = client.Configuration()
@@ -318,6 +320,13 @@ class Cluster:
 
 def _in_cluster() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
+
+
+def _need_package() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("kubernetes") is None:
+        raise NotFound("the package kubernetes is not installed", hint="pip install 'tpukit[gke]'")
 
 
 def _no_cluster(error: Exception) -> NotFound:
