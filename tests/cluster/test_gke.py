@@ -315,6 +315,16 @@ def test_jobsets_of_others_are_shown_and_touched_only_once_adopted(box: Box, ada
     until(lambda: "theirs" not in jobsets(box))
 
 
+def test_jobset_that_somebody_deletes_ends_the_job_and_is_not_made_again(box: Box, ada: Person):
+    job = ada.tpu("run", ada.job("gone", "python", "-c", who(300)), "--place", "gke", "--detach").stdout.strip()
+    ada.state(job, "running")
+    box.kubectl("delete", "jobset", job, "--wait=false")
+    ended = ada.state(job, "cancelled")
+    assert "its JobSet is gone: deleted by somebody" in ended["message"]
+    ada.tpu("serve", "--until-idle")
+    assert job not in jobsets(box)
+
+
 def test_same_job_of_two_people_gets_two_names_and_neither_touches_the_others(box: Box, ada: Person):
     bob = Person(box.home / "bob", box.place.kubeconfig)
     file = ada.job("same", "python", "-c", who(300), slices=1)

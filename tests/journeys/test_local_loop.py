@@ -152,6 +152,15 @@ def test_jobs_in_parallel_are_no_more_than_allowed_and_served_in_turn(tmp_path):
     assert begun == ids
 
 
+def test_jobs_elsewhere_do_not_wait_for_room_on_this_machine(tmp_path):
+    world = World(tmp_path, parallel=1)
+    world.place.on_this_machine = False
+    ids = [world.send(Try(runs=4), name=f"job-{index}") for index in range(3)]
+    world.tick()
+    assert all(world.place.live(job_id) for job_id in ids)
+    world.close()
+
+
 def test_two_loops_on_one_store_drive_each_job_once(tmp_path):
     first, second = World(tmp_path), World(tmp_path)
     second.place, second.clock = first.place, first.clock

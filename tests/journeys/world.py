@@ -61,6 +61,7 @@ class Running:
 
 class SimulatedPlace:
     name = "local"
+    on_this_machine = True
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

@@ -164,7 +164,7 @@ class Loop:
         self._store = store
         self._places = places
         self._clock = clock
-        self._parallel = parallel  # jobs that may run at once; 0: all
+        self._parallel = parallel  # jobs that may run on this machine at once; 0: all
         self._report = report  # told of each step taken
         self._complain = complain  # told once of what did not work and is tried again
         self._complaints: dict[str, str] = {}
@@ -173,9 +173,11 @@ class Loop:
         """One step for each active job (or those named); how many are still active."""
         jobs = [self._store.get(job_id) for job_id in only] if only else list(self._store.jobs(active=True))
         jobs = [job for job in jobs if not job.state.ended and job.place in self._places]
-        free = self._parallel - sum(1 for job in jobs if job.attempts) if self._parallel and not only else len(jobs)
+        here = {job.id for job in jobs if self._places[job.place].on_this_machine}
+        begun = sum(1 for job in jobs if job.id in here and job.attempts)
+        free = self._parallel - begun if self._parallel and not only else len(jobs)
         for job in jobs:
-            waits = not job.attempts and job.wanted == "run"
+            waits = not job.attempts and job.wanted == "run" and job.id in here
             if waits and free <= 0:
                 continue
             free -= waits

@@ -67,6 +67,7 @@ class Line:
 
 class Place(Protocol):
     name: str
+    on_this_machine: bool  # its jobs take this machine's cores
 
     def submit(self, handle: Handle) -> None:
         """Twice with the same handle is once."""

@@ -49,6 +49,7 @@ _PASSED_ON = (
 
 class LocalPlace:
     name = "local"
+    on_this_machine = True
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._runs = root / "runs"

@@ -79,7 +79,7 @@ class Observer:
             return Observation(State.RUNNING, files.hosts(), _started(files), _saved(files))
         if handle.attempt.stopping:
             return _ended(files, Verdict(Reason.CANCELLED))
-        if handle.attempt.state is not State.SCHEDULED:
+        if files.begun():  # it was there
             return _ended(files, Verdict(Reason.CANCELLED, detail=_GONE))
         return Observation(State.PENDING, files.hosts(), saved=_saved(files))
 

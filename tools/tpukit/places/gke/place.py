@@ -29,6 +29,7 @@ FOLLOW_SECONDS = 0.3
 
 class GkePlace:
     name = "gke"
+    on_this_machine = False
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root = root
