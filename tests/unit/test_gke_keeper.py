@@ -18,9 +18,16 @@ from unit.gke_world import planned, pod
 some_lines = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=12), max_size=12)
 
 
-def copied(folder, lines):
+def stamped(lines, first=0):
+    """As hosts give them: a time before each, without the zeros at its end."""
+    for number, line in enumerate(lines, start=first):
+        fraction = f"{number:09}".rstrip("0")
+        yield f"2026-01-01T00:00:00{'.' if fraction else ''}{fraction}Z {line}"
+
+
+def copied(folder, lines, first=0):
     with (folder / "log").open("ab") as log:
-        keeper.copy(lines, log, folder)
+        keeper.copy(stamped(lines, first), log, folder)
 
 
 @given(some_lines, st.data())
@@ -28,8 +35,16 @@ def test_copy_cut_off_anywhere_and_begun_anew_has_each_line_once(tmp_path_factor
     folder = tmp_path_factory.mktemp("host")
     for _ in range(data.draw(st.integers(0, 3))):
         copied(folder, lines[: data.draw(st.integers(0, len(lines)))])
+        with (folder / "log").open("ab") as log:  # a writer that was killed in the middle of a line
+            log.write(data.draw(st.sampled_from([b"", b"2026-01-01T00:00:00.5Z hal", b"x"])))
     copied(folder, lines)
-    assert (folder / "log").read_bytes().decode() == "".join(f"{line}\n" for line in lines)
+    assert keeper.read(folder, 0, whole=True)[0] == lines
+
+
+def test_copy_host_that_has_forgotten_the_beginning_of_its_log_goes_on_behind_what_is_kept(tmp_path):
+    copied(tmp_path, ["one", "two", "three"])
+    copied(tmp_path, ["three", "four"], first=2)
+    assert keeper.read(tmp_path, 0, whole=True)[0] == ["one", "two", "three", "four"]
 
 
 def test_copy_progress_lines_tell_how_far_the_host_is_and_are_not_shown(tmp_path):

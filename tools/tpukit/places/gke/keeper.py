@@ -7,6 +7,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,8 @@ from tpukit.places.gke.look import Doc
 PROGRESS = "tpukit-progress "
 """How a host's line begins that says how far it is (tpukit.host.progress)."""
 _RETRY_SECONDS = 1.0
-_TAIL_BYTES = 8192
+_TAIL_BYTES = 16384
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z ")
 
 
 class Keeper:
@@ -62,7 +64,7 @@ def _keep(cluster: Cluster, pod: Doc, folder: Path) -> None:
         while log:
             try:
                 copy(_lines(cluster, pod, follow=True), log, folder)
-            except NotFound:
+            except (NotFound, OSError):  # it is gone; the disk is full, and whoever drives the job says so
                 return
             except TpukitError:  # it has not started, or the connection was lost
                 time.sleep(_RETRY_SECONDS)
@@ -91,23 +93,43 @@ def _log(folder: Path) -> Iterator[BinaryIO | None]:
 
 
 def _lines(cluster: Cluster, pod: Doc, *, follow: bool = False) -> Iterator[str]:
-    container = pod["spec"]["containers"][0]["name"]
-    return cluster.logs(pod["metadata"]["name"], pod["metadata"]["namespace"], container=container, follow=follow)
+    name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]["name"]
+    return cluster.logs(name, pod["metadata"]["namespace"], container=container, follow=follow, timestamps=True)
 
 
 def copy(lines: Iterable[str], log: BinaryIO, folder: Path) -> None:
-    """Lines behind those that the log holds, and the progress that they tell beside it."""
-    skip = os.fstat(log.fileno()).st_size
+    """Lines that came after those which the log holds, and the progress that they tell beside it.
+
+    Lines carry the time that their host gave them. A host keeps only the newest megabytes of a log, so how much of it
+    is here already says nothing about where to go on.
+    """
+    known = _last_moment(log)
     for line in lines:
-        text = f"{line}\n".encode()
-        if skip >= len(text):
-            skip -= len(text)
+        moment = _moment(line)
+        if known and moment and moment <= known:
             continue
-        log.write(text[skip:])
+        log.write(f"{line}\n".encode())
         log.flush()
-        skip = 0
-        if line.startswith(PROGRESS):
-            note_progress(folder, line)
+        text = line.partition(" ")[2]
+        if text.startswith(PROGRESS):
+            note_progress(folder, text)
+
+
+def _last_moment(log: BinaryIO) -> tuple[str, str] | None:
+    """When the last whole line was printed. What a killed writer left of a line is cut off."""
+    size = os.fstat(log.fileno()).st_size
+    with Path(log.name).open("rb") as reader:
+        reader.seek(max(0, size - _TAIL_BYTES))
+        *whole, rest = reader.read().split(b"\n")
+    os.ftruncate(log.fileno(), size - len(rest))
+    moments = (_moment(line.decode(errors="replace")) for line in reversed(whole))
+    return next(filter(None, moments), None)
+
+
+def _moment(line: str) -> tuple[str, str] | None:
+    """The time before a line, so that two can be compared: hosts leave out zeros at the end of a second's parts."""
+    match = _STAMP.match(line)
+    return (match[1], (match[2] or "").ljust(9, "0")) if match else None
 
 
 def note_progress(folder: Path, line: str) -> None:
@@ -151,7 +173,8 @@ def tail(folder: Path, lines: int = 40) -> list[str]:
 
 
 def _for_people(text: bytes) -> list[str]:
-    return [line for line in text.decode(errors="replace").splitlines() if not line.startswith(PROGRESS)]
+    lines = [_STAMP.sub("", line, count=1) for line in text.decode(errors="replace").split("\n")]
+    return [line for line in lines[: None if lines[-1] else -1] if not line.startswith(PROGRESS)]
 
 
 def note(file: Path, change: Callable[[dict[str, Any]], None]) -> Mapping[str, Any]:

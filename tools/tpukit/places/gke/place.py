@@ -88,7 +88,11 @@ class GkePlace:
         self._sight.forget(plan)
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
-        return [self._observer.observe(handle) for handle in handles]
+        try:
+            return [self._observer.observe(handle) for handle in handles]
+        except OSError as error:
+            hint = "jobs run on without it; make room, and they are found again"
+            raise Transient(f"what hosts say cannot be written to {self._root}: {error}", hint=hint) from error
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         plan = handle.plan
