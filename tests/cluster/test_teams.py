@@ -169,11 +169,9 @@ def test_team_is_what_was_asked_for_and_asking_twice_changes_nothing(desk, clust
 
     def versions():
         kinds = ("ClusterQueue", "LocalQueue", "Role", "RoleBinding", "ServiceAccount", "ClusterRoleBinding")
-        return [one["metadata"]["resourceVersion"].split() for kind in kinds for one in spec_of(cluster.list(kind))]
-
-    def spec_of(things):
-        # What Kueue writes into a status is its own affair.
-        return [one for one in things if "status" not in one]
+        found = [one["metadata"] for kind in kinds for one in cluster.list(kind)]
+        # Where there is a status, others write it: then what was asked for has a count of its own.
+        return [(one["name"], one.get("generation") or one["resourceVersion"]) for one in found]
 
     queues = {one["metadata"]["name"]: one["spec"] for one in cluster.list("ClusterQueue")}
     before = versions()

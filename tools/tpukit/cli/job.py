@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli import job_look
+from tpukit.cli.job_look import json_option
 from tpukit.cli.run import Follower, ask_to_stop, check_place, check_tags, hand_over, make_plan, set_option
 
 if TYPE_CHECKING:
-    from tpukit.places.base import HostView
     from tpukit.store import Job
 
 MOST = 50
 """Jobs that are listed unless all are asked for."""
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("job", invoke_without_command=True)
@@ -37,6 +36,10 @@ def command(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_)
+
+
+command.add_command(job_look.show)
+command.add_command(job_look.logs)
 
 
 @command.command("list")
@@ -90,126 +93,18 @@ def list_(
 
 @command.command()
 @click.argument("job")
-@json_option
-def show(job: str, as_json: bool) -> None:
-    """Everything about a job: attempts, hosts, and what happened when."""
-    from tpukit import report
-    from tpukit.cli import here
-    from tpukit.errors import NotFound, TpukitError
-    from tpukit.places.base import Handle
-    from tpukit.plan import Plan
-
-    jobs = here.store()
-    try:
-        record = here.find(jobs, job)
-    except NotFound as missing:
-        from tpukit.cli import others
-
-        others.show(job, missing, as_json)
-        return
-    if record.place == "gke" and not record.state.ended:  # the cluster went on while nobody looked
-        here.loop(jobs).tick([record.id])
-        record = jobs.get(record.id)
-    hosts: tuple[HostView, ...] = ()
-    try:
-        if record.attempts:
-            hosts = here.places()[record.place].observe([Handle.of(record)])[0].hosts
-    except TpukitError as error:  # what is remembered of the job is worth showing all the same
-        here.say(record.id, f"its hosts are not shown: {error}")
-    events = jobs.events(record.id)
-    plan = Plan.from_json(record.plan)
-    origin = record.attempt.origin if record.attempt else 0
-    workdir = here.local().workdir(plan, origin) if record.place == "local" else plan.workdir_of(origin)
-    if as_json:
-        here.print_json(
-            report.job_json(record)
-            | {
-                "workdir": workdir,
-                "command": list(plan.command),
-                "code": str(plan.snapshot) if plan.snapshot else None,
-                "hosts": [report.host_json(host) for host in hosts],
-                "events": [report.event_json(event) for event in events],
-            }
-        )
-        return
-    from rich.text import Text
-
-    from tpukit.report import tables
-
-    console = tables.console()
-    console.print(
-        Text.assemble((record.id, "bold"), " ", (record.state, tables.STYLES[record.state]), f"  {record.message}")
-    )
-    for label, value in (
-        ("tpu", report.shape(record)),
-        ("command", " ".join(plan.command)),
-        ("code", str(plan.snapshot) if plan.snapshot else ""),
-        ("workdir", workdir),
-        ("restarts", report.restarts(record)),
-        ("tags", " ".join(record.tags)),
-    ):
-        if value:
-            console.print(Text.assemble((f"{label:9}", "dim"), value), soft_wrap=True)
-    for table in (tables.attempts(record, here.CLOCK.now()), tables.hosts(hosts), tables.events(events)):
-        if table.row_count:
-            console.print()
-            console.print(table)
-
-
-@command.command()
-@click.argument("job")
-@click.option("--host", default="", help="Only this host: its name, or SLICE-HOST such as 0-1.")
-@click.option("--attempt", type=click.IntRange(min=0), help="Of this attempt; the newest unless told.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as lines come.")
-def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
-    """What the hosts of a job printed, each line behind its host."""
-    from tpukit.cli import here
-    from tpukit.errors import NotFound
-    from tpukit.places.base import Handle
-    from tpukit.plan import SLICE_JOB
-
-    jobs = here.store()
-    try:
-        record = here.find(jobs, job)
-    except NotFound as missing:
-        from tpukit.cli import others
-
-        others.logs(job, missing, follow)
-        return
-    if record.place == "gke" and not record.state.ended:
-        here.loop(jobs).tick([record.id])
-        record = jobs.get(record.id)
-    if not record.attempts:
-        raise NotFound(f"{record.id} has no attempt yet", hint="`tpu serve` drives jobs that nobody follows")
-    if (attempt or 0) >= len(record.attempts):
-        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {len(record.attempts) - 1}")
-    prefix = f"{record.id}-{SLICE_JOB}-"
-    name = f"{prefix}{host}" if host and not host.startswith(record.id) else host
-    handle = Handle.of(record, attempt)
-    place = here.places()[record.place]
-    hosts = [view.name for view in place.observe([handle])[0].hosts]
-    if name and name not in hosts:
-        known = ", ".join(known.removeprefix(prefix) for known in hosts)
-        raise NotFound(f"{record.id} has no host {host}", hint=f"it has {known}")
-    for line in place.logs(handle, name, follow=follow):
-        click.echo(line.text if host else f"{line.host.removeprefix(record.id + '-')}: {line.text}")
-
-
-@command.command()
-@click.argument("job")
 @click.option("--wait/--no-wait", default=True, help="Return when nothing of it runs any more.", show_default=True)
 def stop(job: str, wait: bool) -> None:
     """Stop a job. Hosts get their grace time to save; nothing of it is left running."""
     from tpukit.cli import here
-    from tpukit.errors import NotFound
+    from tpukit.store import Job
 
     jobs = here.store()
-    try:
-        record = here.find(jobs, job)
-    except NotFound as missing:
+    record = job_look.find(jobs, job)
+    if not isinstance(record, Job):
         from tpukit.cli import others
 
-        others.stop(job, missing)
+        others.stop(record)
         return
     if record.state.ended:
         click.echo(f"{record.id} has ended already: {record.state}", err=True)
@@ -241,16 +136,16 @@ def _again(name: str, wanted: str, detach: bool) -> None:
     from dataclasses import replace
 
     from tpukit.cli import here
-    from tpukit.errors import Conflict, NotFound
+    from tpukit.errors import Conflict
     from tpukit.reasons import State
+    from tpukit.store import Job
 
     jobs = here.store()
-    try:
-        meant = here.find(jobs, name).id
-    except NotFound as missing:
+    meant = job_look.find(jobs, name)
+    if not isinstance(meant, Job):
         from tpukit.cli import others
 
-        others.again(name, missing)
+        others.again(meant)
         return
 
     def ask(job: Job) -> Job:
@@ -258,7 +153,7 @@ def _again(name: str, wanted: str, detach: bool) -> None:
             raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {job.id}` first")
         return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
 
-    record = jobs.change(meant, ask, note=f"{wanted} asked for by {here.owner()}", at=here.CLOCK.now())
+    record = jobs.change(meant.id, ask, note=f"{wanted} asked for by {here.owner()}", at=here.CLOCK.now())
     click.echo(record.id)
     if not detach:
         sys.exit(Follower(jobs, record.id, "ask").follow())

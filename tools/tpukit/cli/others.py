@@ -67,11 +67,10 @@ def as_job(one: Summary) -> Job:
     )  # fmt: skip
 
 
-def show(name: str, missing: NotFound, as_json: bool) -> None:
+def show(one: Summary, as_json: bool) -> None:
     from tpukit import report
     from tpukit.cli import here
 
-    one = find(name, missing)
     hosts = others.hosts(cluster(), one)
     job = as_job(one)
     if as_json:
@@ -95,20 +94,17 @@ def show(name: str, missing: NotFound, as_json: bool) -> None:
         console.print(tables.hosts(hosts))
 
 
-def logs(name: str, missing: NotFound, follow: bool) -> None:
-    one = find(name, missing)
+def logs(one: Summary, follow: bool) -> None:
     for line in others.logs(cluster(), one, follow=follow):
         click.echo(f"{line.host.removeprefix(one.name + '-')}: {line.text}")
 
 
-def stop(name: str, missing: NotFound) -> None:
-    one = find(name, missing)
+def stop(one: Summary) -> None:
     others.stop(cluster(), one)
     click.echo(f"{one.id} is being removed", err=True)
 
 
-def again(name: str, missing: NotFound) -> None:
-    one = find(name, missing)
+def again(one: Summary) -> None:
     others.again(cluster(), one)
     click.echo(one.id)
 

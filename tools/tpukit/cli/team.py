@@ -216,9 +216,10 @@ def _run_or_show(line: Command, *, run: bool, why: str) -> None:
     if not run:
         click.echo(f"{why}:\n  {line}", err=True)
         return
+    from tpukit.cli import here
     from tpukit.infra import gcloud
 
-    gcloud.read(line, "binding the accounts")
+    gcloud.change_policy(line, "binding the accounts", here.CLOCK)
     click.echo("Workload Identity: done", err=True)
 
 

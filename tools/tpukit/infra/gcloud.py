@@ -7,12 +7,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpukit.clock import Clock
 from tpukit.infra import diagnosis, programs
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.spec import ClusterSpec
 
 _INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
 # Google answers so too where one may not know: then the next step says what is missing.
+_MEANWHILE = re.compile(r"concurrent policy changes", re.I)
+_NO_BINDING = re.compile(r"policy binding\b.*\bnot found", re.I)
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 _ABSENT = re.compile(r"\b404\b|not[ _]found|does not exist|may not exist|unknown service account", re.I)
 
 
@@ -46,6 +50,23 @@ def read(question: Command, doing: str) -> str:
     if done.code:
         raise diagnosis.failure("gcloud", done.errors, doing)
     return done.output
+
+
+def change_policy(order: Command, doing: str, clock: Clock) -> None:
+    """Add a binding to a policy, or take one away; one that is not there is away.
+
+    Somebody else may change the policy between gcloud's reading and its writing, and an answer that is lost on its way
+    makes gcloud write again what is written. Google's own advice for both is to begin anew, a little later each time.
+    """
+    programs.need("gcloud", _INSTALL)
+    for pause in _PAUSES:
+        done = programs.run(order)
+        if done.code == 0 or _NO_BINDING.search(done.errors):
+            return
+        if not _MEANWHILE.search(done.errors):
+            break
+        clock.sleep(pause)
+    raise diagnosis.failure("gcloud", done.errors, doing)
 
 
 def read_json(question: Command, doing: str) -> Any:
