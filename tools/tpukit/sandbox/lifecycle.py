@@ -20,7 +20,7 @@ from tpukit import pods
 from tpukit.errors import NotFound, Transient
 from tpukit.kube import Cluster, Doc
 from tpukit.pods import Phase
-from tpukit.sandbox import binaries, cloud, components, control_plane, folder, manifests
+from tpukit.sandbox import binaries, cloud, components, control_plane, folder, manifests, simulated
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.folder import Folder
 
@@ -83,6 +83,10 @@ def up(name: str, report: Report = lambda text: None, *, google: tuple[str, ...]
         components.start(place, controllers)
         cluster = Cluster(place.kubeconfig)
         _install(cluster, place, programs)
+        before = components.runs(place).get(kwok.name)
+        revived = before is not None and before.state.phase is not Phase.RUNNING
+        if revived:
+            simulated.free(cluster)
         # These give up before long where what they look for is not served, or not allowed to them.
         components.start(place, [*queueing, kwok, agent])
         components.wait(place, [agent])
@@ -90,6 +94,8 @@ def up(name: str, report: Report = lambda text: None, *, google: tuple[str, ...]
         components.start(place, [emulator])
         components.wait(place, [emulator, *controllers, *queueing, kwok])
         _until(partial(_takes_jobs, cluster), otherwise="the cluster takes no jobs")
+        if revived:
+            simulated.wake(cluster)
     return place
 
 
