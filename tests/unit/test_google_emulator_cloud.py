@@ -212,6 +212,18 @@ def test_policy_made_from_an_old_one_is_refused(world):
     assert world.cloud.inventory() == []
 
 
+def test_policy_etag_comes_back_in_the_alphabet_of_urls_as_gcloud_writes_it(world):
+    project = f"resource_manager/v1/projects/{PROJECT}"
+    seen = ""
+    for number in range(200):  # until there is one in which the two alphabets differ
+        policy = world.ask("POST", f"{project}:getIamPolicy", {})
+        seen += policy["etag"]
+        binding = {"role": "roles/viewer", "members": [f"user:u{number}@example.com"]}
+        etag = policy["etag"].replace("+", "-").replace("/", "_")
+        world.ask("POST", f"{project}:setIamPolicy", {"policy": {"bindings": [binding], "etag": etag}})
+    assert {"+", "/"} <= set(seen)
+
+
 def test_policy_for_an_account_that_is_not_there_is_refused(world):
     email = f"nobody@{PROJECT}.iam.gserviceaccount.com"
     policy = {"bindings": [{"role": "roles/viewer", "members": [f"serviceAccount:{email}"]}]}

@@ -25,7 +25,7 @@ def get(cloud: Cloud, resource: str) -> Doc:
 def put(cloud: Cloud, resource: str, policy: Doc) -> Doc:
     """Replaces a policy. Without an etag it does so whatever happened since; with one, only if nothing did."""
     now = get(cloud, resource)
-    if policy.get("etag") and policy["etag"] != now["etag"]:
+    if policy.get("etag") and _plain(policy["etag"]) != now["etag"]:
         raise Refused(
             409,
             "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.",
@@ -60,6 +60,11 @@ def _check(cloud: Cloud, binding: Doc) -> None:
             continue
         if not cloud.state.get("account", f"projects/{owner[1]}/serviceAccounts/{email}"):
             raise invalid(f"Service account {email} does not exist.")
+
+
+def _plain(etag: str) -> str:
+    """gcloud writes bytes in the alphabet of URLs, whichever it read them in."""
+    return etag.replace("-", "+").replace("_", "/")
 
 
 def _etag(policy: Doc) -> str:
