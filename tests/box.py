@@ -17,12 +17,14 @@ from typing import Any
 from tpukit import catalogue, plan, pods, render
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
+from tpukit.sandbox.agent import Pool, of_slice
 from tpukit.sandbox.emulator import agent
 from tpukit.sandbox.folder import read
 from tpukit.spec import JobSpec, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 TEAM = "research"
+ZONE = "us-central2-b"
 SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
 V4_16 = catalogue.find("v4-16")
 STEPS = """
@@ -91,6 +93,13 @@ class Box:
     def kubectl(self, *words: str) -> str:
         argv = ["kubectl", "--kubeconfig", str(self.place.kubeconfig), "-n", TEAM, *words]
         return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+    def furnish(self) -> None:
+        """Two spot slices and a CPU node of the agent's own, and a queue over them."""
+        for name in ("tpu-0", "tpu-1"):
+            self.agent.add_pool(of_slice(name, V4_16, ZONE, capacity="spot"))
+        self.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": ZONE}, labels=dict([render.pools.CPU_POOL])))
+        self.add_queue(2)
 
     def add_queue(self, slices: int) -> None:
         """A queue over so many slices, and a team that sends to it."""

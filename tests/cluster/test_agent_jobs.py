@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from box import ROOT, STEPS, V4_16, Box, sandbox, until
-from tpukit.sandbox.agent import Pool, of_slice
+from box import ROOT, STEPS, Box, sandbox, until
 from tpukit.spec import Settings
 
 HELLO = (ROOT / "examples" / "01-hello-tpu" / "hello.py").read_text()
@@ -41,11 +40,7 @@ if os.environ["TPU_WORKER_ID"] == "0":
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     """With two pools of the agent's own, a CPU pool, and a queue over them."""
     with sandbox(tmp_path_factory.mktemp("agent"), "agent") as box:
-        for name in ("tpu-0", "tpu-1"):
-            box.agent.add_pool(of_slice(name, V4_16, "us-central2-b", capacity="spot"))
-        labels = {"tpukit.dev/pool": "cpu"}
-        box.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": "us-central2-b"}, labels=labels))
-        box.add_queue(2)
+        box.furnish()
         yield box
 
 

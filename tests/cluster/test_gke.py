@@ -16,7 +16,6 @@ import yaml
 
 from box import ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
 from tpukit import pods
-from tpukit.sandbox.agent import Pool, of_slice
 
 PRETRAIN = ROOT / "examples" / "02-pretrain" / "job.yaml"
 SAYS_WHO = """
@@ -127,11 +126,7 @@ class Person:
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     with sandbox(tmp_path_factory.mktemp("gke"), "gke") as box:
-        for name in ("tpu-0", "tpu-1"):
-            box.agent.add_pool(of_slice(name, V4_16, "us-central2-b", capacity="spot"))
-        cpu = {"tpukit.dev/pool": "cpu"}
-        box.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": "us-central2-b"}, labels=cpu))
-        box.add_queue(2)
+        box.furnish()
         box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "my-runs", "location": "US"})
         yield box
 

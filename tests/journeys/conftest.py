@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import tpukit
+from journeys import cluster_machine
 from waiting import until
 
 TIMEOUT = 90.0
@@ -110,3 +111,8 @@ def tpu(home: Path, tmp_path: Path) -> Iterator[Tpu]:
     command = Tpu(home, tmp_path)
     yield command
     command.kill_all()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> cluster_machine.Machine:
+    return cluster_machine.make(tmp_path, monkeypatch)

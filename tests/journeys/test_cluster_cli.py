@@ -7,90 +7,17 @@ import os
 import resource
 import shlex
 import signal
-import stat
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from tpukit.cli import command
-from tpukit.errors import TpukitError
+from journeys.cluster_machine import PODS, RECORDED, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-FIXTURES = ROOT / "tests" / "fixtures" / "cluster"
-RECORDED = (FIXTURES / "apply.jsonl").read_text().splitlines(keepends=True)
-PLANNED = "".join(line for line in RECORDED if '"planned_change"' in line or '"operation":"plan"' in line)
 POOL = "google_container_node_pool"
-
-CLUSTER = """\
-project_id: my-project-1
-region: us-central2
-zone: us-central2-b
-artifact_repository_bucket_name: my-artifacts
-network_name: tpu-network
-subnet_name: tpu-subnet
-cluster_name: tpu-cluster
-tpu_type: v4-32
-num_tpu_pools: 2
-"""
-
-
-@dataclass
-class Machine:
-    """A person's machine: a folder with a cluster file, and programs that stand in for the real ones."""
-
-    folder: Path
-
-    def tpu(self, *argv: str) -> Said:
-        done = CliRunner().invoke(command, ["cluster", *argv], prog_name="tpu")
-        if isinstance(done.exception, TpukitError):
-            return Said(done.exception.exit_code, done.stdout, f"{done.stderr}tpu: {done.exception}\n")
-        if done.exception and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return Said(done.exit_code, done.stdout, done.stderr)
-
-    def answer(self, *answers: dict) -> None:
-        version = {"to": ["terraform version"], "out": '{"terraform_version": "1.9.0"}'}
-        plan = {"to": ["terraform", " plan "], "out": PLANNED}
-        (self.folder / "answers.json").write_text(json.dumps([*answers, version, plan]))
-
-    def calls(self) -> list[str]:
-        log = self.folder / "calls"
-        return [shlex.join(json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-@dataclass
-class Said:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def machine(tmp_path, monkeypatch):
-    bin_folder = tmp_path / "bin"
-    bin_folder.mkdir()
-    for name in ("gcloud", "kubectl", "terraform"):
-        program = bin_folder / name
-        program.write_text(f"#!{sys.executable} -IS\n" + (FIXTURES / "standin.py").read_text())
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    (tmp_path / "cluster.yaml").write_text(CLUSTER)
-    monkeypatch.chdir(tmp_path)
-    for name, value in {
-        "PATH": str(bin_folder),
-        "TPUKIT_HOME": str(tmp_path / "home"),
-        "STANDIN_HOME": str(tmp_path),
-        "STANDIN_FLAGS": str(FIXTURES / "flags.json"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    made = Machine(tmp_path)
-    made.answer()
-    return made
 
 
 def shown_plan(*changes):
@@ -104,19 +31,6 @@ def deletes(kind, **before):
 NODES = {
     "items": [
         {"metadata": {"name": "h0", "labels": {"cloud.google.com/gke-nodepool": "tpu-node-pool-1"}}, "status": {}},
-    ]
-}
-PODS = {
-    "items": [
-        {
-            "metadata": {
-                "name": "a",
-                "namespace": "tpu-training",
-                "labels": {"jobset.sigs.k8s.io/jobset-name": "pretrain"},
-            },
-            "spec": {"nodeName": "h0", "containers": []},
-            "status": {"phase": "Running"},
-        }
     ]
 }
 RUNS_A_JOB = (
@@ -361,102 +275,6 @@ def test_tokens_in_what_programs_say_are_not_passed_on(machine):
     assert "abc.def" not in done.stderr
 
 
-CPU_NODES = {"items": [{"status": {"allocatable": {"cpu": "3920m", "memory": "12Gi"}}}] * 3}
-
-
-def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine):
-    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
-    done = machine.tpu("addons")
-    assert done.returncode == 0, done.stderr
-    calls = machine.calls()
-    assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[1]
-    assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[4]
-    assert all("--server-side" in calls[index] for index in (1, 4))
-    installed = ["get", "apply", "annotate"]
-    assert [call.split()[2] for call in calls] == [*installed, *installed, "wait", "wait", "get", "apply"]
-    folder = Path(calls[-1].rpartition("--kustomize=")[2])
-    documents = [
-        document
-        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-        for document in yaml.safe_load_all((folder / name).read_text())
-    ]
-    quota = {
-        one["name"]: one["nominalQuota"]
-        for document in documents
-        if document["kind"] == "ClusterQueue"
-        for flavor in document["spec"]["resourceGroups"][0]["flavors"]
-        if flavor["name"].startswith("v4")
-        for one in flavor["resources"]
-    }
-    assert int(quota["google.com/tpu"]) == 32
-    account = next(document for document in documents if document["kind"] == "ServiceAccount")
-    assert account["metadata"]["annotations"] == {
-        "iam.gke.io/gcp-service-account": "cloud-tpu-sa@my-project-1.iam.gserviceaccount.com"
-    }
-
-
-def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
-    machine.answer(
-        {"to": ["get", "jobset-system"], "out": "v0.12.0 registry.k8s.io/jobset/jobset:v0.12.0"},
-        {"to": ["get", "kueue-system"], "out": "v0.16.6 registry.k8s.io/kueue/kueue:v0.16.5"},  # somebody's own
-        {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
-    )
-    done = machine.tpu("addons")
-    assert done.returncode == 0, done.stderr
-    assert "jobset v0.12.0 is there" in done.stderr
-    releases = [call for call in machine.calls() if "/releases/" in call]
-    assert len(releases) == 1
-    assert "kueue/releases/download/v0.16.6" in releases[0]
-
-
-def test_addons_dry_run_prints_the_very_lines_that_it_calls(machine):
-    printed = machine.tpu("addons", "--dry-run").stdout.splitlines()
-    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
-    assert machine.tpu("addons").returncode == 0
-    assert machine.calls() == [line for line in printed if not line.startswith("#")]
-
-
-def test_addons_without_a_cpu_pool_says_so(machine):
-    machine.answer({"to": ["kubectl", "get nodes"], "out": '{"items": []}'})
-    done = machine.tpu("addons")
-    assert done.returncode == 1
-    assert "tpukit.dev/pool=cpu" in done.stderr
-
-
-def test_status_shows_state_cluster_pools_and_addons(machine):
-    labels = {"cloud.google.com/gke-nodepool": "tpu-node-pool-1", "cloud.google.com/gke-tpu-topology": "2x2x4"}
-    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-    nodes = {"items": [{"metadata": {"name": "h0", "labels": labels}, "status": ready}]}
-    image = "registry.k8s.io/jobset/jobset:v0.12.0@sha256:00"
-    spec = {"template": {"spec": {"containers": [{"image": image}]}}}
-    machine.answer(
-        {"to": ["state list"], "out": "a.b\nc.d\n"},
-        {"to": ["clusters describe"], "out": '{"name": "tpu-cluster", "status": "RUNNING"}'},
-        {"to": ["get nodes"], "out": json.dumps(nodes)},
-        {"to": ["get pods"], "out": json.dumps(PODS)},
-        {"to": ["jobset-system"], "out": json.dumps({"items": [{"spec": spec}]})},
-        {"to": ["kueue-system"], "out": '{"items": []}'},
-    )
-    found = json.loads(machine.tpu("status", "--json").stdout)
-    assert found["resources"] == {"count": 2}
-    assert found["cluster"]["status"] == "RUNNING"
-    assert found["addons"] == {"jobset": "v0.12.0", "kueue": None}
-    assert found["pools"]["tpu-node-pool-0"]["hosts"] == 0
-    pool = {"wanted": "v4-32", "topology": "2x2x4", "hosts": 1, "ready": 1, "jobs": ["tpu-training/pretrain"]}
-    assert found["pools"]["tpu-node-pool-1"] == pool
-    assert "tpu-training/pretrain" in machine.tpu("status").stdout
-
-
-def test_status_dry_run_prints_the_very_lines_that_it_calls(machine):
-    printed = machine.tpu("status", "--dry-run")
-    machine.answer(
-        {"to": ["clusters describe"], "code": 1, "err": "NOT_FOUND"}, {"to": ["kubectl"], "out": '{"items": []}'}
-    )
-    assert machine.tpu("status").returncode == 0
-    lines = [line for line in printed.stdout.splitlines() if not line.startswith(("#", "mkdir ", "cp "))]
-    assert [call for call in machine.calls() if "version -json" not in call] == lines
-
-
 def test_job_that_starts_while_the_person_reads_the_plan_is_seen(machine):
     idle = {"to": ["kubectl", "get pods"], "out": '{"items": []}', "times": 1}
     machine.answer(shown_plan(deletes(POOL, name="tpu-node-pool-1")), idle, *RUNS_A_JOB)
@@ -464,18 +282,6 @@ def test_job_that_starts_while_the_person_reads_the_plan_is_seen(machine):
     assert done.returncode == 1
     assert "tpu-node-pool-1 runs tpu-training/pretrain" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
-
-
-def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
-    machine.answer(
-        {"to": ["gcloud"], "code": 1, "err": "ERROR: You do not currently have an active account"},
-        {"to": ["kubectl"], "code": 1, "err": "error: context was not found"},
-        {"to": ["state list"], "out": "a.b\n"},
-    )
-    done = machine.tpu("status")
-    assert done.returncode == 0
-    assert "resources count 1" in done.stdout
-    assert "not seen: looking for the cluster failed" in done.stdout
 
 
 def test_working_copy_follows_the_modules_and_keeps_what_terraform_wrote(machine):

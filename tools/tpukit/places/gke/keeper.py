@@ -127,9 +127,9 @@ def _last_moment(log: BinaryIO) -> tuple[str, str] | None:
 
 
 def _moment(line: str) -> tuple[str, str] | None:
-    """The time before a line, so that two can be compared: hosts leave out zeros at the end of a second's parts."""
+    """The time before a line, so that two can be compared as text: its second, and the parts of that."""
     match = _STAMP.match(line)
-    return (match[1], (match[2] or "").ljust(9, "0")) if match else None
+    return (match[1], match[2] or "") if match else None
 
 
 def note_progress(folder: Path, line: str) -> None:

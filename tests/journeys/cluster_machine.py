@@ -1,0 +1,100 @@
+"""A person's machine on which gcloud, kubectl and terraform have stand-ins: what they are told is written down."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from tpukit.cli import command
+from tpukit.errors import TpukitError
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests" / "fixtures" / "cluster"
+RECORDED = (FIXTURES / "apply.jsonl").read_text().splitlines(keepends=True)
+PLANNED = "".join(line for line in RECORDED if '"planned_change"' in line or '"operation":"plan"' in line)
+
+CLUSTER = """\
+project_id: my-project-1
+region: us-central2
+zone: us-central2-b
+artifact_repository_bucket_name: my-artifacts
+network_name: tpu-network
+subnet_name: tpu-subnet
+cluster_name: tpu-cluster
+tpu_type: v4-32
+num_tpu_pools: 2
+"""
+
+PODS = {
+    "items": [
+        {
+            "metadata": {
+                "name": "a",
+                "namespace": "tpu-training",
+                "labels": {"jobset.sigs.k8s.io/jobset-name": "pretrain"},
+            },
+            "spec": {"nodeName": "h0", "containers": []},
+            "status": {"phase": "Running"},
+        }
+    ]
+}
+"""A host of a pool that runs a job."""
+
+
+@dataclass
+class Machine:
+    """A person's machine: a folder with a cluster file, and programs that stand in for the real ones."""
+
+    folder: Path
+
+    def tpu(self, *argv: str) -> Said:
+        done = CliRunner().invoke(command, ["cluster", *argv], prog_name="tpu")
+        if isinstance(done.exception, TpukitError):
+            return Said(done.exception.exit_code, done.stdout, f"{done.stderr}tpu: {done.exception}\n")
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Said(done.exit_code, done.stdout, done.stderr)
+
+    def answer(self, *answers: dict) -> None:
+        version = {"to": ["terraform version"], "out": '{"terraform_version": "1.9.0"}'}
+        plan = {"to": ["terraform", " plan "], "out": PLANNED}
+        (self.folder / "answers.json").write_text(json.dumps([*answers, version, plan]))
+
+    def calls(self) -> list[str]:
+        log = self.folder / "calls"
+        return [shlex.join(json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@dataclass
+class Said:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def make(tmp_path, monkeypatch):
+    """One with a cluster file in its folder, which is the one that commands run in."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for name in ("gcloud", "kubectl", "terraform"):
+        program = bin_folder / name
+        program.write_text(f"#!{sys.executable} -IS\n" + (FIXTURES / "standin.py").read_text())
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "PATH": str(bin_folder),
+        "TPUKIT_HOME": str(tmp_path / "home"),
+        "STANDIN_HOME": str(tmp_path),
+        "STANDIN_FLAGS": str(FIXTURES / "flags.json"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    made = Machine(tmp_path)
+    made.answer()
+    return made

@@ -1,0 +1,117 @@
+"""`tpu cluster addons` and `status`: what is in a cluster, and what is put there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from journeys.cluster_machine import PODS
+
+CPU_NODES = {"items": [{"status": {"allocatable": {"cpu": "3920m", "memory": "12Gi"}}}] * 3}
+
+
+def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine):
+    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    calls = machine.calls()
+    assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[1]
+    assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[4]
+    assert all("--server-side" in calls[index] for index in (1, 4))
+    installed = ["get", "apply", "annotate"]
+    assert [call.split()[2] for call in calls] == [*installed, *installed, "wait", "wait", "get", "apply"]
+    folder = Path(calls[-1].rpartition("--kustomize=")[2])
+    documents = [
+        document
+        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+        for document in yaml.safe_load_all((folder / name).read_text())
+    ]
+    quota = {
+        one["name"]: one["nominalQuota"]
+        for document in documents
+        if document["kind"] == "ClusterQueue"
+        for flavor in document["spec"]["resourceGroups"][0]["flavors"]
+        if flavor["name"].startswith("v4")
+        for one in flavor["resources"]
+    }
+    assert int(quota["google.com/tpu"]) == 32
+    account = next(document for document in documents if document["kind"] == "ServiceAccount")
+    assert account["metadata"]["annotations"] == {
+        "iam.gke.io/gcp-service-account": "cloud-tpu-sa@my-project-1.iam.gserviceaccount.com"
+    }
+
+
+def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
+    machine.answer(
+        {"to": ["get", "jobset-system"], "out": "v0.12.0 registry.k8s.io/jobset/jobset:v0.12.0"},
+        {"to": ["get", "kueue-system"], "out": "v0.16.6 registry.k8s.io/kueue/kueue:v0.16.5"},  # somebody's own
+        {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
+    )
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    assert "jobset v0.12.0 is there" in done.stderr
+    releases = [call for call in machine.calls() if "/releases/" in call]
+    assert len(releases) == 1
+    assert "kueue/releases/download/v0.16.6" in releases[0]
+
+
+def test_addons_dry_run_prints_the_very_lines_that_it_calls(machine):
+    printed = machine.tpu("addons", "--dry-run").stdout.splitlines()
+    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
+    assert machine.tpu("addons").returncode == 0
+    assert machine.calls() == [line for line in printed if not line.startswith("#")]
+
+
+def test_addons_without_a_cpu_pool_says_so(machine):
+    machine.answer({"to": ["kubectl", "get nodes"], "out": '{"items": []}'})
+    done = machine.tpu("addons")
+    assert done.returncode == 1
+    assert "tpukit.dev/pool=cpu" in done.stderr
+
+
+def test_status_shows_state_cluster_pools_and_addons(machine):
+    labels = {"cloud.google.com/gke-nodepool": "tpu-node-pool-1", "cloud.google.com/gke-tpu-topology": "2x2x4"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    nodes = {"items": [{"metadata": {"name": "h0", "labels": labels}, "status": ready}]}
+    image = "registry.k8s.io/jobset/jobset:v0.12.0@sha256:00"
+    spec = {"template": {"spec": {"containers": [{"image": image}]}}}
+    machine.answer(
+        {"to": ["state list"], "out": "a.b\nc.d\n"},
+        {"to": ["clusters describe"], "out": '{"name": "tpu-cluster", "status": "RUNNING"}'},
+        {"to": ["get nodes"], "out": json.dumps(nodes)},
+        {"to": ["get pods"], "out": json.dumps(PODS)},
+        {"to": ["jobset-system"], "out": json.dumps({"items": [{"spec": spec}]})},
+        {"to": ["kueue-system"], "out": '{"items": []}'},
+    )
+    found = json.loads(machine.tpu("status", "--json").stdout)
+    assert found["resources"] == {"count": 2}
+    assert found["cluster"]["status"] == "RUNNING"
+    assert found["addons"] == {"jobset": "v0.12.0", "kueue": None}
+    assert found["pools"]["tpu-node-pool-0"]["hosts"] == 0
+    pool = {"wanted": "v4-32", "topology": "2x2x4", "hosts": 1, "ready": 1, "jobs": ["tpu-training/pretrain"]}
+    assert found["pools"]["tpu-node-pool-1"] == pool
+    assert "tpu-training/pretrain" in machine.tpu("status").stdout
+
+
+def test_status_dry_run_prints_the_very_lines_that_it_calls(machine):
+    printed = machine.tpu("status", "--dry-run")
+    machine.answer(
+        {"to": ["clusters describe"], "code": 1, "err": "NOT_FOUND"}, {"to": ["kubectl"], "out": '{"items": []}'}
+    )
+    assert machine.tpu("status").returncode == 0
+    lines = [line for line in printed.stdout.splitlines() if not line.startswith(("#", "mkdir ", "cp "))]
+    assert [call for call in machine.calls() if "version -json" not in call] == lines
+
+
+def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
+    machine.answer(
+        {"to": ["gcloud"], "code": 1, "err": "ERROR: You do not currently have an active account"},
+        {"to": ["kubectl"], "code": 1, "err": "error: context was not found"},
+        {"to": ["state list"], "out": "a.b\n"},
+    )
+    done = machine.tpu("status")
+    assert done.returncode == 0
+    assert "resources count 1" in done.stdout
+    assert "not seen: looking for the cluster failed" in done.stdout
