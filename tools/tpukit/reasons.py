@@ -35,6 +35,7 @@ class Reason(StrEnum):
     PORT_IN_USE = "port in use"
     BAD_IMAGE = "bad image"
     BAD_COMMAND = "bad command"
+    CANNOT_START = "cannot start"
     USER_ERROR = "user error"
     TIMEOUT = "timeout"
     NO_CAPACITY = "no capacity"
@@ -72,6 +73,7 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.CANCELLED: Meaning(State.CANCELLED, Budget.NONE, None, "stopped on request"),
     Reason.TIMEOUT: Meaning(_FAILED, Budget.NONE, None, "ran past max.runtime"),
     Reason.BAD_COMMAND: Meaning(_FAILED, Budget.NONE, None, "{host} could not start the command"),
+    Reason.CANNOT_START: Meaning(_FAILED, Budget.NONE, None, "it cannot be started as it is"),
     Reason.BAD_IMAGE: Meaning(_FAILED, Budget.NONE, None, "{host} could not get the image"),
     Reason.NO_QUOTA: Meaning(_FAILED, Budget.NONE, None, "the project's quota does not allow it"),
     Reason.USER_ERROR: Meaning(_FAILED, _USER, None, "the program on {host} failed"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tpukit.reasons import MEANINGS, Budget, Column, Reason, State, message
-from tpukit.store import Attempt
+from tpukit.records import Attempt
 
 
 class Action(StrEnum):
@@ -85,7 +85,7 @@ def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = Fals
     if not attempts or action is Action.RERUN:
         return Attempt(number, stage=0, origin=number, asked=asked)
     last = attempts[-1]
-    return Attempt(number, stage=last.stage + 1, origin=last.origin, asked=asked, saved=last.saved)
+    return Attempt(number, stage=last.stage + 1, origin=last.origin, asked=asked, saved=last.saved, action=str(action))
 
 
 def _budget(attempt: Attempt) -> Budget:

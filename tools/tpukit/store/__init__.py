@@ -1,4 +1,4 @@
-"""Typed collections of documents, behind one small interface with two homes: SQLite for one machine, Firestore for a team.
+"""Typed collections of documents, behind one interface with two homes: SQLite for one machine, Firestore for a team.
 
 What is written is compared first: a put names the revision that it was decided on, and where a lease decides who may
 write, its token too. Documents carry the version of their format, are brought up when they are read, and keep fields
@@ -28,7 +28,7 @@ class Kind(Generic[T]):
     state: str  # name of the text field that lists are filtered by
     order: str  # name of the number field that lists are ordered by
     upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
-    opaque: tuple[str, ...] = ()  # fields with content of the user's: kept as JSON text where the home has limits of its own
+    opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
 
     @property
     def version(self) -> int:
@@ -42,7 +42,7 @@ class Entry(Generic[T]):
     key: str
     value: T
     revision: int  # grows by one with every write
-    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as it is stored: unknown fields are kept from here
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as it is stored, with unknown fields
     proof: Any = field(default=None, repr=False, compare=False)  # by which the home recognises this very revision
 
 
