@@ -20,7 +20,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import lines, progress
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
-from tpukit.places.verdict import ABORTED, TOLD, HostEnd, verdict
+from tpukit.places.verdict import ABORTED, TERMINATED, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
@@ -234,8 +234,8 @@ class LocalPlace:
     ) -> None:
         since = min((states[name].ended for name in failed if states[name].ended), default=0.0)
         passed = self._clock.now() - since
-        leaving = any(states[name].code == TOLD for name in failed)
-        followers_only = all(states[name].code in (ABORTED, TOLD) for name in failed)
+        leaving = any(states[name].code == TERMINATED for name in failed)
+        followers_only = all(states[name].code in (ABORTED, TERMINATED) for name in failed)
         if leaving:  # hosts that were told to leave save together: they get the time for it
             wait, grace = SETTLE_SECONDS, float(handle.plan.spec.max.grace)
         elif followers_only:
@@ -352,7 +352,7 @@ def _end(folder: Path, name: str, state: PodState) -> HostEnd:
         code=state.code,
         order=state.order,
         lost=state.phase is Phase.LOST,
-        told=state.told,
+        signalled_by_us=state.told,
         error=state.error,
         out_of_memory=state.out_of_memory,
         disk_full=state.disk_full,
