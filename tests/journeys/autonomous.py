@@ -89,7 +89,7 @@ class AutonomousPlace:
             it.phase = "queued"
         elif what in ("lose", "preempt"):
             reason = Reason.HOST_LOST if what == "lose" else Reason.PREEMPTED
-            if RULES[it.plan.spec.rule][MEANINGS[reason].loss] is Action.NOTHING:  # type: ignore[index]
+            if RULES[it.plan.spec.rule][MEANINGS[reason].lost] is Action.NOTHING:
                 self._finish(job_id, it, reason)
             else:
                 self._next(job_id, it, reason)

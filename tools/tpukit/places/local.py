@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,6 @@ from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt
-from tpukit.store.process import this_machine
 
 HEARTBEAT_SECONDS = 10
 SETTLE_SECONDS = 0.3
@@ -62,7 +63,7 @@ class LocalPlace:
         self._clock = clock
 
     def prepare(self, plan: Plan) -> Plan:
-        return replace(plan, machine=this_machine())
+        return replace(plan, machine=self._identity())
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Folders of runs stay when the store that knew them is gone."""
@@ -78,7 +79,7 @@ class LocalPlace:
         return []
 
     def group(self, plan: Plan) -> str | None:
-        return "" if plan.machine in ("", this_machine()) else None
+        return "" if plan.machine in ("", self._identity()) else None
 
     def notes(self, plan: Plan) -> Sequence[str]:
         chips = plan.slice.chips_per_host
@@ -171,6 +172,18 @@ class LocalPlace:
                     removed.append(host.name)
         strays = [pid for attempt in found if attempt not in folders for pid in pods.kill_strays(attempt)]
         return [*removed, *(f"process {pid}" for pid in strays)]
+
+    def _identity(self) -> str:
+        """Of the folder that runs are kept in: with a shared store, it tells jobs of this machine from those of others."""
+        file = self._runs.parent / "machine"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new = file.with_name(f"machine.{secrets.token_hex(4)}")
+            new.write_text(f"{socket.gethostname()}-{secrets.token_hex(4)}", encoding="utf-8")
+            with suppress(FileExistsError):  # another process was faster
+                file.hardlink_to(new)
+            new.unlink()
+        return file.read_text(encoding="utf-8")
 
     def host_folder(self, handle: Handle, host: str) -> Path:
         return self._folder(handle) / host
