@@ -15,7 +15,7 @@ import msgspec
 from tpukit.clock import Clock
 from tpukit.control import backoff
 from tpukit.control.leases import Leases
-from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.errors import Conflict, NotFound, NotYet, TpukitError
 from tpukit.store import Entry, Event, Kind, Lease, Store, everything
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -68,6 +68,7 @@ class _Trouble:
     failures: int = 0
     until: float = 0.0  # awake seconds
     text: str = ""
+    complained: str = ""
 
 
 @dataclass(slots=True)
@@ -107,7 +108,7 @@ class Kernel(Generic[T, S]):
         entries = self._entries(only)
         groups: dict[str, list[Entry[T]]] = {}
         for entry in self._use.select(entries) if not only else entries:
-            group = self._use.group(entry.value)
+            group = self._group(entry)
             if group is not None:
                 groups.setdefault(group, []).append(entry)
         for group, members in groups.items():
@@ -131,7 +132,18 @@ class Kernel(Generic[T, S]):
         if not only:
             return everything(self._store, self._use.kind, states=self._use.states)
         named = [self._store.get(self._use.kind, key) for key in only]
-        return [entry for entry in named if getattr(entry.value, self._use.kind.state) in self._use.states]
+        return [entry for entry in named if self._driven(entry)]
+
+    def _driven(self, entry: Entry[T]) -> bool:
+        return getattr(entry.value, self._use.kind.state) in self._use.states
+
+    def _group(self, entry: Entry[T]) -> str | None:
+        try:
+            return self._use.group(entry.value)
+        except Exception as error:
+            if self._due(self._state.keys, entry.key):
+                self._note_trouble(self._state.keys, entry.key, error)
+            return None
 
     def _start(self, group: str, entries: Sequence[Entry[T]]) -> None:
         if not self._workers:
@@ -205,12 +217,14 @@ class Kernel(Generic[T, S]):
             self._troubled(entry, lease, error)
         else:
             self._state.keys.pop(entry.key, None)
-            if getattr(entry.value, self._use.kind.state) not in self._use.states:
+            if not self._driven(entry):
                 self._leases.release(lease.name)
 
     def _decide(self, entry: Entry[T], lease: Lease, seen: S | None) -> tuple[Entry[T], Decision[T]]:
         """The decision, and the record as it was written with it."""
         for last in (False,) * (RACES - 1) + (True,):
+            if not self._driven(entry):  # somebody else has ended it
+                return entry, Decision(entry.value)
             now = self._clock.now()
             decision = self._use.decide(entry.value, seen, now)
             if decision.value == entry.value and not decision.note:
@@ -269,8 +283,11 @@ class Kernel(Generic[T, S]):
             trouble.failures += 1
             wait = backoff.after(error, trouble.failures, self._random.random)
             trouble.until = self._clock.monotonic() + wait.seconds
-            text, trouble.text = trouble.text, _said(error)
-        if text != trouble.text and wait.seconds:
+            trouble.text = _said(error)
+            new = bool(wait.seconds) and trouble.complained != trouble.text and not isinstance(error, NotYet)
+            if new:
+                trouble.complained = trouble.text
+        if new:
             self._complain(name, trouble.text)
         if not isinstance(error, TpukitError):
             log.error("%s: %s", name, error, exc_info=error)
