@@ -215,9 +215,15 @@ class LocalPlace:
         folder = self._folder(handle)
         names = handle.plan.host_names
         states = {name: pods.look(folder / name) for name in names}
+<<<<<<< HEAD
         heard = self._clock.monotonic()
         hosts = tuple(
             _view(folder / name, name, index, handle.plan.slice.hosts, states[name], heard)
+=======
+        now = self._clock.now()
+        hosts = tuple(
+            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now)
+>>>>>>> h-verdict
             for index, name in enumerate(names)
         )
         saved = max((host.saved for host in hosts), default=-1)
@@ -235,7 +241,8 @@ class LocalPlace:
             return Observation(State.RUNNING, hosts, started, saved, ran=ran)
 
         pods.kill_strays(folder)
-        found = verdict([_end(folder / name, name, states[name]) for name in names])
+        port = _chosen_port(folder)
+        found = verdict([_end(folder / name, name, states[name], port) for name in names])
         state = State.COMPLETED if found.reason is Reason.DONE else State.FAILED
         ended = max((state.ended for state in states.values()), default=0.0)
         return Observation(
@@ -324,11 +331,24 @@ def _port(folder: Path) -> int:
     return int(note.read_text(encoding="utf-8"))
 
 
+def _chosen_port(folder: Path) -> int:
+    """The port that an attempt was given; 0 where nothing says so any more."""
+    try:
+        return int((folder / "port").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
 
 
+<<<<<<< HEAD
 def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, heard: float) -> HostView:
     said = progress.read(folder / "progress")
+=======
+def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float) -> HostView:
+    said = progress.read(folder / "progress", now)
+>>>>>>> h-verdict
     return HostView(
         name,
         slice=index // hosts,
@@ -345,6 +365,7 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, hear
     )
 
 
+<<<<<<< HEAD
 def _old_jax() -> list[str]:
     """Before 0.12, steps dispatched without waiting deadlock on simulated slices, with no message and for ever."""
     from importlib import metadata
@@ -360,6 +381,9 @@ def _old_jax() -> list[str]:
 
 
 def _end(folder: Path, name: str, state: PodState) -> HostEnd:
+=======
+def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
+>>>>>>> h-verdict
     return HostEnd(
         name,
         code=state.code,
@@ -369,5 +393,6 @@ def _end(folder: Path, name: str, state: PodState) -> HostEnd:
         error=state.error,
         out_of_memory=state.out_of_memory,
         disk_full=state.disk_full,
+        own_port=port,
         tail=pods.tail(folder) if state.code else (),
     )
