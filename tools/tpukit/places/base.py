@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
-from tpukit.store import Attempt, Job
+from tpukit.records import Attempt, Job
 
 
 @dataclass(frozen=True, slots=True)

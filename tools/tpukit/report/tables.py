@@ -11,7 +11,8 @@ from rich.text import Text
 from tpukit import report
 from tpukit.places.base import HostView
 from tpukit.reasons import State
-from tpukit.store import Event, Job
+from tpukit.records import Job
+from tpukit.store import Event
 
 STYLES = {
     State.PENDING: "yellow",
