@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tpukit import rules
 from tpukit.reasons import MEANINGS, Budget, Lost, Reason, State
 from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS, BACKOFF_MOST, Action, Verdict
-from tpukit.store import Attempt
+from tpukit.records import Attempt
 
 TABLE = {
     # rule: (the hardware is gone, the processes lost each other)

@@ -149,7 +149,8 @@ class LocalPlace:
         while True:
             over = not follow or all(pods.look(folder / name).phase is not Phase.RUNNING for name in names)
             for name in names:
-                for line, positions[name] in lines.read(folder / name / "log", positions[name], unfinished=over):
+                for line, position in lines.read(folder / name / "log", positions[name], unfinished=over):
+                    positions[name] = position
                     yield Line(name, line)
             if over:
                 return
@@ -174,7 +175,7 @@ class LocalPlace:
         return [*removed, *(f"process {pid}" for pid in strays)]
 
     def _identity(self) -> str:
-        """Of the folder that runs are kept in: with a shared store, it tells jobs of this machine from those of others."""
+        """Of the folder with the runs: in a shared store it tells jobs of this machine from those of others."""
         file = self._runs.parent / "machine"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -215,15 +216,9 @@ class LocalPlace:
         folder = self._folder(handle)
         names = handle.plan.host_names
         states = {name: pods.look(folder / name) for name in names}
-<<<<<<< HEAD
-        heard = self._clock.monotonic()
+        now, heard = self._clock.now(), self._clock.monotonic()
         hosts = tuple(
-            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], heard)
-=======
-        now = self._clock.now()
-        hosts = tuple(
-            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now)
->>>>>>> h-verdict
+            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now, heard)
             for index, name in enumerate(names)
         )
         saved = max((host.saved for host in hosts), default=-1)
@@ -342,13 +337,8 @@ def _chosen_port(folder: Path) -> int:
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
 
 
-<<<<<<< HEAD
-def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, heard: float) -> HostView:
-    said = progress.read(folder / "progress")
-=======
-def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float) -> HostView:
+def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float, heard: float) -> HostView:
     said = progress.read(folder / "progress", now)
->>>>>>> h-verdict
     return HostView(
         name,
         slice=index // hosts,
@@ -365,7 +355,6 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now:
     )
 
 
-<<<<<<< HEAD
 def _old_jax() -> list[str]:
     """Before 0.12, steps dispatched without waiting deadlock on simulated slices, with no message and for ever."""
     from importlib import metadata
@@ -380,10 +369,7 @@ def _old_jax() -> list[str]:
     return [f"jax {version} can hang on simulated slices; {advice}"]
 
 
-def _end(folder: Path, name: str, state: PodState) -> HostEnd:
-=======
 def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
->>>>>>> h-verdict
     return HostEnd(
         name,
         code=state.code,
