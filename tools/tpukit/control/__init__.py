@@ -5,7 +5,7 @@ see many. What is decided is written before it is done, with compare-and-set und
 kernel may be killed at any moment and another one anywhere goes on from the record.
 """
 
-from tpukit.control.kernel import Decision, Kernel, Use
+from tpukit.control.kernel import Decision, Hooks, Kernel, Use
 from tpukit.control.leases import Leases
 
-__all__ = ["Decision", "Kernel", "Leases", "Use"]
+__all__ = ["Decision", "Hooks", "Kernel", "Leases", "Use"]

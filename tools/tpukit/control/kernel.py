@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tpukit.store import Entry, Event, Kind, Lease, Store, everything
 T = TypeVar("T", bound=msgspec.Struct)
 S = TypeVar("S")
 
+_BROKEN = "\0broken"  # no group has this name
 RACES = 5
 """How often a decision is made anew because somebody else wrote to the record meanwhile."""
 log = logging.getLogger("tpukit.control")
@@ -63,6 +65,15 @@ class Use(Protocol[T, S]):
         """The record of a key that cannot be driven on just now, and says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """For those who count. Called from the threads that drive; what they raise is a bug of theirs."""
+
+    timed: Callable[[str, float], None] = lambda group, seconds: None  # after each round of a group
+    failed: Callable[[str, Exception], None] = lambda name, error: None  # of a key or a group, each time
+    ended: Callable[[Any], None] = lambda value: None  # the record of a key that is driven no more
+
+
 @dataclass(slots=True)
 class _Trouble:
     failures: int = 0
@@ -91,29 +102,44 @@ class Kernel(Generic[T, S]):
         workers: int = 0,
         report: Callable[[str, str], None] = lambda key, text: None,
         complain: Callable[[str, str], None] = lambda key, text: None,
+        hooks: Hooks | None = None,
         seed: int | None = None,
     ) -> None:
         self._store, self._use, self._leases, self._clock = store, use, leases, clock
         self._workers = workers  # of each group; 0: everything happens in the calling thread
         self._report = report  # told of each step taken
         self._complain = complain  # told once of what did not work and is tried again
+        self._hooks = hooks or Hooks()
         self._random = random.Random(seed)  # noqa: S311  # spreads retries, guards nothing
         self._state = _State()
         self._lock = threading.Lock()
         self.rounds = 0
+        self.drivable = 0  # keys of the last round that can be driven from here, now or when it is their turn
 
     def round(self, only: Sequence[str] = ()) -> int:
         """One step for each active key (or those named); how many are still active."""
         entries = self._entries(only)
+        group_of = {entry.key: self._group(entry) for entry in entries}
+        entries = [entry for entry in entries if group_of[entry.key] != _BROKEN]
         groups: dict[str, list[Entry[T]]] = {}
         for entry in self._use.select(entries) if not only else entries:
-            group = self._use.group(entry.value)
+            group = group_of[entry.key]
             if group is not None:
                 groups.setdefault(group, []).append(entry)
         for group, members in groups.items():
             self._start(group, members)
         self.rounds += 1
+        self.drivable = sum(1 for entry in entries if group_of[entry.key] is not None)
         return len(entries)
+
+    def settle(self, seconds: float) -> bool:
+        """Wait, at most so long, for rounds that are under way; whether all are over."""
+        due = time.monotonic() + seconds
+        while self._state.busy:
+            if time.monotonic() >= due:
+                return False
+            time.sleep(0.01)
+        return True
 
     def close(self) -> None:
         """Wait for nothing that hangs; give back what is held."""
@@ -132,6 +158,15 @@ class Kernel(Generic[T, S]):
             return everything(self._store, self._use.kind, states=self._use.states)
         named = [self._store.get(self._use.kind, key) for key in only]
         return [entry for entry in named if getattr(entry.value, self._use.kind.state) in self._use.states]
+
+    def _group(self, entry: Entry[T]) -> str | None:
+        """A record that cannot be understood is nobody's but its own trouble."""
+        try:
+            return self._use.group(entry.value)
+        except Exception as error:
+            if self._due(self._state.keys, entry.key):
+                self._note_trouble(self._state.keys, entry.key, error)
+            return _BROKEN
 
     def _start(self, group: str, entries: Sequence[Entry[T]]) -> None:
         if not self._workers:
@@ -163,6 +198,7 @@ class Kernel(Generic[T, S]):
         held = [(entry, lease) for entry in due if (lease := self._hold(entry.key))]
         if not held:
             return
+        began = self._clock.monotonic()
         try:
             seen = self._use.observe(group, [entry for entry, _ in held])
         except Exception as error:
@@ -173,6 +209,7 @@ class Kernel(Generic[T, S]):
         self._state.groups.pop(group, None)
         steps = ((entry, lease, seen.get(entry.key)) for entry, lease in held)
         self._each(group, steps)
+        self._hooks.timed(group, self._clock.monotonic() - began)
 
     def _each(self, group: str, steps: Iterable[tuple[Entry[T], Lease, S | TpukitError | None]]) -> None:
         pool = self._state.pools.get(group)
@@ -207,6 +244,7 @@ class Kernel(Generic[T, S]):
             self._state.keys.pop(entry.key, None)
             if getattr(entry.value, self._use.kind.state) not in self._use.states:
                 self._leases.release(lease.name)
+                self._hooks.ended(entry.value)
 
     def _decide(self, entry: Entry[T], lease: Lease, seen: S | None) -> tuple[Entry[T], Decision[T]]:
         """The decision, and the record as it was written with it."""
@@ -270,6 +308,7 @@ class Kernel(Generic[T, S]):
             wait = backoff.after(error, trouble.failures, self._random.random)
             trouble.until = self._clock.monotonic() + wait.seconds
             text, trouble.text = trouble.text, _said(error)
+        self._hooks.failed(name, error)
         if text != trouble.text and wait.seconds:
             self._complain(name, trouble.text)
         if not isinstance(error, TpukitError):
