@@ -161,7 +161,7 @@ def recall(folder: Path) -> Kept | None:
         return None
 
 
-def tail(folder: Path, lines: int = 40) -> list[str]:
+def tail(folder: Path, lines: int = 100) -> list[str]:
     """The last lines that a host printed, without those that are not for people."""
     try:
         with (folder / "log").open("rb") as log:
