@@ -22,7 +22,6 @@ from tpukit.store import Entry, Event, Kind, Lease, Store, everything
 T = TypeVar("T", bound=msgspec.Struct)
 S = TypeVar("S")
 
-_BROKEN = "\0broken"  # no group has this name
 RACES = 5
 """How often a decision is made anew because somebody else wrote to the record meanwhile."""
 log = logging.getLogger("tpukit.control")
@@ -120,7 +119,6 @@ class Kernel(Generic[T, S]):
         """One step for each active key (or those named); how many are still active."""
         entries = self._entries(only)
         group_of = {entry.key: self._group(entry) for entry in entries}
-        entries = [entry for entry in entries if group_of[entry.key] != _BROKEN]
         groups: dict[str, list[Entry[T]]] = {}
         for entry in self._use.select(entries) if not only else entries:
             group = group_of[entry.key]
@@ -129,7 +127,7 @@ class Kernel(Generic[T, S]):
         for group, members in groups.items():
             self._start(group, members)
         self.rounds += 1
-        self.drivable = sum(1 for entry in entries if group_of[entry.key] is not None)
+        self.drivable = sum(1 for group in group_of.values() if group is not None)
         return len(entries)
 
     def settle(self, seconds: float) -> bool:
@@ -160,13 +158,12 @@ class Kernel(Generic[T, S]):
         return [entry for entry in named if getattr(entry.value, self._use.kind.state) in self._use.states]
 
     def _group(self, entry: Entry[T]) -> str | None:
-        """A record that cannot be understood is nobody's but its own trouble."""
         try:
             return self._use.group(entry.value)
         except Exception as error:
             if self._due(self._state.keys, entry.key):
                 self._note_trouble(self._state.keys, entry.key, error)
-            return _BROKEN
+            return None
 
     def _start(self, group: str, entries: Sequence[Entry[T]]) -> None:
         if not self._workers:
