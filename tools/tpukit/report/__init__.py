@@ -8,7 +8,8 @@ from typing import Any
 
 from tpukit.places.base import HostView
 from tpukit.reasons import MEANINGS, Budget
-from tpukit.store import Event, Job
+from tpukit.records import Job
+from tpukit.store import Event
 
 
 def duration(seconds: float) -> str:

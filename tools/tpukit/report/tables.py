@@ -11,7 +11,8 @@ from rich.text import Text
 from tpukit import report
 from tpukit.places.base import HostView
 from tpukit.reasons import State
-from tpukit.store import Event, Job
+from tpukit.records import Job
+from tpukit.store import Event
 
 STYLES = {
     State.PENDING: "yellow",
@@ -23,9 +24,15 @@ STYLES = {
 }
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1; whether a reader that has left matters is for the command to say."""
+        raise  # noqa: PLE0704  # called while BrokenPipeError is handled
+
+
 def console(*, stderr: bool = False) -> Console:
-    screen = Console(stderr=stderr)
-    return screen if screen.is_terminal else Console(stderr=stderr, width=200)
+    screen = _Console(stderr=stderr)
+    return screen if screen.is_terminal else _Console(stderr=stderr, width=200)
 
 
 def _table(*headings: str) -> Table:
