@@ -29,8 +29,6 @@ from tpukit.store.process import this_process
 from tpukit.store.sqlite import SqliteStore
 
 TICK = 1.0
-_DEAD_PID = 2**22 + 1
-"""No process can have it."""
 
 
 class Killed(BaseException):
@@ -176,7 +174,7 @@ class SimulatedPlace:
 
     def _views(self, names: Sequence[str], states: Sequence[str], it: Running | None = None, now: float = 0.0) -> Any:
         moved = 0.0 if it is None else (it.began if it.script.hangs else now)
-        step = None if it is None else 1
+        step = None if it is None else 1 if it.script.hangs else int(self._clock.monotonic())
         heard = self._clock.monotonic()
         return tuple(
             HostView(
@@ -271,6 +269,9 @@ class World:
         try:
             active = self.driver.round()
         except Killed:
+            if not self._elsewhere:  # the machine knows that the process is dead
+                for lease in self.store.leases():
+                    self.store.release(lease)
             self.store.close()
             self.store = self._open()
             self.driver = self._new_driver()
@@ -335,10 +336,10 @@ class World:
         return SqliteStore(self._folder / "store.db", now=self.clock.now)
 
     def _new_driver(self) -> Driver:
-        """Of a new process. One that was killed on this machine is known to be dead; on another, it is not heard of."""
+        """Of a new process, on this machine or another one."""
         self._drivers += 1
-        machine = f"machine-{self._drivers}" if self._elsewhere else this_process().machine
-        holder = Holder(f"driver-{self._drivers}", machine, pid=_DEAD_PID, started="long ago")
+        name, me = f"driver-{id(self)}-{self._drivers}", this_process()
+        holder = Holder(name, f"machine of {name}" if self._elsewhere else me.machine, me.pid, me.started)
         store = self.fuse.around(self.store, "list", "get", "put", "acquire", "lease", "release")
         place = self.fuse.around(self.place, "submit", "observe", "stop")
         return Driver(

@@ -30,7 +30,7 @@ class JobUse:
     """What the kernel needs to know of jobs."""
 
     kind = JOBS
-    states = ACTIVE
+    states: Sequence[str] = ACTIVE
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Driver:
         self.leases = Leases(store, holder, clock)
         if workers:
             self.leases.keep()
-        self.kernel = Kernel(
+        self.kernel: Kernel[Job, Observation] = Kernel(
             store,
             JobUse(places, clock, parallel, observed),
             self.leases,

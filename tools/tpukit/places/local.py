@@ -149,7 +149,8 @@ class LocalPlace:
         while True:
             over = not follow or all(pods.look(folder / name).phase is not Phase.RUNNING for name in names)
             for name in names:
-                for line, positions[name] in lines.read(folder / name / "log", positions[name], unfinished=over):
+                for line, position in lines.read(folder / name / "log", positions[name], unfinished=over):
+                    positions[name] = position
                     yield Line(name, line)
             if over:
                 return
@@ -159,22 +160,22 @@ class LocalPlace:
         self._tell(handle, handle.plan.host_names, grace)
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """Ends hosts of attempts that nobody knows, and processes that outlived their host."""
-        found = sorted(self._runs.glob("*/attempt-*"))
+        """Ends hosts of attempts that nobody knows, and processes that outlived their host.
+
+        What it costs depends on what runs, not on how many runs there ever were."""
+        living = pods.living(self._runs)
         folders = {self._folder(handle) for handle in known()}
+        unknown = sorted(host for host in living if host.parent not in folders)
         removed = []
-        for attempt in found:
-            if attempt in folders:
-                continue
-            for host in sorted(path for path in attempt.iterdir() if path.is_dir()):
-                if pods.look(host).phase is Phase.RUNNING:
-                    pods.stop(host, 0)
-                    removed.append(host.name)
-        strays = [pid for attempt in found if attempt not in folders for pid in pods.kill_strays(attempt)]
+        for host in unknown:
+            if pods.look(host).phase is Phase.RUNNING:
+                pods.stop(host, 0)
+                removed.append(host.name)
+        strays = [pid for attempt in sorted({host.parent for host in unknown}) for pid in pods.kill_strays(attempt)]
         return [*removed, *(f"process {pid}" for pid in strays)]
 
     def _identity(self) -> str:
-        """Of the folder that runs are kept in: with a shared store, it tells jobs of this machine from those of others."""
+        """Of the folder with the runs: in a shared store it tells jobs of this machine from those of others."""
         file = self._runs.parent / "machine"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -215,9 +216,9 @@ class LocalPlace:
         folder = self._folder(handle)
         names = handle.plan.host_names
         states = {name: pods.look(folder / name) for name in names}
-        heard = self._clock.monotonic()
+        now, heard = self._clock.now(), self._clock.monotonic()
         hosts = tuple(
-            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], heard)
+            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now, heard)
             for index, name in enumerate(names)
         )
         saved = max((host.saved for host in hosts), default=-1)
@@ -235,7 +236,8 @@ class LocalPlace:
             return Observation(State.RUNNING, hosts, started, saved, ran=ran)
 
         pods.kill_strays(folder)
-        found = verdict([_end(folder / name, name, states[name]) for name in names])
+        port = _chosen_port(folder)
+        found = verdict([_end(folder / name, name, states[name], port) for name in names])
         state = State.COMPLETED if found.reason is Reason.DONE else State.FAILED
         ended = max((state.ended for state in states.values()), default=0.0)
         return Observation(
@@ -324,11 +326,19 @@ def _port(folder: Path) -> int:
     return int(note.read_text(encoding="utf-8"))
 
 
+def _chosen_port(folder: Path) -> int:
+    """The port that an attempt was given; 0 where nothing says so any more."""
+    try:
+        return int((folder / "port").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
 
 
-def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, heard: float) -> HostView:
-    said = progress.read(folder / "progress")
+def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float, heard: float) -> HostView:
+    said = progress.read(folder / "progress", now)
     return HostView(
         name,
         slice=index // hosts,
@@ -359,7 +369,7 @@ def _old_jax() -> list[str]:
     return [f"jax {version} can hang on simulated slices; {advice}"]
 
 
-def _end(folder: Path, name: str, state: PodState) -> HostEnd:
+def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
     return HostEnd(
         name,
         code=state.code,
@@ -369,5 +379,6 @@ def _end(folder: Path, name: str, state: PodState) -> HostEnd:
         error=state.error,
         out_of_memory=state.out_of_memory,
         disk_full=state.disk_full,
+        own_port=port,
         tail=pods.tail(folder) if state.code else (),
     )

@@ -135,7 +135,7 @@ def _moment(line: str) -> tuple[str, str] | None:
 def note_progress(folder: Path, line: str) -> None:
     try:
         values = json.loads(line.removeprefix(PROGRESS))
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(values, dict):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
