@@ -75,7 +75,7 @@ def _runs(runs: Path, known: Mapping[str, JobFacts], checkpoints: bool) -> Itera
         has_work = os.path.lexists(work)
         if own or not has_work:
             size = sum(map(_size, own))
-            yield _of_job(What.RUN, folder.name, folder, size, max(map(_changed, [folder, *own])), facts)
+            yield _of_job(What.RUN, folder.name, folder, size, max(map(_changed, own or [folder])), facts)
         if checkpoints and has_work and not work.is_symlink():
             changed = max(map(_changed, [work, *_entries(work)]))
             yield _of_job(What.CHECKPOINTS, folder.name, work, _size(work), changed, facts)
