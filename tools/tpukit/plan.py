@@ -9,11 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from tpukit.catalogue import Slice
+from tpukit.errors import Conflict
 from tpukit.spec import JobSpec, Settings
+
+T = TypeVar("T")
 
 SLICE_JOB = "slice"
 """Name of the replicated job that trains: its replica i is slice i."""
@@ -36,10 +39,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClusterName:
-    """A cluster by its kubeconfig context, and the server that the context led to when the job was sent."""
+    """A cluster by its kubeconfig context and the server that the context led to when the job was sent, and by what it
+    is known by everywhere: from inside it and on other machines it has other addresses and names."""
 
     context: str
     server: str
+    uid: str = ""  # of the namespace kube-system; empty for those who may not see it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,10 @@ class Plan:
     place: str
     spec: JobSpec
     settings: Settings
+    slice: Slice
     snapshot: Snapshot | None = None
     cluster: ClusterName | None = None  # of a place that is one
-
-    @property
-    def slice(self) -> Slice:
-        return self.spec.slice
+    machine: str = ""  # of a place that is this machine
 
     @property
     def team(self) -> str:
@@ -107,24 +110,6 @@ class Plan:
         """The user's command with `config` as flags behind it."""
         return (*self.spec.command, *config_flags(self.spec.config))
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a person may not expect of this job in this place."""
-        notes = []
-        if self.place == "local":
-            if self.spec.image:
-                notes.append("the image is not used: the command runs here with this Python")
-            if self.spec.mounts:
-                notes.append("bucket mounts are not made here")
-            chips = self.slice.chips_per_host
-            notes.append(f"chips are simulated: {chips} CPU devices stand for the {chips} chips of a host")
-        else:
-            if self.spec.slices > 1 and self.slice.hosts == 1:
-                notes.append(f"Google documents multislice for multi-host slices only; {self.slice.name} has one host")
-            if self.spec.tensorboard and not self.settings.tensorboard:
-                notes.append("TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to")
-        return tuple(notes)
-
     def to_json(self) -> dict[str, Any]:
         snapshot, cluster = self.snapshot, self.cluster
         return {
@@ -132,20 +117,30 @@ class Plan:
             "place": self.place,
             "spec": self.spec.to_json(),
             "settings": self.settings.to_json(),
-            "snapshot": snapshot and {"digest": snapshot.digest, "commit": snapshot.commit, "dirty": snapshot.dirty},
-            "cluster": cluster and {"context": cluster.context, "server": cluster.server},
+            "slice": asdict(self.slice),
+            "snapshot": snapshot and asdict(snapshot),
+            "cluster": cluster and asdict(cluster),
+            "machine": self.machine,
         }
 
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Plan:
-        return Plan(
-            id=doc["id"],
-            place=doc["place"],
-            spec=JobSpec.from_json(doc["spec"]),
-            settings=Settings.from_json(doc["settings"]),
-            snapshot=Snapshot(**doc["snapshot"]) if doc["snapshot"] else None,
-            cluster=ClusterName(**doc["cluster"]) if doc.get("cluster") else None,
-        )
+        """What was settled stays settled: neither today's checks nor today's catalogue read it differently."""
+        try:
+            spec = JobSpec.stored(doc["spec"])
+            return Plan(
+                id=doc["id"],
+                place=doc["place"],
+                spec=spec,
+                settings=Settings.stored(doc["settings"]),
+                slice=_known(Slice, doc["slice"]) if doc.get("slice") else spec.slice,
+                snapshot=_known(Snapshot, doc["snapshot"]) if doc.get("snapshot") else None,
+                cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
+                machine=doc.get("machine", ""),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"
+            raise Conflict(f"the stored plan cannot be read: {error!r}", hint=hint) from error
 
 
 def make(
@@ -155,13 +150,21 @@ def make(
     *,
     snapshot: Snapshot | None = None,
     cluster: ClusterName | None = None,
+    machine: str = "",
     taken: Container[str] = (),
 ) -> Plan:
     """The plan for sending `spec` to `place`; its id is the first free one for this spec."""
     nonce = 0
     while (job_id := _id(spec, nonce)) in taken:
         nonce += 1
-    return Plan(job_id, place, spec, settings, snapshot, cluster)
+    return Plan(job_id, place, spec, settings, spec.slice, snapshot, cluster, machine)
+
+
+def _known(kind: type[T], document: Mapping[str, Any]) -> T:
+    """Of a stored dataclass what this version knows; lists become the tuples that they were."""
+    names = {one.name for one in fields(kind)}  # type: ignore[arg-type]
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+    return kind(**{name: value for name, value in values.items() if name in names})
 
 
 def _id(spec: JobSpec, nonce: int) -> str:

@@ -1,19 +1,20 @@
-"""The contract of a place: where attempts run. Plain data both ways; every call can be repeated safely."""
+"""Where attempts run. Plain data both ways; every call can be repeated safely, from any machine that has the record."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from tpukit.errors import Problem, TpukitError
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
-from tpukit.store import Attempt, Job
+from tpukit.records import Attempt, Job
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """One attempt of one job: all that a place needs to find it again."""
+    """One attempt of one job: all that a place needs to recognise it again."""
 
     plan: Plan
     attempt: Attempt
@@ -40,21 +41,30 @@ class HostView:
     steps_per_s: float | None = None
     saved: int = -1
     moved: float = 0.0  # when its step last changed, as far as it said
+    heard: float = 0.0  # on the driver's monotonic clock: when its progress could last be read; 0: not yet
+    idle: float = 0.0  # seconds for which its progress could be read and did not change; the driver fills it in
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What became of one attempt. PENDING means that not all of it is there yet: submit it again. SCHEDULED: it is all
-    there and waits, and `detail` says for what."""
+    """What became of one attempt.
+
+    PENDING: not all of it is there yet: submit it again. SCHEDULED: it is all there and waits; `reason` and `detail`
+    say for what. COMPLETED and FAILED: it has ended.
+    """
 
     state: State
     hosts: tuple[HostView, ...] = ()
-    started: float = 0.0
+    started: float = 0.0  # when all hosts ran; 0: not yet, or nobody knows
     saved: int = -1
     reason: Reason | None = None
     host: str = ""  # the first host that failed
     detail: str = ""
-    followed: bool = False  # it ended, and the place has begun the next attempt by itself
+    active: bool = True  # something of the job is there and runs, or will run by itself
+    ended: float = 0.0  # when it ended, as the place has it; 0: nobody knows
+    ran: float = 0.0  # seconds since it started, less those that its machine slept
+    learned: Mapping[str, Any] = field(default_factory=dict)  # to be remembered with this attempt
+    next: Mapping[str, Any] | None = None  # the place began the next attempt by itself: to be remembered with that
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +75,70 @@ class Line:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unmanaged:
+    """Something of somebody else's that runs in a place: shown, and touched only once it was adopted."""
+
+    id: str
+    team: str
+    state: State
+    created: float
+    ended: float
+    message: str
+    owner: str
+    tpu: str
+    slices: int
+    attempts: int
+    adopted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a place can do, for those who would otherwise have to ask for it by its name."""
+
+    uses_this_machine: bool = False  # its attempts take this machine's cores
+    drives_itself: bool = False  # an attempt that it has taken is restarted and ended without a driver
+    kills_hosts: bool = False  # hosts can be lost on purpose (`--lose`)
+    unmanaged: bool = False  # it can tell what runs there that no store knows
+
+
 class Place(Protocol):
     name: str
-    on_this_machine: bool  # its jobs take this machine's cores
+    capabilities: Capabilities
+
+    def prepare(self, plan: Plan) -> Plan:
+        """The plan with what the place settles before a send. Refuses what cannot run there."""
+
+    def taken(self, plan: Plan) -> frozenset[str]:
+        """Ids that are in use there, whoever uses them."""
+
+    def check(self, plan: Plan) -> Sequence[Problem]:
+        """What the place would refuse, asked with the very names that will be used. Nothing is made."""
+
+    def group(self, plan: Plan) -> str | None:
+        """Attempts of one group are observed in one call. None: this machine cannot reach where it runs."""
 
     def submit(self, handle: Handle) -> None:
-        """Twice with the same handle is once."""
+        """Twice with the same handle is once. Invalid: it can never be started as it is."""
 
-    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
-        """One look for many attempts."""
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
+        """One call for many attempts of one group."""
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 
     def stop(self, handle: Handle, grace: float) -> None:
-        """Tell all hosts to leave; killed when the grace is over. One that has not begun never will, and has ended."""
+        """Tell all of it to leave; killed when the grace is over. One that has not begun never will."""
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """Remove what carries our mark and belongs to no known attempt; says what was removed.
+        """Remove what carries this store's mark and belongs to no active attempt; says what was removed.
 
-        `known` is asked after looking: an attempt is written down before it is made, so none is taken for a stray.
+        Only what was seen twice over a minimum age. `known` is asked after looking.
         """
+
+    def workdir(self, plan: Plan, origin: int) -> str: ...
+
+    def notes(self, plan: Plan) -> Sequence[str]:
+        """What a person may not expect of this job in this place."""
+
+    def forget(self, handle: Handle) -> str:
+        """What may be left there of a job that is to be closed without the place's word, for a person to remove."""

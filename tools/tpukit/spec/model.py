@@ -111,6 +111,20 @@ class Model:
         return spec
 
     @classmethod
+    def stored(cls, document: Mapping[str, Any]) -> Self:
+        """The spec in plain data that was right when it was stored. Nothing is refused: what today's rules would not
+        take stays as it is, and what this version does not know is left out."""
+        values = {}
+        for name, item in cls.fields.items():
+            if (given := document.get(name)) is None:
+                continue
+            value = item.kind.check(given, (name,), [])
+            if value is BAD and isinstance(item.kind, Sub) and isinstance(given, Mapping):
+                value = item.kind.model.stored(given)
+            values[name] = given if value is BAD else value
+        return cls.unchecked(**values)
+
+    @classmethod
     def from_node(cls, root: Node, found: Iterable[Problem] = (), aliases: Collection[str] = ()) -> Self:
         """The spec that was written there. Raises Invalid with all that is wrong in it or was `found` wrong before."""
         wrong: list[Found] = []

@@ -1,113 +1,166 @@
-"""What is remembered of jobs: plain records, and one small interface with several homes.
+"""Typed collections of documents, behind one interface with two homes: SQLite for one machine, Firestore for a team.
 
-History holds decisions (states and reasons). Measurements such as step times are streamed to TensorBoard, never here.
+What is written is compared first: a put names the revision that it was decided on, and where a lease decides who may
+write, its token too. Documents carry the version of their format, are brought up when they are read, and keep fields
+that this version does not know. A watch is a hint and may miss things; reading is the truth. Safe from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
-from tpukit.reasons import Reason, State
+import msgspec
 
+from tpukit.errors import Conflict
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One try at a job."""
-
-    number: int
-    stage: int  # resumes before this attempt, since it last began from the beginning
-    origin: int  # number of the attempt that last began from the beginning
-    state: State = State.SCHEDULED
-    asked: bool = False  # a person asked for it: budgets begin anew
-    started: float = 0.0  # when all hosts ran
-    ended: float = 0.0
-    saved: int = -1  # last saved step; -1: none
-    stopping: Reason | None = None  # why it was told to leave
-    reason: Reason | None = None
-    host: str = ""  # the first host that failed
-    detail: str = ""  # what that host said
+T = TypeVar("T", bound=msgspec.Struct)
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What a user asked for, and what became of it."""
+class Kind(Generic[T]):
+    """What a collection holds."""
 
-    id: str
-    place: str
-    team: str
-    owner: str
-    created: float
-    plan: dict[str, Any] = field(repr=False)
-    tags: tuple[str, ...] = ()
-    state: State = State.PENDING
-    reason: Reason | None = None
-    message: str = ""
-    ended: float = 0.0
-    wanted: str = "run"  # run | stop | resume | rerun: what a person last asked for, until it is done
-    attempts: tuple[Attempt, ...] = ()
+    name: str
+    type: type[T]
+    state: str  # name of the text field that lists are filtered by
+    order: str  # name of the number field that lists are ordered by
+    upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
+    opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
 
     @property
-    def attempt(self) -> Attempt | None:
-        return self.attempts[-1] if self.attempts else None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(doc: dict[str, Any]) -> Job:
-        attempts = tuple(
-            Attempt(
-                **{
-                    **attempt,
-                    "state": State(attempt["state"]),
-                    "reason": attempt["reason"] and Reason(attempt["reason"]),
-                    "stopping": attempt["stopping"] and Reason(attempt["stopping"]),
-                }
-            )
-            for attempt in doc["attempts"]
-        )
-        return Job(
-            **{
-                **doc,
-                "state": State(doc["state"]),
-                "reason": doc["reason"] and Reason(doc["reason"]),
-                "tags": tuple(doc["tags"]),
-                "attempts": attempts,
-            }
-        )
+    def version(self) -> int:
+        return len(self.upgrades) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened to a job, in a sentence."""
+class Entry(Generic[T]):
+    """A document as it was read."""
 
-    job: str
+    key: str
+    value: T
+    revision: int  # grows by one with every write
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as it is stored, with unknown fields
+    proof: Any = field(default=None, repr=False, compare=False)  # by which the home recognises this very revision
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A document that this version cannot read. It is listed, and touched by nobody."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    entries: Sequence[Entry[T]]
+    broken: Sequence[Broken] = ()
+    next: str = ""  # cursor of the next page; empty: this was the last
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened to what a document describes, in a sentence."""
+
     at: float
     text: str
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a lease: a process, so that one on the same machine can tell that it died."""
+
+    name: str  # unique for every start of every process
+    machine: str = ""
+    pid: int = 0
+    started: str = ""  # when the process began, as the machine writes it: ids of processes are used again
+    user: str = ""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to write what `name` stands for, until `ends`."""
+
+    name: str
+    holder: Holder
+    ends: float
+    token: int  # grows whenever the lease changes hands, or is taken again after it had lapsed
+
+
 class Store(Protocol):
-    """Safe for many processes at once. Every call is one transaction."""
+    """Every call is one transaction. Errors are those of tpukit.errors; Transient where the home is away."""
 
-    def add(self, job: Job) -> None:
-        """Conflict if the id is taken."""
+    address: str  # as the setting `store` names it
 
-    def get(self, job_id: str) -> Job:
-        """NotFound if there is none."""
+    def get(self, kind: Kind[T], key: str) -> Entry[T]:
+        """NotFound if there is none; Conflict if this version cannot read it."""
 
-    def jobs(self, *, active: bool = False, limit: int = 0) -> Sequence[Job]:
-        """Newest first; oldest first when only active ones are asked for, as that is the order they are served in."""
+    def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
+        """Conflict if the key is taken."""
 
-    def taken(self, prefix: str) -> frozenset[str]:
-        """Ids in use that begin with `prefix`."""
+    def put(
+        self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
+    ) -> Entry[T]:
+        """Conflict if the document is not what `entry` says any more, or the lease is not held any more."""
 
-    def change(self, job_id: str, change: Callable[[Job], Job], *, note: str = "", at: float = 0.0) -> Job:
-        """Read, change and write one job in one transaction; the note becomes an event with it."""
+    def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
+        """With its events. Conflict as for put."""
 
-    def events(self, job_id: str) -> Sequence[Event]: ...
+    def list(
+        self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
+    ) -> Page[T]:
+        """By the kind's order, oldest first unless `newest`; at most `limit`, from behind the cursor `after`."""
 
-    def hold(self, job_id: str) -> AbstractContextManager[bool]:
-        """True while the caller is the only one that acts on this job. Given up at once when its process dies."""
+    def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
+        """Of all documents, those that cannot be read included."""
+
+    def events(self, kind: Kind[T], key: str, *, after: int = 0) -> Sequence[Event]:
+        """In the order in which they were written, without the first `after`."""
+
+    def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
+        """None while somebody else holds it. A lease of a dead process of this machine is free at once; one that its
+        own holder asks for again is prolonged."""
+
+    def renew(self, lease: Lease, seconds: float) -> Lease:
+        """Conflict if it went to somebody else."""
+
+    def release(self, lease: Lease) -> None:
+        """Free at once. Nothing happens where it was lost before."""
+
+    def lease(self, name: str) -> Lease | None:
+        """Who holds it now; None: nobody."""
+
+    def leases(self) -> Sequence[Lease]:
+        """All that are held now."""
+
+    def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake`, from another thread, when something may have changed. The answer ends it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch on the clock that leases go by."""
+
+    def close(self) -> None: ...
+
+
+def change(
+    store: Store, kind: Kind[T], key: str, change: Callable[[T], T], *, note: str = "", at: float = 0.0
+) -> Entry[T]:
+    """Read, change and write one document, again where somebody else was faster."""
+    for _ in range(100):
+        entry = store.get(kind, key)
+        value = change(entry.value)  # what it raises is the caller's own affair
+        try:
+            return store.put(kind, entry, value, events=[Event(at, note)] if note else ())
+        except Conflict as error:
+            raced = error
+    raise raced
+
+
+def everything(store: Store, kind: Kind[T], **query: Any) -> Sequence[Entry[T]]:
+    """All entries of a list, page after page."""
+    page = store.list(kind, **query)
+    entries = list(page.entries)
+    while page.next:
+        page = store.list(kind, after=page.next, **query)
+        entries += page.entries
+    return entries

@@ -1,0 +1,195 @@
+"""The next step of a job: its record and what its place has of it in, the record after that and an act out. Pure.
+
+A record says that a job has ended only when nothing of it runs any more. Until then `outcome` holds how it will end,
+and its place is told to stop it, again and again, whoever drives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from tpukit import rules
+from tpukit.places.base import HostView, Observation
+from tpukit.reasons import Reason, State, message
+from tpukit.records import Attempt, Job, Outcome
+from tpukit.rules import Action
+from tpukit.spec import JobSpec
+
+HANG_GRACE = 1.0
+"""A host that hangs will not save, however long it is given."""
+
+
+class Act(StrEnum):
+    SUBMIT = "submit"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The record first, then the act."""
+
+    job: Job
+    act: Act | None = None
+    grace: float = 0.0
+    note: str = ""
+
+
+def decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:
+    """Of a job that has not ended. `seen` is its last attempt as the place has it; None where there is no attempt."""
+    attempt = job.attempt
+    if attempt is None:
+        return _begin(job, spec, seen, now)
+    assert seen is not None
+    if seen.learned and not attempt.state.ended:
+        attempt = replace(attempt, learned={**attempt.learned, **seen.learned})
+        job = _with(job, attempt)
+    if job.outcome:
+        return _close(job, spec, seen, now)
+    if attempt.state.ended:
+        return _begin(job, spec, seen, now)
+    if attempt.stopping or job.wanted == "stop":
+        return _leave(job, spec, attempt, seen, now)
+    if seen.state.ended:
+        return _end(job, spec, attempt, seen, now)
+    if seen.state is State.PENDING:
+        return Step(job, Act.SUBMIT)
+    if seen.state is State.SCHEDULED:
+        waits = replace(job, state=State.SCHEDULED, reason=seen.reason, message=seen.detail)
+        return Step(waits, note=f"waits: {seen.detail}" if seen.detail and seen.detail != job.message else "")
+    return _running(job, spec, attempt, seen)
+
+
+def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> Step:
+    attempt = replace(
+        attempt, state=State.RUNNING, started=seen.started or attempt.started, saved=max(attempt.saved, seen.saved)
+    )
+    running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message="")
+    if spec.max.runtime and seen.ran > spec.max.runtime:
+        return _stop(running, spec, attempt, Reason.TIMEOUT)
+    if stalled := _stalled(seen.hosts, spec.max.stall):
+        return _stop(running, spec, attempt, Reason.HANG, stalled)
+    return Step(running, note=f"attempt {attempt.number} runs" if job.state is not State.RUNNING else "")
+
+
+def _begin(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:
+    """Between attempts: what a person asked for goes before what the rules say."""
+    if job.wanted == "stop":
+        said = message(Reason.CANCELLED)
+        return _finish(job, spec, Outcome(State.CANCELLED, Reason.CANCELLED, said), seen, now)
+    if job.wanted in (Action.RESUME, Action.RERUN) and job.attempts:
+        return _launch(job, rules.following(job.attempts, Action(job.wanted), asked=True), f"{job.wanted} as asked")
+    if not job.attempts:
+        return _launch(job, rules.following((), Action.RERUN), "first attempt")
+    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts)
+    ended = job.attempts[-1].ended
+    if ended <= now < verdict.not_before:  # a clock that was set back makes nobody wait longer
+        return Step(job)
+    return _launch(job, rules.following(job.attempts, verdict.action), str(verdict.action))
+
+
+def _launch(job: Job, attempt: Attempt, why: str) -> Step:
+    launched = replace(
+        job,
+        attempts=(*job.attempts, attempt),
+        state=State.SCHEDULED,
+        wanted="run",
+        reason=None,
+        message="",
+        ended=0.0,
+    )
+    return Step(launched, Act.SUBMIT, note=f"attempt {attempt.number} ({why}, stage {attempt.stage})")
+
+
+def _stop(job: Job, spec: JobSpec, attempt: Attempt, reason: Reason, host: str = "") -> Step:
+    attempt = replace(attempt, stopping=reason, host=host)
+    note = f"attempt {attempt.number} told to leave: {message(reason, host)}"
+    return Step(_with(job, attempt), Act.STOP, _grace(reason, spec), note)
+
+
+def _grace(reason: Reason, spec: JobSpec) -> float:
+    return HANG_GRACE if reason is Reason.HANG else float(spec.max.grace)
+
+
+def _leave(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: float) -> Step:
+    """It was told to leave, or is to be. It is over when the place has nothing of it any more."""
+    if attempt.stopping is None:
+        if seen.state.ended and not seen.active:  # it was quicker
+            return _end(job, spec, attempt, seen, now)
+        return _stop(job, spec, attempt, Reason.CANCELLED)
+    if seen.active:
+        return Step(job, Act.STOP, _grace(attempt.stopping, spec))
+    return _end(job, spec, attempt, seen, now)
+
+
+def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: float) -> Step:
+    reason, host, detail = seen.reason or Reason.CANCELLED, seen.host, seen.detail
+    if attempt.stopping and reason is not Reason.DONE:
+        reason, host, detail = attempt.stopping, attempt.host, ""
+    attempt = replace(
+        attempt,
+        state=State.COMPLETED if reason is Reason.DONE else State.FAILED,
+        started=attempt.started or seen.started,
+        ended=seen.ended or now,
+        saved=max(attempt.saved, seen.saved),
+        reason=reason,
+        host=host,
+        detail=detail,
+    )
+    job = _with(job, attempt)
+    if job.wanted == "stop":
+        state = State.COMPLETED if reason is Reason.DONE else State.CANCELLED
+        return _finish(job, spec, Outcome(state, reason, message(reason, host)), seen, attempt.ended)
+    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts)
+    if verdict.action is Action.NOTHING:
+        assert verdict.reason is not None
+        return _finish(job, spec, Outcome(verdict.state, verdict.reason, verdict.message), seen, attempt.ended)
+    if seen.next is not None:  # the place has begun it by itself
+        following = replace(rules.following(job.attempts, verdict.action), learned=dict(seen.next))
+        step = _launch(job, following, f"{verdict.message}; {verdict.action}")
+        return Step(step.job, note=step.note)
+    return Step(replace(job, state=State.PENDING, reason=verdict.reason, message=verdict.message), note=verdict.message)
+
+
+def _finish(job: Job, spec: JobSpec, outcome: Outcome, seen: Observation | None, at: float) -> Step:
+    """It ends this way; the record says so when nothing of it runs."""
+    if seen is not None and seen.active:
+        closing = replace(job, outcome=outcome, message=outcome.message)
+        return Step(closing, Act.STOP, float(spec.max.grace), outcome.message)
+    return Step(_ended(job, outcome, at), note=outcome.message)
+
+
+def _close(job: Job, spec: JobSpec, seen: Observation, now: float) -> Step:
+    assert job.outcome is not None
+    if seen.active:
+        return Step(job, Act.STOP, float(spec.max.grace))
+    return Step(_ended(job, job.outcome, now), note="nothing of it runs any more")
+
+
+def _ended(job: Job, outcome: Outcome, at: float) -> Job:
+    return replace(
+        job,
+        state=outcome.state,
+        reason=outcome.reason,
+        message=outcome.message,
+        ended=at,
+        wanted="run",
+        outcome=None,
+    )
+
+
+def _with(job: Job, attempt: Attempt) -> Job:
+    return replace(job, attempts=(*job.attempts[:-1], attempt))
+
+
+def _stalled(hosts: tuple[HostView, ...], stall: float) -> str:
+    """The host that hangs, when no host moved for so long: one that is stopped, or that which is furthest behind.
+
+    Only hosts that report steps can stall, and only by evidence: `idle` counts while their reports could be read.
+    """
+    reporting = [host for host in hosts if host.step is not None]
+    if not reporting or min(host.idle for host in reporting) < stall:
+        return ""
+    return min(reporting, key=lambda host: (host.state != "stopped", host.moved, host.step or 0)).name

@@ -1,0 +1,47 @@
+"""For how long hosts have not moved, counted from evidence alone.
+
+Seconds count only between two moments at which a host's progress could really be read, on a clock that stands still
+while the machine sleeps, and only so many at once: a closed lid, a clock that was set back, a stream that broke or a driver
+that was stopped for an hour makes nobody hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tpukit.places.base import HostView
+
+MOST_AT_ONCE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    step: int | None
+    heard: float
+    idle: float
+
+
+class Liveness:
+    """Of the attempts that one process drives. Nobody else needs it: whoever takes over begins to count anew."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int, str], _Last] = {}
+
+    def count(self, job_id: str, attempt: int, hosts: Iterable[HostView]) -> tuple[HostView, ...]:
+        """The hosts with `idle` filled in."""
+        counted = []
+        for host in hosts:
+            key = (job_id, attempt, host.name)
+            last = self._last.get(key)
+            idle = 0.0
+            if last and last.step == host.step:
+                idle = last.idle + min(max(0.0, host.heard - last.heard), MOST_AT_ONCE)
+            self._last[key] = _Last(host.step, host.heard, idle)
+            counted.append(replace(host, idle=idle))
+        return tuple(counted)
+
+    def keep_only(self, job_ids: Iterable[str]) -> None:
+        """Forget jobs that are driven no more."""
+        active = set(job_ids)
+        self._last = {key: last for key, last in self._last.items() if key[0] in active}

@@ -1,0 +1,68 @@
+"""What is remembered of jobs: plain records, each enough for another driver on another machine to go on from.
+
+History holds decisions (states and reasons). Measurements such as step times are streamed to TensorBoard, never here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tpukit.reasons import Reason, State
+from tpukit.store import Kind
+
+ACTIVE = (State.PENDING, State.SCHEDULED, State.RUNNING)
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One try at a job."""
+
+    number: int
+    stage: int  # resumes before this attempt, since it last began from the beginning
+    origin: int  # number of the attempt that last began from the beginning
+    state: State = State.SCHEDULED
+    asked: bool = False  # a person asked for it: budgets begin anew
+    started: float = 0.0  # when all hosts ran; 0: never
+    ended: float = 0.0
+    saved: int = -1  # last saved step; -1: none
+    stopping: Reason | None = None  # why it was told to leave
+    reason: Reason | None = None
+    host: str = ""  # the first host that failed
+    detail: str = ""  # what that host said
+    action: str = "rerun"  # what made it: rerun (from the beginning), resume, reapply (the TPU made anew first)
+    learned: dict[str, Any] = {}  # what its place needs to recognise it again, on any machine; nobody else reads it
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a job is going to end, as soon as nothing of it runs any more."""
+
+    state: State
+    reason: Reason
+    message: str
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a user asked for, and what became of it."""
+
+    id: str
+    place: str
+    team: str
+    owner: str
+    created: float
+    plan: dict[str, Any]  # settled when it was sent; read back without today's checks
+    tags: tuple[str, ...] = ()
+    state: State = State.PENDING
+    reason: Reason | None = None  # why it ended, why the last attempt did, or what it waits for
+    message: str = ""
+    ended: float = 0.0
+    wanted: str = "run"  # run | stop | resume | rerun: what a person last asked for, until it is done
+    attempts: tuple[Attempt, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+
+JOBS: Kind[Job] = Kind("jobs", Job, state="state", order="created", opaque=("plan",))
