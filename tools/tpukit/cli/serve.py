@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
@@ -76,7 +74,7 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
     service = Service(
-        context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_housekeeping()
+        context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_prune
     )
     if not no_http:
         _start_http(service, metrics, port)
@@ -121,9 +119,24 @@ def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
         _say(f"health and metrics on http://{http.LOOPBACK}:{server.server_address[1]}")
 
 
-def _housekeeping() -> Callable[[], None] | None:
-    """Pruning what no active job needs, where this version can."""
-    return None
+def _prune() -> None:
+    """What `tpu clean` does unless told otherwise."""
+    from tpukit import housekeeping, paths
+    from tpukit.cli import context
+    from tpukit.errors import NotFound
+    from tpukit.records import ACTIVE, JOBS
+
+    def active(job_id: str) -> bool:
+        try:
+            return context.store().get(JOBS, job_id).value.state in ACTIVE
+        except NotFound:
+            return False
+
+    known = housekeeping.known_jobs(context.store())
+    limits = housekeeping.Limits()
+    report = housekeeping.run(paths.data(), paths.state(), known, context.CLOCK.now(), limits, active=active)
+    if report.removed:
+        _say(f"removed {len(report.removed)} things of old jobs, {report.freed >> 20} MiB; `tpu clean` says more")
 
 
 def _unit(arguments: list[str], install: bool, now: bool) -> None:

@@ -42,10 +42,10 @@ class _Lazy(Mapping[str, Place]):
     def __init__(self, makers: Mapping[str, Callable[[], Place]]) -> None:
         self._makers = makers
         self._made: dict[str, Place] = {}
-        self._lock = threading.Lock()
+        self._locks = {name: threading.Lock() for name in makers}  # making one takes time: nobody else waits for it
 
     def __getitem__(self, name: str) -> Place:
-        with self._lock:
+        with self._locks[name]:
             if name not in self._made:
                 self._made[name] = self._makers[name]()
             return self._made[name]
