@@ -21,7 +21,9 @@ LEAVE_SECONDS = 1.0
 
 
 @click.command("serve")
-@click.option("--parallel", type=click.IntRange(min=1), help="Jobs on this machine at once; half the cores unless told.")
+@click.option(
+    "--parallel", type=click.IntRange(min=1), help="Jobs on this machine at once; half the cores unless told."
+)
 @click.option("--tick", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds between rounds.")
 @click.option("--until-idle", is_flag=True, help="Leave when no job is left that can be driven from here.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Of health and metrics on loopback; 9464 unless told.")
@@ -73,9 +75,7 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
         signal.signal(number, lambda *_: stop.set())
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
-    service = Service(
-        context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_prune
-    )
+    service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_prune)
     if not no_http:
         _start_http(service, metrics, port)
     _say("serving; Ctrl-C leaves, jobs run on")

@@ -17,9 +17,7 @@ from tpukit.records import JOBS, Attempt, Job
 
 def listed(jobs: Sequence[Job], only: str) -> list[Job]:
     """Those of every place that can tell and is worth asking, as records for tables and JSON. `only`: of this place."""
-    there = [
-        (place, one) for place in _places(only, {job.place for job in jobs}) for one in _ask(place, jobs)
-    ]
+    there = [(place, one) for place in _places(only, {job.place for job in jobs}) for one in _ask(place, jobs)]
     ours = context.store().keys(JOBS) if there else frozenset()
     return [as_job(place.name, one) for place, one in there if one.id.partition("/")[2] not in ours]
 

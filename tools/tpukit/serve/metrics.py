@@ -101,9 +101,7 @@ class _Histogram:
         self.total += seconds
 
 
-def _metric(
-    name: str, kind: str, text: str, values: Mapping[tuple[tuple[str, str], ...], float]
-) -> Iterable[str]:
+def _metric(name: str, kind: str, text: str, values: Mapping[tuple[tuple[str, str], ...], float]) -> Iterable[str]:
     yield f"# HELP {name} {text}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values.items():

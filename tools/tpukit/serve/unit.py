@@ -61,7 +61,9 @@ def path(environ: Mapping[str, str] = os.environ) -> Path:
 
 def text(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
     """The unit that runs `tpu serve` with these arguments, this Python and what of the environment it needs."""
-    command = " ".join(_quoted(word).replace("$", "$$") for word in (sys.executable, "-m", "tpukit", "serve", *arguments))
+    command = " ".join(
+        _quoted(word).replace("$", "$$") for word in (sys.executable, "-m", "tpukit", "serve", *arguments)
+    )
     passed = [f"Environment={_quoted(f'{name}={environ[name]}')}" for name in PASSED_ON if environ.get(name)]
     return _UNIT.format(command=command, environment="\n".join(passed))
 
