@@ -35,7 +35,7 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
     place = folder.find(name)
     ordered, pools = faults.table(place), agent(place).pools()
     if as_json:
-        from tpukit.cli.here import print_json
+        from tpukit.cli.context import print_json
 
         print_json({"google": ordered, "pools": list(pools.values())})
         return

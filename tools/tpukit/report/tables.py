@@ -25,9 +25,15 @@ STYLES = {
 _UNLIMITED = 100_000
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1; whether a reader that has left matters is for the command to say."""
+        raise  # noqa: PLE0704  # called while BrokenPipeError is handled
+
+
 def console(*, stderr: bool = False) -> Console:
-    screen = Console(stderr=stderr)
-    return screen if screen.is_terminal else Console(stderr=stderr, width=_UNLIMITED)
+    screen = _Console(stderr=stderr)
+    return screen if screen.is_terminal else _Console(stderr=stderr, width=_UNLIMITED)
 
 
 def jobs(listed: Sequence[Job], now: float) -> FittedTable:
