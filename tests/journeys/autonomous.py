@@ -1,5 +1,5 @@
-"""A place that acts by itself: it queues, evicts, restarts, preempts, loses hosts and forgets between any two calls, loses
-answers, and refuses what a real one would suffer from. A seed makes it repeatable.
+"""A place that acts by itself: it queues, evicts, restarts, preempts, loses hosts and forgets between any two calls,
+loses answers, and refuses what a real one would suffer from. A seed makes it repeatable.
 
 One object stands for a job there, as a JobSet does: it lives through many attempts and counts restarts and evictions.
 """
