@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import socket
 import subprocess
@@ -312,6 +313,7 @@ def test_verify_tells_code_that_was_changed(code, shelf):
     (shelf / made.digest / "train.py").write_text("print(3)")
     assert not stage.verify(shelf, made.digest)
     assert not stage.verify(shelf, "0" * 64)
+    assert not stage.verify(shelf, hashlib.sha256().hexdigest())  # of nothing, which is not there either
 
 
 def test_snapshot_again_counts_as_use(code, shelf):

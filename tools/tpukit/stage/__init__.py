@@ -102,7 +102,7 @@ def verify(shelf: Path, digest: str) -> bool:
         again = copying.read(path, names)
     except copying.Vanished:
         return False
-    return not again.problems and again.digest == digest
+    return path.is_dir() and not again.problems and again.digest == digest
 
 
 def _settled(folder: Path, attempt: Callable[[], T]) -> T:
