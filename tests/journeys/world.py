@@ -174,7 +174,7 @@ class SimulatedPlace:
 
     def _views(self, names: Sequence[str], states: Sequence[str], it: Running | None = None, now: float = 0.0) -> Any:
         moved = 0.0 if it is None else (it.began if it.script.hangs else now)
-        step = None if it is None else 1
+        step = None if it is None else 1 if it.script.hangs else int(self._clock.monotonic())
         heard = self._clock.monotonic()
         return tuple(
             HostView(

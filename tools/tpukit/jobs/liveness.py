@@ -1,8 +1,8 @@
 """For how long hosts have not moved, counted from evidence alone.
 
 Seconds count only between two moments at which a host's progress could really be read, on a clock that stands still
-while the machine sleeps, and only so many at once: a closed lid, a clock that was set back, a stream that broke or a driver
-that was stopped for an hour makes nobody hang.
+while the machine sleeps, and only so many at once: a closed lid, a clock that was set back, a stream that broke or a
+driver that was stopped for an hour makes nobody hang.
 """
 
 from __future__ import annotations
