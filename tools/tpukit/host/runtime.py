@@ -18,7 +18,7 @@ from tpukit.host.progress import Progress
 from tpukit.host.scalars import Scalars
 from tpukit.host.world import World, read
 
-LEFT_WHEN_TOLD = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
+EXIT_TERMINATED = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Host:
         self.world = world
         self.scalars = Scalars(f"{world.workdir}/tensorboard/train")
         self._progress = Progress(world.progress, lines=world.progress_lines)
-        self._told_to_leave = False
+        self._terminating = False
         if world.hosts == 1:
             signal.signal(signal.SIGTERM, self._remember)
         self.sync = _must_wait_for_each_step(world)
@@ -70,7 +70,7 @@ class Host:
     def leaving(self, step: int) -> bool:
         """True at one and the same step on every host after any of them got SIGTERM. Ask after every step."""
         if self.world.hosts == 1:
-            return self._told_to_leave
+            return self._terminating
         from jax.experimental import multihost_utils
 
         return bool(multihost_utils.reached_preemption_sync_point(step))
@@ -78,7 +78,7 @@ class Host:
     def leave(self) -> NoReturn:
         """End this process as one that was told to. Save first."""
         self.close()
-        sys.exit(LEFT_WHEN_TOLD)
+        sys.exit(EXIT_TERMINATED)
 
     def report(self, *, log: str = "", **values: float | None) -> None:
         """Say how far this host is, with step=, loss=, saved= and such: cheap enough for every step.
@@ -100,7 +100,7 @@ class Host:
         self.scalars.close()
 
     def _remember(self, _signal: int, _frame: FrameType | None) -> None:
-        self._told_to_leave = True
+        self._terminating = True
 
 
 def start() -> Host:
