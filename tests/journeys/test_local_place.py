@@ -330,3 +330,29 @@ def test_interpreter_of_the_job_is_the_one_that_runs_tpu(place):
     ended(place, attempt)
     (line,) = place.logs(attempt)
     assert Path(line.text).parent == Path(sys.executable).parent
+
+
+RAISES = """
+import atexit
+import jax, numpy
+from jax.experimental import multihost_utils
+from tpukit import host as tpu
+me = tpu.start()
+atexit.register(print, "the tracker is closed")
+for step in range(3):
+    multihost_utils.process_allgather(numpy.ones(1))
+    if step == 1 and not me.first:
+        raise ValueError("bad shape (3, 4)")
+"""
+
+
+def test_host_that_raises_in_the_middle_of_jax_ends_at_once_and_is_named_with_its_words(place, tmp_path):
+    """JAX would wait five minutes for its peers, who wait for it, and then abort them all alike."""
+    (tmp_path / "train.py").write_text(RAISES)
+    tools = Path(local.__file__).parents[2]
+    attempt = handle(f"exec {sys.executable} {tmp_path / 'train.py'}", env={"PYTHONPATH": str(tools)})
+    place.submit(attempt)
+    seen = ended(place, attempt, seconds=90.0)
+    assert (seen.reason, seen.host) == (Reason.USER_ERROR, host_of(attempt, 1))
+    assert seen.detail == "exit code 1, 'ValueError: bad shape (3, 4)'"
+    assert "the tracker is closed" in [line.text for line in place.logs(attempt, host_of(attempt, 1))]
