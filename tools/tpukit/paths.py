@@ -18,6 +18,11 @@ def data() -> Path:
     return _folder("data", "XDG_DATA_HOME", ".local/share")
 
 
+def cache() -> Path:
+    """What can be made again: whoever removes it loses time and nothing else."""
+    return _folder("cache", "XDG_CACHE_HOME", ".cache")
+
+
 def _folder(kind: str, variable: str, default: str) -> Path:
     own = os.environ.get("TPUKIT_HOME")
     folder = Path(own).absolute() / kind if own else Path(os.environ.get(variable) or Path.home() / default) / "tpukit"
