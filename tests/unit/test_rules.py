@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tpukit import rules
 from tpukit.reasons import MEANINGS, Budget, Column, Reason, State
-from tpukit.records import Attempt
 from tpukit.rules import BACKOFF_MOST, FRUITLESS, Action, Verdict
+from tpukit.store import Attempt
 
 TABLE = {
     # rule: (the hardware is gone, the processes lost each other)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tpukit.reasons import MEANINGS, Budget, Column, Reason, State, message
-from tpukit.records import Attempt
+from tpukit.store import Attempt
 
 
 class Action(StrEnum):

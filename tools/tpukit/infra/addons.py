@@ -15,7 +15,7 @@ from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.versions import JOBSET, KUEUE
 from tpukit.render.kueue import TEAM
-from tpukit.render.pools import CPU_POOL
+from tpukit.render.node_labels import CPU_POOL
 
 RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
 MARK = "tpukit.dev/installed"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
-from tpukit.sandbox.agent.faults import Fault
+from tpukit.sandbox.agent.host_faults import Fault
 from tpukit.sandbox.agent.pools import Pool
 
 _ERRORS = {400: Invalid, 401: Denied, 403: Denied, 404: NotFound, 409: Conflict}

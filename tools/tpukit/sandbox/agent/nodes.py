@@ -18,7 +18,7 @@ from typing import Any
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, NotFound, Transient
 from tpukit.sandbox.agent import pools
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import write_json
 from tpukit.sandbox.agent.driver import Node
 from tpukit.sandbox.agent.pools import Pool
