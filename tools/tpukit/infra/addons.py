@@ -77,7 +77,7 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 
 
 def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
-    """Twice is as good as once."""
+    """Safe to repeat."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     for name, version in RELEASES.items():
         mark, _, image = _do(find(context, name)).partition(" ")

@@ -27,7 +27,7 @@ _CPUS, _MEMORY_GB = 8, 32
 
 
 def furnish(place: Folder, slices: Mapping[Slice, int]) -> None:
-    """Twice is as good as once. Slices are spot ones, so that they can be preempted."""
+    """Safe to repeat. Slices are spot ones, so that they can be preempted."""
     machines, cluster, settings = agent(place), Cluster(place.kubeconfig), Settings()
     for shape, count in slices.items():
         for number in range(count):

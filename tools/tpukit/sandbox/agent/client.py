@@ -34,7 +34,7 @@ class AgentClient:
         return {record["pool"]["name"]: record for record in self._call("GET", "pools")["pools"]}
 
     def add_pool(self, pool: Pool) -> None:
-        """Its nodes, and no others of this pool, are in the API server when this returns. Twice is once."""
+        """Its nodes, and no others of this pool, are in the API server when this returns. Safe to repeat."""
         self._call("POST", "pools", pool.to_json())
         self._until(lambda: not self.pools().get(pool.name, {}).get("going"), f"pool {pool.name} does not shrink", 90.0)
 

@@ -114,7 +114,7 @@ class Nodes:
             return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead)
 
     def add(self, pool: Pool) -> None:
-        """Twice is once, and changes nothing about where the pool is: one that was preempted stays away.
+        """Safe to repeat, and changes nothing about where the pool is: one that was preempted stays away.
 
         With other nodes than before the pool has those; nodes too many go when their pods have ended, as `tick` says.
         """
