@@ -2,7 +2,7 @@
 
 from tpukit.places.gke.look import Found
 from tpukit.places.gke.waiting import Surroundings, why
-from tpukit.render.pools import capacity_labels, host_labels
+from tpukit.render.node_labels import capacity_labels, host_labels
 from unit.gke_world import condition, found, jobset, planned, pod, workload
 
 PLAN = planned()

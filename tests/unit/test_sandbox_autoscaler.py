@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tpukit.sandbox.autoscaler import IDLE_SECONDS, Autoscaler, Scalable, fits, grown
-from tpukit.sandbox.google.settings import Hooks
+from tpukit.sandbox.google.emulator_settings import Hooks
 from unit.google_world import World, pool
 
 Doc = dict[str, Any]

@@ -158,7 +158,7 @@ def status(dry_run: bool, as_json: bool, **words: Any) -> None:
     if dry_run:
         _print([*way.lines("status"), *looking.lines(spec, context)])
         return
-    found = looking.look(spec, context, way.resources)
+    found = looking.read(spec, context, way.resources)
     if as_json:
         from tpukit.cli import context
 

@@ -20,11 +20,11 @@ from tpukit.kube import Cluster
 from tpukit.sandbox.agent import pools as agent_pools
 from tpukit.sandbox.agent.env import quantity
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.emulator_settings import Pool
+from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Pool
 from tpukit.sandbox.google.updates import scale
-from tpukit.sandbox.pools import of_google
+from tpukit.sandbox.pool_adapter import of_google
 
 TICK_SECONDS = 2.0
 IDLE_SECONDS = 600.0
@@ -46,7 +46,7 @@ class Scalable:
     size: int  # nodes in each zone
     least: int
     most: int
-    whole: bool  # all of its nodes or none
+    all_or_none: bool  # all of its nodes or none
 
 
 def grown(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, int]:
@@ -57,7 +57,7 @@ def grown(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, int]:
     for pod in {_owner(pod): pod for pod in pods}.values():
         for pool in open_pools:
             if pool.full not in sizes and fits(pod, pool):
-                sizes[pool.full] = pool.most if pool.whole else pool.size + 1
+                sizes[pool.full] = pool.most if pool.all_or_none else pool.size + 1
                 break
     return sizes
 
@@ -143,7 +143,7 @@ class Autoscaler:
                 size=doc["_size"],
                 least=scaling.get("minNodeCount") or scaling.get("totalMinNodeCount", 0) // zones,
                 most=scaling.get("maxNodeCount") or scaling.get("totalMaxNodeCount", 0) // zones,
-                whole=doc["_several_hosts"],
+                all_or_none=doc["_several_hosts"],
             )
 
     def _idle(self, pools: Sequence[Scalable]) -> dict[str, int]:

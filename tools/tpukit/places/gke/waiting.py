@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tpukit.places.gke.ends import image_trouble
 from tpukit.places.gke.look import Doc, Found, true_condition
 from tpukit.plan import Plan
-from tpukit.render.pools import capacity_labels, host_labels
+from tpukit.render.node_labels import capacity_labels, host_labels
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 
