@@ -11,7 +11,7 @@ import pytest
 
 from journeys.world import Try, World
 from tpukit.reasons import Reason, State
-from tpukit.rules import FRUITLESS
+from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_job_that_fails_is_restarted_as_often_as_allowed(world):
 
 
 def test_job_whose_hardware_never_lasts_is_given_up(world):
-    job_id = world.send(*[Try(Reason.HOST_LOST)] * (FRUITLESS + 5))
+    job_id = world.send(*[Try(Reason.HOST_LOST)] * (ATTEMPTS_WITHOUT_PROGRESS + 5))
     world.run(most=2000)
     assert world.job(job_id).state is State.FAILED
-    assert len(world.job(job_id).attempts) == FRUITLESS
+    assert len(world.job(job_id).attempts) == ATTEMPTS_WITHOUT_PROGRESS
 
 
 def test_job_that_saves_each_time_is_never_given_up(world):

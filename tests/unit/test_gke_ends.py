@@ -114,7 +114,7 @@ some_pods = st.one_of(
 def test_restarted_whatever_the_pods_say_agrees_with_jobset_about_who_pays(rule, first, second):
     said = ends.restarted(rule, kept(first, second), {})
     theirs, ours = MEANINGS[RULE_OF[rule]], MEANINGS[said.reason]
-    assert (ours.budget, ours.column) == (theirs.budget, theirs.column)
+    assert (ours.budget, ours.lost) == (theirs.budget, theirs.lost)
 
 
 @given(st.sampled_from(["pass", "resume", "rerun", "reapply", "pre"]), some_pods, some_pods)

@@ -9,7 +9,7 @@ import pytest
 from tpukit import catalogue, plan, render, resources
 from tpukit.errors import Invalid
 from tpukit.plan import Snapshot
-from tpukit.reasons import Column
+from tpukit.reasons import Lost
 from tpukit.rules import RULES, Action
 from tpukit.spec import JobSpec, Settings
 from tpukit.store import Attempt
@@ -194,7 +194,7 @@ FOLLOWS = {Action.NOTHING: END, Action.RERUN: END, Action.RESUME: RESTART, Actio
 
 @pytest.mark.parametrize("rule", RULES)
 def test_failure_policy_follows_the_rule_and_charges_only_the_users_errors(rule):
-    preempted, peer_lost = FOLLOWS[RULES[rule][Column.PREEMPTED]], FOLLOWS[RULES[rule][Column.PEER_LOST]]
+    preempted, peer_lost = FOLLOWS[RULES[rule][Lost.HOST]], FOLLOWS[RULES[rule][Lost.PEER]]
     document = rendered(rule=rule, max={"restarts": 20})
     policy = document["spec"]["failurePolicy"]
     assert (policy["maxRestarts"], policy["restartStrategy"]) == (20, "BlockingRecreate")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit import rules
-from tpukit.reasons import MEANINGS, Budget, Column, Reason, State
-from tpukit.rules import BACKOFF_MOST, FRUITLESS, Action, Verdict
+from tpukit.reasons import MEANINGS, Budget, Lost, Reason, State
+from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS, BACKOFF_MOST, Action, Verdict
 from tpukit.store import Attempt
 
 TABLE = {
@@ -69,7 +69,7 @@ def play(outcomes: Iterable[tuple[Reason, int]], rule: str, restarts: int) -> tu
 
 
 def test_reasons_each_one_has_a_row_here():
-    assert {*HARDWARE, *USER, *FINAL, Reason.EVICTED} == set(Reason) == set(MEANINGS)
+    assert {*HARDWARE, *USER, *FINAL, Reason.EVICTED, Reason.PORT_LOST} == set(Reason) == set(MEANINGS)
 
 
 @pytest.mark.parametrize("rule", TABLE)
@@ -78,10 +78,12 @@ def test_decide_evicted_resumes_under_every_rule_because_the_queue_brings_it_bac
     assert (verdict.action, verdict.state, verdict.reason) == (Action.RESUME, State.PENDING, Reason.EVICTED)
 
 
-@given(st.lists(st.sampled_from(HARDWARE), max_size=FRUITLESS - 1), st.integers(0, 30), acting_rules)
+@given(st.lists(st.sampled_from(HARDWARE), max_size=ATTEMPTS_WITHOUT_PROGRESS - 1), st.integers(0, 30), acting_rules)
 def test_decide_evictions_however_many_do_not_make_a_job_be_given_up(lost, evictions, rule):
     attempts = history(*lost, *[Reason.EVICTED] * evictions, Reason.PREEMPTED)
-    assert rules.decide(attempts, rule, 0).action is not (Action.NOTHING if len(lost) + 1 < FRUITLESS else None)
+    assert rules.decide(attempts, rule, 0).action is not (
+        Action.NOTHING if len(lost) + 1 < ATTEMPTS_WITHOUT_PROGRESS else None
+    )
 
 
 @pytest.mark.parametrize("rule", TABLE)
@@ -94,8 +96,8 @@ def test_decide_hardware_follows_the_table(rule, reason):
     assert f"rule {rule}" in verdict.message
 
 
-def test_table_has_no_other_rule_or_column():
-    table = {rule: (row[Column.PREEMPTED], row[Column.PEER_LOST]) for rule, row in rules.RULES.items()}
+def test_table_has_no_other_rule():
+    table = {rule: (row[Lost.HOST], row[Lost.PEER]) for rule, row in rules.RULES.items()}
     assert table == TABLE
 
 
@@ -148,7 +150,7 @@ def test_decide_hardware_ends_never_spend_the_users_budget(user, lost, rule, res
 
 
 @given(st.lists(ends, max_size=20), st.lists(st.sampled_from(HARDWARE), min_size=1, max_size=25), acting_rules)
-def test_decide_fruitless_hardware_ends_are_given_up_after_ten(before, lost, rule):
+def test_decide_hardware_ends_without_progress_are_given_up_after_ten(before, lost, rule):
     attempts, verdicts = play(before, rule, 100)
     if verdicts and verdicts[-1].action is Action.NOTHING:
         attempts.append(rules.following(attempts, Action.RESUME, asked=True))
@@ -156,10 +158,14 @@ def test_decide_fruitless_hardware_ends_are_given_up_after_ten(before, lost, rul
     for count, reason in enumerate(lost, start=1):
         attempts.append(end(rules.following(attempts, Action.RESUME), reason))
         given_up = rules.decide(attempts, rule, 100).action is Action.NOTHING
-        assert given_up == (count >= FRUITLESS)
+        assert given_up == (count >= ATTEMPTS_WITHOUT_PROGRESS)
 
 
-@given(st.lists(st.sampled_from(HARDWARE), min_size=FRUITLESS, max_size=FRUITLESS), st.integers(-1, 500), acting_rules)
+@given(
+    st.lists(st.sampled_from(HARDWARE), min_size=ATTEMPTS_WITHOUT_PROGRESS, max_size=ATTEMPTS_WITHOUT_PROGRESS),
+    st.integers(-1, 500),
+    acting_rules,
+)
 def test_decide_asked_resume_of_a_saved_job_gets_ten_tries_and_no_more(lost, saved, rule):
     attempts = [end(rules.following((), Action.RERUN), Reason.CANCELLED, newly_saved=saved + 1)]
     attempts.append(end(rules.following(attempts, Action.RESUME, asked=True), lost[0]))
@@ -189,7 +195,7 @@ def test_decide_waiting_time_begins_at_the_end_and_is_bounded(outcomes, rule, re
 @pytest.mark.parametrize("reason", [Reason.USER_ERROR, Reason.HOST_LOST])
 def test_decide_same_trouble_again_and_again_waits_longer_each_time(reason):
     waits = []
-    for count in range(1, FRUITLESS):
+    for count in range(1, ATTEMPTS_WITHOUT_PROGRESS):
         attempts = history(*[reason] * count)
         waits.append(rules.decide(attempts, "pre", 100).not_before - attempts[-1].ended)
     assert waits == sorted(waits)

@@ -42,7 +42,7 @@ CASES = {
         "b",
     ),
     "user's exit 1, peers have to be killed by us": (
-        ends(HostEnd("b", 1), HostEnd("a", 137, told=True), HostEnd("c", 143, told=True)),
+        ends(HostEnd("b", 1), HostEnd("a", 137, signalled_by_us=True), HostEnd("c", 143, signalled_by_us=True)),
         Reason.USER_ERROR,
         "b",
     ),
@@ -78,7 +78,7 @@ CASES = {
         "b",
     ),
     "SIGTERM to one host, peers leave because we say so": (
-        ends(HostEnd("b", 143), HostEnd("a", 143, told=True)),
+        ends(HostEnd("b", 143), HostEnd("a", 143, signalled_by_us=True)),
         Reason.PREEMPTED,
         "b",
     ),
@@ -89,7 +89,7 @@ CASES = {
     ),
     "all abort": (ends(HostEnd("b", 134), HostEnd("a", 134)), Reason.PEER_LOST, "b"),
     "hung host is given up by its peers and killed": (
-        ends(HostEnd("a", 134, tail=[HEARTBEAT]), HostEnd("c", 134), HostEnd("b", 137, told=True)),
+        ends(HostEnd("a", 134, tail=[HEARTBEAT]), HostEnd("c", 134), HostEnd("b", 137, signalled_by_us=True)),
         Reason.HANG,
         "b",
     ),
@@ -99,7 +99,7 @@ CASES = {
         "a",
     ),
     "missing binary on one host, peer lives until told": (
-        ends(HostEnd("b", 128, error="train: Permission denied"), HostEnd("a", 137, told=True)),
+        ends(HostEnd("b", 128, error="train: Permission denied"), HostEnd("a", 137, signalled_by_us=True)),
         Reason.BAD_COMMAND,
         "b",
     ),
@@ -141,9 +141,13 @@ CASES = {
         "a",
     ),
     "some are done when one fails": (ends(HostEnd("a", 0), HostEnd("b", 2)), Reason.USER_ERROR, "b"),
-    "all told by us": (ends(HostEnd("a", 143, told=True), HostEnd("b", 137, told=True)), Reason.CANCELLED, ""),
+    "all told by us": (
+        ends(HostEnd("a", 143, signalled_by_us=True), HostEnd("b", 137, signalled_by_us=True)),
+        Reason.CANCELLED,
+        "",
+    ),
     "all told by us, one fails while it saves": (
-        ends(HostEnd("a", 1, told=True), HostEnd("b", 143, told=True)),
+        ends(HostEnd("a", 1, signalled_by_us=True), HostEnd("b", 143, signalled_by_us=True)),
         Reason.CANCELLED,
         "",
     ),
@@ -194,7 +198,7 @@ def worlds(draw: st.DrawFn) -> list[HostEnd]:
                 code,
                 order=0.0 if lost else float(orders[index]),
                 lost=lost,
-                told=code != 0 and not lost and draw(st.booleans()),
+                signalled_by_us=code != 0 and not lost and draw(st.booleans()),
                 error="x: No such file" if code == 128 else "",
                 tail=draw(tails) if code else [],
             )
@@ -214,11 +218,11 @@ def test_verdict_any_world_names_a_host_that_failed_by_itself(world):
     found = verdict(world)
     if found.reason in (Reason.DONE, Reason.CANCELLED):
         assert found == Verdict(found.reason)
-        assert all(end.code == 0 or end.told for end in world)
+        assert all(end.code == 0 or end.signalled_by_us for end in world)
     else:
         culprit = next(end for end in world if end.host == found.host)
         assert culprit.code != 0
-        assert not culprit.told or found.reason is Reason.HANG or culprit.error
+        assert not culprit.signalled_by_us or found.reason is Reason.HANG or culprit.error
 
 
 @given(st.lists(st.sampled_from([134, 137, 143]), min_size=2, max_size=6), st.data())
@@ -232,7 +236,9 @@ def test_verdict_hardware_alone_is_never_charged_to_the_user(codes, data):
 
 @given(worlds())
 def test_verdict_killed_from_outside_is_never_a_user_error(world):
-    if any(end.lost or (end.code == 137 and not end.told) for end in world) and not any(end.error for end in world):
+    if any(end.lost or (end.code == 137 and not end.signalled_by_us) for end in world) and not any(
+        end.error for end in world
+    ):
         assert verdict(world).reason is Reason.HOST_LOST
 
 

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     OUT_OF_MEMORY = "out of memory"
     DISK_FULL = "disk full"
     PORT_IN_USE = "port in use"
+    PORT_LOST = "port lost"
     BAD_IMAGE = "bad image"
     BAD_COMMAND = "bad command"
     CANNOT_START = "cannot start"
@@ -51,18 +52,18 @@ class Budget(StrEnum):
     USER = "user"  # max.restarts
 
 
-class Column(StrEnum):
-    """Columns of the rules table."""
+class Lost(StrEnum):
+    """What an attempt lost. A rule has an answer for each."""
 
-    PREEMPTED = "preempted"  # the hardware is gone
-    PEER_LOST = "peer lost"  # the hardware is there, the processes lost each other
+    HOST = "host"  # the hardware is gone
+    PEER = "peer"  # the hardware is there, the processes lost each other
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
     state: State  # the job's state when nothing follows
     budget: Budget
-    column: Column | None  # which column of the rules table says what follows; None: no rule is asked
+    lost: Lost | None  # what the job's rule is asked about; None: no rule is asked
     message: str  # {host} is the first host that failed
 
 
@@ -80,13 +81,15 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.OUT_OF_MEMORY: Meaning(_FAILED, _USER, None, "{host} ran out of memory"),
     Reason.DISK_FULL: Meaning(_FAILED, _USER, None, "the disk of {host} is full"),
     Reason.PORT_IN_USE: Meaning(_FAILED, _USER, None, "a port that {host} needs is taken by another program"),
-    Reason.PREEMPTED: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was preempted"),
+    # The port was free when tpukit chose it: no rule and no budget of the user answers for that.
+    Reason.PORT_LOST: Meaning(_FAILED, _HARDWARE, None, "another program took the port that tpukit chose for {host}"),
+    Reason.PREEMPTED: Meaning(_FAILED, _HARDWARE, Lost.HOST, "{host} was preempted"),
     Reason.EVICTED: Meaning(_FAILED, _HARDWARE, None, "evicted from the queue"),
-    Reason.MAINTENANCE: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} went into maintenance"),
-    Reason.HOST_LOST: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "{host} was lost"),
-    Reason.NO_CAPACITY: Meaning(_FAILED, _HARDWARE, Column.PREEMPTED, "no such slice is free"),
-    Reason.PEER_LOST: Meaning(_FAILED, _HARDWARE, Column.PEER_LOST, "{host} lost its connection to a peer"),
-    Reason.HANG: Meaning(_FAILED, _HARDWARE, Column.PEER_LOST, "{host} stopped making progress"),
+    Reason.MAINTENANCE: Meaning(_FAILED, _HARDWARE, Lost.HOST, "{host} went into maintenance"),
+    Reason.HOST_LOST: Meaning(_FAILED, _HARDWARE, Lost.HOST, "{host} was lost"),
+    Reason.NO_CAPACITY: Meaning(_FAILED, _HARDWARE, Lost.HOST, "no such slice is free"),
+    Reason.PEER_LOST: Meaning(_FAILED, _HARDWARE, Lost.PEER, "{host} lost its connection to a peer"),
+    Reason.HANG: Meaning(_FAILED, _HARDWARE, Lost.PEER, "{host} stopped making progress"),
 }
 
 

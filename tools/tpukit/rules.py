@@ -1,6 +1,6 @@
 """What follows when an attempt ends: history and a rule in, an action with its reason out. Pure.
 
-The table is the whole policy for lost hardware; the user's restart budget pays for everything else.
+The table is the policy for lost hardware; the user's restart budget pays for everything else.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tpukit.reasons import MEANINGS, Budget, Column, Reason, State, message
+from tpukit.reasons import MEANINGS, Budget, Lost, Reason, State, message
 from tpukit.records import Attempt
 
 
@@ -20,16 +20,16 @@ class Action(StrEnum):
     REAPPLY = "reapply"  # delete and recreate the TPU, then resume
 
 
-RULES: dict[str, dict[Column, Action]] = {
-    "pass": {Column.PREEMPTED: Action.NOTHING, Column.PEER_LOST: Action.NOTHING},
-    "resume": {Column.PREEMPTED: Action.NOTHING, Column.PEER_LOST: Action.RESUME},
-    "rerun": {Column.PREEMPTED: Action.REAPPLY, Column.PEER_LOST: Action.RERUN},
-    "reapply": {Column.PREEMPTED: Action.REAPPLY, Column.PEER_LOST: Action.REAPPLY},
-    "pre": {Column.PREEMPTED: Action.REAPPLY, Column.PEER_LOST: Action.RESUME},
+RULES: dict[str, dict[Lost, Action]] = {
+    "pass": {Lost.HOST: Action.NOTHING, Lost.PEER: Action.NOTHING},
+    "resume": {Lost.HOST: Action.NOTHING, Lost.PEER: Action.RESUME},
+    "rerun": {Lost.HOST: Action.REAPPLY, Lost.PEER: Action.RERUN},
+    "reapply": {Lost.HOST: Action.REAPPLY, Lost.PEER: Action.REAPPLY},
+    "pre": {Lost.HOST: Action.REAPPLY, Lost.PEER: Action.RESUME},
 }
 
-FRUITLESS = 10
-"""Attempts in a row that hardware took away without a new saved step. A program that dies so often before it saves
+ATTEMPTS_WITHOUT_PROGRESS = 10
+"""How many attempts in a row may be lost without a new saved step. A program that dies so often before it saves
 would otherwise go on for ever, as nobody's budget pays for it."""
 
 BACKOFF_SECONDS = 1.0
@@ -61,22 +61,23 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
         if spent >= restarts:
             why = f" ({spent} of {restarts} restarts used)" if restarts else ""
             return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
-        wait = min(BACKOFF_SECONDS * 2**spent, BACKOFF_MOST)
+        not_before = last.ended + _backoff(spent)
         return Verdict(
-            Action.RESUME, State.PENDING, last.reason, f"{said}; restart {spent + 1} of {restarts}", last.ended + wait
+            Action.RESUME, State.PENDING, last.reason, f"{said}; restart {spent + 1} of {restarts}", not_before
         )
 
-    if meaning.column is None:  # the queue took it out, and the queue brings it back
+    if last.reason is Reason.EVICTED:  # the queue took it out, and the queue brings it back
         return Verdict(Action.RESUME, State.PENDING, last.reason, f"{said}; it resumes when its turn comes", last.ended)
-    action = RULES[rule][meaning.column]
+    action = RULES[rule][meaning.lost] if meaning.lost else Action.RESUME
     if action is Action.NOTHING:
         return Verdict(action, meaning.state, last.reason, f"{said}; rule {rule} does nothing about it")
-    fruitless = _fruitless(attempts, asked)
-    if fruitless >= FRUITLESS:
-        why = f"; given up after {fruitless} attempts in a row that saved nothing"
+    lost = _attempts_without_progress(attempts, asked)
+    if lost >= ATTEMPTS_WITHOUT_PROGRESS:
+        why = f"; given up after {lost} attempts in a row that saved nothing"
         return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
-    wait = 0.0 if fruitless < 2 else min(BACKOFF_SECONDS * 2 ** (fruitless - 2), BACKOFF_MOST)
-    return Verdict(action, State.PENDING, last.reason, f"{said}; {action} by rule {rule}", last.ended + wait)
+    wait = 0.0 if lost < 2 else _backoff(lost - 2)
+    what = f"{action} by rule {rule}" if meaning.lost else "it is tried again with another one"
+    return Verdict(action, State.PENDING, last.reason, f"{said}; {what}", last.ended + wait)
 
 
 def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = False) -> Attempt:
@@ -88,11 +89,16 @@ def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = Fals
     return Attempt(number, stage=last.stage + 1, origin=last.origin, asked=asked, saved=last.saved, action=str(action))
 
 
+def _backoff(failures: int) -> float:
+    doublings = min(failures, 16)  # more are past the bound, and a thousand are more than a float holds
+    return min(BACKOFF_SECONDS * 2**doublings, BACKOFF_MOST)
+
+
 def _budget(attempt: Attempt) -> Budget:
     return MEANINGS[attempt.reason].budget if attempt.reason else Budget.NONE
 
 
-def _fruitless(attempts: Sequence[Attempt], first: int) -> int:
+def _attempts_without_progress(attempts: Sequence[Attempt], first: int) -> int:
     """Trailing attempts from the `first` on that hardware took away and that saved nothing new."""
     count = 0
     for index in range(len(attempts) - 1, first - 1, -1):

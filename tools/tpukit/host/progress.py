@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import operator
 import os
 import sys
 import time
@@ -80,5 +81,19 @@ class Progress:
 
 
 def _json_safe(value: object) -> object:
-    """JSON has no NaN or infinity, and a loss that became one is exactly when somebody looks."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """A plain number of `value`, which may be NumPy's or JAX's; None for what readers of the file cannot take.
+
+    JSON has no NaN or infinity, and a loss that became one is exactly when somebody looks.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    try:
+        count = operator.index(value)  # type: ignore[arg-type]
+        return count if abs(count) < 2**63 else None
+    except TypeError:
+        pass
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -19,7 +19,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Transient
 from tpukit.places import progress
 from tpukit.places.base import Handle, HostView, Line, Observation
-from tpukit.places.verdict import ABORTED, TOLD, HostEnd, verdict
+from tpukit.places.verdict import ABORTED, TERMINATED, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
@@ -172,8 +172,10 @@ class LocalPlace:
         folder = self._folder(handle)
         names = handle.plan.host_names
         states = {name: pods.look(folder / name) for name in names}
+        now = self._clock.now()
         hosts = tuple(
-            _view(folder / name, name, index, handle.plan.slice.hosts, states[name]) for index, name in enumerate(names)
+            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now)
+            for index, name in enumerate(names)
         )
         saved = max((host.saved for host in hosts), default=-1)
         started = max((state.began for state in states.values()), default=0.0)
@@ -190,7 +192,8 @@ class LocalPlace:
             return Observation(State.RUNNING, hosts, started, saved)
 
         pods.kill_strays(folder)
-        found = verdict([_end(folder / name, name, states[name]) for name in names])
+        port = _chosen_port(folder)
+        found = verdict([_end(folder / name, name, states[name], port) for name in names])
         state = State.COMPLETED if found.reason is Reason.DONE else State.FAILED
         return Observation(state, hosts, started, saved, found.reason, found.host, found.detail)
 
@@ -199,8 +202,8 @@ class LocalPlace:
     ) -> None:
         since = min((states[name].ended for name in failed if states[name].ended), default=0.0)
         passed = self._clock.now() - since
-        leaving = any(states[name].code == TOLD for name in failed)
-        followers_only = all(states[name].code in (ABORTED, TOLD) for name in failed)
+        leaving = any(states[name].code == TERMINATED for name in failed)
+        followers_only = all(states[name].code in (ABORTED, TERMINATED) for name in failed)
         if leaving:  # hosts that were told to leave save together: they get the time for it
             wait, grace = SETTLE_SECONDS, float(handle.plan.spec.max.grace)
         elif followers_only:
@@ -276,11 +279,19 @@ def _port(folder: Path) -> int:
     return int(note.read_text(encoding="utf-8"))
 
 
+def _chosen_port(folder: Path) -> int:
+    """The port that an attempt was given; 0 where nothing says so any more."""
+    try:
+        return int((folder / "port").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
 
 
-def _view(folder: Path, name: str, index: int, hosts: int, state: PodState) -> HostView:
-    said = progress.read(folder / "progress")
+def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float) -> HostView:
+    said = progress.read(folder / "progress", now)
     return HostView(
         name,
         slice=index // hosts,
@@ -296,15 +307,16 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState) -> H
     )
 
 
-def _end(folder: Path, name: str, state: PodState) -> HostEnd:
+def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
     return HostEnd(
         name,
         code=state.code,
         order=state.order,
         lost=state.phase is Phase.LOST,
-        told=state.told,
+        signalled_by_us=state.told,
         error=state.error,
         out_of_memory=state.out_of_memory,
         disk_full=state.disk_full,
+        own_port=port,
         tail=pods.tail(folder) if state.code else (),
     )

@@ -1,11 +1,23 @@
-"""How far a host is, as it last said itself. Any program may write that file, so nothing in it is taken for granted."""
+"""How far a host is, as it last said itself, in a file or in a line of its log.
+
+Any program may write either, so nothing in them is taken for granted: whatever they hold, reading them raises nothing,
+never waits, and gives values that can be stored (whole numbers of 64 bits) and shown (finite numbers).
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+BYTES_MOST = 64 * 1024
+"""More than this is not a report."""
+_INT_MOST = 2**63 - 1
+_EARLIEST = 946_684_800.0
+"""The year 2000. A program that says an earlier time took it from another clock, such as the time since it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,29 +26,69 @@ class Progress:
     loss: float | None = None
     steps_per_s: float | None = None
     saved: int = -1
-    moved: float = 0.0
+    moved: float = 0.0  # when it was said; 0: nothing was said
 
 
-def read(file: Path) -> Progress:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+def parse(text: bytes | str, now: float) -> Progress:
+    """What a report says that was read at `now`. One without a time that can be true was said just then."""
+    values = _values(text)
+    if values is None:
         return Progress()
-    if not isinstance(value, dict):
-        return Progress()
-    saved = _whole(value.get("saved"))
+    saved = _count(values.get("saved"))
+    said = _number(values.get("time"))
     return Progress(
-        step=_whole(value.get("step")),
-        loss=_number(value.get("loss")),
-        steps_per_s=_number(value.get("steps_per_s")),
+        step=_count(values.get("step")),
+        loss=_number(values.get("loss")),
+        steps_per_s=_number(values.get("steps_per_s")),
         saved=-1 if saved is None else saved,
-        moved=_number(value.get("time")) or 0.0,
+        moved=now if said is None or said < _EARLIEST else min(said, now),
     )
 
 
+def read(path: Path, now: float) -> Progress:
+    """What the file says; nothing where it is no plain file. It was said when the file was last changed, or before."""
+    try:
+        # A FIFO without a writer, or a device, would hold up whoever opens it. A link may lead to one, or to a secret.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return Progress()
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            return Progress()
+        text = os.read(handle, BYTES_MOST + 1)
+    except OSError:
+        return Progress()
+    finally:
+        os.close(handle)
+    return parse(text, min(now, status.st_mtime))
+
+
+def _values(text: bytes | str) -> dict[str, object] | None:
+    if len(text) > BYTES_MOST:
+        return None
+    try:
+        # NaN is no JSON, but Python writes it, and the step beside it is still worth knowing.
+        values = json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):  # ValueError: also of text that is no UTF-8, and of numbers too long
+        return None
+    return values if isinstance(values, dict) else None
+
+
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+def _count(value: object) -> int | None:
+    """A step. Programs count in floats too."""
+    number = _number(value)
+    if number is None or not number.is_integer():
+        return None
+    count = int(value) if isinstance(value, int) else int(number)
+    return count if 0 <= count <= _INT_MOST else None

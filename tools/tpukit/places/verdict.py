@@ -1,29 +1,27 @@
-"""Why an attempt ended, told from all its hosts together. Pure.
+"""Why an attempt ended, from all its hosts together. Pure.
 
 One host's exit code is not enough: when a host fails, all its peers end too, most of them with 134 (JAX aborts), some
-with the 1 of an uncaught network error. The verdict belongs to the first host that failed by itself.
+with the 1 of an uncaught network error. The verdict belongs to the first host that failed by itself; log_tail.py says
+which did. Only where none did, the hosts lost each other.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tpukit.places import log_tail
+from tpukit.places.log_tail import Cause, Reading
 from tpukit.reasons import Reason
 
-ABORTED, KILLED, TOLD = 134, 137, 143
+ABORTED, KILLED, TERMINATED = 134, 137, 143
 
-# What JAX and gloo print when the other end of a connection is gone.
-_PEER_GONE = re.compile(
-    r"connection closed by peer|connection reset by peer|connection refused|socket closed|broken pipe"
-    r"|coordination (service|agent)|heartbeat timeout|gloo.*(timed? ?out|failed)|peer.*(unavailable|disconnected)"
-    r"|preemption sync|barrier.*(failed|timed out)",
-    re.IGNORECASE,
-)
+_PORT = re.compile(r"address already in use|errno 98\b|eaddrinuse", re.IGNORECASE)
 _CLUES: tuple[tuple[re.Pattern[str], Reason], ...] = (
     (re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE), Reason.DISK_FULL),
-    (re.compile(r"address already in use|errno 98\b|eaddrinuse", re.IGNORECASE), Reason.PORT_IN_USE),
+    (_PORT, Reason.PORT_IN_USE),
     (
         re.compile(r"resource_exhausted.*memory|out of memory|memoryerror|bad_alloc", re.IGNORECASE),
         Reason.OUT_OF_MEMORY,
@@ -37,12 +35,13 @@ class HostEnd:
     code: int
     order: float = 0.0  # when it ended, on a clock that all hosts share
     lost: bool = False  # it vanished without an exit code
-    told: bool = False  # it ended after we told it to leave
+    signalled_by_us: bool = False  # it ended after we sent it SIGTERM
     error: str = ""  # what kept it from starting
     out_of_memory: bool = False
     disk_full: bool = False
     taken: Reason | None = None  # the place says that its hardware went, and why
     how: str = ""  # in the place's words
+    own_port: int = 0  # the port that tpukit chose for JAX's coordinator; 0: it chose none
     tail: Sequence[str] = ()
 
 
@@ -53,22 +52,22 @@ class Verdict:
     detail: str = ""
 
 
-def verdict(ends: Sequence[HostEnd]) -> Verdict:
-    """`ends` has every host of the attempt."""
-    if all(end.code == 0 and not end.lost for end in ends):
+def verdict(hosts: Sequence[HostEnd]) -> Verdict:
+    """`hosts` has every host of the attempt."""
+    if all(end.code == 0 and not end.lost for end in hosts):
         return Verdict(Reason.DONE)
-    by_time = sorted(ends, key=lambda end: (end.order, end.host))
-    for culprit in (_unstarted, _taken, _failed, _told_by_others, _hung, _peerless):
-        found = culprit(by_time)
-        if found is not None:
-            return found
+    by_time = sorted(hosts, key=lambda end: (end.order, end.host))
+    for explain in (_unstarted, _taken, _port_lost, _failed, _terminated, _hung, _peer_lost):
+        explained = explain(by_time)
+        if explained is not None:
+            return explained
     return Verdict(Reason.CANCELLED)
 
 
 def _unstarted(ends: Sequence[HostEnd]) -> Verdict | None:
     for end in ends:
         if end.error:
-            reason = _clue([end.error]) or Reason.BAD_COMMAND
+            reason = _clue(end.error) or Reason.BAD_COMMAND
             return Verdict(reason, end.host, end.error)
     return None
 
@@ -79,7 +78,7 @@ def _taken(ends: Sequence[HostEnd]) -> Verdict | None:
         if end.taken:
             return Verdict(end.taken, end.host, end.how)
     for end in ends:
-        if end.lost or (end.code == KILLED and not end.told):
+        if end.lost or (end.code == KILLED and not end.signalled_by_us):
             if end.out_of_memory:
                 return Verdict(Reason.OUT_OF_MEMORY, end.host)
             how = "it left no exit code (killed with its terminal or session?)" if end.lost else "killed by signal 9"
@@ -87,46 +86,65 @@ def _taken(ends: Sequence[HostEnd]) -> Verdict | None:
     return None
 
 
-def _failed(ends: Sequence[HostEnd]) -> Verdict | None:
-    alone = len(ends) == 1
+def _port_lost(ends: Sequence[HostEnd]) -> Verdict | None:
+    """The port was free when tpukit chose it. Hosts that wait for the coordinator may give up before it does."""
     for end in ends:
-        follower = end.code in (ABORTED, TOLD) or (not alone and _PEER_GONE.search("\n".join(end.tail)) is not None)
-        if end.code == 0 or end.told or (follower and not (alone and end.code == ABORTED)):
-            continue
-        reason = (Reason.DISK_FULL if end.disk_full else None) or _clue(end.tail) or Reason.USER_ERROR
-        return Verdict(reason, end.host, _last_words(end))
+        if end.own_port and end.code and not end.signalled_by_us:
+            text = "\n".join(end.tail)
+            if _PORT.search(text) and re.search(rf":{end.own_port}\b", text):
+                return Verdict(Reason.PORT_LOST, end.host, f"port {end.own_port}")
     return None
 
 
-def _told_by_others(ends: Sequence[HostEnd]) -> Verdict | None:
-    """143 is the answer to being told to leave, and it was not us who said it."""
+def _failed(ends: Sequence[HostEnd]) -> Verdict | None:
+    """The first host whose program failed by itself: one that says so before one that only aborted."""
+    alone = len(ends) == 1
+    readings = [
+        (end, log_tail.read(end.tail)) for end in ends if end.code not in (0, TERMINATED) and not end.signalled_by_us
+    ]
+    for end, reading in readings:
+        if reading.cause is Cause.CHIP:
+            return Verdict(Reason.HOST_LOST, end.host, repr(reading.words))
+    for end, reading in readings:
+        if reading.cause is Cause.ITSELF or end.disk_full or (reading.cause is Cause.UNKNOWN and end.code != ABORTED):
+            return _charged(end, reading)
+    noticed = min((end.order for end, reading in readings if reading.cause is Cause.PEER), default=math.inf)
+    for end, reading in readings:
+        # JAX never aborts in silence: whoever printed something, but none of its words, aborted by itself. Its peers
+        # noticed later; a log of one that ended after them may be cut short.
+        if alone or (reading.cause is Cause.UNKNOWN and reading.words and end.order <= noticed):
+            return _charged(end, reading)
+    return None
+
+
+def _charged(end: HostEnd, reading: Reading) -> Verdict:
+    reason = (Reason.DISK_FULL if end.disk_full else None) or _clue(reading.rest) or Reason.USER_ERROR
+    return Verdict(reason, end.host, f"exit code {end.code}" + (f", {reading.words!r}" if reading.words else ""))
+
+
+def _terminated(ends: Sequence[HostEnd]) -> Verdict | None:
+    """143 is the answer to a SIGTERM, and it was not us who sent it."""
     for end in ends:
-        if end.code == TOLD and not end.told:
+        if end.code == TERMINATED and not end.signalled_by_us:
             return Verdict(Reason.PREEMPTED, end.host)
     return None
 
 
 def _hung(ends: Sequence[HostEnd]) -> Verdict | None:
     """Its peers gave it up, and it had to be killed."""
-    if any(end.code not in (0,) and not end.told for end in ends):
+    if any(end.code != 0 and not end.signalled_by_us for end in ends):
         for end in ends:
-            if end.told and end.code == KILLED:
+            if end.signalled_by_us and end.code == KILLED:
                 return Verdict(Reason.HANG, end.host, "it had to be killed after its peers gave it up")
     return None
 
 
-def _peerless(ends: Sequence[HostEnd]) -> Verdict | None:
+def _peer_lost(ends: Sequence[HostEnd]) -> Verdict | None:
     for end in ends:
-        if end.code != 0 and not end.told:
+        if end.code != 0 and not end.signalled_by_us:
             return Verdict(Reason.PEER_LOST, end.host)
     return None
 
 
-def _clue(lines: Sequence[str]) -> Reason | None:
-    text = "\n".join(lines)
+def _clue(text: str) -> Reason | None:
     return next((reason for pattern, reason in _CLUES if pattern.search(text)), None)
-
-
-def _last_words(end: HostEnd) -> str:
-    said = next((line.strip() for line in reversed(end.tail) if line.strip()), "")
-    return f"exit code {end.code}" + (f", {said[:200]!r}" if said else "")

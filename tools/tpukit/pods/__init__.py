@@ -232,8 +232,8 @@ def strays(folder: Path) -> list[int]:
     return found
 
 
-def tail(folder: Path, lines: int = 20, size: int = 8192) -> Sequence[str]:
-    """The last lines a pod printed."""
+def tail(folder: Path, lines: int = 100, size: int = 32_768) -> Sequence[str]:
+    """The last lines a pod printed: enough for an exception and all that JAX says after it."""
     try:
         with (folder / "log").open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - size))

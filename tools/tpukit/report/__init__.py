@@ -21,6 +21,11 @@ def duration(seconds: float) -> str:
     return f"{whole}s"
 
 
+def number(value: float, digits: int) -> str:
+    """With so many digits behind the point; a number that would fill the screen in powers of ten."""
+    return f"{value:.{digits}f}" if abs(value) < 1e9 else f"{value:.{digits}e}"
+
+
 def clock_time(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 

@@ -74,8 +74,8 @@ def hosts(found: Sequence[HostView]) -> Table:
             state,
             host.node or str(host.pid or "-"),
             "-" if host.step is None else str(host.step),
-            "-" if host.loss is None else f"{host.loss:.4f}",
-            "-" if host.steps_per_s is None else f"{host.steps_per_s:.2f}",
+            "-" if host.loss is None else report.number(host.loss, 4),
+            "-" if host.steps_per_s is None else report.number(host.steps_per_s, 2),
             str(host.saved) if host.saved >= 0 else "-",
         )
     return table

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpukit.places.gke.look import Doc, Found, seconds, true_condition
-from tpukit.places.verdict import KILLED, TOLD, HostEnd, Verdict, verdict
+from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
 from tpukit.reasons import MEANINGS, Reason
 from tpukit.teams import workloads
 
@@ -90,7 +90,7 @@ def why(found: Found, kept: Mapping[str, Kept | None], tails: Mapping[str, Seque
     if "DeadlineExceeded" in reasons:
         return Verdict(Reason.TIMEOUT)
     known = said.reason not in (Reason.DONE, Reason.CANCELLED)
-    if "BackoffLimitExceeded" in reasons and (not known or MEANINGS[said.reason].column):
+    if "BackoffLimitExceeded" in reasons and (not known or MEANINGS[said.reason].lost):
         return Verdict(Reason.USER_ERROR, said.host, said.detail or reasons["BackoffLimitExceeded"])
     if known:
         return said
@@ -107,10 +107,10 @@ def restarted(rule: str, kept: Mapping[str, Kept | None], tails: Mapping[str, Se
     decided = _RULES.get(rule, Reason.HOST_LOST)
     theirs, ours = MEANINGS[decided], MEANINGS[said.reason]
     known = said.reason not in (Reason.DONE, Reason.CANCELLED)
-    if known and (ours.budget, ours.column) == (theirs.budget, theirs.column):
+    if known and (ours.budget, ours.lost) == (theirs.budget, theirs.lost):
         return said
     if known and not rule:
-        return said if ours.column else Verdict(decided, said.host, said.detail)
+        return said if ours.lost else Verdict(decided, said.host, said.detail)
     return Verdict(decided, said.host, said.detail or "JobSet restarted it; its hosts were not seen when they ended")
 
 
@@ -149,7 +149,7 @@ def image_trouble(pods: Sequence[Doc]) -> ImageTrouble | None:
 
 def _end(name: str, kept: Kept | None, tail: Sequence[str]) -> HostEnd:
     if kept is None:  # it never came to be
-        return HostEnd(name, TOLD, told=True)
+        return HostEnd(name, TERMINATED, signalled_by_us=True)
     taken = None
     if kept.disrupted:
         taken = _DISRUPTED.get(kept.disrupted, Reason.HOST_LOST)
@@ -157,14 +157,14 @@ def _end(name: str, kept: Kept | None, tail: Sequence[str]) -> HostEnd:
             taken = Reason.MAINTENANCE
     evicted = kept.said.startswith("Evicted")  # by the kubelet, for what it used
     gone = kept.code is None and kept.phase not in ("Succeeded", "Failed")
-    code = (0 if kept.phase == "Succeeded" else TOLD if gone else KILLED) if kept.code is None else kept.code
+    code = (0 if kept.phase == "Succeeded" else TERMINATED if gone else KILLED) if kept.code is None else kept.code
     could_not_start = code in (126, 127, 128)
     return HostEnd(
         name,
         code=code,
         order=kept.ended,
         # Last seen alive, and then its removal: its Job or JobSet did it, after another host had failed.
-        told=(kept.deleted or gone) and not taken,
+        signalled_by_us=(kept.deleted or gone) and not taken,
         error=(kept.said or _last(tail) or f"exit code {code}") if could_not_start else "",
         out_of_memory=kept.out_of_memory or (evicted and "memory" in kept.said),
         disk_full=evicted and "storage" in kept.said,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -92,7 +93,7 @@ _SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Fai
 
 
 def _view(folder: Path, index: int, per_slice: int, over: bool) -> HostView:
-    kept, said = keeper.recall(folder), progress.read(folder / "progress")
+    kept, said = keeper.recall(folder), progress.read(folder / "progress", time.time())
     return HostView(
         folder.name,
         slice=index // per_slice,

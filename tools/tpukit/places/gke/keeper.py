@@ -135,7 +135,7 @@ def _moment(line: str) -> tuple[str, str] | None:
 def note_progress(folder: Path, line: str) -> None:
     try:
         values = json.loads(line.removeprefix(PROGRESS))
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(values, dict):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -161,7 +161,7 @@ def recall(folder: Path) -> Kept | None:
         return None
 
 
-def tail(folder: Path, lines: int = 40) -> list[str]:
+def tail(folder: Path, lines: int = 100) -> list[str]:
     """The last lines that a host printed, without those that are not for people."""
     try:
         with (folder / "log").open("rb") as log:

@@ -25,6 +25,7 @@ from typing import Any
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound
+from tpukit.places import progress
 from tpukit.sandbox.agent.api import Api
 from tpukit.sandbox.agent.containers import Ending, containers, write_json
 from tpukit.sandbox.agent.env import Object
@@ -206,18 +207,12 @@ class Faults:
         except NotFound:
             return -1
         runs = [run for pod in self._kubelet.on(hosts) for run in self._runs(pod)]
-        return max((_progress(run / "progress") for run in runs), default=-1)
+        steps = [progress.read(run / "progress", self._clock.now()).step for run in runs]
+        return max((step for step in steps if step is not None), default=-1)
 
     def _plan(self, faults: list[Fault]) -> None:
         self._planned = faults
         write_json(self._file, [asdict(fault) for fault in faults])
-
-
-def _progress(file: Path) -> int:
-    try:
-        return int(json.loads(file.read_text(encoding="utf-8")).get("step", -1))
-    except (OSError, ValueError):
-        return -1
 
 
 _ACTIONS: Mapping[str, Callable[[Faults, Fault, str, list[str]], None]] = {

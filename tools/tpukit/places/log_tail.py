@@ -1,0 +1,123 @@
+"""What the last lines of a host's log say about its end: did it fail by itself, or did it lose a peer? Pure.
+
+JAX ends every process when one of them is gone, and programs speak of refused and closed connections of their own. So
+only words that JAX, XLA, gloo and libtpu print, and no program, stand for a lost peer. Order matters as well: a program
+that fails by itself raises first, and then JAX adds that the other hosts did not come to its shutdown barrier, and
+aborts (exit code 134). A host that lost a peer prints the words of JAX first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+WORDS_MOST = 200
+"""Characters that are quoted of a log."""
+
+
+class Cause(StrEnum):
+    UNKNOWN = "unknown"  # nothing in the log explains the end
+    ITSELF = "itself"  # the program raised, aborted or crashed
+    PEER = "peer"  # JAX, gloo or libtpu say that another host is gone
+    CHIP = "chip"  # libtpu says that its chips do not work
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    cause: Cause
+    words: str = ""  # the line that says it
+    rest: str = ""  # the log from there on
+
+
+_PEER = re.compile(
+    r"JAX distributed service detected fatal errors"
+    r"|coordination_service\w*\.(?:cc|h)\b|CoordinationService|preemption_sync_manager\.cc"
+    r"|(?:failed|unable|error)\b.{0,80}\bcoordination (?:service|agent)"
+    r"|jax_worker/(?:replica:\d+/)?task:\d+"
+    r"|gloo/transport/|gloo::(?:EnforceNotMet|IoException|TimeoutException)|\bGloo [\w-]+ failed"
+    r"|Megascale hang detected|Megascale detects a hang(?! that is likely caused by (?:inconsistent|different|data))"
+    r"|MegaScale(?:Transport|RuntimeError)|megascale\.runtime|megascale\b.*\b(?:UNAVAILABLE|DEADLINE_EXCEEDED)\b"
+    r"|SliceBuilder grpc channel|slice_builder\w*\.cc",
+)
+_CHIP = re.compile(
+    r"!!!! FATAL ERROR !!!! for \[/dev/(?:accel|vfio)|Received Error Interrupt! fatal: true"
+    r"|likely caused by bad TPU\b|open\(/dev/(?:vfio/|accel)\d+\): Device or resource busy",
+)
+_ABORT = re.compile(
+    r"\bCheck failed: |^F\d{4} \d\d:\d\d:\d\d|: F [\w/.+-]+:\d+\] |Assertion [`'].*' failed|\bassertion failed: "
+    r"|^terminate called |^libc\+\+abi: terminating|^Fatal Python error: |^thread '.*' .*panicked at "
+    r"|^(?:double free or corruption|free\(\): |malloc\(\): |corrupted (?:size|double)|munmap_chunk\(\): )"
+    r"|^\*\*\* stack smashing detected|likely caused by (?:inconsistent TPU programs|different modules)",
+)
+_TRACEBACK = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
+_JAX_ERROR = re.compile(r"^(?:[\w.]+\.)?(?:JaxRuntimeError|XlaRuntimeError)\b")
+# glog's and absl's lines, their stack traces, and what Python says while it ends.
+_RUNTIME = re.compile(
+    r"^[EFIW]\d{4} \d\d:\d\d:\d\d|^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*: [EFIW] |^\*\*\* |^ +@ +0x"
+    r"|^Error in atexit|^Exception ignored|^Fatal Python error: "
+)
+_STACK = re.compile(r"^\s*@ +0x|^\*\*\* |^\s*$")
+_GOES_ON = re.compile(r"\b(?:step|epoch|retry\w*|DEBUG|INFO|WARN(?:ING)?)\b", re.IGNORECASE)
+_MESSAGE_LINES = 3
+"""Lines that do not begin with a space and may still belong to the message of an exception."""
+
+
+def read(lines: Sequence[str]) -> Reading:
+    """The first thing in `lines` that can have ended the program."""
+    at = 0
+    while at < len(lines):
+        line = lines[at].rstrip()
+        if line == _TRACEBACK:
+            end, words = _traceback(lines, at)
+            block = "\n".join(lines[at:end])
+            if _JAX_ERROR.match(words) and _PEER.search(block):
+                return _reading(Cause.PEER, words, lines, at)
+            if _CHIP.search(block):
+                return _reading(Cause.CHIP, words, lines, at)
+            if words and _uncaught(lines[at:end], words, last=end == len(lines)):
+                return _reading(Cause.ITSELF, words, lines, at)
+            at = end
+            continue
+        for cause, pattern in ((Cause.CHIP, _CHIP), (Cause.PEER, _PEER), (Cause.ITSELF, _ABORT)):
+            if pattern.search(line):
+                what = lines[at + 1].strip() if lines[at + 1 : at + 2] and "what():" in lines[at + 1] else ""
+                return _reading(cause, f"{line} {what}", lines, at)
+        at += 1
+    return Reading(Cause.UNKNOWN, last_words(lines), "\n".join(lines))
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The last line that is not part of a stack trace."""
+    return next((line.strip()[:WORDS_MOST] for line in reversed(lines) if not _STACK.match(line)), "")
+
+
+def _reading(cause: Cause, words: str, lines: Sequence[str], at: int) -> Reading:
+    return Reading(cause, words.strip()[:WORDS_MOST], "\n".join(lines[at:]))
+
+
+def _traceback(lines: Sequence[str], at: int) -> tuple[int, str]:
+    """Where the traceback that begins at `at` ends, with those that it is the cause of, and its last exception."""
+    words = ""
+    end = at + 1
+    while end < len(lines) and not _RUNTIME.match(lines[end]):
+        line = lines[end].rstrip()
+        if line == _TRACEBACK:
+            if not any("exception" in before for before in lines[end - 2 : end]):
+                break  # another one, with a cause of its own
+            words = ""
+        elif not words and _EXCEPTION.match(line):
+            words = line
+        end += 1
+    return end, words
+
+
+def _uncaught(block: Sequence[str], words: str, *, last: bool) -> bool:
+    """A traceback may also be of an error that the program logged and survived: then it went on to print."""
+    start = next(index for index in range(len(block) - 1, -1, -1) if block[index].rstrip() == words)
+    after = [line for line in block[start + 1 :] if line.strip() and not line.startswith((" ", "\t"))]
+    if last and not after:
+        return True
+    return len(after) <= _MESSAGE_LINES and not any(_GOES_ON.search(line) for line in after)
