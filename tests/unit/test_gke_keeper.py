@@ -1,15 +1,10 @@
 """What is kept of hosts: their lines once and in order, their progress, how they ended."""
 
-import io
-import json
-import tarfile
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpukit.errors import Invalid
-from tpukit.places.gke import code, keeper
+from tpukit.places.gke import keeper
 from tpukit.places.gke.files import Files, sender
 from tpukit.places.gke.keeper import Keeper
 from tpukit.places.progress import Progress, read
@@ -92,41 +87,3 @@ def test_files_hosts_of_an_attempt_that_is_over_do_not_run(tmp_path):
 def test_sender_is_the_same_for_all_who_ask_and_another_in_another_home(tmp_path):
     assert sender(tmp_path / "a") == sender(tmp_path / "a") != sender(tmp_path / "b")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["sender"]
-
-
-def test_pack_same_content_makes_the_same_bytes_and_links_stay_links(tmp_path):
-    first, second = tmp_path / "a", tmp_path / "b"
-    for folder in (first, second):
-        (folder / "lib").mkdir(parents=True)
-        (folder / "lib" / "x.py").write_text("x")
-        (folder / "main.py").symlink_to("lib/x.py")
-    assert code.pack(first) == code.pack(second)
-    with tarfile.open(fileobj=io.BytesIO(b"".join(code.pack(first)))) as tar:
-        assert {(entry.name, entry.linkname, entry.mtime, entry.uid) for entry in tar} == {
-            ("lib", "", 0, 0),
-            ("lib/x.py", "", 0, 0),
-            ("main.py", "lib/x.py", 0, 0),
-        }
-
-
-def test_pack_large_code_is_cut_and_too_large_code_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(code, "PART_BYTES", 1000)
-    import random
-
-    (tmp_path / "data").write_bytes(random.Random(1).randbytes(5000))
-    parts = code.pack(tmp_path)
-    assert len(parts) == 6
-    assert all(len(part) <= 1000 for part in parts)
-    (tmp_path / "data").write_bytes(random.Random(1).randbytes(1000 * code.MOST_PARTS))
-    with pytest.raises(Invalid, match=r"more than the .* MiB that a cluster is sent"):
-        code.pack(tmp_path)
-
-
-def test_config_maps_sort_in_the_order_of_the_parts_and_go_with_their_jobset():
-    plan = planned()
-    owner = {"apiVersion": "v", "kind": "JobSet", "metadata": {"name": plan.id, "uid": "u", "namespace": "research"}}
-    made = list(code.config_maps(plan, [b"x"] * 11, owner))
-    keys = [key for one in made for key in one["binaryData"]]
-    assert keys == sorted(keys)
-    assert all(one["metadata"]["ownerReferences"][0]["uid"] == "u" for one in made)
-    assert json.dumps(made[0])

@@ -8,6 +8,7 @@ import kubernetes_validate
 import pytest
 
 from tpukit import catalogue, plan, render, resources
+from tpukit.plan import Snapshot
 from tpukit.render import template
 from tpukit.spec import JobSpec, Settings
 
@@ -71,6 +72,12 @@ JOBS = {
             {"bucket": "my-runs", "path": "/runs", "read_only": False},
         ],
     },
+    "v5e-8-code": {
+        "name": "shipped",
+        "tpu": "v5e-8",
+        "command": ["python", "train.py"],
+        "code": ".",
+    },
     "nasty-values": {
         "name": "nasty",
         "tpu": "v4-8",
@@ -84,7 +91,8 @@ JOBS = {
 
 def planned(name):
     made = plan.make(JobSpec.from_json({"image": IMAGE, **JOBS[name]}), Settings.from_json(SETTINGS), "gke")
-    return replace(made, id=f"{made.spec.name}-abcde")
+    snapshot = Snapshot("0123456789abcdef" * 4, "c" * 40, dirty=True) if made.spec.code else None
+    return replace(made, id=f"{made.spec.name}-abcde", snapshot=snapshot)
 
 
 def same(file, text):

@@ -83,7 +83,8 @@ def test_documents_names_and_queue_come_from_the_plan():
     assert document["metadata"]["annotations"] == {
         "tpukit.dev/attempt": "0",
         "tpukit.dev/tags": '["sweep-3", "b"]',
-        "tpukit.dev/code": "dddddddddddd (commit cccccccccc with uncommitted changes)",
+        "tpukit.dev/code": "d" * 64,
+        "tpukit.dev/commit": f"{'c' * 40}-dirty",
     }
 
 
@@ -130,14 +131,15 @@ def test_env_later_attempt_counts_on_and_a_rerun_has_a_folder_of_its_own():
 
 
 def test_code_each_part_is_mounted_where_the_launcher_looks():
-    made = planned(code=".")
+    made = replace(planned(code="."), snapshot=Snapshot("0123456789abcdef" * 4, "", dirty=False))
     (document,) = render.documents(made, code_parts=2)
     pod = pod_of(document)
     (mount,) = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == "code"]
     (volume,) = [one for one in pod["volumes"] if one["name"] == "code"]
     assert mount == {"name": "code", "mountPath": env_of(pod)["TPUKIT_CODE"], "readOnly": True}
     names = [source["configMap"]["name"] for source in volume["projected"]["sources"]]
-    assert names == [f"{made.id}-code-0", f"{made.id}-code-1"]
+    assert names == ["code-0123456789abcdef0123-0", "code-0123456789abcdef0123-1"]
+    assert document["metadata"]["annotations"]["tpukit.dev/code"] == made.snapshot.digest
 
 
 def test_code_none_is_not_mounted():

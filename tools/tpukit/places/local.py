@@ -128,18 +128,18 @@ class LocalPlace:
         self._tell(handle, handle.plan.host_names, grace)
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """Ends hosts of attempts that nobody knows, and processes that outlived their host."""
-        found = sorted(self._runs.glob("*/attempt-*"))
+        """Ends hosts of attempts that nobody knows, and processes that outlived their host.
+
+        What it costs depends on what runs, not on how many runs there ever were."""
+        living = pods.living(self._runs)
         folders = {self._folder(handle) for handle in known()}
+        unknown = sorted(host for host in living if host.parent not in folders)
         removed = []
-        for attempt in found:
-            if attempt in folders:
-                continue
-            for host in sorted(path for path in attempt.iterdir() if path.is_dir()):
-                if pods.look(host).phase is Phase.RUNNING:
-                    pods.stop(host, 0)
-                    removed.append(host.name)
-        strays = [pid for attempt in found if attempt not in folders for pid in pods.kill_strays(attempt)]
+        for host in unknown:
+            if pods.look(host).phase is Phase.RUNNING:
+                pods.stop(host, 0)
+                removed.append(host.name)
+        strays = [pid for attempt in sorted({host.parent for host in unknown}) for pid in pods.kill_strays(attempt)]
         return [*removed, *(f"process {pid}" for pid in strays)]
 
     def host_folder(self, handle: Handle, host: str) -> Path:

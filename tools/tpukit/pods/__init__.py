@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +24,7 @@ from tpukit.errors import Transient
 MARK = "TPUKIT_POD"
 """Environment variable that holds the pod's folder: how processes that slipped away are found again."""
 
+_PROC = Path("/proc")
 _SHIM = Path(__file__).with_name("shim.py")
 _MOUNTS = Path(__file__).with_name("mounts.py")
 
@@ -215,21 +216,45 @@ def kill_strays(folder: Path) -> list[int]:
 
 def strays(folder: Path) -> list[int]:
     """Processes that carry the mark of a pod below `folder`, this one left out."""
-    mark = f"{MARK}={folder}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            environ = entry.read_bytes()
-        except OSError:
-            continue
-        pid = int(entry.parent.name)
-        if pid != os.getpid() and any(
-            word == mark or word.startswith(mark + b"/")
-            for word in environ.split(b"\0")
-            if word.startswith(b"TPUKIT_POD")
-        ):
-            found.append(pid)
-    return found
+    return [pid for pid, pod in _marked() if pod == folder or pod.is_relative_to(folder)]
+
+
+def living(folder: Path) -> dict[Path, list[int]]:
+    """Pods below `folder` of which something runs, with the processes that carry their mark. All processes of this
+    machine are read once, however many pods ever ran."""
+    if not _PROC.is_dir():
+        return {began.parent: [] for began in folder.rglob("began") if not began.with_name("end").exists()}
+    pods: dict[Path, list[int]] = {}
+    for pid, pod in _marked():
+        if pod.is_relative_to(folder):
+            pods.setdefault(pod, []).append(pid)
+    for pod in _shimmed():  # before a pod's first process and after its last
+        if pod.is_relative_to(folder):
+            pods.setdefault(pod, [])
+    return pods
+
+
+def _marked() -> Iterator[tuple[int, Path]]:
+    """Processes of pods, with the pod's folder, this process left out."""
+    mark = f"{MARK}=".encode()
+    for pid, environ in _processes("environ"):
+        for word in environ.split(b"\0") if mark in environ else ():
+            if word.startswith(mark) and pid != os.getpid():
+                yield pid, Path(os.fsdecode(word.removeprefix(mark)))
+
+
+def _shimmed() -> Iterator[Path]:
+    """Folders of pods whose shim lives."""
+    for _, command in _processes("cmdline"):
+        words = command.rstrip(b"\0").split(b"\0")
+        if len(words) > 2 and words[-2].endswith(b"/pods/shim.py"):
+            yield Path(os.fsdecode(words[-1]))
+
+
+def _processes(file: str) -> Iterator[tuple[int, bytes]]:
+    for entry in _PROC.glob(f"[0-9]*/{file}"):
+        with suppress(OSError):  # gone, or somebody else's
+            yield int(entry.parent.name), entry.read_bytes()
 
 
 def tail(folder: Path, lines: int = 100, size: int = 32_768) -> Sequence[str]:

@@ -25,6 +25,11 @@ PROGRESS_SECONDS = 5
 """Between two lines in which a host says how far it is: its log is the only way out of a pod."""
 ATTEMPT = "tpukit.dev/attempt"
 """Annotation of a JobSet: the number of the attempt that it was made for. Its restarts count on from there."""
+CODE_DIGEST = "tpukit.dev/code"
+"""Annotation of a JobSet, and of the ConfigMaps that hold its code: the digest of the code, all of it. As a label, its
+first characters."""
+COMMIT = "tpukit.dev/commit"
+"""Annotation of a JobSet: the commit that its code came from, with -dirty behind it where files differed from it."""
 _DAY = 86400
 
 
@@ -89,9 +94,9 @@ class Uploader:
     mounts: tuple[Mount, ...]
 
 
-def code_map(job_id: str, part: int) -> str:
-    """Name of the ConfigMap with one part of a job's code."""
-    return f"{job_id}-code-{part}"
+def code_map(digest: str, part: int) -> str:
+    """Name of the ConfigMap with one part of this code, which all jobs that have it share."""
+    return f"code-{digest[:20] or 'unstaged'}-{part}"
 
 
 def job(plan: Plan, attempt: Attempt) -> Job:
@@ -107,7 +112,9 @@ def job(plan: Plan, attempt: Attempt) -> Job:
     if spec.tags:
         annotations["tpukit.dev/tags"] = json.dumps(spec.tags, ensure_ascii=False)
     if plan.snapshot:
-        annotations["tpukit.dev/code"] = str(plan.snapshot)
+        annotations[CODE_DIGEST] = plan.snapshot.digest
+        if plan.snapshot.commit:
+            annotations[COMMIT] = plan.snapshot.commit + ("-dirty" if plan.snapshot.dirty else "")
     return Job(
         id=plan.id,
         team=plan.team,
@@ -163,7 +170,7 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
         shared_memory=f"{memory // 4}G",
         scratch="50Gi",
         mounts=_mounts(plan),
-        code=tuple(code_map(plan.id, part) for part in range(code_parts)),
+        code=tuple(code_map(plan.snapshot.digest if plan.snapshot else "", part) for part in range(code_parts)),
         code_path=CODE,
     )
 

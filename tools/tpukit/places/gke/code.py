@@ -1,67 +1,218 @@
 """The user's code on its way to a cluster: packed, and carried by ConfigMaps that the hosts unpack. No image is built,
 no bucket and no credentials are needed, and what a team's namespace holds is for the team alone.
+
+ConfigMaps are named by the hash of the code, never change and have no owner: all jobs with the same code share them,
+and any machine can send a job again whose JobSet is gone. Who removes them asks `unused` first.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
-import io
+import hashlib
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import Invalid
-from tpukit.plan import Plan
-from tpukit.render.jobset import code_map
+from tpukit import stage
+from tpukit.errors import Invalid, Problem
+from tpukit.render.jobset import CODE_DIGEST, code_map
+from tpukit.stage import Inspection
+
+Doc = Mapping[str, Any]
 
 PART_BYTES = 900 << 10
 """Of one ConfigMap, which may hold 1 MiB."""
 MOST_PARTS = 12
+PARTS = "tpukit.dev/code-parts"
+"""Annotation of each part: how many there are."""
+PACKED = "tpukit.dev/code-packed"
+"""Annotation of each part: the hash of all parts together. Compressors differ, and parts of two do not fit together."""
+USED = "tpukit.dev/code-used"
+"""Annotation: when a job with this code was last sent."""
+LABEL_CHARACTERS = 40
+"""Of a digest; the value of a label has at most 63."""
+
+
+def check(folder: Path, own: Sequence[Path] = ()) -> Inspection:
+    """Look at code before anything is sent: Invalid with all that speaks against sending it to a cluster."""
+    seen = stage.inspect(folder, own)
+    problems = list(seen.problems)
+    if not problems:
+        problems += _too_large(packed_bytes(folder, seen.names))
+    if problems:
+        raise Invalid(problems)
+    return seen
+
+
+def packed_bytes(folder: Path, names: Iterable[str]) -> int:
+    """How large these files of `folder` are when packed."""
+    sink = _Parts(keep=0)
+    try:
+        _archive(folder, names, sink)
+    except OSError as error:
+        raise Invalid(f"code: {folder} changed while it was read: {error}", hint="try again") from error
+    return sink.size
 
 
 def pack(folder: Path) -> list[bytes]:
     """A snapshot as parts of one archive. The same content makes the same bytes."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for path in sorted(folder.rglob("*")):
-            entry = tar.gettarinfo(path, path.relative_to(folder).as_posix())
-            entry.uid = entry.gid = 0
-            entry.uname = entry.gname = ""
-            entry.mtime = 0
-            if entry.isreg():
-                with path.open("rb") as content:
-                    tar.addfile(entry, content)
-            else:
-                tar.addfile(entry)
-    packed = gzip.compress(archive.getvalue(), mtime=0)
-    parts = [packed[first : first + PART_BYTES] for first in range(0, len(packed), PART_BYTES)]
-    if len(parts) > MOST_PARTS:
-        most = MOST_PARTS * PART_BYTES >> 20
-        raise Invalid(
-            f"code: packed it has {len(packed) >> 20} MiB, more than the {most} MiB that a cluster is sent",
-            hint="put data into a bucket or .gitignore, or build the code into the image and leave `code` out",
-        )
-    return parts
+    sink = _Parts(keep=MOST_PARTS)
+    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    _archive(folder, [path.relative_to(folder).as_posix() for path in files], sink)
+    if problems := _too_large(sink.size):
+        raise Invalid(problems)
+    return sink.parts
 
 
-def config_maps(plan: Plan, parts: list[bytes], owner: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
-    """`owner` is the JobSet, once there is one: they go away with it."""
-    owners = {}
-    if owner:
-        reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
-        owners = {"ownerReferences": [reference | {key: owner["metadata"][key] for key in ("name", "uid")}]}
-    for number, part in enumerate(parts):
-        yield {
+def names(digest: str, count: int) -> list[str]:
+    """Of the ConfigMaps with so many parts of this code."""
+    return [code_map(digest, number) for number in range(count)]
+
+
+def selector(digest: str) -> str:
+    """Of the labels of these ConfigMaps."""
+    return f"{CODE_DIGEST}={digest[:LABEL_CHARACTERS]}"
+
+
+def config_maps(namespace: str, digest: str, parts: Sequence[bytes]) -> list[dict[str, Any]]:
+    packed = hashlib.sha256(b"".join(parts)).hexdigest()
+    return [
+        {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
-                "name": code_map(plan.id, number),
-                "namespace": plan.team,
-                "labels": {"app.kubernetes.io/managed-by": "tpukit", "tpukit.dev/job": plan.id},
-                **owners,
+                "name": name,
+                "namespace": namespace,
+                "labels": {
+                    "app.kubernetes.io/managed-by": "tpukit",
+                    CODE_DIGEST: digest[:LABEL_CHARACTERS],
+                },
+                "annotations": {CODE_DIGEST: digest, PARTS: str(len(parts)), PACKED: packed},
             },
+            "immutable": True,
             # The shell puts them together in the order of their names.
             "binaryData": {f"code.{number:02}": base64.b64encode(part).decode()},
         }
+        for number, (name, part) in enumerate(zip(names(digest, len(parts)), parts, strict=True))
+    ]
+
+
+def complete(maps: Iterable[Doc], digest: str) -> int | None:
+    """How many parts the code has, when all of them are among `maps` and fit together. Looks at metadata alone."""
+    mine = {one["metadata"]["name"]: _notes(one) for one in maps if _notes(one).get(CODE_DIGEST) == digest}
+    first = mine.get(code_map(digest, 0))
+    count = first.get(PARTS, "") if first else ""
+    if first is None or not (count.isascii() and count.isdigit()) or not 0 < int(count) <= MOST_PARTS:
+        return None
+    fit = all(
+        name in mine and (mine[name].get(PARTS), mine[name].get(PACKED)) == (count, first.get(PACKED))
+        for name in names(digest, int(count))
+    )
+    return int(count) if fit else None
+
+
+def in_the_way(maps: Iterable[Doc], documents: Sequence[Doc]) -> list[str]:
+    """Names among `maps` that parts of an archive of another make have, cut off on their way: they never change, so
+    they have to go first."""
+    wanted = {one["metadata"]["name"]: _notes(one).get(PACKED) for one in documents}
+    there = {one["metadata"]["name"]: _notes(one).get(PACKED) for one in maps}
+    return sorted(name for name, packed in there.items() if name in wanted and packed != wanted[name])
+
+
+def mark_used(now: float) -> dict[str, Any]:
+    """A merge patch of the first part: what is in use is not removed as old."""
+    return {"metadata": {"annotations": {USED: datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}}}
+
+
+def unused(
+    maps: Iterable[Doc], jobsets: Iterable[Doc], now: float, age: float, needed: Collection[str] = ()
+) -> list[str]:
+    """Names of ConfigMaps whose code no JobSet has, no active job needs (digests in `needed`), and that nobody used
+    for `age` seconds. `maps` and `jobsets` are those of one namespace."""
+    using = {digest[:LABEL_CHARACTERS] for digest in needed}
+    for jobset in jobsets:
+        using.add(str(_notes(jobset).get(CODE_DIGEST, ""))[:LABEL_CHARACTERS])
+        using.add(str(jobset["metadata"].get("labels", {}).get(CODE_DIGEST, "")))
+    groups: dict[str, list[Doc]] = {}
+    for one in maps:
+        labels = one["metadata"].get("labels", {})
+        if labels.get("app.kubernetes.io/managed-by") == "tpukit" and labels.get(CODE_DIGEST):
+            groups.setdefault(labels[CODE_DIGEST], []).append(one)
+    return sorted(
+        one["metadata"]["name"]
+        for digest, group in groups.items()
+        if digest not in using and now - max(map(_last_used, group)) > age
+        for one in group
+    )
+
+
+def _last_used(one: Doc) -> float:
+    times = (one["metadata"].get("creationTimestamp"), _notes(one).get(USED))
+    return max((_seconds(time) for time in times if time), default=float("inf"))  # not told: as if used now
+
+
+def _seconds(time: str) -> float:
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except ValueError:  # written by another program
+        return float("inf")
+
+
+def _notes(one: Doc) -> Mapping[str, str]:
+    notes: Mapping[str, str] = one["metadata"].get("annotations") or {}
+    return notes
+
+
+def _too_large(size: int) -> list[Problem]:
+    if size <= MOST_PARTS * PART_BYTES:
+        return []
+    packed, most = size / (1 << 20), MOST_PARTS * PART_BYTES / (1 << 20)
+    what = f"code: packed it has {packed:.1f} MiB, more than the {most:.1f} MiB that a cluster is sent"
+    hint = "put data into a bucket or .gitignore, or build the code into the image and leave `code` out"
+    return [Problem("", what, hint)]
+
+
+class _Parts:
+    """A file to write to that keeps the first `keep` parts of what it is given, and counts the rest."""
+
+    def __init__(self, keep: int) -> None:
+        self.size = 0
+        self._keep = keep * PART_BYTES
+        self._content = bytearray()
+
+    @property
+    def parts(self) -> list[bytes]:
+        return [bytes(self._content[first : first + PART_BYTES]) for first in range(0, len(self._content), PART_BYTES)]
+
+    def write(self, data: bytes) -> int:
+        self._content += data[: max(0, self._keep - len(self._content))]
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None: ...
+
+
+def _archive(folder: Path, files: Iterable[str], sink: _Parts) -> None:
+    paths = {Path(name) for name in files}
+    entries = paths | {parent for path in paths for parent in path.parents if parent.name}
+    with (
+        gzip.GzipFile("", "wb", fileobj=sink, mtime=0) as packed,  # type: ignore[arg-type]
+        # GNU's format: other readers of tar, BusyBox's above all, get long and non-ASCII names wrong in the newer one.
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar,
+    ):
+        for name in sorted(entries):
+            entry = tar.gettarinfo(folder / name, name.as_posix())
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            entry.mtime = 0
+            entry.mode = 0o755 if entry.isdir() or entry.mode & 0o111 else 0o644
+            if entry.issym():
+                entry.mode = 0o777
+            if entry.isreg():
+                with (folder / name).open("rb") as content:
+                    tar.addfile(entry, content)
+            else:
+                tar.addfile(entry)

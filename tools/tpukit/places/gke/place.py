@@ -8,8 +8,10 @@ What only a living pod can tell (how it ended, what it printed) is kept on this 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from tpukit import stage
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, Invalid, NotFound, Problem, TpukitError, Transient
 from tpukit.kube import Cluster, Docs
@@ -76,15 +78,11 @@ class GkePlace:
             cluster.delete("JobSet", plan.id, plan.team, foreground=True)
         if found.jobset is not None or found.pods:
             raise Transient(f"hosts of attempt {found.attempt} of {plan.id} are still leaving")
-        parts = code.pack(self._shelf / plan.snapshot.digest) if plan.snapshot else []
-        for document in code.config_maps(plan, parts, None):
-            cluster.apply(document)
-        for document in documents(plan, attempt, len(parts)):
+        parts = self._send_code(cluster, plan.team, plan.snapshot.digest) if plan.snapshot else 0
+        for document in documents(plan, attempt, parts):
             document["metadata"]["annotations"][SENDER] = sender(self._root)
             # Created and not applied: whoever else had the same idea in this moment has the name, and we do not.
-            owner = cluster.create(document)
-            for part in code.config_maps(plan, parts, owner):
-                cluster.apply(part)
+            cluster.create(document)
         self._sight.forget(plan)
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
@@ -141,6 +139,23 @@ class GkePlace:
                 cluster.delete("JobSet", name, namespace)
                 removed.append(f"{namespace}/{name}")
         return removed
+
+    def _send_code(self, cluster: Cluster, team: str, digest: str) -> int:
+        """Bring code to the team's namespace, unless it is there, from whatever machine; the number of its parts."""
+        there = cluster.list("ConfigMap", team, labels=code.selector(digest))
+        if not code.complete(there, digest):
+            made = code.config_maps(team, digest, code.pack(stage.require(self._shelf, digest)))
+            for name in code.in_the_way(there, made):
+                cluster.delete("ConfigMap", name, team)
+            for document in made:
+                with suppress(Conflict):  # it is there: from a start that was cut off, or from somebody else just now
+                    cluster.create(document)
+            there = cluster.list("ConfigMap", team, labels=code.selector(digest))
+        parts = code.complete(there, digest)
+        if parts is None:
+            raise Transient(f"the code {digest[:12]} is not yet complete in {team}")
+        cluster.patch("ConfigMap", code.names(digest, 1)[0], code.mark_used(self._clock.now()), team)
+        return parts
 
     def _refresh(self, handle: Handle, files: Files, names: Sequence[str], *, follow: bool) -> bool:
         """Bring the kept logs up to now; whether nothing more will come."""
