@@ -130,6 +130,9 @@ class Store(Protocol):
     def lease(self, name: str) -> Lease | None:
         """Who holds it now; None: nobody."""
 
+    def leases(self) -> Sequence[Lease]:
+        """All that are held now."""
+
     def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, from another thread, when something may have changed. The answer ends it."""
 
@@ -145,8 +148,9 @@ def change(
     """Read, change and write one document, again where somebody else was faster."""
     for _ in range(100):
         entry = store.get(kind, key)
+        value = change(entry.value)  # what it raises is the caller's own affair
         try:
-            return store.put(kind, entry, change(entry.value), events=[Event(at, note)] if note else ())
+            return store.put(kind, entry, value, events=[Event(at, note)] if note else ())
         except Conflict as error:
             raced = error
     raise raced
@@ -155,8 +159,8 @@ def change(
 def everything(store: Store, kind: Kind[T], **query: Any) -> Sequence[Entry[T]]:
     """All entries of a list, page after page."""
     page = store.list(kind, **query)
-    found = list(page.entries)
+    entries = list(page.entries)
     while page.next:
         page = store.list(kind, after=page.next, **query)
-        found += page.entries
-    return found
+        entries += page.entries
+    return entries

@@ -6,190 +6,222 @@ turns into a write fails under contention no matter how long it waits.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
-from tpukit.store import Event, Job
+import msgspec
 
-MIGRATIONS = (
-    """
-    CREATE TABLE jobs (id TEXT PRIMARY KEY, created REAL NOT NULL, active INTEGER NOT NULL, doc TEXT NOT NULL) STRICT;
-    CREATE INDEX jobs_active ON jobs (created) WHERE active = 1;
-    CREATE INDEX jobs_created ON jobs (created);
-    CREATE TABLE events (seq INTEGER PRIMARY KEY, job TEXT NOT NULL, at REAL NOT NULL, text TEXT NOT NULL) STRICT;
-    CREATE INDEX events_job ON events (job, seq);
-    """,
-)
-"""Each brings a file one version further. Never edit one that was released: add another."""
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, refusals
+from tpukit.store.file import File
+from tpukit.store.process import is_dead
 
-WAIT_SECONDS = 20.0
-_KIND = 0xFF  # of an error code: the kind of trouble, without its details
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+POLL_SECONDS = 0.2
 
 
 class SqliteStore:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._locks = path.parent / "locks"
-        with self._translated():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._locks.mkdir(exist_ok=True, mode=0o700)
-            self._db = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
-            try:
-                self._wait_for_wal()
-                self._db.execute("PRAGMA synchronous = NORMAL")
-                self._migrate()
-            except BaseException:
-                self._db.close()
-                raise
+    address = "sqlite"
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self.now = now
+        self._file = File(path)
 
     def close(self) -> None:
-        self._db.close()
+        self._file.close()
 
-    def add(self, job: Job) -> None:
-        with self._transaction() as db:
-            try:
-                db.execute(
-                    "INSERT INTO jobs (id, created, active, doc) VALUES (?, ?, ?, ?)",
-                    (job.id, job.created, not job.state.ended, json.dumps(job.to_json())),
-                )
-            except sqlite3.IntegrityError as error:
-                raise Conflict(f"there is a job {job.id} already") from error
-            self._note(job.id, job.created, f"sent to {job.place} by {job.owner}")
-
-    def get(self, job_id: str) -> Job:
-        with self._translated():
-            row = self._db.execute("SELECT doc FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    def get(self, kind: Kind[T], key: str) -> Entry[T]:
+        with self._file.connection() as db:
+            row = db.execute(f"{_SELECT} WHERE collection = ? AND key = ?", (kind.name, key)).fetchone()
         if row is None:
-            raise NotFound(f"there is no job {job_id}", hint="see `tpu job list`")
-        return Job.from_json(json.loads(row[0]))
+            raise refusals.missing(kind, key)
+        return codec.readable(kind, _entry(kind, row))
 
-    def jobs(self, *, active: bool = False, limit: int = 0) -> Sequence[Job]:
-        query = (
-            "SELECT doc FROM jobs WHERE active = 1 ORDER BY created"
-            if active
-            else "SELECT doc FROM jobs ORDER BY created DESC"
-        )
-        with self._translated():
-            rows = self._db.execute(f"{query} LIMIT ?", (limit or -1,)).fetchall()
-        return [Job.from_json(json.loads(doc)) for (doc,) in rows]
+    def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
+        doc = codec.encode(kind, value, {}, 1)
+        with self._file.transaction() as db:
+            try:
+                number = db.execute(
+                    "INSERT INTO documents (collection, key, revision, state, sort, doc) VALUES (?, ?, 1, ?, ?, ?)",
+                    (kind.name, key, codec.state(kind, value), codec.order(kind, value), codec.to_json(doc)),
+                ).lastrowid
+            except sqlite3.IntegrityError as error:
+                raise refusals.taken(kind, key) from error
+            _note(db, kind.name, key, events)
+        return Entry(key, value, 1, doc, number)
 
-    def taken(self, prefix: str) -> frozenset[str]:
-        with self._translated():
-            rows = self._db.execute("SELECT id FROM jobs WHERE substr(id, 1, ?) = ?", (len(prefix), prefix))
-            return frozenset(row[0] for row in rows)
-
-    def change(self, job_id: str, change: Callable[[Job], Job], *, note: str = "", at: float = 0.0) -> Job:
-        with self._transaction() as db:
-            job = change(self.get(job_id))
-            db.execute(
-                "UPDATE jobs SET active = ?, doc = ? WHERE id = ?",
-                (not job.state.ended, json.dumps(job.to_json()), job_id),
+    def put(
+        self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
+    ) -> Entry[T]:
+        revision = entry.revision + 1
+        doc = codec.encode(kind, value, entry.raw, revision)
+        with self._file.transaction() as db:
+            if lease:
+                self._check(db, lease)
+            done = db.execute(
+                f"UPDATE documents SET revision = ?, state = ?, sort = ?, doc = ? WHERE {_SAME}",
+                (revision, codec.state(kind, value), codec.order(kind, value), codec.to_json(doc), *_same(kind, entry)),
             )
-            if note:
-                self._note(job_id, at, note)
-        return job
+            if not done.rowcount:
+                raise refusals.outdated(kind, entry)
+            _note(db, kind.name, entry.key, events)
+        return Entry(entry.key, value, revision, doc, entry.proof)
 
-    def events(self, job_id: str) -> Sequence[Event]:
-        with self._translated():
-            rows = self._db.execute("SELECT job, at, text FROM events WHERE job = ? ORDER BY seq", (job_id,)).fetchall()
-        return [Event(*row) for row in rows]
+    def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
+        with self._file.transaction() as db:
+            if not db.execute(f"DELETE FROM documents WHERE {_SAME}", _same(kind, entry)).rowcount:
+                raise refusals.outdated(kind, entry)
+            db.execute("DELETE FROM events WHERE collection = ? AND key = ?", (kind.name, entry.key))
+            _note(db, kind.name, entry.key, ())
 
-    @contextmanager
-    def hold(self, job_id: str) -> Iterator[bool]:
-        # The kernel gives a file lock up when its process dies, however it dies: no lease to wait out.
-        with self._translated():
-            handle = os.open(self._locks / job_id, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
-        finally:
-            os.close(handle)
-
-    def _note(self, job_id: str, at: float, text: str) -> None:
-        self._db.execute("INSERT INTO events (job, at, text) VALUES (?, ?, ?)", (job_id, at, text))
-
-    def _migrate(self) -> None:
-        version = self._version()
-        if version > len(MIGRATIONS):
-            raise Conflict(
-                f"{self._path} was written by a newer tpukit (version {version}, this one knows {len(MIGRATIONS)})",
-                hint="upgrade tpukit, or point $TPUKIT_HOME at another folder",
-            )
-        while version < len(MIGRATIONS):
-            with self._transaction() as db:
-                version = self._version()  # another process may have been faster
-                if version < len(MIGRATIONS):
-                    for statement in MIGRATIONS[version].split(";"):
-                        db.execute(statement)
-                    version += 1
-                    db.execute(f"PRAGMA user_version = {version}")
-
-    def _version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
-
-    def _wait_for_wal(self) -> None:
-        """Turning WAL on does not wait for other processes by itself."""
-        until = time.monotonic() + WAIT_SECONDS
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & _KIND != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._translated():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.ProgrammingError:
-            raise  # a mistake of ours
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise _translation(self._path, error) from error
-
-
-def _translation(path: Path, error: sqlite3.DatabaseError | OSError) -> TpukitError:
-    if isinstance(error, OSError):
-        full, forbidden, damaged = error.errno == errno.ENOSPC, error.errno in (errno.EACCES, errno.EROFS), False
-    else:
-        code = error.sqlite_errorcode & _KIND
-        full, forbidden, damaged = code == sqlite3.SQLITE_FULL, code in _FORBIDDEN, code in _DAMAGED
-    if damaged:
-        return Conflict(f"the store {path} is damaged: {error}", hint="move it away, or restore it from a backup")
-    if forbidden:
-        return Denied(
-            f"the store {path} cannot be written: {error}", hint="point $TPUKIT_HOME at a folder that you may write to"
+    def list(
+        self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
+    ) -> Page[T]:
+        where, values = "collection = ?", [kind.name]
+        later: list[Any] = []
+        if after:
+            where += f" AND (sort, key) {'<' if newest else '>'} (?, ?)"
+            later = [*codec.position(after)]
+        # One branch for each state: SQLite merges them in order as it goes, where `state IN` would sort all there are.
+        wanted = [str(state) for state in dict.fromkeys(states)]
+        query = " UNION ALL ".join([f"{_SELECT} WHERE {where}{' AND state = ?' if wanted else ''}"] * (len(wanted) or 1))
+        parts = [[*values, *later, *([state] if wanted else [])] for state in wanted or [""]]
+        direction = "DESC" if newest else "ASC"
+        with self._file.connection() as db:
+            rows = db.execute(
+                f"{query} ORDER BY sort {direction}, key {direction} LIMIT ?",
+                [*(value for part in parts for value in part), limit + 1 if limit else -1],
+            ).fetchall()
+        more = bool(limit) and len(rows) > limit
+        rows = rows[:limit] if limit else rows
+        read = [_entry(kind, row) for row in rows]
+        return Page(
+            [entry for entry in read if isinstance(entry, Entry)],
+            [entry for entry in read if isinstance(entry, Broken)],
+            codec.cursor(rows[-1][_SORT], rows[-1][_KEY]) if more else "",
         )
-    hint = "free some disk space" if full else "try again"
-    return Transient(f"the store {path} could not be read or written: {error}", hint=hint)
+
+    def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
+        query = "SELECT key FROM documents WHERE collection = ? AND substr(key, 1, ?) = ?"
+        with self._file.connection() as db:
+            return frozenset(key for (key,) in db.execute(query, (kind.name, len(prefix), prefix)))
+
+    def events(self, kind: Kind[T], key: str, *, after: int = 0) -> Sequence[Event]:
+        query = "SELECT at, text FROM events WHERE collection = ? AND key = ? AND seq > ? ORDER BY seq"
+        with self._file.connection() as db:
+            return [Event(at, text) for at, text in db.execute(query, (kind.name, key, after))]
+
+    def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
+        with self._file.transaction() as db:
+            held = self._held(db, name)
+            if held and held.holder.name == holder.name:
+                return _prolong(db, held, self.now(), seconds)
+            if held and not is_dead(held.holder):
+                return None
+            db.execute("DELETE FROM leases WHERE name = ?", (name,))
+            ends = self.now() + seconds
+            token = db.execute(
+                "INSERT INTO leases (name, holder, seconds, ends) VALUES (?, ?, ?, ?)",
+                (name, msgspec.json.encode(holder).decode(), seconds, ends),
+            ).lastrowid
+        assert token
+        return Lease(name, holder, ends, token)
+
+    def renew(self, lease: Lease, seconds: float) -> Lease:
+        with self._file.transaction() as db:
+            row = db.execute(f"{_LEASES} WHERE name = ? AND token = ?", (lease.name, lease.token)).fetchone()
+            if row is None:
+                raise refusals.lost(lease)
+            return _prolong(db, lease, self.now(), seconds)
+
+    def release(self, lease: Lease) -> None:
+        with self._file.transaction() as db:
+            db.execute("DELETE FROM leases WHERE name = ? AND token = ?", (lease.name, lease.token))
+
+    def lease(self, name: str) -> Lease | None:
+        return next(iter(self._live("WHERE name = ?", name)), None)
+
+    def leases(self) -> Sequence[Lease]:
+        return self._live("ORDER BY name")
+
+    def _live(self, which: str, *values: str) -> list[Lease]:
+        with self._file.connection() as db:
+            rows = db.execute(f"{_LEASES} {which}", values).fetchall()
+        now = self.now()
+        if any(_ahead(row, now) for row in rows):
+            with self._file.transaction() as db:
+                _shorten(db, now)
+                rows = db.execute(f"{_LEASES} {which}", values).fetchall()
+        held = [_lease(row) for row in rows if row[_ENDS] > now]
+        return [lease for lease in held if not is_dead(lease.holder)]
+
+    def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
+        query = "SELECT number FROM changes WHERE collection = ?"
+        return self._file.watch(lambda db: db.execute(query, (kind.name,)).fetchone(), wake, POLL_SECONDS)
+
+    def _held(self, db: sqlite3.Connection, name: str) -> Lease | None:
+        """Of whom it is, dead or not; None: it lapsed, or nobody has it."""
+        now = self.now()
+        query = f"{_LEASES} WHERE name = ?"
+        row = db.execute(query, (name,)).fetchone()
+        if row and _ahead(row, now):
+            _shorten(db, now)
+            row = db.execute(query, (name,)).fetchone()
+        return _lease(row) if row and row[_ENDS] > now else None
+
+    def _check(self, db: sqlite3.Connection, lease: Lease) -> None:
+        held = self._held(db, lease.name)
+        if held is None or held.token != lease.token:
+            raise refusals.lost(lease, held)
 
 
-def open_store(folder: Path) -> SqliteStore:
-    return SqliteStore(folder / "store.db")
+_SELECT = "SELECT key, revision, number, sort, doc FROM documents"
+_KEY, _SORT = 0, 3
+_SAME = "collection = ? AND key = ? AND revision = ? AND (number = ? OR ? IS NULL)"
+_LEASES = "SELECT name, holder, ends, token, seconds FROM leases"
+_NAME, _HOLDER, _ENDS, _TOKEN, _SECONDS = range(5)
+
+
+def _same(kind: Kind[T], entry: Entry[T]) -> tuple[Any, ...]:
+    return kind.name, entry.key, entry.revision, entry.proof, entry.proof
+
+
+def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
+    key, revision, number, _, doc = row
+    try:
+        raw = json.loads(doc)
+    except (ValueError, RecursionError) as error:
+        return Broken(key, f"it is no JSON: {error}")
+    return codec.read(kind, key, raw, revision, number)
+
+
+def _note(db: sqlite3.Connection, collection: str, key: str, events: Sequence[Event]) -> None:
+    """Events of a change, and that there was one: for those who watch."""
+    last = "SELECT ifnull(max(seq), 0) FROM events WHERE collection = ? AND key = ?"
+    (seq,) = db.execute(last, (collection, key)).fetchone() if events else (0,)
+    rows = [(collection, key, seq + n, event.at, codec.clean(event.text)) for n, event in enumerate(events, 1)]
+    db.executemany("INSERT INTO events (collection, key, seq, at, text) VALUES (?, ?, ?, ?, ?)", rows)
+    count = "INSERT INTO changes VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1"
+    db.execute(count, (collection,))
+
+
+def _lease(row: Sequence[Any]) -> Lease:
+    return Lease(row[_NAME], msgspec.json.decode(row[_HOLDER], type=Holder), row[_ENDS], row[_TOKEN])
+
+
+def _ahead(row: Sequence[Any], now: float) -> bool:
+    """Whether it ends later than it could: the clock was set back since. A second of rounding is no such thing."""
+    return bool(row[_ENDS] - now > row[_SECONDS] + 1.0)
+
+
+def _shorten(db: sqlite3.Connection, now: float) -> None:
+    """No lease is longer than it was asked for."""
+    db.execute("UPDATE leases SET ends = ? + seconds WHERE ends - ? > seconds + 1.0", (now, now))
+
+
+def _prolong(db: sqlite3.Connection, lease: Lease, now: float, seconds: float) -> Lease:
+    db.execute("UPDATE leases SET ends = ?, seconds = ? WHERE token = ?", (now + seconds, seconds, lease.token))
+    return msgspec.structs.replace(lease, ends=now + seconds)

@@ -1,0 +1,97 @@
+"""Google's Firestore emulator, run for tests: on loopback, emptied between them, never left running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROJECT = "demo-tpukit"
+MAIN = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"  # as the SDK's own script calls it
+START_SECONDS = 60.0
+
+
+class Emulator:
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+        self.address = f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Also after `stop`, at the same address; what it had is gone then."""
+        java = ["java", "-Duser.language=en", "-Xmx1g", "-cp", str(_jar()), MAIN]
+        argv = [*java, "--host=127.0.0.1", f"--port={self.port}"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + START_SECONDS
+        while not self._answers():
+            assert self._process.poll() is None, f"the Firestore emulator ended: {self._log.read_text()[-2000:]}"
+            assert time.monotonic() < until, f"the Firestore emulator did not start in {START_SECONDS} s"
+            time.sleep(0.05)
+
+    def reset(self) -> None:
+        path = f"emulator/v1/projects/{PROJECT}/databases/(default)/documents"
+        self._ask("DELETE", path)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        try:
+            self._ask("POST", "shutdown")
+            self._process.wait(timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            self._ask("GET", "")
+        except (OSError, urllib.error.URLError):
+            return False
+        return True
+
+    def _ask(self, method: str, path: str) -> None:
+        request = urllib.request.Request(f"http://{self.address}/{path}", method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener.open(request, timeout=20).read()
+
+
+@contextmanager
+def emulator(log: Path) -> Iterator[Emulator]:
+    made = Emulator(log)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _jar() -> Path:
+    """gcloud runs a shell that runs Java, and leaves both behind when it is told to end: Java is run directly."""
+    assert shutil.which("java"), "there is no java on PATH: Google's Firestore emulator needs Java 17 or newer"
+    gcloud = shutil.which("gcloud")
+    assert gcloud, "there is no gcloud on PATH: install the Google Cloud SDK with its cloud-firestore-emulator"
+    asked = subprocess.run(
+        [gcloud, "info", "--format=value(installation.sdk_root)"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"},
+    )
+    jar = Path(asked.stdout.strip()) / "platform" / "cloud-firestore-emulator" / "cloud-firestore-emulator.jar"
+    assert jar.exists(), "the Firestore emulator is not installed: `gcloud components install cloud-firestore-emulator`"
+    return jar

@@ -1,0 +1,128 @@
+"""Calls to Firestore: each tried once and not for long, its errors in sentences, the server's time from every answer."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
+
+CALL_SECONDS = 10.0
+CLOCK_SECONDS = 60.0
+"""So long the server's time is carried on by this machine's steady clock before it is asked again."""
+TRIES = 8
+
+
+class Refused(Exception):
+    """A precondition did not hold: nothing of the batch was done."""
+
+
+class _Busy(Transient):
+    """Others wrote the same at that moment: nothing of the batch was done."""
+
+
+class Calls:
+    def __init__(self, project: str, database: str, trouble: Callable[[], None]) -> None:
+        self.address = f"firestore://{project}" + ("" if database == "(default)" else f"/{database}")
+        self._trouble = trouble
+        self._clock = (0.0, float("-inf"))  # the server's time, and this machine's steady clock at that moment
+        try:
+            from google.api_core.retry import Retry
+            from google.cloud import firestore
+        except ImportError as error:
+            hint = "pip install 'tpukit[firestore]'"
+            raise Invalid(f"the store {self.address} needs the package google-cloud-firestore", hint=hint) from error
+        # It warns whenever a listener is put away while the server is.
+        logging.getLogger("google.api_core.bidi").setLevel(logging.ERROR)
+        # Whoever calls decides about trying again. None would mean the same, but queries trip over it.
+        self._once = {"retry": Retry(predicate=lambda error: False), "timeout": CALL_SECONDS}
+        with self._translated():
+            self.client: Any = firestore.Client(project=project, database=database)
+
+    def now(self) -> float:
+        at, steady = self._clock
+        if time.monotonic() - steady > CLOCK_SECONDS:
+            self.moment()
+            at, steady = self._clock
+        return at + time.monotonic() - steady
+
+    def moment(self) -> Any:
+        """The server's time, as it was just asked for."""
+        return self.read([self.client.collection("leases").document("now")])[0].read_time  # there need not be one
+
+    def read(self, documents: Sequence[Any]) -> list[Any]:
+        """Snapshots in the order of their documents, all of one moment."""
+        with self._translated():
+            before = time.monotonic()
+            snapshots = {snapshot.reference.path: snapshot for snapshot in self.client.get_all(documents, **self._once)}
+        read = [snapshots[document.path] for document in documents]
+        self._clock = (read[0].read_time.timestamp(), before)
+        return read
+
+    def query(self, query: Any, **options: Any) -> list[Any]:
+        with self._translated():
+            return list(query.stream(**self._once, **options))
+
+    def commit(self, batch: Any) -> list[Any]:
+        """Results of its writes. Refused if a precondition did not hold."""
+        from google.api_core import exceptions
+
+        refusals = (exceptions.FailedPrecondition, exceptions.AlreadyExists, exceptions.NotFound)
+        for attempt in range(TRIES):
+            try:
+                with self._translated():
+                    try:
+                        return list(batch.commit(**self._once))
+                    except refusals as error:
+                        raise Refused from error
+            except _Busy:
+                if attempt == TRIES - 1:
+                    raise
+                time.sleep(random.uniform(0.0, 0.02 * 2**attempt))  # noqa: S311
+        raise AssertionError
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        from google.api_core.exceptions import GoogleAPIError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            yield
+        except (GoogleAPIError, GoogleAuthError) as error:
+            translated = _translation(self.address, error)
+            if isinstance(translated, Transient) and not isinstance(translated, _Busy):
+                self._trouble()
+            raise translated from error
+
+
+def _translation(address: str, error: Exception) -> TpukitError:
+    from google.api_core import exceptions
+    from google.auth.exceptions import GoogleAuthError, TransportError
+
+    said = getattr(error, "message", "") or str(error)
+    project = address.removeprefix("firestore://").partition("/")[0]
+    match error:
+        case exceptions.Aborted():
+            return _Busy(f"the store {address} is busy: {said}", hint="try again")
+        case exceptions.Unauthenticated():
+            return Denied(f"the store {address} does not know who you are: {said}", hint=_LOGIN)
+        case exceptions.Forbidden():
+            hint = f"ask for the role roles/datastore.user in {project}; the API must be enabled there, too"
+            return Denied(f"the store {address} is not open to you: {said}", hint=hint)
+        case exceptions.NotFound():
+            hint = f"gcloud firestore databases create --project={project} --location=REGION"
+            return NotFound(f"there is no store {address}: {said}", hint=hint)
+        case exceptions.InvalidArgument():
+            return Invalid(f"the store {address} does not take this: {said}")
+        case TransportError():
+            pass
+        case GoogleAuthError():
+            return Denied(f"there are no credentials for the store {address}: {said}", hint=_LOGIN)
+    return Transient(f"the store {address} could not be reached: {said}", hint="try again")
+
+
+_LOGIN = "gcloud auth application-default login"

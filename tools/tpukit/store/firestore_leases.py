@@ -1,0 +1,106 @@
+"""Leases in Firestore: a document each, swapped by its update time. Their clock is the server's.
+
+A document stays when its lease is given up, for its token: the next holder counts on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tpukit.store import Holder, Lease, native, refusals
+from tpukit.store.firestore_calls import TRIES, Calls, Refused
+from tpukit.store.process import is_dead
+
+
+class FirestoreLeases:
+    _calls: Calls
+
+    def now(self) -> float:
+        return self._calls.now()
+
+    def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
+        for _ in range(TRIES):
+            snapshot = self._read(name)
+            now = snapshot.read_time.timestamp()
+            last = decode(snapshot)
+            held = last if last and last.ends > now else None
+            mine = held is not None and held.holder.name == holder.name
+            if held and not mine and not is_dead(held.holder):
+                return None
+            token = held.token if held and mine else (last.token if last else 0) + 1
+            lease = Lease(name, holder, now + seconds, token)
+            if self._swap(snapshot, lease):
+                return lease
+        return None  # so many want it that one of them has it
+
+    def renew(self, lease: Lease, seconds: float) -> Lease:
+        while True:
+            snapshot = self._read(lease.name)
+            if not _is_of(snapshot, lease):
+                raise refusals.lost(lease, decode(snapshot))
+            longer = msgspec.structs.replace(lease, ends=snapshot.read_time.timestamp() + seconds)
+            if self._swap(snapshot, longer):
+                return longer
+
+    def release(self, lease: Lease) -> None:
+        free = msgspec.structs.replace(lease, ends=0.0)
+        while True:
+            snapshot = self._read(lease.name)
+            if not _is_of(snapshot, lease) or self._swap(snapshot, free):
+                return
+
+    def lease(self, name: str) -> Lease | None:
+        snapshot = self._read(name)
+        lease = decode(snapshot)
+        return lease if lease and lease.ends > snapshot.read_time.timestamp() and not is_dead(lease.holder) else None
+
+    def leases(self) -> Sequence[Lease]:
+        from google.cloud.firestore_v1.base_query import FieldFilter
+
+        later = FieldFilter("ends", ">", self.now())
+        snapshots = self._calls.query(self._calls.client.collection("leases").where(filter=later))
+        leases = [lease for lease in map(decode, snapshots) if lease and not is_dead(lease.holder)]
+        return sorted(leases, key=lambda lease: lease.name)
+
+    def _lease_document(self, name: str) -> Any:
+        return self._calls.client.collection("leases").document(native.to_id(name))
+
+    def _read(self, name: str) -> Any:
+        return self._calls.read([self._lease_document(name)])[0]
+
+    def _swap(self, snapshot: Any, lease: Lease) -> bool:
+        """Write a lease in place of what was read; False if somebody was faster."""
+        client = self._calls.client
+        batch = client.batch()
+        fields = {"holder": msgspec.to_builtins(lease.holder), "ends": lease.ends, "token": lease.token}
+        if snapshot.exists:
+            batch.update(snapshot.reference, fields, option=client.write_option(last_update_time=snapshot.update_time))
+        else:
+            batch.create(snapshot.reference, fields)
+        try:
+            self._calls.commit(batch)
+        except Refused:
+            return False
+        return True
+
+    def _add_fence(self, batch: Any, lease: Lease, snapshot: Any) -> None:
+        """Conflict if the lease is not held any more; the batch fails if it changes hands until it is committed."""
+        if not _is_of(snapshot, lease) or snapshot.get("ends") <= snapshot.read_time.timestamp():
+            raise refusals.lost(lease, decode(snapshot))
+        same = self._calls.client.write_option(last_update_time=snapshot.update_time)
+        batch.update(snapshot.reference, {"token": lease.token}, option=same)
+
+
+def decode(snapshot: Any) -> Lease | None:
+    if not snapshot.exists:
+        return None
+    return msgspec.convert(snapshot.to_dict() | {"name": native.from_id(snapshot.id)}, Lease)
+
+
+def _is_of(snapshot: Any, lease: Lease) -> bool:
+    """Whether nobody else has taken it since, and it was not given up."""
+    held = decode(snapshot)
+    return held is not None and held.token == lease.token and held.ends > 0

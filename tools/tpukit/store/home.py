@@ -1,0 +1,26 @@
+"""Which home the store has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tpukit.errors import Invalid
+from tpukit.store import Store
+
+SHARED = r"firestore://(?P<project>(?:[a-z0-9][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9])(?:/(?P<database>[a-z][-a-z0-9]{3,62}|\(default\)))?"
+
+
+def open_store(setting: str | None, folder: Path) -> Store:
+    """The one that the setting names; without one, the file in `folder`."""
+    if not setting or setting == "sqlite":
+        from tpukit.store.sqlite import SqliteStore
+
+        return SqliteStore(folder / "store.db")
+    named = re.fullmatch(SHARED, setting)
+    if named is None:
+        hint = "write sqlite, or firestore://PROJECT, or firestore://PROJECT/DATABASE"
+        raise Invalid(f"{setting!r} is no home for the store", hint=hint)
+    from tpukit.store.firestore import FirestoreStore
+
+    return FirestoreStore(named["project"], named["database"] or "(default)")
