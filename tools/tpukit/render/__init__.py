@@ -12,7 +12,7 @@ from typing import Any
 from tpukit.catalogue import Slice
 from tpukit.plan import Plan
 from tpukit.render import jobset, kueue, template
-from tpukit.store import Attempt
+from tpukit.records import Attempt
 
 __all__ = ["cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 

@@ -11,7 +11,7 @@ from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
 from tpukit.render import hosts
 from tpukit.render.pools import CPU_POOL, SPOT, capacity_labels, host_labels
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
-from tpukit.store import Attempt
+from tpukit.records import Attempt
 
 Pairs = tuple[tuple[str, str], ...]
 
