@@ -67,8 +67,19 @@ class Denied(TpukitError):
     """Not allowed: ask whoever grants it."""
 
 
+class Unauthenticated(Denied):
+    """It is not known who asks: sign in again."""
+
+
 class Transient(TpukitError):
-    """Passing trouble: the same call may go through later."""
+    """Passing trouble: the same call may go through later.
+
+    `retry_after`: seconds before which whoever refused does not want to be asked again; 0 where it did not say.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", retry_after: float = 0.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
 
 
 class NotYet(TpukitError):

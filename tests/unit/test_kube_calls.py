@@ -1,7 +1,9 @@
 """Access to a cluster, against a server that plays the API server's part on the wire."""
 
 import json
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from urllib.parse import parse_qsl, urlsplit
@@ -12,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit import catalogue, render
-from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
-from tpukit.kube import KINDS, Cluster, encode
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient, Unauthenticated
+from tpukit.kube import KINDS, Cluster, answers, connection, encode
+from unit.kube_server import kubeconfig
 
 
 class ApiServer:
@@ -32,10 +35,12 @@ class ApiServer:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 body = json.loads(self.rfile.read(length)) if length else None
                 outer.asked.append((self.command, url.path, dict(parse_qsl(url.query)), body, headers))
-                status, lines = outer.answers.pop(0)
+                status, lines, more = outer.answers.pop(0)
                 content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
+                for name, value in more.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content)
 
@@ -48,8 +53,8 @@ class ApiServer:
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
         self.thread.start()
 
-    def will(self, *lines, status=200):
-        self.answers.append((status, lines))
+    def will(self, *lines, status=200, headers=None):
+        self.answers.append((status, lines, headers or {}))
 
     def close(self):
         self.server.shutdown()
@@ -66,18 +71,7 @@ def api():
 
 @pytest.fixture
 def cluster(api, tmp_path):
-    entry = {"server": f"http://127.0.0.1:{api.server.server_port}"}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        "clusters": [{"name": "here", "cluster": entry}],
-        "users": [{"name": "me", "user": {"token": "secret"}}],
-    }
-    file = tmp_path / "kubeconfig"
-    file.write_text(json.dumps(config))
-    return Cluster(file)
+    return Cluster(kubeconfig(tmp_path, f"http://127.0.0.1:{api.server.server_port}"))
 
 
 def pod(name, version, uid=None):
@@ -99,7 +93,7 @@ def test_list_gives_objects_that_say_what_they_are(api, cluster):
     (found,) = cluster.list("Pod", "team", labels="x=y")
     assert (found["kind"], found["apiVersion"]) == ("Pod", "v1")
     method, path, query, _, headers = api.asked[0]
-    assert (method, path, query) == ("GET", "/api/v1/namespaces/team/pods", {"labelSelector": "x=y"})
+    assert (method, path, query) == ("GET", "/api/v1/namespaces/team/pods", {"labelSelector": "x=y", "limit": "500"})
     assert headers["authorization"] == "Bearer secret"
 
 
@@ -134,11 +128,13 @@ def test_apply_of_a_kind_that_nobody_knows_is_not_found(api, cluster):
 @pytest.mark.parametrize(
     ("status", "error"),
     [
+        (302, Transient),
         (400, Invalid),
-        (401, Denied),
+        (401, Unauthenticated),
         (403, Denied),
         (404, NotFound),
         (409, Conflict),
+        (410, Transient),
         (422, Invalid),
         (429, Transient),
         (500, Transient),
@@ -148,6 +144,87 @@ def test_refusal_is_raised_as_what_the_caller_does_next(api, cluster, status, er
     api.will({"kind": "Status", "message": "because of that"}, status=status)
     with pytest.raises(error, match="because of that"):
         cluster.get("Node", "n")
+
+
+def test_401_says_to_sign_in_again_and_403_to_ask_for_a_role(api, cluster):
+    api.will({"kind": "Status", "message": "Unauthorized"}, status=401)
+    with pytest.raises(Unauthenticated, match=r"gcloud auth login.*tpu cluster credentials"):
+        cluster.get("Node", "n")
+    api.will({"kind": "Status", "message": "nodes is forbidden"}, status=403)
+    with pytest.raises(Denied, match="ask whoever administers the cluster for a role") as refused:
+        cluster.get("Node", "n")
+    assert not isinstance(refused.value, Unauthenticated)
+
+
+@pytest.mark.parametrize("content", ["[]", "7", "null", '"text"', "<html>", "", "\udcff"])
+def test_refusal_in_any_words_is_still_the_refusal(content):
+    error = answers.error(403, content.encode(errors="surrogateescape"), "GET /api")
+    assert type(error) is Denied
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_refusal_for_a_while_says_how_long(api, cluster, status):
+    api.will({"message": "later"}, status=status, headers={"Retry-After": "7"})
+    with pytest.raises(Transient) as refused:
+        cluster.version()
+    assert refused.value.retry_after == 7.0
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "Wed, 21 Oct 2026 07:28:00 GMT", "²"])
+def test_retry_after_that_is_no_number_of_seconds_is_left_out(text):
+    error = answers.error(429, b"{}", "GET /api", text)
+    assert isinstance(error, Transient)
+    assert error.retry_after == 0.0
+
+
+def test_answer_that_is_no_json_is_passing_trouble(api, cluster):
+    api.will(status=200)
+    with pytest.raises(Transient, match="no JSON"):
+        cluster.version()
+
+
+def test_list_that_is_no_list_is_passing_trouble(api, cluster):
+    api.will({"kind": "Status"})
+    with pytest.raises(Transient, match="no list"):
+        cluster.list("Pod")
+
+
+def test_server_that_accepts_and_never_answers_is_passing_trouble_after_the_seconds(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        cluster = Cluster(kubeconfig(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        for call in (cluster.version, lambda **seconds: cluster.list("Pod", **seconds)):
+            began = time.monotonic()
+            with pytest.raises(Transient, match="does not answer"):
+                call(seconds=0.2)
+            assert time.monotonic() - began < 5
+
+
+def test_calls_wait_five_seconds_for_a_connection_and_twenty_for_an_answer():
+    assert (connection.CONNECT_SECONDS, connection.ANSWER_SECONDS) == (5.0, 20.0)
+
+
+def test_identity_is_the_uid_of_the_namespace_of_the_system(api, cluster):
+    api.will({"metadata": {"name": "kube-system", "uid": "one-of-a-kind"}})
+    assert cluster.identity() == "one-of-a-kind"
+    assert api.asked[0][1] == "/api/v1/namespaces/kube-system"
+
+
+def test_identity_is_empty_for_who_may_not_see_it_and_raised_for_who_is_signed_out(api, cluster):
+    api.will({"message": "forbidden"}, status=403)
+    assert cluster.identity() == ""
+    api.will({"message": "Unauthorized"}, status=401)
+    with pytest.raises(Unauthenticated):
+        cluster.identity()
+
+
+def test_delete_of_one_object_and_no_other_says_which(api, cluster):
+    api.will({"kind": "Status"})
+    cluster.delete("JobSet", "j", "team", uid="u", version="7")
+    assert api.asked[0][3]["preconditions"] == {"uid": "u", "resourceVersion": "7"}
+    api.will({"message": "the UID in the precondition does not match"}, status=409)
+    with pytest.raises(Conflict, match="precondition"):
+        cluster.delete("JobSet", "j", "team", uid="u")
+    assert api.asked[1][3]["preconditions"] == {"uid": "u"}
 
 
 def test_server_that_is_away_is_passing_trouble(api, cluster):
@@ -218,11 +295,6 @@ def test_watch_that_is_not_allowed_is_raised(api, cluster):
     api.will({"message": "pods is forbidden"}, status=403)
     with pytest.raises(Denied, match="pods is forbidden"):
         next(cluster.watch("Pod"))
-
-
-def test_cluster_without_kubeconfig_says_where_to_get_one(tmp_path):
-    with pytest.raises(NotFound, match="tpu sandbox up"):
-        Cluster(tmp_path / "missing")
 
 
 def test_proxy_of_the_user_is_not_asked_for_this_machine(api, tmp_path, monkeypatch, cluster):

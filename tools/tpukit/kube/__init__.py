@@ -1,0 +1,25 @@
+"""Thin access to a Kubernetes cluster, with plain dicts both ways.
+
+The package `kubernetes` reads the kubeconfig, signs in and holds the connection; paths and documents are ours, so that
+nothing is converted twice and resources that it does not know (JobSets, Workloads) are like all others. What goes
+wrong is raised as one of tpukit.errors.
+
+`tpukit.kube.mirror` keeps a copy of all objects of a kind; `tpukit.kube.documents` names the fields that it needs.
+"""
+
+from tpukit.kube.cluster import Cluster
+from tpukit.kube.config import Context, contexts, current_context
+from tpukit.kube.kinds import KINDS, Change, Doc, Docs, Kind, encode
+
+__all__ = [
+    "KINDS",
+    "Change",
+    "Cluster",
+    "Context",
+    "Doc",
+    "Docs",
+    "Kind",
+    "contexts",
+    "current_context",
+    "encode",
+]

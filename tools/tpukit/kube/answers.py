@@ -1,0 +1,99 @@
+"""What the API server answers, read: refusals as errors of tpukit, streams as lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, TpukitError, Transient, Unauthenticated
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
+
+LINE_BYTES = 64 << 10
+"""A longer line of a log comes in pieces of this size: a progress bar may print for days without ending its line."""
+SIGN_IN = "sign in again: `gcloud auth login`, then `tpu cluster credentials`"
+_ASK_FOR_ROLE = "ask whoever administers the cluster for a role that allows it; `tpu team` makes members of a team"
+
+
+class Expired(Transient):
+    """What happened since that version, or the rest of that list, is no longer known: list again."""
+
+
+def error(status: int, content: bytes, asked: str, retry_after: str = "") -> TpukitError:
+    """What the API server's refusal means for whoever asked. `retry_after`: the header of that name."""
+    details: object = None
+    try:
+        said = json.loads(content)
+        message = str((said.get("message") if isinstance(said, dict) else "") or said)
+        details = said.get("details") if isinstance(said, dict) else None
+    except ValueError:
+        message = content.decode(errors="replace").strip()[:500] or asked
+    if status in (400, 413, 415, 422):
+        return Invalid(message)
+    if status == 401:
+        return Unauthenticated(f"{message}: the cluster does not know who asks", hint=SIGN_IN)
+    if status == 403:
+        return Denied(message, hint=_ASK_FOR_ROLE)
+    if status == 404:
+        return NotFound(message)
+    if status == 409:
+        return Conflict(message)
+    if status == 410:
+        return Expired(message)
+    pause = retry_after or (str(details.get("retryAfterSeconds") or "") if isinstance(details, dict) else "")
+    return Transient(f"{message} ({status})", retry_after=_seconds(pause))
+
+
+def lines(answer: BaseHTTPResponse) -> Iterator[bytes]:
+    """Each line of a stream as it comes, however long."""
+    parts: list[bytes] = []
+    for chunk in answer.stream(decode_content=True):
+        *ended, rest = chunk.split(b"\n")
+        for line in ended:
+            parts.append(line)
+            yield b"".join(parts)
+            parts.clear()
+        if rest:
+            parts.append(rest)
+    if parts:
+        yield b"".join(parts)
+
+
+def log_lines(answer: BaseHTTPResponse, *, timestamps: bool) -> Iterator[str]:
+    """Lines of a log. One that is longer than LINE_BYTES comes in pieces, each with the time of the line before it."""
+    rest = b""
+    for chunk in answer.stream(decode_content=True):
+        *ended, rest = (rest + chunk).split(b"\n")
+        for line in ended:
+            for piece in _pieces(line, timestamps):
+                yield piece.decode(errors="replace")
+        if len(rest) > LINE_BYTES:
+            *full, rest = _pieces(rest, timestamps)
+            for piece in full:
+                yield piece.decode(errors="replace")
+    for piece in _pieces(rest, timestamps) if rest else ():
+        yield piece.decode(errors="replace")
+
+
+def _pieces(line: bytes, timestamps: bool) -> Iterator[bytes]:
+    if len(line) <= LINE_BYTES:
+        yield line
+        return
+    stamp = _stamp(line) if timestamps else b""
+    text = line[len(stamp) :]
+    room = LINE_BYTES - len(stamp)
+    for first in range(0, len(text), room):
+        yield stamp + text[first : first + room]
+
+
+def _stamp(line: bytes) -> bytes:
+    """The time before a line, with the blank after it."""
+    end = line.find(b" ", 0, 40)
+    return line[: end + 1]
+
+
+def _seconds(text: str) -> float:
+    """Of a header Retry-After. One with a date is rare, and a clock that is off would make it a long time."""
+    return float(text) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,247 @@
+"""What is asked of a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from tpukit.errors import Denied, NotFound, Transient, Unauthenticated
+from tpukit.kube.answers import Expired, log_lines
+from tpukit.kube.connection import ANSWER_SECONDS, Connection
+from tpukit.kube.kinds import KINDS, Change, Doc, Docs, Kind, group_root, namespace_of
+from tpukit.kube.source import WATCH_SECONDS, Source
+
+LONGEST_PAUSE = 10.0
+
+
+class Cluster:
+    """One cluster, as whoever the kubeconfig says.
+
+    Every call ends: `seconds` is how long the API server may be silent before that is Transient.
+    """
+
+    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
+        """By default what kubectl would use: $KUBECONFIG, ~/.kube/config, or the pod that this runs in."""
+        self._connection = Connection(kubeconfig, context)
+        self._discovered: dict[tuple[str, str], Kind] = {}
+
+    @property
+    def server(self) -> str:
+        return self._connection.server
+
+    def version(self, *, seconds: float = ANSWER_SECONDS) -> str:
+        return str(self.call("GET", "/version", seconds=seconds)["gitVersion"])
+
+    def identity(self, *, seconds: float = ANSWER_SECONDS) -> str:
+        """The same for as long as the cluster is the same, whatever its address; empty for who may not see it."""
+        try:
+            return str(self.get("Namespace", "kube-system", seconds=seconds)["metadata"]["uid"])
+        except Unauthenticated:
+            raise
+        except (Denied, NotFound):
+            return ""
+
+    def list(
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        type: Any = None,  # noqa: A002
+        seconds: float = ANSWER_SECONDS,
+    ) -> Docs:
+        """All objects of a kind, of every namespace unless one is named; with `type`, only the fields that it names."""
+        return self.source(kind, namespace, labels=labels, fields=fields, type=type).list(seconds)[0]
+
+    def source(
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        type: Any = None,  # noqa: A002
+    ) -> Source:
+        """The same objects, to be listed with their version and then followed."""
+        return Source(self._connection, kind, namespace, labels=labels, fields=fields, schema=type)
+
+    def get(self, kind: str, name: str, namespace: str = "", *, seconds: float = ANSWER_SECONDS) -> Doc:
+        return self.call("GET", KINDS[kind].path(namespace, name), seconds=seconds)
+
+    def create(
+        self, document: Mapping[str, Any], *, part: str = "", name: str = "", seconds: float = ANSWER_SECONDS
+    ) -> Doc:
+        """A new object, or a `part` of the one called `name`: ("eviction" of a pod, "token" of a service account)."""
+        path = self._kind(document).path(namespace_of(document), name, part)
+        return self.call("POST", path, body=document, seconds=seconds)
+
+    def apply(
+        self,
+        document: Mapping[str, Any],
+        *,
+        manager: str = "tpukit",
+        force: bool = True,
+        dry_run: bool = False,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Doc:
+        """Server-side apply; as a dry run the cluster says all it would say, and changes nothing."""
+        query = {"fieldManager": manager, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
+        path = self._kind(document).path(namespace_of(document), document["metadata"]["name"])
+        content = "application/apply-patch+yaml"
+        return self.call("PATCH", path, query, body=document, content=content, seconds=seconds)
+
+    def patch(
+        self,
+        kind: str,
+        name: str,
+        change: Mapping[str, Any] | Docs,
+        namespace: str = "",
+        *,
+        part: str = "",
+        way: Literal["merge", "strategic-merge", "json"] = "merge",
+        seconds: float = ANSWER_SECONDS,
+    ) -> Doc:
+        content = f"application/{way}-patch+json"
+        path = KINDS[kind].path(namespace, name, part)
+        return self.call("PATCH", path, body=change, content=content, seconds=seconds)
+
+    def delete(
+        self,
+        kind: str,
+        name: str,
+        namespace: str = "",
+        *,
+        grace: int | None = None,
+        foreground: bool = False,
+        uid: str = "",
+        version: str = "",
+        seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        """Ask for its removal; gone already is as good.
+
+        With `uid`, only the very object and not one that has its name since; with `version`, only as it was then: else
+        Conflict.
+        """
+        options: Doc = {"propagationPolicy": "Foreground" if foreground else "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        conditions = {**({"uid": uid} if uid else {}), **({"resourceVersion": version} if version else {})}
+        if conditions:
+            options["preconditions"] = conditions
+        try:
+            self.call("DELETE", KINDS[kind].path(namespace, name), body=options, seconds=seconds)
+        except NotFound:
+            return
+
+    def logs(
+        self,
+        pod: str,
+        namespace: str,
+        *,
+        container: str = "",
+        follow: bool = False,
+        previous: bool = False,
+        timestamps: bool = False,
+        tail: int | None = None,
+        since: str = "",
+        limit_bytes: int | None = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> Iterator[str]:
+        """The lines that a pod printed, from the time `since` on (RFC 3339); `follow` goes on until it ends.
+
+        Transient where the stream was cut: there may be more. Very long lines come in pieces (answers.LINE_BYTES).
+        """
+        query = {
+            "follow": str(follow).lower(),
+            "previous": str(previous).lower(),
+            "timestamps": str(timestamps).lower(),
+            **({"container": container} if container else {}),
+            **({"tailLines": str(tail)} if tail is not None else {}),
+            **({"sinceTime": since} if since else {}),
+            **({"limitBytes": str(limit_bytes)} if limit_bytes is not None else {}),
+        }
+        path = KINDS["Pod"].path(namespace, pod, "log")
+        # A pod that is followed may be silent for hours: the connection's keep-alive tells that from its loss.
+        with self._connection.answer("GET", path, query, seconds=None if follow else seconds) as answer:
+            yield from log_lines(answer, timestamps=timestamps)
+
+    def watch(
+        self,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        trouble: Callable[[Transient, float], None] = lambda error, pause: time.sleep(pause),
+        type: Any = None,  # noqa: A002
+    ) -> Iterator[Change]:
+        """Every object of a kind as it is, then each that changes, for ever.
+
+        What happened while the connection was away is made up for from a fresh list, so nothing is missed for good;
+        but several changes of one object may come as one. `trouble` is told what went wrong and how long to pause.
+        """
+        source = self.source(kind, namespace, labels=labels, fields=fields, type=type)
+        known: dict[str, Doc] = {}
+        version, pause = "", 0.0
+        while True:
+            try:
+                if not version:
+                    objects, version = source.list()
+                    yield from _differences(known, objects)
+                with source.events(version, WATCH_SECONDS + 30.0) as events:
+                    for event, changed in events:
+                        pause, version = 0.0, changed["metadata"]["resourceVersion"]
+                        if event == "DELETED":
+                            known.pop(changed["metadata"]["uid"], None)
+                            yield Change(changed, gone=True)
+                        elif event in ("ADDED", "MODIFIED"):
+                            known[changed["metadata"]["uid"]] = changed
+                            yield Change(changed)
+            except Expired:
+                version = ""
+            except Transient as error:
+                pause = max(min(LONGEST_PAUSE, pause * 2 or 0.5), min(LONGEST_PAUSE, error.retry_after))
+                trouble(error, pause)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = "application/json",
+        seconds: float = ANSWER_SECONDS,
+    ) -> Doc:
+        """Any request of the API."""
+        return self._connection.call(method, path, query, body=body, content=content, seconds=seconds)
+
+    def _kind(self, document: Mapping[str, Any]) -> Kind:
+        api_version, name = document["apiVersion"], document["kind"]
+        known = KINDS.get(name)
+        if known and known.api_version == api_version:
+            return known
+        if (api_version, name) not in self._discovered:
+            group = self.call("GET", group_root(api_version) + api_version)
+            for resource in group["resources"]:
+                if "/" not in resource["name"]:
+                    kind = Kind(api_version, resource["name"], resource["namespaced"])
+                    self._discovered[api_version, resource["kind"]] = kind
+        if (api_version, name) not in self._discovered:
+            raise NotFound(f"{self.server} has no kind {name} in {api_version}")
+        return self._discovered[api_version, name]
+
+
+def _differences(known: dict[str, Doc], objects: Docs) -> Iterator[Change]:
+    """What a fresh list says that was not known; `known` is brought up to it."""
+    now = {thing["metadata"]["uid"]: thing for thing in objects}
+    for uid in [uid for uid in known if uid not in now]:
+        yield Change(known.pop(uid), gone=True)
+    for uid, thing in now.items():
+        before = known.get(uid)
+        known[uid] = thing
+        if before is None or before["metadata"]["resourceVersion"] != thing["metadata"]["resourceVersion"]:
+            yield Change(thing)

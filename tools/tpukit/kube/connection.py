@@ -1,0 +1,127 @@
+"""Requests to one API server: signed in, with an end to every wait, and errors of tpukit alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from tpukit.errors import Denied, TpukitError, Transient, Unauthenticated
+from tpukit.kube import answers, config
+from tpukit.kube.kinds import Doc, encode
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 20.0
+_STRANGER = ("CERTIFICATE_VERIFY_FAILED", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM lib", "KEY_VALUES_MISMATCH")
+"""In errors of TLS that do not pass by themselves."""
+
+
+class Connection:
+    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
+        self._client = config.load(kubeconfig, context)
+        self._signing_in = threading.Lock()
+
+    @property
+    def server(self) -> str:
+        server: str = self._client.configuration.host
+        return server
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = "application/json",
+        seconds: float = ANSWER_SECONDS,
+    ) -> Doc:
+        """Any request of the API, and the document that it answers with."""
+        document: Doc = self.decoded(self.read(method, path, query, body=body, content=content, seconds=seconds))
+        return document
+
+    def read(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = "application/json",
+        seconds: float = ANSWER_SECONDS,
+    ) -> bytes:
+        with self.answer(method, path, query, body=body, content=content, seconds=seconds) as answer:
+            return answer.data
+
+    def decoded(self, content: bytes) -> Doc:
+        try:
+            document: Doc = json.loads(content)
+        except ValueError as error:
+            raise Transient(
+                f"{self.server} answers with something that is no JSON: {content[:80].decode(errors='replace')!r}",
+                hint="a proxy may stand between: see HTTPS_PROXY and NO_PROXY",
+            ) from error
+        return document
+
+    @contextmanager
+    def answer(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content: str = "application/json",
+        seconds: float | None = ANSWER_SECONDS,
+    ) -> Iterator[BaseHTTPResponse]:
+        """An answer that is still coming. `seconds`: the longest silence; None: as long as the connection lives."""
+        import urllib3
+
+        headers = {"Accept": "application/json", "User-Agent": "tpukit", **self._credentials()}
+        if body is not None:
+            headers["Content-Type"] = content
+        connect = CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)
+        try:
+            with closing(
+                self._client.rest_client.pool_manager.request(
+                    method,
+                    f"{self.server}{path}" + (f"?{urlencode(query)}" if query else ""),
+                    body=None if body is None else encode(body),
+                    headers=headers,
+                    preload_content=False,
+                    retries=False,
+                    timeout=urllib3.Timeout(connect=connect, read=seconds),
+                )
+            ) as answer:
+                if answer.status >= 300:
+                    retry_after = answer.headers.get("Retry-After", "")
+                    raise answers.error(answer.status, answer.data, f"{method} {path}", retry_after)
+                yield answer
+                answer.release_conn()
+        except urllib3.exceptions.HTTPError as error:
+            raise self._unreachable(error) from error
+
+    def _credentials(self) -> dict[str, str]:
+        """One at a time: a token that is about to end is renewed once, however many threads need it."""
+        try:
+            with self._signing_in:
+                settings = self._client.configuration.auth_settings().values()
+        except TpukitError:
+            raise
+        except Exception as error:  # the package asks whoever gives tokens, and lets through what that raised
+            raise Unauthenticated(f"signing in to {self.server} failed: {error}", hint=answers.SIGN_IN) from error
+        return {one["key"]: one["value"] for one in settings if one["in"] == "header" and one["value"]}
+
+    def _unreachable(self, error: Exception) -> TpukitError:
+        said = str(error)
+        if any(words in said for words in _STRANGER):
+            hint = "the kubeconfig may be of another cluster at this address: `tpu cluster credentials` writes it anew"
+            return Denied(f"{self.server} and the certificates of the kubeconfig do not fit: {said}", hint=hint)
+        return Transient(f"{self.server} does not answer: {said}")

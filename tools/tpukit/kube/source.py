@@ -1,0 +1,126 @@
+"""All objects of a kind that a selection takes: their list, in pages, and the stream of what happens to them.
+
+A schema is a TypedDict (kube/documents.py): what it does not name is never made into an object of Python, so that the
+pods of a thousand hosts take little memory. A document that does not fit its schema is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tpukit.errors import Transient
+from tpukit.kube import answers
+from tpukit.kube.answers import Expired
+from tpukit.kube.connection import ANSWER_SECONDS, Connection
+from tpukit.kube.kinds import KINDS, Doc, Docs, selectors
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
+
+PAGE_OBJECTS = 500
+WATCH_SECONDS = 300
+SILENCE_SECONDS = 90.0
+"""An API server sends a bookmark about once a minute: one that says nothing for longer hangs."""
+_TRIES_IN_PAGES = 3
+
+
+class Source:
+    def __init__(
+        self,
+        connection: Connection,
+        kind: str,
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        schema: Any = None,
+    ) -> None:
+        self._connection = connection
+        self._path, self._query = KINDS[kind].path(namespace), selectors(labels, fields)
+        self._named = {"apiVersion": KINDS[kind].api_version, "kind": kind}
+        self._schema = schema or dict[str, Any]
+
+    def list(
+        self, seconds: float = ANSWER_SECONDS, each: Callable[[Doc], Doc] = lambda thing: thing
+    ) -> tuple[Docs, str]:
+        """All objects as they were at one moment, and the version of that moment.
+
+        `each` is given every object as its page comes, and says what is put into the list instead.
+        """
+        for _ in range(_TRIES_IN_PAGES):
+            try:
+                return self._pages(PAGE_OBJECTS, seconds, each)
+            except Expired:  # the list took longer than the server remembers its moment
+                continue
+        return self._pages(0, seconds, each)
+
+    @contextmanager
+    def events(
+        self,
+        version: str,
+        silence: float = SILENCE_SECONDS,
+        opened: Callable[[BaseHTTPResponse], None] = lambda answer: None,
+    ) -> Iterator[Iterator[tuple[str, Doc]]]:
+        """What happened after that version, and what happens: (ADDED, MODIFIED, DELETED or BOOKMARK; the object)."""
+        asked = {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        with self._connection.answer("GET", self._path, {**self._query, **asked}, seconds=silence) as answer:
+            opened(answer)
+            yield self._decoded(answer)
+
+    def _pages(self, limit: int, seconds: float, each: Callable[[Doc], Doc]) -> tuple[Docs, str]:
+        objects: Docs = []
+        version, token = "", ""
+        while True:
+            asked = {**({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
+            content = self._connection.read("GET", self._path, {**self._query, **asked}, seconds=seconds)
+            items, metadata = self._page(content)
+            # Objects in a list do not say what they are.
+            objects += [each(item if "kind" in item else {**self._named, **item}) for item in items]
+            version, token = version or str(metadata["resourceVersion"]), metadata.get("continue") or ""
+            if not token:
+                return objects, version
+
+    def _page(self, content: bytes) -> tuple[Docs, Mapping[str, Any]]:
+        try:
+            page = _decoders(self._schema)[0].decode(content)
+            return page.items or [], page.metadata
+        except ValueError:
+            document = self._connection.decoded(content)
+        try:
+            return document["items"] or [], document["metadata"]
+        except (LookupError, TypeError) as error:
+            raise Transient(f"{self._connection.server}{self._path} answers with something that is no list") from error
+
+    def _decoded(self, answer: BaseHTTPResponse) -> Iterator[tuple[str, Doc]]:
+        _, event, document = _decoders(self._schema)
+        for line in answers.lines(answer):
+            try:
+                happened = event.decode(line)
+            except ValueError as error:
+                raise Transient(f"{self._connection.server} ended its stream within an event") from error
+            if happened.type == "ERROR":
+                content = bytes(happened.object)
+                status = self._connection.decoded(content)
+                raise answers.error(int(status.get("code") or 500), content, f"WATCH {self._path}")
+            try:
+                yield happened.type, document.decode(happened.object)
+            except ValueError:
+                yield happened.type, self._connection.decoded(bytes(happened.object))
+
+
+@cache
+def _decoders(schema: Any) -> tuple[Any, Any, Any]:
+    """Of a page of a list, of an event, and of one object."""
+    import msgspec
+
+    page = msgspec.defstruct("Page", [("metadata", dict[str, Any]), ("items", list[schema] | None)])
+    event = msgspec.defstruct("Event", [("type", str), ("object", msgspec.Raw)])
+    return msgspec.json.Decoder(page), msgspec.json.Decoder(event), msgspec.json.Decoder(schema)
