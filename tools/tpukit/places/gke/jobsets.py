@@ -77,6 +77,8 @@ class JobSetState:
         if self.workload is None:
             suspended = bool((self.jobset or {}).get("spec", {}).get("suspend"))
             return None if suspended or self.jobset is None else 0.0
+        if true_condition(self.workload, "Evicted"):  # its last hosts are leaving; it counts as admitted until then
+            return None
         admitted = true_condition(self.workload, "Admitted")
         return seconds(admitted["lastTransitionTime"]) if admitted else None
 

@@ -19,6 +19,8 @@ from tpukit.teams.waiting import Queues
 
 SYNC_SECONDS = 20.0
 """So long the first list of all pods may take."""
+IDLE_SECONDS = 600.0
+"""A mirror that nobody asked for so long ends."""
 SURROUNDINGS_SECONDS = 10.0
 """What is asked only to say why a job waits may be this old."""
 
@@ -57,7 +59,7 @@ class Lister:
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self.cluster = cluster
         self._clock = clock
-        self._mirrors: dict[str, Mirror] = {}
+        self._mirrors: dict[str, tuple[Mirror, float]] = {}  # with the moment at which each was last of use
         self._surroundings: dict[str, tuple[float, Surroundings]] = {}
         self._lock = threading.Lock()
 
@@ -94,22 +96,20 @@ class Lister:
                 self._surroundings[namespace] = known
         return known[1]
 
-    def keep_only(self, namespaces: Iterable[str]) -> None:
-        """Mirrors of other namespaces end."""
-        wanted = set(namespaces)
+    def close(self) -> None:
         with self._lock:
-            idle = [self._mirrors.pop(name) for name in set(self._mirrors) - wanted]
-        for mirror in idle:
+            mirrors, self._mirrors = self._mirrors, {}
+        for mirror, _ in mirrors.values():
             mirror.close()
 
-    def close(self) -> None:
-        self.keep_only(())
-
     def _pods(self, namespace: str) -> Iterable[Doc]:
+        now = self._clock.monotonic()
         with self._lock:
-            mirror = self._mirrors.get(namespace)
-            if mirror is None:
-                mirror = self._mirrors[namespace] = self._mirror(namespace)
+            mirror = self._mirrors[namespace][0] if namespace in self._mirrors else self._mirror(namespace)
+            self._mirrors[namespace] = mirror, now
+            idle = [name for name, (_, used) in self._mirrors.items() if now - used > IDLE_SECONDS]
+            for name in idle:
+                self._mirrors.pop(name)[0].close()
         if not mirror.wait_synced(SYNC_SECONDS) or mirror.error():
             error = mirror.error()
             raise error or Transient(f"{self.cluster.server} does not list its pods in {SYNC_SECONDS:.0f} s")

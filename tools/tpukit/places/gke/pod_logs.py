@@ -23,6 +23,8 @@ REQUESTS_PER_SECOND = 20.0
 SHORTEST_INTERVAL, LONGEST_PAUSE = 1.0, 60.0
 TAIL_LINES, LINE_CHARACTERS = 100, 2000
 SETTLE_SECONDS = 5.0
+FORGET_SECONDS = 300.0
+"""A job that cannot be driven for a moment is not asked about; its logs are read on."""
 
 
 @dataclass(slots=True)
@@ -45,22 +47,25 @@ class PodLogs:
     def __init__(self, clock: Clock, workers: int = 4) -> None:
         self._clock, self._workers = clock, workers
         self._hosts: dict[tuple[str, str], _Host] = {}  # by attempt and host
+        self._named: dict[str, float] = {}  # when each attempt was last asked for
         self._lock = threading.Condition()
         self._threads: list[threading.Thread] = []
         self._slot = 0.0
         self._closed = False
 
     def follow(self, attempts: Mapping[str, Sequence[Target]]) -> None:
-        """From now on these, by attempt; what was read of attempts that are not named is forgotten.
+        """From now on these, by attempt. An attempt that is not named for a while is forgotten.
 
         Hosts of a named attempt that are not among its targets are read no more, and what they said stays known.
         """
         now = self._clock.monotonic()
         with self._lock:
-            self._hosts = {key: host for key, host in self._hosts.items() if key[0] in attempts}
+            self._named |= dict.fromkeys(attempts, now)
+            self._named = {name: at for name, at in self._named.items() if now - at < FORGET_SECONDS}
+            self._hosts = {key: host for key, host in self._hosts.items() if key[0] in self._named}
             wanted = {(attempt, one.host): one for attempt, targets in attempts.items() for one in targets}
             for key, host in self._hosts.items():
-                if key not in wanted:
+                if key[0] in attempts and key not in wanted:
                     host.due = float("inf")
             for key, target in wanted.items():
                 known = self._hosts.get(key)
