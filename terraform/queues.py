@@ -2,9 +2,12 @@
 
     terraform output -json > environment.json
     kubectl get nodes --selector=tpukit.dev/pool=cpu --output=json > cpu-nodes.json
-    python terraform/queues.py --environment=environment.json --cpu-nodes=cpu-nodes.json --into=queues
+    kubectl get clusterqueues.kueue.x-k8s.io --selector=tpukit.dev/team --output=json > team-queues.json
+    python terraform/queues.py --environment=environment.json --cpu-nodes=cpu-nodes.json \
+      --team-queues=team-queues.json --into=queues
 
-Nobody types a number of chips: the quota is what the pools have. Needs tpukit to be installed.
+Nobody types a number of chips: the quota is what the pools have, less what teams have of their own. Needs tpukit to be
+installed.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from tpukit import catalogue
 from tpukit.infra import queues
 
 
-def files(environment: Mapping[str, Any], cpu_nodes: Mapping[str, Any]) -> dict[str, str]:
+def files(
+    environment: Mapping[str, Any], cpu_nodes: Mapping[str, Any], team_queues: Mapping[str, Any]
+) -> dict[str, str]:
     """The files of the kustomization, by name."""
     return queues.files(
         [
@@ -31,6 +36,7 @@ def files(environment: Mapping[str, Any], cpu_nodes: Mapping[str, Any]) -> dict[
         account=environment["tpu_sa_name"],
         email=environment["tpu_sa_email"],
         cpu_nodes=cpu_nodes,
+        team_queues=team_queues,
     )
 
 
@@ -38,10 +44,15 @@ def main() -> int:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--environment", type=Path, required=True, help="what `terraform output -json` printed")
     words.add_argument("--cpu-nodes", type=Path, required=True, help="the nodes of the CPU pool, as JSON")
+    words.add_argument("--team-queues", type=Path, required=True, help="ClusterQueues that teams have, as JSON")
     words.add_argument("--into", type=Path, required=True, help="folder for the files")
     said = words.parse_args()
     outputs = json.loads(said.environment.read_text())
-    made = files({name: output["value"] for name, output in outputs.items()}, json.loads(said.cpu_nodes.read_text()))
+    made = files(
+        {name: output["value"] for name, output in outputs.items()},
+        json.loads(said.cpu_nodes.read_text()),
+        json.loads(said.team_queues.read_text()),
+    )
     said.into.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():
         (said.into / name).write_text(text)

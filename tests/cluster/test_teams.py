@@ -19,8 +19,8 @@ from tpukit.clock import SystemClock
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError
 from tpukit.kube import Cluster
 from tpukit.spec import JobSpec, Settings
-from tpukit.teams import book, listing
-from tpukit.teams.team import wish
+from tpukit.teams import listing, registry
+from tpukit.teams.team import request
 
 IMAGE = "us-central2-docker.pkg.dev/my-project-1/images/train@sha256:" + "0" * 64
 SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts"})
@@ -49,7 +49,7 @@ class Desk:
 
     def queue(self):
         """What `tpu team queue --json` prints, without the second that a process takes to start."""
-        queues, _ = book.look(self.sandbox.cluster)
+        queues, _ = registry.read_queues(self.sandbox.cluster)
         return listing.queues_of(queues.cluster_queues), listing.jobs(queues)
 
     def row(self, job):
@@ -62,7 +62,7 @@ class Desk:
     def change(self, name, **options):
         """As `tpu team add`, in this process."""
         cluster = self.sandbox.cluster
-        book.carry_out(cluster, book.plan(cluster, wish(name, **options), ACCOUNT), ACCOUNT, SystemClock())
+        registry.apply(cluster, registry.plan(cluster, request(name, **options), ACCOUNT), ACCOUNT, SystemClock())
 
 
 def nodes(pool, shape):
@@ -120,8 +120,8 @@ def team(desk, cluster):
 
     yield add
     for name in made:
-        for left in book.read(cluster, ACCOUNT, name):
-            book.remove(cluster, left, ACCOUNT, SystemClock())
+        for left in registry.read_teams(cluster, ACCOUNT, name):
+            registry.remove(cluster, left, ACCOUNT, SystemClock())
 
 
 def apply(cluster, team, name, **fields):
@@ -274,7 +274,7 @@ def test_team_given_a_quota_takes_its_waiting_jobs_along_and_gives_it_back(desk,
 
 def test_change_that_ended_halfway_goes_on_when_called_again(desk, cluster, team):
     name = team()
-    change = book.plan(cluster, wish(name, quota=["v4-16=1"]), ACCOUNT)
+    change = registry.plan(cluster, request(name, quota=["v4-16=1"]), ACCOUNT)
     for document in change.documents:
         if document["kind"] == "ClusterQueue":
             cluster.apply(document)

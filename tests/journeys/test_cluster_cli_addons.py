@@ -8,12 +8,29 @@ from pathlib import Path
 import yaml
 
 from journeys.cluster_machine import PODS
+from tpukit import render
+from tpukit.teams import quotas, shares
+from tpukit.teams.team import Team
 
 CPU_NODES = {"items": [{"status": {"allocatable": {"cpu": "3920m", "memory": "12Gi"}}}] * 3}
+CLUSTER = (
+    {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
+    {"to": ["kubectl", "get clusterqueues", "--selector=tpukit.dev/team"], "out": '{"items": []}'},
+)
+
+
+def sent(calls: list[str]) -> list[dict]:
+    """The documents of the kustomization that was applied last."""
+    folder = Path(calls[-1].rpartition("--kustomize=")[2])
+    return [
+        document
+        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+        for document in yaml.safe_load_all((folder / name).read_text())
+    ]
 
 
 def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine):
-    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
+    machine.answer(*CLUSTER)
     done = machine.tpu("addons")
     assert done.returncode == 0, done.stderr
     calls = machine.calls()
@@ -21,33 +38,33 @@ def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine
     assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[4]
     assert all("--server-side" in calls[index] for index in (1, 4))
     installed = ["get", "apply", "annotate"]
-    assert [call.split()[2] for call in calls] == [*installed, *installed, "wait", "wait", "get", "apply"]
-    folder = Path(calls[-1].rpartition("--kustomize=")[2])
-    documents = [
-        document
-        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-        for document in yaml.safe_load_all((folder / name).read_text())
-    ]
-    quota = {
-        one["name"]: one["nominalQuota"]
-        for document in documents
-        if document["kind"] == "ClusterQueue"
-        for flavor in document["spec"]["resourceGroups"][0]["flavors"]
-        if flavor["name"].startswith("v4")
-        for one in flavor["resources"]
-    }
-    assert int(quota["google.com/tpu"]) == 32
+    assert [call.split()[2] for call in calls] == [*installed, *installed, "wait", "wait", "get", "get", "apply"]
+    documents = sent(calls)
+    (queue,) = [one for one in documents if one["kind"] == "ClusterQueue"]
+    assert shares.shares(queue)["v4-2x2x4", "google.com/tpu"].own == 32
     account = next(document for document in documents if document["kind"] == "ServiceAccount")
     assert account["metadata"]["annotations"] == {
         "iam.gke.io/gcp-service-account": "cloud-tpu-sa@my-project-1.iam.gserviceaccount.com"
     }
 
 
+def test_addons_again_hands_out_nothing_that_a_team_was_given(machine):
+    machine.answer(*CLUSTER)
+    assert machine.tpu("addons").returncode == 0
+    (common,) = [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"]
+    divided = [render.cluster_queue(one) for one in quotas.divide(quotas.total([common]), [Team("a", {"v4-2x2x4": 1})])]
+    team_queues = {"items": [one for one in divided if one["metadata"]["name"] == "a"]}
+    machine.answer({"to": ["get clusterqueues"], "out": json.dumps(team_queues)}, *CLUSTER)
+    assert machine.tpu("addons").returncode == 0
+    (again,) = [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"]
+    assert again == divided[0], "as `tpu team add` had left it"
+
+
 def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
     machine.answer(
         {"to": ["get", "jobset-system"], "out": "v0.12.0 registry.k8s.io/jobset/jobset:v0.12.0"},
         {"to": ["get", "kueue-system"], "out": "v0.16.6 registry.k8s.io/kueue/kueue:v0.16.5"},  # somebody's own
-        {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
+        *CLUSTER,
     )
     done = machine.tpu("addons")
     assert done.returncode == 0, done.stderr
@@ -59,7 +76,7 @@ def test_addons_that_are_there_at_their_versions_are_left_alone(machine):
 
 def test_addons_dry_run_prints_the_very_lines_that_it_calls(machine):
     printed = machine.tpu("addons", "--dry-run").stdout.splitlines()
-    machine.answer({"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)})
+    machine.answer(*CLUSTER)
     assert machine.tpu("addons").returncode == 0
     assert machine.calls() == [line for line in printed if not line.startswith("#")]
 

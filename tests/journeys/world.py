@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tpukit import plan
 from tpukit.clock import ManualClock
-from tpukit.errors import Transient
-from tpukit.loop import Loop
-from tpukit.places.base import Handle, HostView, Line, Observation
+from tpukit.errors import Problem, TpukitError, Transient
+from tpukit.jobs.driver import Driver
+from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
+from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
+from tpukit.records import ACTIVE, JOBS, Job
 from tpukit.spec import JobSpec, Settings
-from tpukit.store import Job
+from tpukit.store import Event, Holder, Store, change, everything
+from tpukit.store.process import this_process
 from tpukit.store.sqlite import SqliteStore
 
 TICK = 1.0
@@ -61,7 +66,7 @@ class Running:
 
 class SimulatedPlace:
     name = "local"
-    on_this_machine = True
+    capabilities = Capabilities(uses_this_machine=True)
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -97,8 +102,29 @@ class SimulatedPlace:
                     self.half_submits = False
                     raise Killed
 
-    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
         return [self._observe(handle) for handle in handles]
+
+    def prepare(self, plan: Plan) -> Plan:
+        return plan
+
+    def taken(self, plan: Plan) -> frozenset[str]:
+        return frozenset()
+
+    def check(self, plan: Plan) -> Sequence[Problem]:
+        return ()
+
+    def group(self, plan: Plan) -> str | None:
+        return ""
+
+    def workdir(self, plan: Plan, origin: int) -> str:
+        return plan.workdir_of(origin)
+
+    def notes(self, plan: Plan) -> Sequence[str]:
+        return ()
+
+    def forget(self, handle: Handle) -> str:
+        return ""
 
     def stop(self, handle: Handle, grace: float) -> None:
         self.acts[handle.plan.id] += 1
@@ -129,28 +155,31 @@ class SimulatedPlace:
         if it is None or (len(it.hosts) < len(names) and it.told is None):
             begun = it.hosts if it else []
             states = ["running" if name in begun else "waiting" for name in names]
-            return Observation(State.PENDING, self._views(names, states))
+            return Observation(State.PENDING, self._views(names, states), active=bool(begun))
         saved = it.found + it.script.saves if it.script.saves else -1
         if now < it.ends():
             views = self._views(names, ["running"] * len(names), it, now)
-            return Observation(State.RUNNING, views, it.began, saved)
+            return Observation(State.RUNNING, views, it.began, saved, ran=now - it.began)
         views = self._views(names, ["ended"] * len(names), it, now)
+        over: dict[str, Any] = {"active": False, "ended": it.ends()}
         if it.told is not None and it.ends() == it.leaves_by:
-            return Observation(State.FAILED, views, it.began, saved, Reason.CANCELLED)
+            return Observation(State.FAILED, views, it.began, saved, Reason.CANCELLED, **over)
         reason = it.script.reason
         state = State.COMPLETED if reason is Reason.DONE else State.FAILED
-        return Observation(state, views, it.began, saved, reason, "" if reason is Reason.DONE else names[-1])
+        return Observation(state, views, it.began, saved, reason, "" if reason is Reason.DONE else names[-1], **over)
 
     @staticmethod
     def _names(handle: Handle) -> list[str]:
         return [plan.host_name(handle.plan.id, 0, index) for index in range(handle.plan.slice.hosts)]
 
-    @staticmethod
-    def _views(names: Sequence[str], states: Sequence[str], it: Running | None = None, now: float = 0.0) -> Any:
+    def _views(self, names: Sequence[str], states: Sequence[str], it: Running | None = None, now: float = 0.0) -> Any:
         moved = 0.0 if it is None else (it.began if it.script.hangs else now)
-        step = None if it is None else 1
+        step = None if it is None else 1 if it.script.hangs else int(self._clock.monotonic())
+        heard = self._clock.monotonic()
         return tuple(
-            HostView(name, 0, index, state, pid=0 if state == "waiting" else 100 + index, step=step, moved=moved)
+            HostView(
+                name, 0, index, state, pid=0 if state == "waiting" else 100 + index, step=step, moved=moved, heard=heard
+            )
             for index, (name, state) in enumerate(zip(names, states, strict=True))
         )
 
@@ -197,14 +226,17 @@ class _Fused:
 
 
 class World:
-    def __init__(self, folder: Path, *, parallel: int = 0) -> None:
-        self._folder, self._parallel = folder, parallel
+    """`elsewhere`: each driver is on a machine of its own, so that the others wait until its leases lapse."""
+
+    def __init__(self, folder: Path, *, parallel: int = 0, elsewhere: bool = False, place: Any = None) -> None:
+        self._folder, self._parallel, self._elsewhere = folder, parallel, elsewhere
         self.clock = ManualClock()
-        self.place = SimulatedPlace(self.clock)
+        self.place = place(self.clock) if place else SimulatedPlace(self.clock)
         self.fuse = Fuse()
         self.complaints: list[str] = []
-        self.store = SqliteStore(folder / "store.db")
-        self.loop = self._new_loop()
+        self._drivers = 0
+        self.store = self._open()
+        self.driver = self._new_driver()
         self._ended: dict[str, tuple[Job, int]] = {}
 
     def close(self) -> None:
@@ -212,32 +244,37 @@ class World:
 
     def send(self, *tries: Try, name: str = "train", **fields: Any) -> str:
         spec = JobSpec.from_json({"name": name, "tpu": "v4-16", "command": ["x"], "rule": "pre", **fields})
-        made = plan.make(spec, Settings(), "local", taken=self.store.taken(name))
-        self.place.script(made.id, tries)
-        self.store.add(Job(made.id, "local", "team", "me", self.clock.now(), plan=made.to_json()))
+        made = plan.make(spec, Settings(), "local", taken=self.store.keys(JOBS, name))
+        if tries:
+            self.place.script(made.id, tries)
+        job = Job(made.id, "local", "team", "me", self.clock.now(), plan=made.to_json())
+        self.store.create(JOBS, made.id, job, events=[Event(self.clock.now(), "sent")])
         return made.id
 
-    def wish(self, job_id: str, wanted: str) -> None:
+    def ask(self, job_id: str, wanted: str) -> None:
         """What `tpu job stop|resume|rerun` writes."""
 
-        def ask(job: Job) -> Job:
+        def asked(job: Job) -> Job:
             if wanted == "stop":
                 return job if job.state.ended else replace(job, wanted="stop")
             assert job.state.ended
             return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
 
-        self.store.change(job_id, ask)
+        change(self.store, JOBS, job_id, asked)
         if wanted != "stop":
             self._ended.pop(job_id, None)
 
     def tick(self) -> int:
-        """One tick by a driver that may be killed in it: then another one takes over."""
+        """One round by a driver that may be killed in it: then another one takes over."""
         try:
-            active = self.loop.tick()
+            active = self.driver.round()
         except Killed:
+            if not self._elsewhere:  # the machine knows that the process is dead
+                for lease in self.store.leases():
+                    self.store.release(lease)
             self.store.close()
-            self.store = SqliteStore(self._folder / "store.db")
-            self.loop = self._new_loop()
+            self.store = self._open()
+            self.driver = self._new_driver()
             active = 1
         self.check()
         self.clock.sleep(TICK)
@@ -248,7 +285,7 @@ class World:
         for _ in range(most):
             if not self.tick():
                 return
-        raise AssertionError(f"jobs are still active: {self.store.jobs(active=True)}")
+        raise AssertionError(f"jobs are still active: {self.active()}")
 
     def until(self, condition: Callable[[], bool], most: int = 500) -> None:
         for _ in range(most):
@@ -257,8 +294,11 @@ class World:
             self.tick()
         raise AssertionError("it never came to pass")
 
+    def active(self) -> list[Job]:
+        return [entry.value for entry in everything(self.store, JOBS, states=ACTIVE)]
+
     def job(self, job_id: str) -> Job:
-        return self.store.get(job_id)
+        return self.store.get(JOBS, job_id).value
 
     def summary(self, job_id: str) -> tuple[Any, ...]:
         """What a person would say of a job: how it ended and what each attempt came to."""
@@ -269,32 +309,44 @@ class World:
         return job.state, job.reason, tries
 
     def check(self) -> None:
-        for job in self.store.jobs():
+        for entry in everything(self.store, JOBS):
+            job = entry.value
             numbers = [attempt.number for attempt in job.attempts]
             assert numbers == list(range(len(numbers)))
             assert all(attempt.state.ended and attempt.reason for attempt in job.attempts[:-1])
-            live = self.place.live(job.id)
-            assert len(live) <= 1
-            assert all(number == numbers[-1] for number in live)
             launched = [
                 event
-                for event in self.store.events(job.id)
+                for event in self.store.events(JOBS, job.id)
                 if event.text.startswith("attempt ") and "stage" in event.text
             ]
             assert len(launched) == len(numbers)
+            live = self.place.live(job.id)
             if job.state.ended:
                 assert not live, f"{job.id} has ended and attempt {live} runs"
-                before = self._ended.setdefault(job.id, (job, self.place.acts[job.id]))
-                assert before == (job, self.place.acts[job.id]), f"something was done to {job.id} after its end"
-        assert all(times == 1 for times in self.place.begun.values()), "a host was started twice"
+            if isinstance(self.place, SimulatedPlace):
+                assert len(live) <= 1
+                assert all(number == numbers[-1] for number in live)
+                if job.state.ended:
+                    before = self._ended.setdefault(job.id, (job, self.place.acts[job.id]))
+                    assert before == (job, self.place.acts[job.id]), f"something was done to {job.id} after its end"
+        if isinstance(self.place, SimulatedPlace):
+            assert all(times == 1 for times in self.place.begun.values()), "a host was started twice"
 
-    def _new_loop(self) -> Loop:
-        store = self.fuse.around(self.store, "jobs", "get", "change", "hold")
+    def _open(self) -> Store:
+        return SqliteStore(self._folder / "store.db", now=self.clock.now)
+
+    def _new_driver(self) -> Driver:
+        """Of a new process, on this machine or another one."""
+        self._drivers += 1
+        name, me = f"driver-{id(self)}-{self._drivers}", this_process()
+        holder = Holder(name, f"machine of {name}" if self._elsewhere else me.machine, me.pid, me.started)
+        store = self.fuse.around(self.store, "list", "get", "put", "acquire", "lease", "release")
         place = self.fuse.around(self.place, "submit", "observe", "stop")
-        return Loop(
+        return Driver(
             store,
             {"local": place},
             self.clock,
+            holder,
             parallel=self._parallel,
             complain=lambda job_id, text: self.complaints.append(text),
         )

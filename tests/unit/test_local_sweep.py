@@ -29,13 +29,15 @@ removed = place.sweep(lambda: [])
 print(len(touched), *removed)
 """
 
+END = {"at": 2.0, "order": 2.0, "code": 0, "told": False, "error": "", "out_of_memory": False, "disk_full": False}
+
 
 def old_runs(root: Path, count: int) -> None:
     for number in range(count):
         host = root / "runs" / f"old-{number:05}" / "attempt-0" / f"old-{number:05}-slice-0-0"
         host.mkdir(parents=True)
         (host / "began").write_text(json.dumps({"shim": 1, "pid": 1, "at": 1.0}))
-        (host / "end").write_text("{}")
+        (host / "end").write_text(json.dumps(END))
 
 
 def test_sweep_with_3000_old_runs_reads_none_of_them_and_still_ends_what_nobody_knows(home):

@@ -10,9 +10,9 @@ from tpukit import catalogue, plan, render, resources
 from tpukit.errors import Invalid
 from tpukit.plan import Snapshot
 from tpukit.reasons import Lost
+from tpukit.records import Attempt
 from tpukit.rules import RULES, Action
 from tpukit.spec import JobSpec, Settings
-from tpukit.store import Attempt
 
 IMAGE = "us-docker.pkg.dev/p/r/train@sha256:" + "0" * 64
 GKE_SLICES = [shape for shape in catalogue.slices() if shape.machine_type]

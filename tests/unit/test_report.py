@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.console import Console
-from rich.table import Table
 
 from tpukit import report
 from tpukit.places.base import HostView
 from tpukit.reasons import Reason, State
+from tpukit.records import Attempt, Job
 from tpukit.report import tables
-from tpukit.store import Attempt, Event, Job
+from tpukit.report.layout import FittedTable
+from tpukit.store import Event
 
 AT = 1_700_000_000.0
 JOB = Job(
@@ -38,7 +39,7 @@ JOB = Job(
 )
 
 
-def drawn(table: Table, width: int = 200) -> list[str]:
+def drawn(table: FittedTable, width: int = 200) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=width).print(table)
     return out.getvalue().splitlines()
@@ -154,7 +155,7 @@ def test_host_json_unknown_is_null():
 
 
 def test_event_json():
-    assert report.event_json(Event("a-1", AT, "hi")) == {"at": "2023-11-14T22:13:20.000+00:00", "text": "hi"}
+    assert report.event_json(Event(AT, "hi")) == {"at": "2023-11-14T22:13:20.000+00:00", "text": "hi"}
 
 
 def test_jobs_table_has_a_line_for_each():
@@ -172,7 +173,7 @@ def test_jobs_table_in_a_narrow_terminal_keeps_ids_whole():
 def test_attempts_table_says_who_failed_first():
     _, first, second = drawn(tables.attempts(JOB, AT + 100))
     assert first.split() == ["0", "0", "failed", "host", "lost", "h1", "7", "59s"]
-    assert second.split() == ["1", "1", "running", "-", "-", "-", "0s"]
+    assert second.split() == ["1", "1", "running", "-", "-", "-", "-"]
 
 
 def test_hosts_table_shows_progress_and_exit_codes():
@@ -194,10 +195,141 @@ def test_tables_what_programs_said_is_shown_and_not_obeyed():
     said = "KeyError: '[red]layers[/red]' [/]"
     (_, line) = drawn(tables.jobs([replace(JOB, message=said)], AT))
     assert line.endswith(said)
-    (_, line) = drawn(tables.events([Event("a-1", AT, said)]))
+    (_, line) = drawn(tables.events([Event(AT, said)]))
     assert line.endswith(said)
 
 
 @pytest.mark.parametrize("state", State)
 def test_every_state_has_a_style(state):
     assert tables.STYLES[state]
+
+
+LONG = "pretrain-llama-70b-x3f9a"
+WIDTHS = (40, 60, 80, 120, 200)
+
+
+def host(slice_index: int, index: int, **fields) -> HostView:
+    node = f"gke-tpu-cluster-tpu-node-pool-{slice_index}-1a2b3c4d-{index}xyz"
+    return HostView(f"{LONG}-slice-{slice_index}-{index}", slice_index, index, "running", node=node, **fields)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hosts_table_tells_hosts_apart_at_any_width_and_sorts_by_number(width):
+    views = [host(number, index, step=7) for number in (10, 2, 0, 1) for index in (11, 0, 9)]
+    _, *lines = drawn(tables.hosts(views), width)
+    names = [line.split()[0].removeprefix(f"{LONG}-slice-") for line in lines]
+    assert names == [f"{number}-{index}" for number in (0, 1, 2, 10) for index in (0, 9, 11)]
+    assert all("running" in line and " 7" in line for line in lines)
+    assert all(len(line) <= width for line in lines)
+
+
+def test_hosts_table_pods_of_others_without_numbers_are_told_apart_at_40_columns():
+    views = [HostView(f"{LONG}-workers-{suffix}", 0, 0, "running", node="n" * 40) for suffix in ("a-x8k2p", "b-x8k2p")]
+    _, *lines = drawn(tables.hosts(views), 40)
+    assert len({line.split()[0] for line in lines}) == 2
+    assert all(line.split()[1] == "running" for line in lines)
+
+
+def test_attempts_table_at_40_columns_says_which_host_failed_first():
+    attempt = Attempt(
+        0, 0, 0, State.FAILED, started=AT, ended=AT + 5, reason=Reason.HOST_LOST, host=f"{LONG}-slice-10-1"
+    )
+    head, line = drawn(tables.attempts(replace(JOB, id=LONG, attempts=(attempt,)), AT), 40)
+    assert head.split() == ["attempt", "state", "reason", "host"]
+    assert line.split() == ["0", "failed", "host", "lost", "10-1"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_jobs_table_shows_eleven_slices_as_eleven_and_ids_uncut(width):
+    eleven = replace(JOB, id=f"x-{LONG}", plan={"spec": {"tpu": "v4-16", "slices": 11}})
+    text = "\n".join(drawn(tables.jobs([eleven], AT), width))
+    assert f"x-{LONG}" in text
+    assert "11 × v4-16" in text or "tpu" not in text, "left out rather than cut"
+    assert "exit code 1" in " ".join(text.split())
+
+
+def test_shape_of_eleven_slices_is_eleven():
+    assert report.shape(replace(JOB, plan={"spec": {"tpu": "v4-16", "slices": 11}})) == "11 × v4-16"
+
+
+@pytest.mark.parametrize(
+    ("started", "ended", "text"),
+    [
+        (0.0, 0.0, "-"),
+        (0.0, AT, "-"),
+        (AT, AT - 1, "-"),
+        (AT, AT + 61, "1m 1s"),
+        (AT, 0.0, "1m 40s"),
+        (float("nan"), AT, "-"),
+        (1e300, 0.0, "-"),
+    ],
+)
+def test_attempts_table_time_that_is_none_is_no_duration(started, ended, text):
+    attempt = Attempt(0, 0, 0, State.RUNNING, started=started, ended=ended)
+    _, line = drawn(tables.attempts(replace(JOB, attempts=(attempt,)), AT + 100))
+    assert line.endswith(f"  {text}")
+
+
+@pytest.mark.parametrize("at", [0.0, -1.0, 1e18, float("nan"), float("inf")])
+def test_event_without_a_time_is_shown_without_one(at):
+    _, line = drawn(tables.events([Event(at, "hi")]))
+    assert line.split() == ["-", "hi"]
+    assert report.event_json(Event(at, "hi")) == {"at": None, "text": "hi"}
+
+
+def test_no_active_jobs_is_not_no_jobs_yet():
+    assert report.no_jobs(filtered=False).startswith("no jobs yet")
+    assert report.no_jobs(filtered=True).startswith("no such jobs")
+    assert report.no_jobs(filtered=False, active=True).startswith("no active jobs")
+
+
+NUMBERS = st.integers() | st.just(10**18) | st.just(-(10**5000))
+FLOATS = st.floats() | st.just(1e308)
+
+
+@given(st.lists(st.builds(host, st.integers(0, 12), st.integers(0, 12), step=st.none() | NUMBERS, saved=NUMBERS,
+                          loss=st.none() | FLOATS, steps_per_s=st.none() | FLOATS), min_size=1, max_size=4),
+       st.sampled_from(WIDTHS))  # fmt: skip
+def test_hosts_table_of_any_numbers_has_a_line_for_each_and_json_of_them_is_json(views, width):
+    lines = drawn(tables.hosts(views), width)
+    assert len(lines) == len(views) + 1
+    assert all(len(line) <= width for line in lines)
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    json.loads(json.dumps([report.host_json(view) for view in views]), parse_constant=refuse)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+TPU = ANY | st.fixed_dictionaries({}, optional={"type": ANY, "generation": ANY, "topology": ANY})
+SPEC = ANY | st.fixed_dictionaries(
+    {}, optional={"tpu": TPU, "slices": ANY, "max": ANY | st.fixed_dictionaries({"restarts": ANY})}
+)
+PLAN = st.dictionaries(st.text(max_size=8), ANY, max_size=3) | st.fixed_dictionaries(
+    {"spec": SPEC}, optional={"newer": ANY}
+)
+
+
+@given(PLAN, st.text(max_size=40), FLOATS, FLOATS, st.sampled_from(WIDTHS))
+def test_job_of_any_record_is_shown_on_one_line_with_what_is_there(plan, said, created, ended, width):
+    attempts = (
+        Attempt(0, 0, 0, State.FAILED, started=ended, ended=created, reason=Reason.USER_ERROR, host=said, detail=said),
+        Attempt(1, 1, 0, State.RUNNING, started=created),
+    )
+    job = replace(JOB, plan=plan, message=said, created=created, ended=ended, attempts=attempts, tags=(said,))
+    assert report.shape(job)
+    assert report.restarts(job).startswith("1 of ")
+    assert json.dumps(report.job_json(job))
+    assert JOB.id in drawn(tables.jobs([job], AT), width)[1]
+    assert len(drawn(tables.jobs([job], AT), 100_000)) == 2
+    assert len(drawn(tables.attempts(job, AT), 100_000)) == 3
+
+
+def test_tables_terminal_codes_in_what_programs_said_are_not_sent_to_the_terminal():
+    (_, line) = drawn(tables.jobs([replace(JOB, message="red \x1b[31mtext\nand a second line")], AT))
+    assert line.endswith("red  [31mtext and a second line")

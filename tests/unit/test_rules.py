@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tpukit import rules
 from tpukit.reasons import MEANINGS, Budget, Lost, Reason, State
+from tpukit.records import Attempt
 from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS, BACKOFF_MOST, Action, Verdict
-from tpukit.store import Attempt
 
 TABLE = {
     # rule: (the hardware is gone, the processes lost each other)
@@ -32,6 +32,7 @@ FINAL = {
     Reason.TIMEOUT: State.FAILED,
     Reason.BAD_COMMAND: State.FAILED,
     Reason.BAD_IMAGE: State.FAILED,
+    Reason.CANNOT_START: State.FAILED,
     Reason.NO_QUOTA: State.FAILED,
 }
 

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from tpukit.errors import Invalid
 from tpukit.teams import team
-from tpukit.teams.team import Team, wish
+from tpukit.teams.team import Team, request
 
 ADA = "user:ada@example.com"
 EMAIL = "runner@my-project-1.iam.gserviceaccount.com"
 
 
 def test_options_make_a_team():
-    wanted = wish("vision", quota=["v4-16=2", "v5litepod-8=1"], borrow=["v4-16=1"], members=[ADA, ADA], email=EMAIL)
+    wanted = request("vision", quota=["v4-16=2", "v5litepod-8=1"], borrow=["v4-16=1"], members=[ADA, ADA], email=EMAIL)
     assert wanted.applied(None) == Team(
         "vision", {"v4-2x2x2": 2, "v5e-2x4": 1}, {"v4-2x2x2": 1}, (ADA,), EMAIL, made_with_cluster=False
     )
@@ -21,21 +21,21 @@ def test_options_make_a_team():
 
 def test_options_not_named_stay_as_they_are():
     before = Team("vision", {"v4-2x2x2": 2}, {}, (ADA,), EMAIL)
-    assert wish("vision").applied(before) == before
-    assert wish("vision", borrow=["unlimited"]).applied(before).borrow is None
-    assert wish("vision", members=["none"]).applied(before).members == ()
-    assert wish("vision", email="none").applied(before).email == ""
-    assert wish("vision", borrow=["v4-16=1"]).applied(before).quota == {"v4-2x2x2": 2}
+    assert request("vision").applied(before) == before
+    assert request("vision", borrow=["unlimited"]).applied(before).borrow is None
+    assert request("vision", members=["none"]).applied(before).members == ()
+    assert request("vision", email="none").applied(before).email == ""
+    assert request("vision", borrow=["v4-16=1"]).applied(before).quota == {"v4-2x2x2": 2}
 
 
 def test_quota_given_back_takes_its_limit_along():
-    given_back = wish("vision", quota=["none"]).applied(Team("vision", {"v4-2x2x2": 2}, {}))
+    given_back = request("vision", quota=["none"]).applied(Team("vision", {"v4-2x2x2": 2}, {}))
     assert (given_back.quota, given_back.borrow, given_back.queue) == ({}, None, "tpu")
 
 
 def test_all_problems_are_said_at_once():
     with pytest.raises(Invalid) as error:
-        wish(
+        request(
             "Big Team",
             quota=["v4-17=1", "v2-8=1", "v4-16", "v4-32=0", "v4-8=1", "V4-8=2"],
             borrow=["x=1"],
@@ -64,19 +64,19 @@ def test_all_problems_are_said_at_once():
 )
 def test_none_and_something_exclude_each_other(words):
     with pytest.raises(Invalid, match="exclude each other"):
-        wish("vision", **words)
+        request("vision", **words)
 
 
 @pytest.mark.parametrize("name", ["tpu", "kube-system", "-a", "a" * 64, "", "ä"])
 def test_name_that_is_no_namespace_of_ours_is_refused(name):
     with pytest.raises(Invalid, match="NAME"):
-        wish(name)
+        request(name)
 
 
 @given(st.text(max_size=80), st.lists(st.text(max_size=20), max_size=3), st.lists(st.text(max_size=30), max_size=3))
 def test_whatever_is_typed_becomes_a_team_or_a_list_of_problems(name, quota, members):
     try:
-        made = wish(name, quota=quota, members=members).applied(None)
+        made = request(name, quota=quota, members=members).applied(None)
     except Invalid as error:
         assert error.problems
     else:

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tpukit.cli import team_tables
-from tpukit.teams.book import Change
 from tpukit.teams.listing import JobRow
+from tpukit.teams.registry import Change
 from tpukit.teams.team import Team
 
 WHY = "needs 1 × v4-16, none free; speech/next-fyak5 (medium) and vision/mine-qhomc (medium) run there; 2 ahead"

@@ -253,6 +253,13 @@ def test_job_without_a_queue_is_listed_last_without_a_place():
     assert (row.place, row.queue, row.tpu) == (None, "", "v4-16")
 
 
+@pytest.mark.parametrize(("slices", "text"), [(1, "v4-16"), (2, "2 × v4-16"), (11, "11 × v4-16"), (21, "21 × v4-16")])
+def test_job_is_listed_with_the_number_of_its_slices(slices, text):
+    queues = Queues([workload("a", slices=slices)], [local_queue()], [cluster_queue(own=30)], FLAVORS)
+    (row,) = listing.jobs(queues)
+    assert row.tpu == text
+
+
 def test_running_job_of_a_queue_that_borrows_is_told_so():
     lender = cluster_queue("red", own=1)
     queues = Queues([runs("a", slices=2)], [local_queue()], [cluster_queue(own=1, used=2, borrowed=1), lender], FLAVORS)

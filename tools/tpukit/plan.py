@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from tpukit.catalogue import Slice
+from tpukit.errors import Conflict
 from tpukit.spec import JobSpec, Settings
 
 T = TypeVar("T")
@@ -125,17 +126,21 @@ class Plan:
     @staticmethod
     def from_json(doc: Mapping[str, Any]) -> Plan:
         """What was settled stays settled: neither today's checks nor today's catalogue read it differently."""
-        spec = JobSpec.stored(doc["spec"])
-        return Plan(
-            id=doc["id"],
-            place=doc["place"],
-            spec=spec,
-            settings=Settings.stored(doc["settings"]),
-            slice=_known(Slice, doc["slice"]) if doc.get("slice") else spec.slice,
-            snapshot=_known(Snapshot, doc["snapshot"]) if doc.get("snapshot") else None,
-            cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
-            machine=doc.get("machine", ""),
-        )
+        try:
+            spec = JobSpec.stored(doc["spec"])
+            return Plan(
+                id=doc["id"],
+                place=doc["place"],
+                spec=spec,
+                settings=Settings.stored(doc["settings"]),
+                slice=_known(Slice, doc["slice"]) if doc.get("slice") else spec.slice,
+                snapshot=_known(Snapshot, doc["snapshot"]) if doc.get("snapshot") else None,
+                cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
+                machine=doc.get("machine", ""),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"
+            raise Conflict(f"the stored plan cannot be read: {error!r}", hint=hint) from error
 
 
 def make(

@@ -70,19 +70,19 @@ def add(
 ) -> None:
     """Make a team, or change one: what is not named stays as it is. Twice is as good as once."""
     from tpukit.cli import team_tables
-    from tpukit.teams import book
-    from tpukit.teams.team import wish
+    from tpukit.teams import registry
+    from tpukit.teams.team import request
 
-    wanted = wish(name, quota=quota, borrow=borrow, members=members, email=email)
+    wanted = request(name, quota=quota, borrow=borrow, members=members, email=email)
     cluster, account = _cluster(), _account()
-    change = book.plan(cluster, wanted, account)
+    change = registry.plan(cluster, wanted, account)
     identity = _identity("add", change.after, account, project)
     if bind and not identity:
         raise Invalid(Problem("--bind", f"{name} has no Google account to act as", "add --service-account EMAIL"))
     if dry_run:
         team_tables.print_json({"apiVersion": "v1", "kind": "List", "items": list(change.documents)})
     else:
-        book.carry_out(cluster, change, account, SystemClock())
+        registry.apply(cluster, change, account, SystemClock())
     team_tables.print_change(change, dry_run=dry_run)
     if identity:
         _run_or_show(identity, run=bind and not dry_run, why=f"its jobs act as {change.after.email} once this is run")
@@ -93,11 +93,11 @@ def add(
 def list_(as_json: bool) -> None:
     """All teams with their quotas, jobs and members."""
     from tpukit.cli import team_tables
-    from tpukit.teams import book, listing
+    from tpukit.teams import listing, registry
 
     cluster = _cluster()
-    queues, _ = book.look(cluster)
-    teams = book.read(cluster, _account())
+    queues, _ = registry.read_queues(cluster)
+    teams = registry.read_teams(cluster, _account())
     rows = listing.jobs(queues)
     if as_json:
         team_tables.print_json([team_tables.team_json(team, rows) for team in teams])
@@ -112,11 +112,11 @@ def list_(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """One team: its quota, members, accounts and jobs."""
     from tpukit.cli import team_tables
-    from tpukit.teams import book, listing
+    from tpukit.teams import listing, registry
 
     cluster, account = _cluster(), _account()
     team = _find(cluster, name, account)
-    queues, _ = book.look(cluster, name)
+    queues, _ = registry.read_queues(cluster, name)
     rows = listing.jobs(queues, name)
     if as_json:
         team_tables.print_json(team_tables.team_json(team, rows))
@@ -130,9 +130,9 @@ def show(name: str, as_json: bool) -> None:
 def queue(team: str, as_json: bool) -> None:
     """What runs, what waits, in which order and why; of all teams or of one."""
     from tpukit.cli import team_tables
-    from tpukit.teams import book, listing
+    from tpukit.teams import listing, registry
 
-    queues, all_teams = book.look(_cluster(), team)
+    queues, all_teams = registry.read_queues(_cluster(), team)
     local = [one for one in queues.local_queues if one["metadata"]["namespace"] == team]
     if team and not local:
         raise NotFound(f"there is no team {team}", hint="`tpu team` lists them")
@@ -155,19 +155,19 @@ def queue(team: str, as_json: bool) -> None:
 @_project
 def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     """Remove a team with all that is in its namespace, and give its quota back."""
-    from tpukit.teams import book, workloads
+    from tpukit.teams import registry, workloads
 
     cluster, account = _cluster(), _account()
     team = _find(cluster, name, account)
     if team.made_with_cluster:
         hint = "it goes with the cluster's queues: `kubectl delete` the files that made it, or the cluster"
         raise Conflict(f"team {name} came with the cluster", hint=hint)
-    there = book.jobs(book.look(cluster)[0], name)
+    there = registry.jobs(registry.read_queues(cluster)[0], name)
     if there and not force:
         named = ", ".join(sorted(workloads.job(one) for one in there)[:3])
         hint = f"`tpu team queue {name}` shows them; --force ends them"
         raise Conflict(f"team {name} has {_count(len(there), 'job')} ({named}): nothing was removed", hint=hint)
-    for line in book.remove(cluster, team, account, SystemClock()):
+    for line in registry.remove(cluster, team, account, SystemClock()):
         click.echo(f"removed {line}", err=True)
     if identity := _identity("remove", team, account, project):
         why = f"the binding to {team.email} stays at Google until this is run"
@@ -187,9 +187,9 @@ def _account() -> str:
 
 
 def _find(cluster: Cluster, name: str, account: str) -> Team:
-    from tpukit.teams import book
+    from tpukit.teams import registry
 
-    found = book.read(cluster, account, name)
+    found = registry.read_teams(cluster, account, name)
     if not found:
         raise NotFound(f"there is no team {name}", hint=f"`tpu team` lists them; `tpu team add {name}` makes it")
     return found[0]

@@ -15,8 +15,8 @@ import click
 
 from tpukit.report import duration
 from tpukit.teams import naming, quotas
-from tpukit.teams.book import Change
 from tpukit.teams.listing import JobRow, QueueRow
+from tpukit.teams.registry import Change
 from tpukit.teams.team import Team
 
 _NARROWEST = 40

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from tpukit.clock import Clock
-from tpukit.control import backoff
 from tpukit.control.leases import Leases
+from tpukit.control.troubles import Troubles
 from tpukit.errors import Conflict, NotFound, TpukitError
 from tpukit.store import Entry, Event, Kind, Lease, Store, everything
 
@@ -23,7 +22,6 @@ S = TypeVar("S")
 
 RACES = 5
 """How often a decision is made anew because somebody else wrote to the record meanwhile."""
-log = logging.getLogger("tpukit.control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +61,13 @@ class Use(Protocol[T, S]):
         """The record of a key that cannot be driven on just now, and says why."""
 
 
-@dataclass(slots=True)
-class _Trouble:
-    failures: int = 0
-    until: float = 0.0  # awake seconds
-    text: str = ""
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """For those who count. Called from the threads that drive; what they raise is a bug of theirs."""
 
-
-@dataclass(slots=True)
-class _State:
-    """Of one kernel. Nothing of it is needed to go on elsewhere."""
-
-    keys: dict[str, _Trouble] = field(default_factory=dict)
-    groups: dict[str, _Trouble] = field(default_factory=dict)
-    busy: set[str] = field(default_factory=set)  # groups whose round is under way
-    pools: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
+    timed: Callable[[str, float], None] = lambda group, seconds: None  # after each round of a group
+    failed: Callable[[str, Exception], None] = lambda name, error: None  # of a key or a group, each time
+    ended: Callable[[Any], None] = lambda value: None  # the record of a key that is driven no more
 
 
 class Kernel(Generic[T, S]):
@@ -91,92 +81,117 @@ class Kernel(Generic[T, S]):
         workers: int = 0,
         report: Callable[[str, str], None] = lambda key, text: None,
         complain: Callable[[str, str], None] = lambda key, text: None,
+        hooks: Hooks | None = None,
         seed: int | None = None,
     ) -> None:
         self._store, self._use, self._leases, self._clock = store, use, leases, clock
         self._workers = workers  # of each group; 0: everything happens in the calling thread
         self._report = report  # told of each step taken
-        self._complain = complain  # told once of what did not work and is tried again
-        self._random = random.Random(seed)  # noqa: S311  # spreads retries, guards nothing
-        self._state = _State()
+        self._keys = Troubles(clock, complain, seed)  # `complain` is told once of what did not work and is tried again
+        self._groups = Troubles(clock, complain, seed)
+        self._hooks = hooks or Hooks()
+        self._busy: set[str] = set()  # groups whose round is under way
+        self._pools: dict[str, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
         self.rounds = 0
+        self.drivable = 0  # keys of the last round that can be driven from here, now or when it is their turn
 
     def round(self, only: Sequence[str] = ()) -> int:
         """One step for each active key (or those named); how many are still active."""
         entries = self._entries(only)
+        group_of = {entry.key: self._group(entry) for entry in entries}
         groups: dict[str, list[Entry[T]]] = {}
         for entry in self._use.select(entries) if not only else entries:
-            group = self._use.group(entry.value)
+            group = group_of[entry.key]
             if group is not None:
                 groups.setdefault(group, []).append(entry)
         for group, members in groups.items():
             self._start(group, members)
         self.rounds += 1
+        self.drivable = sum(1 for group in group_of.values() if group is not None)
         return len(entries)
+
+    def settle(self, seconds: float) -> bool:
+        """Wait, at most so long, for rounds that are under way; whether all are over."""
+        due = time.monotonic() + seconds
+        while self._busy:
+            if time.monotonic() >= due:
+                return False
+            time.sleep(0.01)
+        return True
 
     def close(self) -> None:
         """Wait for nothing that hangs; give back what is held."""
-        for pool in self._state.pools.values():
+        for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
         self._leases.close()
 
     def trouble(self) -> Mapping[str, str]:
         """What cannot be driven just now, and why: keys and groups."""
-        with self._lock:
-            both = {**self._state.groups, **self._state.keys}
-            return {name: it.text for name, it in both.items() if it.failures}
+        return {**self._groups.texts(), **self._keys.texts()}
 
     def _entries(self, only: Sequence[str]) -> Sequence[Entry[T]]:
         if not only:
             return everything(self._store, self._use.kind, states=self._use.states)
         named = [self._store.get(self._use.kind, key) for key in only]
-        return [entry for entry in named if getattr(entry.value, self._use.kind.state) in self._use.states]
+        return [entry for entry in named if self._driven(entry)]
+
+    def _driven(self, entry: Entry[T]) -> bool:
+        return getattr(entry.value, self._use.kind.state) in self._use.states
+
+    def _group(self, entry: Entry[T]) -> str | None:
+        try:
+            return self._use.group(entry.value)
+        except Exception as error:
+            if self._keys.due(entry.key):
+                self._fail(self._keys, entry.key, error)
+            return None
 
     def _start(self, group: str, entries: Sequence[Entry[T]]) -> None:
         if not self._workers:
             self._drive(group, entries)
             return
         with self._lock:
-            if group in self._state.busy:  # its last round is not over: others do not wait for it
+            if group in self._busy:  # its last round is not over: others do not wait for it
                 return
-            self._state.busy.add(group)
-            pool = self._state.pools.setdefault(
-                group, ThreadPoolExecutor(self._workers + 1, thread_name_prefix=f"drive {group}")
-            )
+            self._busy.add(group)
+            if group not in self._pools:
+                self._pools[group] = ThreadPoolExecutor(self._workers + 1, thread_name_prefix=f"drive {group}")
+            pool = self._pools[group]
         pool.submit(self._in_background, group, entries)
 
     def _in_background(self, group: str, entries: Sequence[Entry[T]]) -> None:
         try:
             self._drive(group, entries)
-        except Exception:
-            log.exception("the round of %s failed", group)
+        except Exception as error:
+            self._fail(self._groups, group, error)
         finally:
             with self._lock:
-                self._state.busy.discard(group)
+                self._busy.discard(group)
 
     def _drive(self, group: str, entries: Sequence[Entry[T]]) -> None:
         """One round of a group."""
-        due = [entry for entry in entries if self._due(self._state.keys, entry.key)]
-        if not due or not self._due(self._state.groups, group):
+        due = [entry for entry in entries if self._keys.due(entry.key)]
+        if not due or not self._groups.due(group):
             return
         held = [(entry, lease) for entry in due if (lease := self._hold(entry.key))]
         if not held:
             return
+        began = self._clock.monotonic()
         try:
             seen = self._use.observe(group, [entry for entry, _ in held])
         except Exception as error:
-            self._note_trouble(self._state.groups, group, error)
+            self._fail(self._groups, group, error)
             for entry, lease in held:
-                self._record_trouble(entry, lease, self._state.groups[group], error)
+                self._record(entry, lease, self._groups.for_record(group))
             return
-        self._state.groups.pop(group, None)
-        steps = ((entry, lease, seen.get(entry.key)) for entry, lease in held)
-        self._each(group, steps)
+        self._groups.clear(group)
+        self._each(group, [(entry, lease, seen.get(entry.key)) for entry, lease in held])
+        self._hooks.timed(group, self._clock.monotonic() - began)
 
-    def _each(self, group: str, steps: Iterable[tuple[Entry[T], Lease, S | TpukitError | None]]) -> None:
-        pool = self._state.pools.get(group)
-        if pool is None or not self._workers:
+    def _each(self, group: str, steps: Sequence[tuple[Entry[T], Lease, S | TpukitError | None]]) -> None:
+        pool = self._pools.get(group)
+        if pool is None:
             for step in steps:
                 self._step(*step)
             return
@@ -187,7 +202,7 @@ class Kernel(Generic[T, S]):
         try:
             return self._leases.hold(f"{self._use.kind.name}/{key}")
         except TpukitError as error:
-            self._note_trouble(self._state.keys, key, error)
+            self._fail(self._keys, key, error)
             return None
 
     def _step(self, entry: Entry[T], lease: Lease, seen: S | TpukitError | None) -> None:
@@ -197,20 +212,23 @@ class Kernel(Generic[T, S]):
                 raise seen
             entry, decision = self._decide(entry, lease, seen)
             if decision.act is not None:
-                self._act(entry, lease, decision)
-        except NotFound as error:
-            if not self._gone(entry.key):
-                self._troubled(entry, lease, error)
+                entry = self._act(entry, lease, decision)
         except Exception as error:
-            self._troubled(entry, lease, error)
+            if isinstance(error, NotFound) and self._gone(entry.key):
+                return
+            self._fail(self._keys, entry.key, error)
+            self._record(entry, lease, self._keys.for_record(entry.key))
         else:
-            self._state.keys.pop(entry.key, None)
-            if getattr(entry.value, self._use.kind.state) not in self._use.states:
+            self._keys.clear(entry.key)
+            if not self._driven(entry):
                 self._leases.release(lease.name)
+                self._hooks.ended(entry.value)
 
     def _decide(self, entry: Entry[T], lease: Lease, seen: S | None) -> tuple[Entry[T], Decision[T]]:
         """The decision, and the record as it was written with it."""
         for last in (False,) * (RACES - 1) + (True,):
+            if not self._driven(entry):  # somebody else has ended it
+                break
             now = self._clock.now()
             decision = self._use.decide(entry.value, seen, now)
             if decision.value == entry.value and not decision.note:
@@ -221,7 +239,7 @@ class Kernel(Generic[T, S]):
                 if last or not self._still_held(lease):
                     raise
                 entry = self._store.get(self._use.kind, entry.key)  # a person asked for something: decide again
-        raise AssertionError("unreachable")
+        return entry, Decision(entry.value)
 
     def _write(self, entry: Entry[T], lease: Lease, decision: Decision[T], now: float) -> Entry[T]:
         events = [Event(now, decision.note)] if decision.note else ()
@@ -237,7 +255,7 @@ class Kernel(Generic[T, S]):
         self._leases.lost(lease.name)
         return False
 
-    def _act(self, entry: Entry[T], lease: Lease, decision: Decision[T]) -> None:
+    def _act(self, entry: Entry[T], lease: Lease, decision: Decision[T]) -> Entry[T]:
         try:
             self._use.act(entry.value, decision.act)
         except TpukitError as error:
@@ -245,7 +263,8 @@ class Kernel(Generic[T, S]):
             following = self._use.failed(entry.value, decision.act, error, now)
             if following is None:
                 raise
-            self._write(entry, lease, following, now)
+            return self._write(entry, lease, following, now)
+        return entry
 
     def _gone(self, key: str) -> bool:
         """Somebody removed the record."""
@@ -253,40 +272,22 @@ class Kernel(Generic[T, S]):
             self._store.get(self._use.kind, key)
         except NotFound:
             return True
+        except TpukitError:
+            return False
         return False
 
-    def _due(self, troubles: Mapping[str, _Trouble], name: str) -> bool:
-        trouble = troubles.get(name)
-        return trouble is None or self._clock.monotonic() >= trouble.until
+    def _fail(self, troubles: Troubles, name: str, error: Exception) -> None:
+        troubles.add(name, error)
+        self._hooks.failed(name, error)
 
-    def _troubled(self, entry: Entry[T], lease: Lease, error: Exception) -> None:
-        self._note_trouble(self._state.keys, entry.key, error)
-        self._record_trouble(entry, lease, self._state.keys[entry.key], error)
-
-    def _note_trouble(self, troubles: dict[str, _Trouble], name: str, error: Exception) -> None:
-        with self._lock:
-            trouble = troubles.setdefault(name, _Trouble())
-            trouble.failures += 1
-            wait = backoff.after(error, trouble.failures, self._random.random)
-            trouble.until = self._clock.monotonic() + wait.seconds
-            text, trouble.text = trouble.text, _said(error)
-        if text != trouble.text and wait.seconds:
-            self._complain(name, trouble.text)
-        if not isinstance(error, TpukitError):
-            log.error("%s: %s", name, error, exc_info=error)
-
-    def _record_trouble(self, entry: Entry[T], lease: Lease, trouble: _Trouble, error: Exception) -> None:
+    def _record(self, entry: Entry[T], lease: Lease, text: str) -> None:
         """So that whoever looks at the record knows why it does not move."""
-        if not backoff.after(error, trouble.failures, lambda: 0.0).recorded:
+        if not text:
             return
         try:
             fresh = self._store.get(self._use.kind, entry.key)
-            value = self._use.troubled(fresh.value, trouble.text)
+            value = self._use.troubled(fresh.value, text)
             if value != fresh.value:
                 self._store.put(self._use.kind, fresh, value, lease=lease)
         except TpukitError:
             return  # the store itself is away, or somebody else drives it by now
-
-
-def _said(error: Exception) -> str:
-    return str(error) if isinstance(error, TpukitError) else f"{type(error).__name__}: {error}"

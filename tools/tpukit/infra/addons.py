@@ -14,6 +14,7 @@ from tpukit.infra import diagnosis, gcloud, programs, queues
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.versions import JOBSET, KUEUE
+from tpukit.render.kueue import TEAM
 from tpukit.render.pools import CPU_POOL
 
 RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
@@ -54,6 +55,10 @@ def cpu_nodes(context: str) -> Command:
     return _kubectl(context, "get", "nodes", f"--selector={'='.join(CPU_POOL)}", "--output=json")
 
 
+def team_queues(context: str) -> Command:
+    return _kubectl(context, "get", "clusterqueues.kueue.x-k8s.io", f"--selector={TEAM}", "--output=json")
+
+
 def apply_queues(context: str, folder: Path) -> Command:
     return _apply(context, f"--kustomize={folder}")
 
@@ -66,7 +71,7 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
     lines = []
     for name, version in RELEASES.items():
         lines += [str(find(context, name)), f"# unless that finds {version}", *map(str, install(context, name))]
-    lines += [*(str(ready(context, name)) for name in RELEASES), str(cpu_nodes(context))]
+    lines += [*(str(ready(context, name)) for name in RELEASES), str(cpu_nodes(context)), str(team_queues(context))]
     queue = apply_queues(context, folder(spec))
     return [*lines, f"# tpu writes the queues to {queue.argv[-1].partition('=')[2]}", str(queue)]
 
@@ -96,6 +101,7 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
         account=spec.tpu_sa_name,
         email=gcloud.email(spec.tpu_sa_name, spec.project_id),
         cpu_nodes=nodes,
+        team_queues=json.loads(_do(team_queues(context))),
     )
     for name, text in made.items():
         (target / name).write_text(text)

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace as with_fields
 
 from tpukit.clock import Clock
-from tpukit.control import Decision, Kernel, Leases
+from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import Invalid, NotFound, TpukitError
 from tpukit.jobs.decide import Act, Step, decide
 from tpukit.jobs.liveness import Liveness
@@ -30,10 +30,17 @@ class JobUse:
     """What the kernel needs to know of jobs."""
 
     kind = JOBS
-    states = ACTIVE
+    states: Sequence[str] = ACTIVE
 
-    def __init__(self, places: Mapping[str, Place], clock: Clock, parallel: int = 0) -> None:
+    def __init__(
+        self,
+        places: Mapping[str, Place],
+        clock: Clock,
+        parallel: int = 0,
+        observed: Callable[[str, Observation], None] = lambda job_id, seen: None,
+    ) -> None:
         self._places, self._clock = places, clock
+        self._observed = observed
         self._parallel = parallel  # jobs that may use this machine at once; 0: all
         self._liveness = Liveness()
 
@@ -70,6 +77,8 @@ class JobUse:
         return {job.id: self._with_idle(job, one) for job, one in zip(running, seen, strict=True)}
 
     def decide(self, job: Job, seen: Observation | None, now: float) -> Decision[Job]:
+        if job.state not in ACTIVE:  # somebody closed it since we listed it
+            return Decision(job)
         if seen is None and job.attempts:  # somebody launched one since we looked: look first
             return Decision(job)
         step: Step = decide(job, Plan.from_json(job.plan).spec, seen, now)
@@ -114,7 +123,9 @@ class JobUse:
     def _with_idle(self, job: Job, seen: Observation | TpukitError) -> Observation | TpukitError:
         if isinstance(seen, TpukitError) or job.attempt is None:
             return seen
-        return replace(seen, hosts=self._liveness.count(job.id, job.attempt.number, seen.hosts))
+        seen = replace(seen, hosts=self._liveness.count(job.id, job.attempt.number, seen.hosts))
+        self._observed(job.id, seen)
+        return seen
 
 
 class Driver:
@@ -131,19 +142,22 @@ class Driver:
         workers: int = 0,
         report: Callable[[str, str], None] = lambda job_id, text: None,
         complain: Callable[[str, str], None] = lambda job_id, text: None,
+        observed: Callable[[str, Observation], None] = lambda job_id, seen: None,
+        hooks: Hooks | None = None,
     ) -> None:
-        self._store, self._places = store, places
+        self._store, self._places, self._complain = store, places, complain
         self.leases = Leases(store, holder, clock)
         if workers:
             self.leases.keep()
-        self.kernel = Kernel(
+        self.kernel: Kernel[Job, Observation] = Kernel(
             store,
-            JobUse(places, clock, parallel),
+            JobUse(places, clock, parallel, observed),
             self.leases,
             clock,
             workers=workers,
             report=report,
             complain=complain,
+            hooks=hooks,
         )
 
     def round(self, only: Sequence[str] = ()) -> int:
@@ -151,12 +165,14 @@ class Driver:
         return self.kernel.round(only)
 
     def sweep(self) -> list[str]:
-        """Remove what no active job knows of; what was removed."""
-        return [
-            f"{place.name}: {name}"
-            for place in self._places.values()
-            for name in place.sweep(partial(self._known, place.name))
-        ]
+        """Remove what no active job knows of; what was removed. A place that is away costs the others nothing."""
+        removed = []
+        for place in self._places.values():
+            try:
+                removed += [f"{place.name}: {name}" for name in place.sweep(partial(self._known, place.name))]
+            except TpukitError as error:
+                self._complain(place.name, f"it was not swept: {error}")
+        return removed
 
     def holds(self, job_id: str) -> bool:
         """Whether this process drives it, or nobody does."""

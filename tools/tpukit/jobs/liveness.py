@@ -1,8 +1,8 @@
 """For how long hosts have not moved, counted from evidence alone.
 
 Seconds count only between two moments at which a host's progress could really be read, on a clock that stands still
-while the machine sleeps, and only so many at once: a closed lid, a clock that was set back, a stream that broke or a driver
-that was stopped for an hour makes nobody hang.
+while the machine sleeps, and only so many at once: a closed lid, a clock that was set back, a stream that broke or a
+driver that was stopped for an hour makes nobody hang.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ MOST_AT_ONCE = 10.0
 @dataclass(frozen=True, slots=True)
 class _Last:
     step: int | None
-    moved: float
     heard: float
     idle: float
 
@@ -36,9 +35,9 @@ class Liveness:
             key = (job_id, attempt, host.name)
             last = self._last.get(key)
             idle = 0.0
-            if last and (last.step, last.moved) == (host.step, host.moved):
+            if last and last.step == host.step:
                 idle = last.idle + min(max(0.0, host.heard - last.heard), MOST_AT_ONCE)
-            self._last[key] = _Last(host.step, host.moved, host.heard, idle)
+            self._last[key] = _Last(host.step, host.heard, idle)
             counted.append(replace(host, idle=idle))
         return tuple(counted)
 

@@ -7,23 +7,26 @@ at an attempt is also when this is done, so whoever looks (a terminal, `tpu serv
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from tpukit import pods, stage
 from tpukit.clock import Clock
-from tpukit.errors import Transient
-from tpukit.places import progress
-from tpukit.places.base import Handle, HostView, Line, Observation
+from tpukit.errors import Invalid, Problem, TpukitError, Transient
+from tpukit.places import lines, progress
+from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
 from tpukit.places.verdict import ABORTED, TERMINATED, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
-from tpukit.store import Attempt
+from tpukit.records import Attempt
 
 HEARTBEAT_SECONDS = 10
 SETTLE_SECONDS = 0.3
@@ -33,6 +36,8 @@ ABANDONED_SECONDS = 5.0
 PEER_GRACE = 2.0
 """Grace for peers of a failed host. They cannot save without it, and JAX ignores a SIGTERM inside a collective."""
 UPLOADER_GRACE = 10.0
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.EINTR)
+"""Trouble of the machine rather than of the job: it may be over in a minute."""
 
 _PASSED_ON = (
     "HOME",
@@ -49,7 +54,7 @@ _PASSED_ON = (
 
 class LocalPlace:
     name = "local"
-    on_this_machine = True
+    capabilities = Capabilities(uses_this_machine=True, kills_hosts=True)
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._runs = root / "runs"
@@ -57,23 +62,50 @@ class LocalPlace:
         self._boards = root / "tensorboard"
         self._clock = clock
 
-    @property
-    def shelf(self) -> Path:
-        """Where snapshots of code are kept."""
-        return self._shelf
+    def prepare(self, plan: Plan) -> Plan:
+        return replace(plan, machine=self._identity())
+
+    def taken(self, plan: Plan) -> frozenset[str]:
+        """Folders of runs stay when the store that knew them is gone."""
+        return frozenset(path.name for path in self._runs.glob(f"{plan.spec.name}-*"))
+
+    def check(self, plan: Plan) -> Sequence[Problem]:
+        workdir = Path(self.workdir(plan, 0))
+        if "://" in str(plan.workdir) or not plan.workdir:
+            return []
+        in_the_way = next((path for path in (workdir, *workdir.parents) if path.exists() and not path.is_dir()), None)
+        if in_the_way:
+            return [Problem("", f"workdir: {in_the_way} is a file", "name a folder, or one that can be made")]
+        return []
+
+    def group(self, plan: Plan) -> str | None:
+        return "" if plan.machine in ("", self._identity()) else None
+
+    def notes(self, plan: Plan) -> Sequence[str]:
+        chips = plan.slice.chips_per_host
+        return [
+            *(["the image is not used: the command runs here with this Python"] if plan.spec.image else []),
+            *(["bucket mounts are not made here"] if plan.spec.mounts else []),
+            f"chips are simulated: {chips} CPU devices stand for the {chips} chips of a host",
+            *_old_jax(),
+        ]
 
     def workdir(self, plan: Plan, origin: int = 0) -> str:
         own = replace(plan, spec=plan.spec.replace(workdir=str(self._runs / plan.id / "work")))
         return (plan if plan.workdir else own).workdir_of(origin)
 
+    def forget(self, handle: Handle) -> str:
+        return f"processes on {handle.plan.machine or 'this machine'}, files in {self._runs / handle.plan.id}"
+
     def submit(self, handle: Handle) -> None:
+        number = handle.attempt.number
         try:
             self._submit(handle)
         except OSError as error:
-            raise Transient(
-                f"attempt {handle.attempt.number} could not be started: {error}",
-                hint="it is tried again; `tpu job stop` gives it up",
-            ) from error
+            said = f"attempt {number} could not be started: {error}"
+            if error.errno in _PASSING:
+                raise Transient(said, hint="it is tried again; `tpu job stop` gives it up") from error
+            raise Invalid(said, hint="mend that and `tpu job resume` it") from error
 
     def _submit(self, handle: Handle) -> None:
         plan, attempt = handle.plan, handle.attempt
@@ -101,26 +133,26 @@ class LocalPlace:
         uploaders = [self._uploader(handle, workdir, code)] if plan.spec.tensorboard else []
         pods.start([*uploaders, *trainers])  # whoever finds all hosts there need not look for the uploader
 
-    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
-        return [self._observe(handle) for handle in handles]
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
+        return [self._observed(handle) for handle in handles]
+
+    def _observed(self, handle: Handle) -> Observation | TpukitError:
+        try:
+            return self._observe(handle)
+        except (OSError, ValueError, KeyError) as error:  # a folder that somebody meddled with is its own job's trouble
+            return Transient(f"the folder {self._folder(handle)} cannot be read: {error}")
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         names = [host] if host else [*handle.plan.host_names, f"{handle.plan.id}-{UPLOADER_JOB}-0-0"]
         folder = self._folder(handle)
         positions = dict.fromkeys(names, 0)
         while True:
-            ended = all(pods.look(folder / name).phase is not Phase.RUNNING for name in names)
+            over = not follow or all(pods.look(folder / name).phase is not Phase.RUNNING for name in names)
             for name in names:
-                path = folder / name / "log"
-                if not path.exists():
-                    continue
-                with path.open("rb") as log:
-                    log.seek(positions[name])
-                    text = log.read()
-                whole = len(text) if ended or not follow else text.rfind(b"\n") + 1
-                positions[name] += whole
-                yield from (Line(name, line) for line in text[:whole].decode(errors="replace").splitlines())
-            if ended or not follow:
+                for line, position in lines.read(folder / name / "log", positions[name], unfinished=over):
+                    positions[name] = position
+                    yield Line(name, line)
+            if over:
                 return
             self._clock.sleep(0.2)
 
@@ -141,6 +173,18 @@ class LocalPlace:
                 removed.append(host.name)
         strays = [pid for attempt in sorted({host.parent for host in unknown}) for pid in pods.kill_strays(attempt)]
         return [*removed, *(f"process {pid}" for pid in strays)]
+
+    def _identity(self) -> str:
+        """Of the folder with the runs: in a shared store it tells jobs of this machine from those of others."""
+        file = self._runs.parent / "machine"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new = file.with_name(f"machine.{secrets.token_hex(4)}")
+            new.write_text(f"{socket.gethostname()}-{secrets.token_hex(4)}", encoding="utf-8")
+            with suppress(FileExistsError):  # another process was faster
+                file.hardlink_to(new)
+            new.unlink()
+        return file.read_text(encoding="utf-8")
 
     def host_folder(self, handle: Handle, host: str) -> Path:
         return self._folder(handle) / host
@@ -172,30 +216,33 @@ class LocalPlace:
         folder = self._folder(handle)
         names = handle.plan.host_names
         states = {name: pods.look(folder / name) for name in names}
-        now = self._clock.now()
+        now, heard = self._clock.now(), self._clock.monotonic()
         hosts = tuple(
-            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now)
+            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now, heard)
             for index, name in enumerate(names)
         )
         saved = max((host.saved for host in hosts), default=-1)
-        started = max((state.began for state in states.values()), default=0.0)
-        if any(state.phase is Phase.ABSENT for state in states.values()):
-            return Observation(State.PENDING, hosts, saved=saved)
-
-        failed = [name for name in names if states[name].phase is Phase.LOST or states[name].code]
         alive = [name for name in names if states[name].phase is Phase.RUNNING]
-        if alive:
-            if failed:
-                self._end_peers(handle, states, failed, alive)
-            return Observation(State.RUNNING, hosts, started, saved)
-        if self._uploader_lives(handle):
-            return Observation(State.RUNNING, hosts, started, saved)
+        if any(state.phase is Phase.ABSENT for state in states.values()):
+            return Observation(State.PENDING, hosts, saved=saved, active=bool(alive))
+
+        started = max((state.began for state in states.values()), default=0.0)
+        awake = max((state.awake for state in states.values()), default=0.0)
+        ran = max(0.0, heard - awake) if awake else 0.0
+        failed = [name for name in names if states[name].phase is Phase.LOST or states[name].code]
+        if alive and failed:
+            self._end_peers(handle, states, failed, alive)
+        if alive or self._uploader_lives(handle):
+            return Observation(State.RUNNING, hosts, started, saved, ran=ran)
 
         pods.kill_strays(folder)
         port = _chosen_port(folder)
         found = verdict([_end(folder / name, name, states[name], port) for name in names])
         state = State.COMPLETED if found.reason is Reason.DONE else State.FAILED
-        return Observation(state, hosts, started, saved, found.reason, found.host, found.detail)
+        ended = max((state.ended for state in states.values()), default=0.0)
+        return Observation(
+            state, hosts, started, saved, found.reason, found.host, found.detail, active=False, ended=ended, ran=ran
+        )
 
     def _end_peers(
         self, handle: Handle, states: Mapping[str, PodState], failed: Sequence[str], alive: Sequence[str]
@@ -290,7 +337,7 @@ def _chosen_port(folder: Path) -> int:
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
 
 
-def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float) -> HostView:
+def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float, heard: float) -> HostView:
     said = progress.read(folder / "progress", now)
     return HostView(
         name,
@@ -304,7 +351,22 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now:
         steps_per_s=said.steps_per_s,
         saved=said.saved,
         moved=said.moved,
+        heard=heard,
     )
+
+
+def _old_jax() -> list[str]:
+    """Before 0.12, steps dispatched without waiting deadlock on simulated slices, with no message and for ever."""
+    from importlib import metadata
+
+    try:
+        version = metadata.version("jax")
+    except metadata.PackageNotFoundError:
+        return []
+    if tuple(int(part) for part in version.split(".")[:2]) >= (0, 12):
+        return []
+    advice = "use Python 3.12 or newer, or tpukit.host, which waits for each step"
+    return [f"jax {version} can hang on simulated slices; {advice}"]
 
 
 def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:

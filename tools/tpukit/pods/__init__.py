@@ -64,6 +64,7 @@ class PodState:
     pid: int = 0
     shim: int = 0
     began: float = 0.0
+    awake: float = 0.0  # the same on a clock that stands still while the machine sleeps; 0: nobody knows
     ended: float = 0.0
     order: float = 0.0  # a clock shared by all pods of this machine, for who failed first
     code: int = 0
@@ -122,7 +123,13 @@ def look(folder: Path) -> PodState:
                 Phase.LOST, pid=_int(began["pid"]), shim=_int(began["shim"]), began=_float(began["at"]), code=137
             )
     if ended is None:
-        return PodState(Phase.RUNNING, pid=_int(began["pid"]), shim=_int(began["shim"]), began=_float(began["at"]))
+        return PodState(
+            Phase.RUNNING,
+            pid=_int(began["pid"]),
+            shim=_int(began["shim"]),
+            began=_float(began["at"]),
+            awake=_float(began.get("awake", 0.0)),
+        )
     return PodState(
         Phase.ENDED,
         pid=_int(began["pid"]),

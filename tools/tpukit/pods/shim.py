@@ -82,7 +82,7 @@ def run(tell: int) -> None:
         os.close(output[1])
         copied.acquire()
         _thread.start_new_thread(stamp, (output[0], copied))
-    fill(began, {"shim": os.getpid(), "pid": child, "at": time.time()})
+    fill(began, {"shim": os.getpid(), "pid": child, "at": time.time(), "awake": time.monotonic()})
     os.replace("began.new", "began")
     os.write(tell, b"+")
     os.close(tell)

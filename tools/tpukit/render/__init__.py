@@ -11,8 +11,8 @@ from typing import Any
 
 from tpukit.catalogue import Slice
 from tpukit.plan import Plan
-from tpukit.render import jobset, kueue, template
 from tpukit.records import Attempt
+from tpukit.render import jobset, kueue, template
 
 __all__ = ["cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 
@@ -37,16 +37,30 @@ def documents(plan: Plan, attempt: Attempt = FIRST, code_parts: int | None = Non
     return template.parse(text(plan, attempt, code_parts))
 
 
-def queue_files(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> dict[str, str]:
+def queue_files(
+    quotas: Mapping[Slice, int],
+    teams: Sequence[str],
+    *,
+    cpus: int,
+    memory_gb: int,
+    given: Sequence[kueue.Quota] = (),
+) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each shape, so many CPUs and so much memory
-    of the CPU pool, shared by these teams."""
-    context = kueue.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb)
+    of the CPU pool, shared by these teams; less what was `given` to others as their own."""
+    context = kueue.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb, given=given)
     return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
 
 
-def queues(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> list[dict[str, Any]]:
+def queues(
+    quotas: Mapping[Slice, int],
+    teams: Sequence[str],
+    *,
+    cpus: int,
+    memory_gb: int,
+    given: Sequence[kueue.Quota] = (),
+) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
-    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb)
+    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, given=given)
     return [document for text in files.values() for document in template.parse(text)]
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from tpukit.errors import Invalid, Problem
 from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
+from tpukit.records import Attempt
 from tpukit.render import hosts
 from tpukit.render.pools import CPU_POOL, SPOT, capacity_labels, host_labels
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
-from tpukit.records import Attempt
 
 Pairs = tuple[tuple[str, str], ...]
 

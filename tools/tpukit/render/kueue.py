@@ -104,8 +104,13 @@ PRIORITIES = (
 )
 
 
-def queues(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> Queues:
-    """One ClusterQueue over so many slices of each shape and so much of the CPU pool; a LocalQueue for each team."""
+def queues(
+    quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memory_gb: int, given: Sequence[Quota] = ()
+) -> Queues:
+    """One ClusterQueue over so many slices of each shape and so much of the CPU pool; a LocalQueue for each team.
+
+    What was `given` to teams as their own is not handed out a second time.
+    """
     absent = next((shape for shape in quotas if shape.machine_type is None), None)
     if absent:
         raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
@@ -118,10 +123,26 @@ def queues(quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memo
     total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
     return Queues(
         (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
-        common_queue(total, total),
+        common_queue(remaining(total, given), total),
         tuple(Team(name, COMMON, made_with_cluster=True) for name in teams),
         PRIORITIES,
     )
+
+
+def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
+    """What is left of the total; nothing of a flavor of which more was given than there is."""
+    left = []
+    for quota in total:
+        gone = [one for one in given if one.flavor == quota.flavor]
+        left.append(
+            Quota(
+                quota.flavor,
+                max(0, quota.chips - sum(one.chips for one in gone)),
+                max(0, quota.cpus - sum(one.cpus for one in gone)),
+                max(0, quota.memory_gb - sum(one.memory_gb for one in gone)),
+            )
+        )
+    return left
 
 
 def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueue:

@@ -1,24 +1,41 @@
-"""What people see of jobs: tables, JSON and the live screen, all made from the store's records and a place's looks."""
+"""What people see of jobs: tables, JSON and the live screen, all made from records and from what places observe.
+
+Nothing here raises because of what is in a record: it may come from another version, or hold what a program said.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 from tpukit.places.base import HostView
 from tpukit.reasons import MEANINGS, Budget
-from tpukit.store import Event, Job
+from tpukit.records import Job
+from tpukit.store import Event
+
+LONGEST_SECONDS = 1e10
+"""Three centuries: a difference of two times that is more is no duration, one of the times was none."""
+_LARGEST = 2**63
+"""Numbers beyond it are not shown: no step count is one, and not every reader of JSON takes them."""
 
 
 def duration(seconds: float) -> str:
-    """`3s`, `12m 5s`, `4h 0m`: two units at most."""
-    whole = int(seconds)
+    """`3s`, `12m 5s`, `4h 0m`: two units at most. `-` for what is no duration."""
+    if not 0 <= seconds < LONGEST_SECONDS:
+        return "-"
+    total = int(seconds)
     for unit, size, below in (("d", 86400, 3600), ("h", 3600, 60), ("m", 60, 1)):
-        if whole >= size:
+        if total >= size:
             smaller = {"d": "h", "h": "m", "m": "s"}[unit]
-            return f"{whole // size}{unit} {whole % size // below}{smaller}"
-    return f"{whole}s"
+            return f"{total // size}{unit} {total % size // below}{smaller}"
+    return f"{total}s"
+
+
+def elapsed(start: float, end: float) -> str:
+    """From one time to another; `-` where the first is not known, or not before the second."""
+    return duration(end - start) if start > 0 else "-"
 
 
 def number(value: float, digits: int) -> str:
@@ -27,20 +44,46 @@ def number(value: float, digits: int) -> str:
 
 
 def clock_time(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    moment = _moment(at)
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
 
 
 def iso(at: float) -> str | None:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") if at else None
+    moment = _moment(at)
+    return moment.isoformat(timespec="milliseconds") if moment else None
+
+
+def count(number: int) -> str:
+    """A number of steps: all its digits, as long as a person would read them."""
+    if abs(number) < 10**12:
+        return str(number)
+    return f"{number:.2e}" if abs(number) < _LARGEST else "?"
+
+
+def measure(number: float, digits: int) -> str:
+    """A measured number with so many digits behind the point; a very large or small one by its magnitude."""
+    size = abs(number)
+    return f"{number:.{digits}f}" if size == 0 or 10**-digits <= size < 1e6 else f"{number:.2e}"
 
 
 def shape(job: Job) -> str:
-    """`2 × v4-16`, as the user wrote it."""
-    spec = job.plan["spec"]
-    tpu = spec["tpu"]
-    name = tpu if isinstance(tpu, str) else tpu.get("type") or f"{tpu['generation']} {tpu['topology']}"
+    """`2 × v4-16`, as the user wrote it; `?` for what a record of another version says in a way that is not known."""
+    spec = _spec(job)
+    tpu = spec.get("tpu")
+    if isinstance(tpu, dict):
+        tpu = tpu.get("type") or " ".join(str(tpu[key]) for key in ("generation", "topology") if tpu.get(key))
+    name = tpu if isinstance(tpu, str) and tpu else "?"
     slices = spec.get("slices", 1)
+    if not isinstance(slices, int) or isinstance(slices, bool) or not 0 < slices < _LARGEST:
+        return f"? × {name}"
     return name if slices == 1 else f"{slices} × {name}"
+
+
+def no_jobs(*, filtered: bool, active: bool = False) -> str:
+    """What an empty list says: that no job was ever sent is something else than that none is like this."""
+    if active:
+        return "no active jobs; `tpu job list` shows those that ended"
+    return "no such jobs; `tpu job list` shows all" if filtered else "no jobs yet; `tpu run FILE` sends one"
 
 
 def restarts(job: Job) -> str:
@@ -50,7 +93,9 @@ def restarts(job: Job) -> str:
     if not reasons:
         return ""
     used = sum(1 for reason in reasons if MEANINGS[reason].budget is Budget.USER)
-    allowed = job.plan["spec"].get("max", {}).get("restarts", 0)
+    limits = _spec(job).get("max")
+    allowed = limits.get("restarts", 0) if isinstance(limits, dict) else 0
+    allowed = allowed if isinstance(allowed, int) and abs(allowed) < _LARGEST else "?"
     free = Counter(reason for reason in reasons if MEANINGS[reason].budget is Budget.HARDWARE)
     listed = ", ".join(f"{count} {reason}" for reason, count in free.items())
     return f"{used} of {allowed} used" + (f"; not charged: {listed}" if free else "")
@@ -66,7 +111,7 @@ def job_json(job: Job) -> dict[str, Any]:
             "reason": attempt.reason,
             "host": attempt.host or None,
             "detail": attempt.detail or None,
-            "saved_step": attempt.saved if attempt.saved >= 0 else None,
+            "saved_step": _saved(attempt.saved),
             "started": iso(attempt.started),
             "ended": iso(attempt.ended),
         }
@@ -95,12 +140,35 @@ def host_json(host: HostView) -> dict[str, Any]:
         "pid": host.pid or None,
         "node": host.node or None,
         "exit_code": host.code,
-        "step": host.step,
-        "loss": host.loss,
-        "steps_per_s": host.steps_per_s,
-        "saved_step": host.saved if host.saved >= 0 else None,
+        "step": host.step if host.step is None or abs(host.step) < _LARGEST else None,
+        "loss": _finite(host.loss),
+        "steps_per_s": _finite(host.steps_per_s),
+        "saved_step": _saved(host.saved),
     }
 
 
 def event_json(event: Event) -> dict[str, Any]:
     return {"at": iso(event.at), "text": event.text}
+
+
+def _spec(job: Job) -> dict[str, Any]:
+    """The spec in a job's plan, as it was stored; empty where there is none."""
+    spec = job.plan.get("spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _moment(at: float) -> datetime | None:
+    """None for 0, which stands for never, and for what no calendar has."""
+    try:
+        return datetime.fromtimestamp(at, UTC) if at > 0 else None
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _saved(step: int) -> int | None:
+    return step if 0 <= step < _LARGEST else None
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return number if number is not None and math.isfinite(number) else None

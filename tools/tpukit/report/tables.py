@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tpukit import report
 from tpukit.places.base import HostView
+from tpukit.plan import SLICE_JOB
 from tpukit.reasons import State
-from tpukit.store import Event, Job
+from tpukit.records import Attempt, Job
+from tpukit.report.layout import Column, FittedTable, plain
+from tpukit.store import Event
 
 STYLES = {
     State.PENDING: "yellow",
@@ -21,68 +22,88 @@ STYLES = {
     State.FAILED: "red",
     State.CANCELLED: "magenta",
 }
+_UNLIMITED = 100_000
 
 
 def console(*, stderr: bool = False) -> Console:
     screen = Console(stderr=stderr)
-    return screen if screen.is_terminal else Console(stderr=stderr, width=200)
+    return screen if screen.is_terminal else Console(stderr=stderr, width=_UNLIMITED)
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading not in ("message", "tags", "what happened"))
-    return table
+def jobs(listed: Sequence[Job], now: float) -> FittedTable:
+    columns = [
+        Column("job", [plain(job.id) for job in listed]),
+        Column("state", [job.state for job in listed], styles=[STYLES[job.state] for job in listed]),
+        Column("tpu", [plain(report.shape(job)) for job in listed], drop=4),
+        Column("attempt", [str(job.attempt.number) if job.attempt else "-" for job in listed], drop=2),
+        Column("age", [report.elapsed(job.created, job.ended or now) for job in listed], drop=3),
+        Column("tags", [plain(" ".join(job.tags)) for job in listed], drop=1),
+    ]
+    return FittedTable(columns, heading="message", texts=[plain(job.message) for job in listed])
 
 
-def jobs(found: Sequence[Job], now: float) -> Table:
-    table = _table("job", "state", "tpu", "attempt", "age", "tags", "message")
-    for job in found:
-        took = (job.ended or now) - job.created
-        attempt = str(job.attempt.number) if job.attempt else "-"
-        state = Text(job.state, STYLES[job.state])
-        table.add_row(
-            job.id, state, report.shape(job), attempt, report.duration(took), " ".join(job.tags), Text(job.message)
-        )
-    return table
+def attempts(job: Job, now: float) -> FittedTable:
+    made = job.attempts
+    prefix = f"{job.id}-{SLICE_JOB}-"
+    failed = [plain(attempt.host) or "-" for attempt in made]
+    return FittedTable(
+        [
+            Column("attempt", [str(attempt.number) for attempt in made]),
+            Column("stage", [str(attempt.stage) for attempt in made], drop=1),
+            Column("state", [attempt.state for attempt in made], styles=[STYLES[attempt.state] for attempt in made]),
+            Column("reason", [attempt.reason or "-" for attempt in made], drop=5),
+            Column("first to fail", failed, ("host", [host.removeprefix(prefix) for host in failed]), drop=4),
+            Column("saved step", [_step(attempt.saved) for attempt in made], drop=2),
+            Column("ran for", [_ran(attempt, now) for attempt in made], drop=3),
+        ]
+    )
 
 
-def attempts(job: Job, now: float) -> Table:
-    table = _table("attempt", "stage", "state", "reason", "first to fail", "saved step", "ran for")
-    for attempt in job.attempts:
-        ran = (attempt.ended or now) - attempt.started if attempt.started else 0.0
-        table.add_row(
-            str(attempt.number),
-            str(attempt.stage),
-            Text(attempt.state, STYLES[attempt.state]),
-            attempt.reason or "-",
-            attempt.host or "-",
-            str(attempt.saved) if attempt.saved >= 0 else "-",
-            report.duration(ran),
-        )
-    return table
+def hosts(seen: Sequence[HostView]) -> FittedTable:
+    """By slice and host, as numbers. A narrow table names hosts as `tpu job logs --host` takes them: `0-12`."""
+    seen = sorted(seen, key=lambda host: (host.slice, host.index, host.name))
+    remote = any(host.node for host in seen)
+    states = [host.state if host.code is None else f"{host.state} ({host.code})" for host in seen]
+    where = [host.node or (str(host.pid) if host.pid else "-") for host in seen]
+    return FittedTable(
+        [
+            Column("host", [plain(host.name) for host in seen], ("host", short_names(seen))),
+            Column("slice", [str(host.slice) for host in seen], drop=1),
+            Column("state", [plain(state) for state in states]),
+            Column("node" if remote else "pid", [plain(one) for one in where], drop=2),
+            Column("step", ["-" if host.step is None else report.count(host.step) for host in seen], drop=6),
+            Column("loss", ["-" if host.loss is None else report.measure(host.loss, 4) for host in seen], drop=5),
+            Column("steps/s", [_rate(host.steps_per_s) for host in seen], drop=4),
+            Column("saved", [_step(host.saved) for host in seen], drop=3),
+        ]
+    )
 
 
-def hosts(found: Sequence[HostView]) -> Table:
-    elsewhere = any(host.node for host in found)
-    table = _table("host", "slice", "state", "node" if elsewhere else "pid", "step", "loss", "steps/s", "saved")
-    for host in found:
-        state = host.state if host.code is None else f"{host.state} ({host.code})"
-        table.add_row(
-            host.name,
-            str(host.slice),
-            state,
-            host.node or str(host.pid or "-"),
-            "-" if host.step is None else str(host.step),
-            "-" if host.loss is None else report.number(host.loss, 4),
-            "-" if host.steps_per_s is None else report.number(host.steps_per_s, 2),
-            str(host.saved) if host.saved >= 0 else "-",
-        )
-    return table
+def events(happened: Sequence[Event]) -> FittedTable:
+    when = Column("when", [report.clock_time(event.at) for event in happened])
+    return FittedTable([when], heading="what happened", texts=[plain(event.text) for event in happened])
 
 
-def events(found: Sequence[Event]) -> Table:
-    table = _table("when", "what happened")
-    for event in found:
-        table.add_row(report.clock_time(event.at), Text(event.text))
-    return table
+def short_names(seen: Sequence[HostView]) -> list[str]:
+    """`SLICE-HOST`; the ends of their names where that does not tell them apart, as for pods that others made."""
+    numbers = [f"{host.slice}-{host.index}" for host in seen]
+    if len(set(numbers)) == len(seen):
+        return numbers
+    names = [plain(host.name) for host in seen]
+    longest = max(map(len, names))
+    tail = next(
+        (size for size in range(8, longest) if len({name[-size:] for name in names}) == len(set(names))), longest
+    )
+    return [name if len(name) <= tail + 1 else f"…{name[-tail:]}" for name in names]
+
+
+def _ran(attempt: Attempt, now: float) -> str:
+    return report.elapsed(attempt.started, attempt.ended or now)
+
+
+def _step(saved: int) -> str:
+    return report.count(saved) if saved >= 0 else "-"
+
+
+def _rate(steps_per_s: float | None) -> str:
+    return "-" if steps_per_s is None else report.measure(steps_per_s, 2)

@@ -19,6 +19,7 @@ from tpukit.sandbox.emulator import agent
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.settings import Settings as Google
 from tpukit.spec import Settings
+from tpukit.teams import quotas
 
 ZONE = "us-central2-b"
 BUCKET = "my-runs"
@@ -33,7 +34,8 @@ def furnish(place: Folder, slices: Mapping[Slice, int]) -> None:
             machines.add_pool(of_slice(f"{shape.name}-{number}", shape, ZONE, capacity="spot"))
     labels = dict([render.pools.CPU_POOL])
     machines.add_pool(Pool("cpu", f"e2-standard-{_CPUS}", {"cpu-0": ZONE}, labels=labels))
-    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB):
+    given = quotas.given(cluster.list("ClusterQueue"))
+    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB, given=given):
         cluster.apply(document)
     account = {"name": settings.service_account, "namespace": settings.team}
     cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})

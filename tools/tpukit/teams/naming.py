@@ -55,10 +55,12 @@ def slices_of(workload: Doc) -> str:
     for ask in asks(workload):
         if not (chips := ask.requests.get(CHIPS)):
             continue
-        of = _selected(ask.selector)
-        whole = of and chips % of.chips == 0
-        found.append(f"{chips // of.chips} × {name(of)}" if of and whole else f"{chips:.10g} chips")
-    return ", ".join(found).replace("1 × ", "") or "-"
+        shape = _selected(ask.selector)
+        if not shape or chips % shape.chips:
+            found.append(f"{chips:.10g} chips")
+        else:
+            found.append(name(shape) if chips == shape.chips else f"{chips // shape.chips} × {name(shape)}")
+    return ", ".join(found) or "-"
 
 
 def _slices(number: Decimal, key: shares.Key) -> Slice | None:

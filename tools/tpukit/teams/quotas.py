@@ -8,13 +8,24 @@ those of the CPU pool.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from tpukit.errors import Invalid, NotFound, Problem
 from tpukit.quantities import amount
-from tpukit.render.kueue import COMMON, CPU_FLAVOR, TEAM, TOTAL, ClusterQueue, Quota, common_queue, team_queue
+from tpukit.render.kueue import (
+    COMMON,
+    CPU_FLAVOR,
+    TEAM,
+    TOTAL,
+    ClusterQueue,
+    Quota,
+    common_queue,
+    remaining,
+    team_queue,
+)
 from tpukit.teams import naming, shares
 from tpukit.teams.team import Team
 from tpukit.teams.workloads import CHIPS
@@ -35,31 +46,19 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
             Quota(flavor, int(amount(has[CHIPS])), int(amount(has["cpu"])), int(amount(has["memory"])) // _GB)
             for flavor, has in json.loads(said).items()
         )
-    ours = [shares.shares(one) for one in every if _ours(one)]
-    flavors = dict.fromkeys(flavor for flavor, _ in shares.shares(common))
+    return _sums(one for one in every if _ours(one))
 
-    def together(flavor: str, resource: str) -> int:
-        return int(sum((one[flavor, resource].own for one in ours if (flavor, resource) in one), Decimal()))
 
-    return tuple(
-        Quota(flavor, together(flavor, CHIPS), together(flavor, "cpu"), together(flavor, "memory") // _GB)
-        for flavor in flavors
-    )
+def given(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
+    """What teams have of their own, by flavor."""
+    return _sums(one for one in cluster_queues if _ours(one) and one["metadata"]["name"] != COMMON)
 
 
 def divide(there: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
     """The common queue, then one for each team that has a quota."""
     all_chips = sum(quota.chips for quota in there)
     own = {team.name: [_share(quota, team, all_chips) for quota in there] for team in teams if team.quota}
-    left = [
-        Quota(
-            quota.flavor,
-            max(0, quota.chips - sum(has[index].chips for has in own.values())),
-            max(0, quota.cpus - sum(has[index].cpus for has in own.values())),
-            max(0, quota.memory_gb - sum(has[index].memory_gb for has in own.values())),
-        )
-        for index, quota in enumerate(there)
-    ]
+    left = remaining(there, [quota for has in own.values() for quota in has])
     return [common_queue(left, there), *(team_queue(name, has) for name, has in own.items())]
 
 
@@ -101,6 +100,23 @@ def overdrawn(cluster_queues: Sequence[Doc]) -> list[str]:
             there_are = naming.number_of(Decimal(quota.chips), key)
             found.append(f"{naming.amount(handed, key)} are handed out and there are {there_are}")
     return found
+
+
+def _sums(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
+    every = [shares.shares(one) for one in cluster_queues]
+
+    def together(flavor: str, resource: str) -> Decimal:
+        return sum((one[flavor, resource].own for one in every if (flavor, resource) in one), Decimal())
+
+    return tuple(
+        Quota(
+            flavor,
+            int(together(flavor, CHIPS)),
+            math.ceil(together(flavor, "cpu")),
+            math.ceil(together(flavor, "memory") / _GB),
+        )
+        for flavor in dict.fromkeys(flavor for one in every for flavor, _ in one)
+    )
 
 
 def _ours(cluster_queue: Doc) -> bool:

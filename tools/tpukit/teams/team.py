@@ -35,7 +35,7 @@ class Team:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Request:
     """What a command line says of a team. What it does not name stays as it is."""
 
     name: str
@@ -47,15 +47,15 @@ class Wish:
         return team if team.quota or "borrow" in self.named else replace(team, borrow=None)
 
 
-def wish(
+def request(
     name: str,
     *,
     quota: Sequence[str] = (),
     borrow: Sequence[str] = (),
     members: Sequence[str] = (),
     email: str | None = None,
-) -> Wish:
-    """A command line as a wish, or all that is wrong with it."""
+) -> Request:
+    """The request that a command line makes, or all that is wrong with it."""
     problems: list[Problem] = [*_name(name)]
     named: dict[str, Any] = {}
     if quota:
@@ -78,7 +78,7 @@ def wish(
             problems.append(Problem("--service-account", f"{shown(email)} is not a Google service account", hint))
     if problems:
         raise Invalid(problems)
-    return Wish(name, named)
+    return Request(name, named)
 
 
 def subject(member: str, team: str) -> tuple[str, str, str]:

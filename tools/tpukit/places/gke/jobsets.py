@@ -27,6 +27,7 @@ class JobSetState:
     workload: Doc | None = None
     jobs: Sequence[Doc] = ()
     pods: Sequence[Doc] = ()
+    foreign: str = ""  # uid of a JobSet of that name that somebody else sent
 
     @property
     def uid(self) -> str:

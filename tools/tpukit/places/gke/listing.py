@@ -45,6 +45,7 @@ class Listing:
             None,
             [one for one in state.jobs if label(one, UID) != theirs],
             [one for one in state.pods if label(one, UID) != theirs],
+            theirs,
         )
 
     def any_state(self, name: str) -> JobSetState:

@@ -13,7 +13,7 @@ from tpukit.places.base import Handle, Observation
 from tpukit.places.gke import attempts, failure, following, hosts, waiting
 from tpukit.places.gke.attempts import Event, Position, Where
 from tpukit.places.gke.hosts import Records
-from tpukit.places.gke.jobsets import REPLICATED_JOB, UID, Doc, JobSetState, label, phase, seconds, true_condition
+from tpukit.places.gke.jobsets import REPLICATED_JOB, RESTART, UID, Doc, JobSetState, label, phase, seconds, true_condition
 from tpukit.places.gke.listing import Lister, Listing
 from tpukit.places.gke.pod_log import Target
 from tpukit.places.gke.pod_logs import PodLogs
@@ -161,8 +161,9 @@ class Observer:
     def _gone(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
         """Its JobSet was there, and is no more."""
         if self._active(handle, state):
-            learned = _hosts(hosts.merged(known, [pod for pod in state.pods if label(pod, UID) in _uid(handle)], {}), handle)
-            return self._seen(handle, State.RUNNING, known, learned=learned)
+            pods = [pod for pod in state.pods if label(pod, UID) in _uid(handle)]
+            records = hosts.merged(known, pods, {})
+            return self._seen(handle, State.RUNNING, records, learned=_hosts(records, handle))
         names = handle.plan.host_names
         ended = float(handle.attempt.learned.get("ended") or 0.0)
         ended = ended or max((one.ended for one in known.values()), default=0.0)
@@ -214,8 +215,7 @@ class Observer:
     def _fresh_pods(self, handle: Handle, state: JobSetState) -> list[Doc]:
         """Without those of a JobSet of the same name that somebody else sent."""
         pods = self.lister.pods_of(handle.plan.team, handle.plan.id)
-        mine = {state.uid, *_uid(handle)} - {""}
-        return [pod for pod in pods if not mine or label(pod, UID) in mine]
+        return [pod for pod in pods if not state.foreign or label(pod, UID) != state.foreign]
 
     def _with_last_lines(self, handle: Handle, known: Records, pods: Sequence[Doc]) -> Records:
         """What is known of hosts, with the last words of those that failed first and the last progress of the first."""
@@ -266,8 +266,6 @@ def _uid(handle: Handle) -> set[str]:
 
 
 def _is_of(pod: Doc, began: Position) -> bool:
-    from tpukit.places.gke.jobsets import RESTART
-
     return label(pod, UID) in ("", began.uid) and label(pod, RESTART) == str(began.restarts)
 
 

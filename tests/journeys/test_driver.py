@@ -1,17 +1,22 @@
-"""Jobs through their whole life in a simulated place: what the loop promises, also when it is killed at any call."""
+"""Jobs through their whole life in a simulated place: what a driver promises, also when it is killed at any call."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from journeys.world import Try, World
+from tpukit.control.leases import SECONDS
+from tpukit.places.base import Capabilities
 from tpukit.reasons import Reason, State
+from tpukit.records import JOBS
 from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS
+from tpukit.store import Holder, change
+from tpukit.store.process import this_process
 
 
 @pytest.fixture
@@ -83,7 +88,7 @@ def test_job_past_its_runtime_is_stopped_and_failed(world):
 def test_job_that_ignores_the_request_to_leave_is_killed_after_its_grace(world):
     job_id = world.send(Try(runs=1000, leaves=500), max={"grace": "7s"})
     world.until(lambda: world.job(job_id).state is State.RUNNING)
-    world.wish(job_id, "stop")
+    world.ask(job_id, "stop")
     asked = world.clock.now()
     world.run()
     assert world.job(job_id).state is State.CANCELLED
@@ -95,18 +100,18 @@ def test_job_stopped_at_any_tick_of_its_life_ends_cancelled_or_completed(world, 
     job_id = world.send(Try(Reason.USER_ERROR, runs=3), Try(runs=3), max={"restarts": 1})
     for _ in range(ticks):
         world.tick()
-    world.wish(job_id, "stop")
+    world.ask(job_id, "stop")
     world.run()
     assert world.job(job_id).state in (State.CANCELLED, State.COMPLETED)
     assert world.place.live(job_id) == []
 
 
-@pytest.mark.parametrize(("wish", "stage", "origin"), [("resume", 1, 0), ("rerun", 0, 1)])
-def test_job_asked_for_again_runs_again(world, wish, stage, origin):
+@pytest.mark.parametrize(("asked", "stage", "origin"), [("resume", 1, 0), ("rerun", 0, 1)])
+def test_job_asked_for_again_runs_again(world, asked, stage, origin):
     job_id = world.send(Try(Reason.USER_ERROR), Try())
     world.run()
     assert world.job(job_id).state is State.FAILED
-    world.wish(job_id, wish)
+    world.ask(job_id, asked)
     world.run()
     assert world.job(job_id).state is State.COMPLETED
     assert (world.job(job_id).attempt.stage, world.job(job_id).attempt.origin) == (stage, origin)
@@ -114,10 +119,10 @@ def test_job_asked_for_again_runs_again(world, wish, stage, origin):
 
 def test_job_stopped_before_its_first_attempt_can_be_run_after_all(world):
     job_id = world.send(Try())
-    world.wish(job_id, "stop")
+    world.ask(job_id, "stop")
     world.run()
     assert (world.job(job_id).state, world.job(job_id).attempts) == (State.CANCELLED, ())
-    world.wish(job_id, "resume")
+    world.ask(job_id, "resume")
     world.run()
     assert world.job(job_id).state is State.COMPLETED
 
@@ -132,7 +137,7 @@ def test_job_that_a_busy_place_refuses_is_tried_again_and_said_so_once(world):
 def test_job_whose_record_cannot_be_read_does_not_keep_others_waiting(world):
     broken, sound = world.send(Try(), name="broken"), world.send(Try(), name="sound")
     newer = {"spec": {"name": "broken", "field_of_a_newer_version": 1}}
-    world.store.change(broken, lambda job: replace(job, plan=job.plan | newer))
+    change(world.store, JOBS, broken, lambda job: replace(job, plan=newer))
     for _ in range(20):
         world.tick()
     assert world.job(sound).state is State.COMPLETED
@@ -154,17 +159,17 @@ def test_jobs_in_parallel_are_no_more_than_allowed_and_served_in_turn(tmp_path):
 
 def test_jobs_elsewhere_do_not_wait_for_room_on_this_machine(tmp_path):
     world = World(tmp_path, parallel=1)
-    world.place.on_this_machine = False
+    world.place.capabilities = Capabilities()
     ids = [world.send(Try(runs=4), name=f"job-{index}") for index in range(3)]
     world.tick()
     assert all(world.place.live(job_id) for job_id in ids)
     world.close()
 
 
-def test_two_loops_on_one_store_drive_each_job_once(tmp_path):
-    first, second = World(tmp_path), World(tmp_path)
+def test_two_drivers_on_one_store_drive_each_job_once(tmp_path):
+    first, second = World(tmp_path, elsewhere=True), World(tmp_path, elsewhere=True)
     second.place, second.clock = first.place, first.clock
-    second.loop = second._new_loop()
+    second.driver = second._new_driver()
     ids = [first.send(Try(Reason.PREEMPTED, runs=3), Try(), name=f"job-{index}") for index in range(4)]
     while first.tick() + second.tick():
         pass
@@ -173,43 +178,67 @@ def test_two_loops_on_one_store_drive_each_job_once(tmp_path):
     second.close()
 
 
-def test_job_held_by_another_process_is_left_to_it(world, tmp_path):
-    other = World(tmp_path)
+def test_job_held_by_another_process_is_left_to_it_until_it_gives_it_back(world):
     job_id = world.send(Try())
-    with other.store.hold(job_id) as held:
-        assert held
+    lease = world.store.acquire(f"jobs/{job_id}", this_process(), 600)
+    for _ in range(3):
         world.tick()
-        assert world.job(job_id).attempts == ()
+    assert world.job(job_id).attempts == ()
+    world.store.release(lease)
     world.run()
     assert world.job(job_id).state is State.COMPLETED
-    other.close()
+
+
+def test_job_of_a_driver_on_another_machine_is_taken_up_when_its_lease_has_lapsed(world):
+    job_id = world.send(Try())
+    assert world.store.acquire(f"jobs/{job_id}", Holder("gone", "another machine", 1, "then"), SECONDS)
+    begun = world.clock.now()
+    world.run()
+    assert world.job(job_id).state is State.COMPLETED
+    assert world.job(job_id).attempts[0].started - begun >= SECONDS
 
 
 def test_job_that_another_process_ends_first_is_not_driven_on(world):
-    """The end is written after the loop has listed the job and before it has its hands on it."""
+    """The end is written after the job was listed and before it is held."""
     job_id = world.send(Try(Reason.PREEMPTED), Try())
     world.until(lambda: world.job(job_id).state is State.PENDING and bool(world.job(job_id).attempts))
     ended = {"state": State.CANCELLED, "reason": Reason.CANCELLED, "ended": 1.0}
-    world.fuse.just_before("hold", lambda: world.store.change(job_id, lambda job: replace(job, **ended)))
+    world.fuse.just_before("put", lambda: change(world.store, JOBS, job_id, lambda job: replace(job, **ended)))
     world.run()
     assert (world.job(job_id).state, len(world.job(job_id).attempts)) == (State.CANCELLED, 1)
 
 
-def test_wish_that_comes_while_the_loop_decides_is_not_lost(world):
-    """The stop is written after the loop has read the record and before it writes what it decided."""
+def test_request_that_comes_while_the_driver_decides_is_not_lost(world):
+    """The stop is written after the record was read and before the decision is."""
     job_id = world.send(Try(runs=50))
-    world.fuse.just_before("change", lambda: world.wish(job_id, "stop"))
+    world.fuse.just_before("put", lambda: world.ask(job_id, "stop"))
     world.tick()
-    assert (world.job(job_id).wanted, len(world.job(job_id).attempts)) == ("stop", 1)
-    world.run()
-    assert world.job(job_id).state is State.CANCELLED
+    assert (world.job(job_id).state, world.job(job_id).attempts) == (State.CANCELLED, ())
 
 
-def test_tag_that_comes_while_the_loop_decides_is_not_lost(world):
+def test_tag_that_comes_while_the_driver_decides_is_not_lost(world):
     job_id = world.send(Try())
-    world.fuse.just_before("change", lambda: world.store.change(job_id, lambda job: replace(job, tags=("new",))))
+    world.fuse.just_before("put", lambda: change(world.store, JOBS, job_id, lambda job: replace(job, tags=("new",))))
     world.run()
     assert (world.job(job_id).tags, world.job(job_id).state) == (("new",), State.COMPLETED)
+
+
+def test_machine_that_slept_and_a_clock_that_was_set_back_make_nobody_hang_fail_or_wait(world):
+    ids = [
+        world.send(Try(runs=40), name="runs", max={"stall": "30s", "runtime": "1h"}),
+        world.send(Try(Reason.USER_ERROR), Try(), name="waits", max={"restarts": 1}),
+    ]
+    for _ in range(4):
+        world.tick()
+    world.clock.set(world.clock.now() + 7200)  # the lid was closed
+    for attempt in world.place.attempts.values():
+        attempt.began += 7200  # processes slept with it
+    world.tick()
+    world.clock.set(world.clock.now() - 86400)
+    for attempt in world.place.attempts.values():
+        attempt.began -= 86400
+    world.run(most=120)
+    assert [world.job(job_id).state for job_id in ids] == [State.COMPLETED] * 2
 
 
 # -- killed at every call ------------------------------------------------------------------------------------------
@@ -242,7 +271,7 @@ def refused(world: World) -> str:
 def stopped(world: World) -> str:
     """As soon as the record has an attempt: what there is of it may be nothing, a half, or all."""
     job_id = world.send(Try(runs=1000))
-    world.fuse.just_before("observe", lambda: world.wish(job_id, "stop"))
+    world.fuse.just_before("observe", lambda: world.ask(job_id, "stop"))
     return job_id
 
 
@@ -252,7 +281,7 @@ STORIES: dict[str, Callable[[World], str]] = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_loop_killed_before_each_of_its_calls_ends_the_job_the_same_way(tmp_path, story):
+def test_driver_killed_before_each_of_its_calls_ends_the_job_the_same_way(tmp_path, story):
     """To be killed after a call is to be killed before the next one."""
     calm = World(tmp_path / "calm")
     job_id = STORIES[story](calm)
@@ -260,7 +289,7 @@ def test_loop_killed_before_each_of_its_calls_ends_the_job_the_same_way(tmp_path
     expected = calm.summary(job_id)
     calls = calm.fuse.log
     calm.close()
-    assert {"jobs", "get", "hold", "change", "submit", "observe"} <= set(calls)
+    assert {"list", "acquire", "put", "submit", "observe"} <= set(calls)
     for number, name in enumerate(calls):
         for how in ("before", "midway") if name == "submit" else ("before",):
             world = World(tmp_path / f"{number}-{how}")
@@ -272,7 +301,7 @@ def test_loop_killed_before_each_of_its_calls_ends_the_job_the_same_way(tmp_path
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_loop_killed_again_and_again_loses_and_doubles_nothing(tmp_path, seed):
+def test_driver_killed_again_and_again_loses_and_doubles_nothing(tmp_path, seed):
     dice = random.Random(seed)
     world = World(tmp_path, parallel=dice.choice([0, 2]))
     ids = {}

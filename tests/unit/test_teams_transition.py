@@ -1,0 +1,158 @@
+"""Changes of teams, one write at a time: at no moment is more handed out than there is, also when the process dies."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from unit.fake_cluster import FakeCluster, Killed
+
+from tpukit import catalogue, render
+from tpukit.clock import ManualClock
+from tpukit.errors import Conflict, Invalid
+from tpukit.teams import quotas, registry, shares
+from tpukit.teams.team import request
+
+NAMES = ("v4-16", "v4-32", "v5e-8")
+SLICES = 4
+SHAPES = {catalogue.find(name): SLICES for name in NAMES}
+ACCOUNT = "jobs"
+
+
+class World:
+    """A cluster with so many slices of each kind, whose sums are checked after every single write."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        for document in render.queues(SHAPES, ["research"], cpus=30, memory_gb=100):
+            self.cluster.apply(document)
+        self.there = self.sums()
+        self.cluster.watcher = self.check
+
+    def sums(self) -> dict[shares.Key, object]:
+        total: dict[shares.Key, object] = {}
+        for queue in self.cluster.list("ClusterQueue"):
+            for key, share in shares.shares(queue).items():
+                total[key] = total.get(key, 0) + share.own
+        return total
+
+    def check(self) -> None:
+        over = {key: (own, self.there[key]) for key, own in self.sums().items() if own > self.there[key]}
+        assert not over, f"more is handed out than there is after write {self.cluster.writes}: {over}"
+
+    def add(self, name: str, **options: list[str]) -> None:
+        change = registry.plan(self.cluster, request(name, **options), ACCOUNT)
+        registry.apply(self.cluster, change, ACCOUNT, ManualClock())
+
+    def remove(self, name: str) -> None:
+        for team in registry.read_teams(self.cluster, ACCOUNT, name):
+            registry.remove(self.cluster, team, ACCOUNT, ManualClock())
+
+    def quota(self, name: str) -> dict[str, int]:
+        (team,) = registry.read_teams(self.cluster, ACCOUNT, name)
+        return dict(team.quota)
+
+
+def quota(**counts: int) -> list[str]:
+    return [f"{tpu.replace('_', '-')}={count}" for tpu, count in counts.items()]
+
+
+def test_quota_moved_to_another_flavor_never_hands_out_more_than_there_is():
+    world = World()
+    world.add("vision", quota=quota(v4_16=4))
+    world.add("vision", quota=quota(v4_32=4))
+    assert world.quota("vision") == {"v4-2x2x4": 4}
+    world.add("vision", quota=quota(v4_16=2, v5e_8=4))
+    assert world.quota("vision") == {"v4-2x2x2": 2, "v5e-2x4": 4}
+    assert world.sums() == world.there
+
+
+MOVES = [  # of vision, and what speech has meanwhile
+    (quota(v4_16=4), quota(v4_32=4), quota(v5e_8=2)),
+    (quota(v4_16=1, v5e_8=4), quota(v4_32=3, v5e_8=1), quota(v4_32=1)),
+    (quota(v4_32=1), quota(v4_32=4), quota(v4_16=4)),
+    (quota(v4_16=2), ["none"], quota(v4_16=2)),
+    ([], quota(v4_16=2), quota(v4_16=2)),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "of_speech"), MOVES)
+@pytest.mark.parametrize("repaired_by", ["same", "another team"])
+def test_change_that_dies_at_any_write_hands_out_too_much_at_no_moment_and_is_repaired_by_the_next(
+    before, after, of_speech, repaired_by
+):
+    world = World()
+    world.add("speech", quota=of_speech)
+    if before:
+        world.add("vision", quota=before)
+    at_first = dict(world.cluster.objects)
+    death = 0
+    while True:
+        death += 1
+        world.cluster.objects = dict(at_first)
+        world.cluster.dies_at = world.cluster.writes + death
+        try:
+            world.add("vision", quota=after)
+        except Killed:
+            if repaired_by == "another team":
+                world.add("audio", quota=[])
+                assert world.sums() == world.there, "what nobody has belongs to the common queue again"
+            world.add("vision", quota=after)
+        else:
+            assert death > 1, "nothing was written"
+            return
+        assert request("vision", quota=after).applied(None).quota == world.quota("vision")
+        assert world.sums() == world.there
+        assert not quotas.overdrawn(world.cluster.list("ClusterQueue"))
+        local = world.cluster.get("LocalQueue", "vision", "vision")
+        assert local["spec"]["clusterQueue"] == ("tpu" if after == ["none"] else "vision")
+
+
+def test_removal_that_dies_at_any_write_hands_out_too_much_at_no_moment():
+    world = World()
+    world.add("vision", quota=quota(v4_16=3, v5e_8=1))
+    at_first = dict(world.cluster.objects)
+    death = 0
+    while True:
+        death += 1
+        world.cluster.objects = dict(at_first)
+        world.cluster.dies_at = world.cluster.writes + death
+        try:
+            world.remove("vision")
+        except Killed:
+            world.remove("vision")
+            world.add("audio", quota=quota(v4_16=4))
+        else:
+            assert death > 1
+            return
+        assert world.sums() == world.there
+
+
+def test_queue_whose_namespace_was_deleted_by_hand_is_not_handed_out_again():
+    world = World()
+    world.add("vision", quota=quota(v4_16=3))
+    world.cluster.delete("Namespace", "vision")
+    with pytest.raises(Invalid, match="vision has 3"):
+        world.add("speech", quota=quota(v4_16=2))
+    world.add("speech", quota=quota(v4_16=1))
+    assert world.sums() == world.there
+
+
+COUNTS = st.dictionaries(st.sampled_from(NAMES), st.integers(1, SLICES), max_size=3)
+STEPS = st.lists(st.tuples(st.sampled_from(["vision", "speech", "audio"]), COUNTS, st.integers(0, 12)), max_size=6)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(STEPS)
+def test_any_changes_with_any_deaths_never_hand_out_more_than_there_is(steps):
+    world = World()
+    for team, counts, dies_after in steps:
+        world.cluster.dies_at = world.cluster.writes + dies_after
+        try:
+            world.add(team, quota=[f"{tpu}={count}" for tpu, count in counts.items()] or ["none"])
+        except (Killed, Invalid, Conflict):
+            continue
+    world.cluster.dies_at = 0
+    assume(world.cluster.writes)
+    world.add("last")
+    assert world.sums() == world.there
