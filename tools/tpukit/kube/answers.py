@@ -83,9 +83,14 @@ def _pieces(line: bytes, timestamps: bool) -> Iterator[bytes]:
         return
     stamp = _stamp(line) if timestamps else b""
     text = line[len(stamp) :]
-    room = LINE_BYTES - len(stamp)
-    for first in range(0, len(text), room):
-        yield stamp + text[first : first + room]
+    first, room = 0, LINE_BYTES - len(stamp)
+    while len(text) - first > room:
+        last = first + room
+        while last > first + room - 4 and text[last] & 0xC0 == 0x80:  # within a letter
+            last -= 1
+        yield stamp + text[first:last]
+        first = last
+    yield stamp + text[first:]
 
 
 def _stamp(line: bytes) -> bytes:

@@ -181,6 +181,5 @@ def _in_cluster() -> bool:
 def _need_package() -> None:
     from importlib.util import find_spec
 
-    for package in ("kubernetes", "msgspec"):
-        if find_spec(package) is None:
-            raise NotFound(f"the package {package} is not installed", hint="pip install 'tpukit[gke]'")
+    if find_spec("kubernetes") is None:
+        raise NotFound("the package kubernetes is not installed", hint="pip install 'tpukit[gke]'")

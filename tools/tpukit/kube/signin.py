@@ -23,6 +23,8 @@ def loader(config: Any, context: str) -> Any:
     from kubernetes.config import kube_config
 
     class Loader(kube_config.KubeConfigLoader):  # type: ignore[misc]
+        expiry: datetime
+
         def _load_from_exec_plugin(self) -> bool | None:
             if "exec" not in self._user:
                 return None
@@ -30,7 +32,7 @@ def loader(config: Any, context: str) -> Any:
             try:
                 status = credential(kube_config.ExecProvider(self._user["exec"], folder, self._cluster), _hint(self))
             except TpukitError:
-                if "token" in self.__dict__ and self.expiry > datetime.now(UTC):
+                if "token" in self.__dict__ and "expiry" in self.__dict__ and self.expiry > datetime.now(UTC):
                     return True  # asked for the next one early, and this one still holds
                 raise
             if "token" in status:
