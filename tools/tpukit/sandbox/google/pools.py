@@ -71,6 +71,8 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
         "_topology": wish.slice.topology if wish.slice else None,
     }
     cloud.state.put("pool", full, made)
+    # Logs of its pods say which cluster they were in, long after the pool is gone.
+    cloud.state.put("group", group.removesuffix("-grp"), {"cluster": cluster_name})
     return full
 
 
