@@ -10,8 +10,9 @@ Regular expressions (=~ !~), functions and searches without a field are not answ
 from __future__ import annotations
 
 import json
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -36,7 +37,15 @@ _TOKEN = re.compile(
     |(?P<text>[^\s"=<>:!~(),]+(?:"(?:[^"\\]|\\.)*"[^\s"=<>:!~(),]*)*)""",
     re.VERBOSE | re.DOTALL,
 )
-_SIGNS = ("=", "!=", ">", ">=", "<", "<=", ":")
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_SIGNS = (*_COMPARE, ":")
 _MISSING = object()
 
 Entry = Mapping[str, Any]
@@ -62,14 +71,7 @@ class Comparison:
         if self.sign == ":":
             return bool(value) if self.value == "*" else self.value.casefold() in str(value).casefold()
         left, right = self._sides(value)
-        return {
-            "=": left == right,
-            "!=": left != right,
-            ">": left > right,
-            ">=": left >= right,
-            "<": left < right,
-            "<=": left <= right,
-        }[self.sign]
+        return bool(_COMPARE[self.sign](left, right))
 
     def _sides(self, value: Any) -> tuple[Any, Any]:
         if self.path == ("severity",):
