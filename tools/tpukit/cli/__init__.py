@@ -20,6 +20,7 @@ COMMANDS = {
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),
     "cluster": ("tpukit.cli.cluster", "Make and remove the training environment on Google Cloud."),
     "sandbox": ("tpukit.cli.sandbox", "A TPU cloud on this machine, to try everything against."),
+    "clean": ("tpukit.cli.clean", "Remove what old jobs left on this machine."),
     "catalogue": ("tpukit.cli.catalogue", "List TPU slices and what they are made of."),
 }
 
