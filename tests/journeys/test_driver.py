@@ -64,6 +64,13 @@ def test_job_whose_hardware_never_lasts_is_given_up(world):
     assert len(world.job(job_id).attempts) == ATTEMPTS_WITHOUT_PROGRESS
 
 
+def test_job_that_lost_our_port_is_tried_again_under_every_rule_and_never_charged(world):
+    for rule in ("pass", "resume", "rerun", "reapply", "pre"):
+        job_id = world.send(Try(Reason.PORT_LOST), Try(), rule=rule, max={"restarts": 0})
+        world.run()
+        assert (world.job(job_id).state, reasons(world, job_id)) == (State.COMPLETED, [Reason.PORT_LOST, Reason.DONE])
+
+
 def test_job_that_saves_each_time_is_never_given_up(world):
     job_id = world.send(*[Try(Reason.HOST_LOST, saves=1)] * 30, Try())
     world.run(most=2000)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -125,8 +126,9 @@ def test_submit_where_the_workdir_cannot_be_made_is_trouble_that_may_pass(place,
         (["kill -9 $$", "sleep 0.1; exit 134"], Reason.HOST_LOST, 0),
         (["trap 'exit 143' TERM; " + FOREVER, "exit 143"], Reason.PREEMPTED, 1),
         (["exit 0", "sleep 0.2; exit 5"], Reason.USER_ERROR, 1),
+        (["trap '' TERM; " + FOREVER, "echo 'Check failed: a == b'; exit 134"], Reason.USER_ERROR, 1),
     ],
-    ids=["well", "one fails", "follower first", "all abort", "killed", "told to leave", "one is done"],
+    ids=["well", "one fails", "follower first", "all abort", "killed", "told to leave", "one is done", "own abort"],
 )
 def test_end_is_told_from_all_hosts_together(place, scripts, reason, culprit):
     attempt = handle(roles(*scripts))
@@ -135,6 +137,39 @@ def test_end_is_told_from_all_hosts_together(place, scripts, reason, culprit):
     assert seen.reason is reason
     if culprit is not None:
         assert seen.host == host_of(attempt, culprit)
+
+
+LISTEN = "import os, socket; socket.create_server(('127.0.0.1', int(os.environ['JAX_COORDINATOR_PORT']) + {}))"
+
+
+@pytest.mark.parametrize(
+    ("offset", "reason"),
+    [(0, Reason.PORT_LOST), (1, Reason.PORT_IN_USE)],
+    ids=["chosen by tpukit", "the program's own"],
+)
+def test_port_that_another_program_took_is_charged_only_where_the_program_chose_it(place, offset, reason):
+    attempt = handle(f'exec {sys.executable} -c "{LISTEN.format(offset)}"', tpu="v4-8")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        note = folder(place, attempt).parent / "port"
+        note.parent.mkdir(parents=True)
+        note.write_text(str(taken.getsockname()[1] - offset))
+        place.submit(attempt)
+        seen = ended(place, attempt)
+    assert (seen.reason, seen.host) == (reason, host_of(attempt, 0))
+
+
+def test_port_that_was_lost_is_another_one_in_the_next_attempt(place):
+    first, second = (handle("echo $JAX_COORDINATOR_PORT", tpu="v4-8", number=number) for number in (0, 1))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        note = folder(place, first).parent / "port"
+        note.parent.mkdir(parents=True)
+        note.write_text(str(taken.getsockname()[1]))
+        place.submit(first)
+        place.submit(second)
+        assert [line.text for line in place.logs(first, follow=True)] == [note.read_text()]
+        assert [line.text for line in place.logs(second, follow=True)] != [note.read_text()]
+    ended(place, first)
+    ended(place, second)
 
 
 def test_peers_that_gave_up_on_a_hung_host_have_it_killed_and_named(place, monkeypatch):
@@ -179,13 +214,32 @@ def test_progress_that_makes_no_sense_is_not_believed(place, said):
 
 
 def test_progress_is_seen(place):
-    said = json.dumps({"step": 4, "loss": 0.5, "steps_per_s": 2, "saved": 3, "time": 12.5, "more": []})
+    said = json.dumps({"step": 4, "loss": 0.5, "steps_per_s": 2, "saved": 3, "time": 1.7e9, "more": []})
     attempt = handle(f"echo '{said}' > $TPUKIT_PROGRESS", tpu="v4-8")
     place.submit(attempt)
     seen = ended(place, attempt)
     (host,) = seen.hosts
-    assert (host.step, host.loss, host.steps_per_s, host.saved, host.moved) == (4, 0.5, 2.0, 3, 12.5)
+    assert (host.step, host.loss, host.steps_per_s, host.saved, host.moved) == (4, 0.5, 2.0, 3, 1.7e9)
     assert seen.saved == 3
+
+
+HOSTILE = {
+    "a FIFO": "mkfifo $TPUKIT_PROGRESS",
+    "a device": "ln -s /dev/zero $TPUKIT_PROGRESS",
+    "a folder": "mkdir $TPUKIT_PROGRESS",
+    "numbers too large": 'echo \'{"step": 1e400, "loss": 1e400, "saved": 99999999999999999999}\' > $TPUKIT_PROGRESS',
+    "nesting too deep": "head -c 60000 /dev/zero | tr '\\0' '[' > $TPUKIT_PROGRESS",
+}
+
+
+@pytest.mark.parametrize("script", HOSTILE.values(), ids=HOSTILE)
+def test_progress_of_a_hostile_program_is_none_and_its_job_ends(place, script):
+    attempt = handle(script, tpu="v4-8")
+    place.submit(attempt)
+    seen = ended(place, attempt)
+    (host,) = seen.hosts
+    assert seen.reason is Reason.DONE
+    assert (host.step, host.loss, host.saved) == (None, None, -1)
 
 
 def test_uploader_does_not_decide_success_and_does_not_outlive_the_hosts(place, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -87,6 +88,55 @@ def test_decide_evictions_however_many_do_not_make_a_job_be_given_up(lost, evict
     )
 
 
+@given(rule_names, st.integers(0, 5), st.integers(1, 2 * ATTEMPTS_WITHOUT_PROGRESS))
+def test_decide_port_of_ours_that_was_lost_is_tried_again_under_every_rule_but_not_for_ever(rule, restarts, times):
+    verdict = rules.decide(history(*[Reason.PORT_LOST] * times), rule, restarts)
+    if times < ATTEMPTS_WITHOUT_PROGRESS:
+        assert (verdict.action, verdict.state) == (Action.RESUME, State.PENDING)
+        assert "another one" in verdict.message
+    else:
+        assert (verdict.action, verdict.state) == (Action.NOTHING, State.FAILED)
+
+
+@given(st.lists(ends, min_size=1, max_size=60), rule_names, st.integers(0, 5_000))
+def test_decide_any_history_has_an_answer_that_can_be_shown_and_waited_for(outcomes, rule, restarts):
+    attempts, verdicts = play(outcomes, rule, restarts)
+    for attempt, verdict in zip(attempts, verdicts, strict=False):
+        assert verdict.action in Action
+        assert verdict.reason is attempt.reason
+        assert verdict.message
+        assert verdict.state.ended == (verdict.action is Action.NOTHING)
+        assert math.isfinite(verdict.not_before)
+
+
+@pytest.mark.parametrize("restarts", [1_000, 2_000])
+def test_decide_thousands_of_restarts_wait_no_longer_than_the_most(restarts):
+    attempts = history(*[Reason.USER_ERROR] * restarts)
+    verdict = rules.decide(attempts, "pass", restarts)
+    assert verdict.not_before - attempts[-1].ended == BACKOFF_MOST
+
+
+@given(st.sampled_from([*USER, *HARDWARE, Reason.PORT_LOST]), acting_rules, st.integers(1, 40))
+def test_decide_backoff_never_shrinks_while_the_trouble_lasts_and_is_bounded(reason, rule, count):
+    waits = []
+    for length in range(1, count + 1):
+        attempts = history(*[reason] * length)
+        verdict = rules.decide(attempts, rule, 100)
+        if verdict.action is Action.NOTHING:
+            break
+        waits.append(verdict.not_before - attempts[-1].ended)
+    assert waits == sorted(waits)
+    assert all(0.0 <= wait <= BACKOFF_MOST for wait in waits)
+
+
+@given(st.lists(ends, min_size=1, max_size=40), rule_names, st.integers(0, 5))
+def test_decide_message_speaks_of_restarts_only_where_the_user_is_charged(outcomes, rule, restarts):
+    _, verdicts = play(outcomes, rule, restarts)
+    for verdict in verdicts:
+        charged = MEANINGS[verdict.reason].budget is Budget.USER
+        assert charged or "restart" not in verdict.message
+
+
 @pytest.mark.parametrize("rule", TABLE)
 @pytest.mark.parametrize("reason", HARDWARE)
 def test_decide_hardware_follows_the_table(rule, reason):
@@ -137,7 +187,7 @@ def test_decide_any_history_never_restarts_more_often_than_the_user_allows(outco
 
 @given(
     st.lists(st.sampled_from(USER), min_size=1, max_size=6),
-    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(HARDWARE)), max_size=20),
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*HARDWARE, Reason.EVICTED, Reason.PORT_LOST])), max_size=20),
     rule_names,
     st.integers(0, 6),
 )

@@ -91,7 +91,7 @@ def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = Fals
 
 def _backoff(failures: int) -> float:
     doublings = min(failures, 16)  # more are past the bound, and a thousand are more than a float holds
-    return min(BACKOFF_SECONDS * 2**doublings, BACKOFF_MOST)
+    return min(BACKOFF_SECONDS * 2.0**doublings, BACKOFF_MOST)
 
 
 def _budget(attempt: Attempt) -> Budget:

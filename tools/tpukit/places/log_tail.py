@@ -71,13 +71,14 @@ def read(lines: Sequence[str]) -> Reading:
     while at < len(lines):
         line = lines[at].rstrip()
         if line == _TRACEBACK:
-            end, words = _traceback(lines, at)
+            end, exceptions = _traceback(lines, at)
             block = "\n".join(lines[at:end])
-            if _JAX_ERROR.match(words) and _PEER.search(block):
+            words = exceptions[-1] if exceptions else ""
+            if any(_PEER.search(one) or (_JAX_ERROR.match(one) and _PEER.search(block)) for one in exceptions):
                 return _reading(Cause.PEER, words, lines, at)
             if _CHIP.search(block):
                 return _reading(Cause.CHIP, words, lines, at)
-            if words and _uncaught(lines[at:end], words, last=end == len(lines)):
+            if words and _uncaught(lines[at:end], words):
                 return _reading(Cause.ITSELF, words, lines, at)
             at = end
             continue
@@ -98,26 +99,26 @@ def _reading(cause: Cause, words: str, lines: Sequence[str], at: int) -> Reading
     return Reading(cause, words.strip()[:WORDS_MOST], "\n".join(lines[at:]))
 
 
-def _traceback(lines: Sequence[str], at: int) -> tuple[int, str]:
-    """Where the traceback that begins at `at` ends, with those that it is the cause of, and its last exception."""
-    words = ""
+def _traceback(lines: Sequence[str], at: int) -> tuple[int, list[str]]:
+    """Where the traceback that begins at `at` ends, with those that it is the cause of, and their exceptions."""
+    exceptions: list[str] = []
+    inside = True  # of the frames, which an exception ends
     end = at + 1
     while end < len(lines) and not _RUNTIME.match(lines[end]):
         line = lines[end].rstrip()
         if line == _TRACEBACK:
-            if not any("exception" in before for before in lines[end - 2 : end]):
+            if not any("exception" in before for before in lines[max(at, end - 2) : end]):
                 break  # another one, with a cause of its own
-            words = ""
-        elif not words and _EXCEPTION.match(line):
-            words = line
+            inside = True
+        elif inside and _EXCEPTION.match(line):
+            exceptions.append(line)
+            inside = False
         end += 1
-    return end, words
+    return end, exceptions
 
 
-def _uncaught(block: Sequence[str], words: str, *, last: bool) -> bool:
+def _uncaught(block: Sequence[str], words: str) -> bool:
     """A traceback may also be of an error that the program logged and survived: then it went on to print."""
     start = next(index for index in range(len(block) - 1, -1, -1) if block[index].rstrip() == words)
     after = [line for line in block[start + 1 :] if line.strip() and not line.startswith((" ", "\t"))]
-    if last and not after:
-        return True
     return len(after) <= _MESSAGE_LINES and not any(_GOES_ON.search(line) for line in after)

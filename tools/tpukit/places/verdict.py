@@ -90,8 +90,8 @@ def _port_lost(ends: Sequence[HostEnd]) -> Verdict | None:
     """The port was free when tpukit chose it. Hosts that wait for the coordinator may give up before it does."""
     for end in ends:
         if end.own_port and end.code and not end.signalled_by_us:
-            text = "\n".join(end.tail)
-            if _PORT.search(text) and re.search(rf":{end.own_port}\b", text):
+            ours = re.compile(rf"(?<!\d){end.own_port}(?!\d)")
+            if any(_PORT.search(line) and ours.search(line) for line in end.tail):
                 return Verdict(Reason.PORT_LOST, end.host, f"port {end.own_port}")
     return None
 
