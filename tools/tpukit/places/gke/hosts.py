@@ -58,7 +58,9 @@ class HostRecord:
             began=seconds(status.get("startTime")),
             ended=seconds(ended.get("finishedAt")),
             code=ended.get("exitCode"),
-            said=": ".join(dict.fromkeys(word.strip(" .\n") for word in words if word and word not in _SAY_NOTHING))[:500],
+            said=": ".join(dict.fromkeys(word.strip(" .\n") for word in words if word and word not in _SAY_NOTHING))[
+                :500
+            ],
             disrupted=str(disrupted.get("reason") or "Disrupted") if disrupted else "",
             maintenance=any(key in labels for key in _MAINTENANCE) or bool(before and before.maintenance),
             deleted=(before.deleted if before and done else False) or (asked and not done),

@@ -87,7 +87,9 @@ class JobSetState:
     def ended_at(self) -> float:
         """When it finished, or was told to leave; 0: neither."""
         condition = self.condition("Completed") or self.condition("Failed")
-        return seconds(condition.get("lastTransitionTime")) if condition else seconds(self._meta.get("deletionTimestamp"))
+        return (
+            seconds(condition.get("lastTransitionTime")) if condition else seconds(self._meta.get("deletionTimestamp"))
+        )
 
     def condition(self, kind: str) -> Doc | None:
         """A condition of the JobSet that holds."""

@@ -111,7 +111,8 @@ class LogReader:
             pods = [
                 one
                 for one in state.pods
-                if label(one, UID) == known.uid and label(one, RESTART) == str(known.restarts)
+                if label(one, UID) == known.uid
+                and label(one, RESTART) == str(known.restarts)
                 # After an eviction pods of two attempts have the same count of restarts.
                 and (state.evictions == known.evictions or one["metadata"]["uid"] in _recorded(handle))
             ]

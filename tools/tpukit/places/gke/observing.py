@@ -13,7 +13,17 @@ from tpukit.places.base import Handle, Observation
 from tpukit.places.gke import attempts, failure, following, hosts, waiting
 from tpukit.places.gke.attempts import Event, Position, Where
 from tpukit.places.gke.hosts import Records
-from tpukit.places.gke.jobsets import REPLICATED_JOB, RESTART, UID, Doc, JobSetState, label, phase, seconds, true_condition
+from tpukit.places.gke.jobsets import (
+    REPLICATED_JOB,
+    RESTART,
+    UID,
+    Doc,
+    JobSetState,
+    label,
+    phase,
+    seconds,
+    true_condition,
+)
 from tpukit.places.gke.listing import Lister, Listing
 from tpukit.places.gke.pod_log import Target
 from tpukit.places.gke.pod_logs import PodLogs
@@ -128,9 +138,7 @@ class Observer:
         learned = {**began.learned(), **_hosts(records, handle), "ended": state.ended_at}
         active = replace(state, pods=pods).active
         ended = State.COMPLETED if said.reason is Reason.DONE else State.FAILED
-        return self._seen(
-            handle, ended, records, verdict=said, active=active, ended=state.ended_at, learned=learned
-        )
+        return self._seen(handle, ended, records, verdict=said, active=active, ended=state.ended_at, learned=learned)
 
     def _overtaken(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
         """The JobSet went on by itself: how did this attempt end?"""

@@ -1,7 +1,7 @@
 """Progress of the hosts of one cluster, read from their logs by polling.
 
-Each read is evidence with a time: what the host last said, and when it could last be read. A read that fails, a log that
-was rotated or a connection that was lost is made up for by the next read, and nobody is taken for hung because of it.
+Each read is evidence with a time: what the host last said, and when it could last be read. A read that fails, a log
+that was rotated or a connection that was lost is made up for by the next read, and nobody is taken for hung by it.
 """
 
 from __future__ import annotations

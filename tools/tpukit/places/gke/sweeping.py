@@ -1,7 +1,7 @@
 """JobSets that carry this store's mark and belong to no active job: what a driver that died at the wrong moment left.
 
-A store that was lost, or a second one, has another mark. Nothing is removed that was not seen twice, over a time in which
-whoever sends it has long written it down.
+A store that was lost, or a second one, has another mark. Nothing is removed that was not seen twice, over a time in
+which whoever sends it has long recorded it.
 """
 
 from __future__ import annotations

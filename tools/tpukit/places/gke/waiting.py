@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.failure import image_trouble
 from tpukit.places.gke.jobsets import Doc, JobSetState, phase, true_condition
 from tpukit.plan import Plan
@@ -59,7 +60,8 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         if refused:
             return Waiting(f"its hosts cannot be made: {refused}")
     if unplaced := [pod for pod in pods if _unscheduled(pod)]:
-        return Waiting(_no_nodes(plan, unplaced, around), _shortage(around.events, unplaced))
+        short = shortage(around.events, {plan.id, *(str(pod["metadata"]["name"]) for pod in unplaced)})
+        return Waiting(_no_nodes(plan, unplaced, around), short.reason if short else None)
     if waiting := _container_waits(pods):
         return Waiting(waiting)
     running = sum(1 for pod in pods if phase(pod) == "Running")
@@ -116,16 +118,3 @@ def _said(events: Sequence[Doc], about: Doc | None, reasons: Sequence[str]) -> s
         and not any(words in str(one.get("message", "")) for words in _USUAL)
     ]
     return texts[-1] if texts else ""
-
-
-def _shortage(events: Sequence[Doc], pods: Sequence[Doc]) -> Reason | None:
-    """What Google lacks, where its autoscaler said so."""
-    names = {pod["metadata"]["name"] for pod in pods}
-    for one in reversed(events):
-        if one.get("involvedObject", {}).get("name") in names and one.get("reason") in _CANNOT_BE_MADE:
-            said = str(one.get("message", "")).lower()
-            if "quota" in said:
-                return Reason.NO_QUOTA
-            if "stockout" in said or "out of resources" in said or "does not have enough resources" in said:
-                return Reason.NO_CAPACITY
-    return None
