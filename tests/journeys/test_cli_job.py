@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tpukit.reasons import State
-from tpukit.store import Job
-from tpukit.store.sqlite import open_store
+from tpukit.records import JOBS, Job
+from tpukit.store import change
+from tpukit.store.sqlite import SqliteStore
 from waiting import alive, until
 
 WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
@@ -30,11 +31,11 @@ NAMELESS = 'env -i setsid sh -c "echo \\$\\$ >> $TPUKIT_WORKDIR/pids; setsid sle
 
 def fill(home, count, **fields):
     """Jobs as records alone."""
-    store = open_store(home / "state")
+    store = SqliteStore(home / "state" / "store.db")
     plan = {"spec": {"tpu": "v4-8"}}
     for index in range(count):
         job = Job(f"many-{index:05}", "local", "team", "me", 1_700_000_000.0 + index, plan=plan)
-        store.add(replace(job, **fields))
+        store.create(JOBS, job.id, replace(job, **fields))
     store.close()
 
 
@@ -71,8 +72,8 @@ def test_list_is_newest_first_and_says_when_it_is_cut_short(tpu):
 
 def test_list_only_active_or_tagged(tpu):
     fill(tpu.home, 3)
-    store = open_store(tpu.home / "state")
-    store.change("many-00001", lambda job: replace(job, state=State.COMPLETED, tags=("sweep",)))
+    store = SqliteStore(tpu.home / "state" / "store.db")
+    change(store, JOBS, "many-00001", lambda job: replace(job, state=State.COMPLETED, tags=("sweep",)))
     store.close()
     active = tpu("job", "list", "--active").stdout
     assert "many-00001" not in active

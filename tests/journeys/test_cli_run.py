@@ -264,7 +264,9 @@ def test_run_dry_says_what_would_be_done_and_does_nothing(tpu):
     done = tpu("run", tpu.file("true", slices=2), "--dry-run", "--set", "slices=3")
     assert "3 slices of v4-8" in done.stderr
     assert done.stdout == ""
-    assert list(tpu.home.rglob("*")) == []
+    assert tpu.jobs() == []
+    assert not (tpu.home / "data" / "code").exists()
+    assert not (tpu.home / "data" / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_run_dry_says_what_would_be_done_and_does_nothing(tpu):
         (["wrong.yaml"], ["wrong.yaml:1", "v4-33", "comand"]),
         (["missing.yaml"], ["missing.yaml"]),
         (["right.yaml", "--set", "slices=many"], ["--set slices", "many"]),
-        (["right.yaml", "--place", "moon"], ["--place", "moon", "local, gke, tpu-vm"]),
+        (["right.yaml", "--place", "moon"], ["--place", "moon", "local, gke"]),
         (["right.yaml", "--tag", "a b"], ["--tag", "'a b'"]),
         (["right.yaml", "--lose", "5-0@3"], ["--lose", "no host 5-0"]),
     ],

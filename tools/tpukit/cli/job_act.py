@@ -215,7 +215,7 @@ def _left_behind(record: Job) -> str:
             raise Conflict(f"{record.place} answers, and {record.id} runs", hint=f"`tpu job stop {record.id}` stops it")
         return "Nothing of it runs."
     try:
-        return f"This may be left of it: {place.forget(Handle.of(record))}."
+        return f"Left behind, as far as is known: {place.forget(Handle.of(record))}."
     except TpukitError:
         return f"What it left in {record.place} is not known."
 

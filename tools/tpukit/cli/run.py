@@ -60,8 +60,8 @@ def command(
 
             sending.check_tags("--tag", tags)
             plan = sending.make_plan(file, sets, place, tags)
-            _check_loss(lose, detach, place)
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
+            _check_loss(lose, detach, place)
             plan = sending.settle(plan)
             if dry_run:
                 sending.describe(sending.inspect(plan))

@@ -26,7 +26,7 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     def gke() -> Place:
         from tpukit.places.gke import GkePlace
 
-        return GkePlace(root, clock)  # type: ignore[return-value]
+        return GkePlace(root, clock, sender)
 
     return _Lazy(dict(zip(NAMES, (local, gke), strict=True)))
 

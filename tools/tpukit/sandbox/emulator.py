@@ -11,16 +11,18 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
 from tpukit.sandbox import folder, pool_adapter
+from tpukit.sandbox.agent.archive import printed
 from tpukit.sandbox.agent.client import AgentClient
 from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
-from tpukit.sandbox.google.emulator_settings import Hooks, Pool, Settings
+from tpukit.sandbox.google.emulator_settings import Hooks, Log, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
 
 ENVIRONMENT = "environment.json"
@@ -46,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
         seed=said.seed,
         kubernetes=f"{HOST}:{place.ports['kube-apiserver']}",
         kubernetes_ca=base64.b64encode(authority).decode(),
+        own_cluster=f"sandbox-{place.name}",
     )
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -70,7 +73,26 @@ def _hooks(place: Folder) -> Hooks:
         else:
             client.remove_pool(pool.name)
 
-    return Hooks(on_pool_created=created, on_pool_deleted=lambda pool: client.remove_pool(pool.name))
+    return Hooks(
+        on_pool_created=created,
+        on_pool_deleted=lambda pool: client.remove_pool(pool.name),
+        logs=partial(logs, place.path / "agent"),
+    )
+
+
+def logs(folder: Path) -> Iterator[Log]:
+    """What the node agent that has this folder holds of its pods' output."""
+    for one in printed(folder):
+        yield Log(
+            namespace=one.namespace,
+            pod=one.pod,
+            container=one.container,
+            id=f"{one.uid}-{one.container}-{one.run}",
+            labels=one.labels,
+            node=one.node,
+            zone=one.node_labels.get("topology.kubernetes.io/zone", ""),
+            paths=one.paths,
+        )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
 from tpukit.sandbox.agent.api_server import Api
+from tpukit.sandbox.agent.archive import ARCHIVED, Archive
 from tpukit.sandbox.agent.containers import Ending, pod_folder, write_ending, write_json
 from tpukit.sandbox.agent.driver import RETRY_SECONDS, Driver, Node
 from tpukit.sandbox.agent.env import Object
@@ -44,6 +45,7 @@ class Kubelet:
         self.exits = ExitWatcher(self.line.add)
         self._driver = Driver(api, names, machine, clock, buckets, self.exits.watch)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._archive = Archive(folder.parent / ARCHIVED)
 
     def saw(self, pod: Object, *, gone: bool = False) -> None:
         """A pod as it is now; those of other agents' nodes are none of its business."""
@@ -109,16 +111,18 @@ class Kubelet:
                 return None
             folder.mkdir(mode=0o700)
             write_json(folder / "pod.json", pod)
+            write_json(folder / "node.json", dict(node.labels))
         return self._driver.drive(pod, folder, node)
 
     def _remove(self, uid: str) -> float | None:
-        """Nothing of a pod that is no more may stay."""
+        """Nothing of a pod that is no more may stay, but what it printed."""
         for folder in self.root.glob(f"*_{uid}"):
             for run in folder.glob("*/*/pod.json"):
                 pods.stop(run.parent, 0)
             if any(pods.look(run.parent).phase is pods.Phase.RUNNING for run in folder.glob("*/*/pod.json")):
                 return 0.1
             pods.kill_strays(folder)
+            self._archive.take(folder)
             shutil.rmtree(folder, ignore_errors=True)
         return None
 

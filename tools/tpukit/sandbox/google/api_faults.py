@@ -8,6 +8,7 @@
 | broken   | pools come up as RUNNING_WITH_ERROR (or as `message` says), and their operations end well               |
 | stockout | no chips to be had: `match` is looked for in "ZONE name-of-the-thing", as for the next                  |
 | quota    | the quota for chips is used up                                                                          |
+| partial  | lists of log entries are answered with none, and a token to go on with: `match` is for the filter       |
 | preempt  | TPU VMs are taken back `seconds` after they were ready: `match` is looked for in their names            |
 """
 
@@ -22,7 +23,7 @@ from typing import Any
 from tpukit.errors import Invalid
 from tpukit.sandbox.google.state import State
 
-KINDS = ("refuse", "slow", "fail", "broken", "stockout", "quota", "preempt")
+KINDS = ("refuse", "slow", "fail", "broken", "stockout", "quota", "partial", "preempt")
 
 
 @dataclass(frozen=True, slots=True)

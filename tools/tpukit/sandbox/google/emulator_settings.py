@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tpukit.catalogue import Slice
 
@@ -17,6 +18,7 @@ class Settings:
     cluster_operations: int = 5  # that GKE lets run at once in one cluster
     kubernetes: str = ""  # address of the API server that clusters have; without one their endpoints lead nowhere
     kubernetes_ca: str = "Li4u"  # its certificate authority, base64
+    own_cluster: str = "sandbox"  # what logs say of pods on nodes that no cluster of these APIs made
 
     def duration(self, kind: str) -> float:
         return self.seconds.get(kind, self.seconds.get("", 0.0))
@@ -50,12 +52,31 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Log:
+    """What one run of a container printed: lines as a container runtime writes them, at the first path that is there.
+
+    A line is `2026-01-31T12:00:00.123456789Z stdout F text`; P in place of F says that it goes on in the next one.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    id: str  # of this run, unlike that of any other
+    labels: Mapping[str, str]  # of the pod
+    node: str
+    zone: str  # of the node
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """Called when the nodes of a pool come and when they go, each before the operation that does it is done.
 
     Both may be called again for the same pool: after a kill, and `on_pool_created` also for every pool that is there
-    when the emulator starts. One that raises makes the operation end with that error.
+    when the emulator starts. One that raises makes the operation end with that error. `logs` gives what containers
+    have printed so far, of pods that are gone too.
     """
 
     on_pool_created: Callable[[Pool], None] = lambda pool: None
     on_pool_deleted: Callable[[Pool], None] = lambda pool: None
+    logs: Callable[[], Iterable[Log]] = tuple

@@ -71,6 +71,8 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
         "_topology": wish.slice.topology if wish.slice else None,
     }
     cloud.state.put("pool", full, made)
+    # Logs of its pods say which cluster they were in, long after the pool is gone.
+    cloud.state.put("group", group.removesuffix("-grp"), {"cluster": cluster_name})
     return full
 
 
@@ -101,7 +103,7 @@ def _over_quota(project: str, asked: Holding, short: int, limit: int) -> Refused
     )
 
 
-@api.on_operation_end("CREATE_NODE_POOL", "HEAL_NODE_POOL", "SET_NODE_POOL_SIZE")
+@api.on_operation_end("AUTOSCALE", "CREATE_NODE_POOL", "HEAL_NODE_POOL", "SET_NODE_POOL_SIZE")
 def _came(cloud: Cloud, operation: Doc) -> After | None:
     full = operation["target"]
     pool = cloud.state.get("pool", full)
@@ -157,6 +159,9 @@ def _tell(cloud: Cloud, full: str, status: str) -> None:
 
 
 def _stay_down(cloud: Cloud, operation: Doc, full: str, pool: Doc, refused: Refused) -> None:
+    if operation["type"] == "AUTOSCALE":
+        cloud.state.put("pool", full, {**pool, **pool["_before"], "_unfilled": refused.reason})
+        return
     message = (
         "Google Compute Engine: Not all instances running in IGM after the time-out. "
         f"Expected {pool['_size']}, running 0. Current errors: [{refused.reason}]: {refused.message}"

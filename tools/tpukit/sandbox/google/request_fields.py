@@ -38,6 +38,7 @@ REQUESTS = {
     ),
     "firestore/v1": ("GoogleFirestoreAdminV1Database",),
     "iam/v1": ("CreateServiceAccountRequest", "PatchServiceAccountRequest", "SetIamPolicyRequest"),
+    "logging/v2": ("ListLogEntriesRequest",),
     "serviceusage/v1": ("BatchEnableServicesRequest", "DisableServiceRequest"),
     "tpu/v2": ("Node", "QueuedResource"),
 }

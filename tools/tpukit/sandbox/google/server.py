@@ -48,6 +48,7 @@ _PRODUCTS = {
     "FIRESTORE": "firestore/v1/",
     "IAM": "iam/v1/",
     "IAM_BETA": "iam/v1/",
+    "LOGGING": "logging/v2/",
     "RESOURCE_MANAGER": "resource_manager/v1/",
     "SERVICE_USAGE": "service_usage/v1/",
     "STORAGE": "storage/v1/",
@@ -58,6 +59,7 @@ _GCLOUD = {
     "COMPUTE": "compute/v1/",
     "CONTAINER": "container/",
     "IAM": "iam/",
+    "LOGGING": "logging/",
     "STORAGE": "storage/v1/",
     "TPU": "tpu/",
 }

@@ -11,9 +11,9 @@ from tpukit.sandbox.google.state import Doc
 
 EMULATED = (
     *("aiplatform", "artifactregistry", "cloudbilling", "cloudresourcemanager", "compute", "container", "firestore"),
-    *("iam", "serviceusage", "storage", "tpu"),
+    *("iam", "logging", "serviceusage", "storage", "tpu"),
 )
-NOT_EMULATED = ("cloudbuild", "config", "iamcredentials", "logging", "monitoring", "oauth2", "secretmanager")
+NOT_EMULATED = ("cloudbuild", "config", "iamcredentials", "monitoring", "oauth2", "secretmanager")
 """Enabled by people who set up a project; nothing of them is emulated."""
 KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"

@@ -114,7 +114,11 @@ def _resize(cloud: Cloud, call: Call) -> Started:
 
 
 def scale(cloud: Cloud, full: str, count: int) -> None:
-    """As the cluster autoscaler resizes a pool: no operation is seen. Refused where there is no quota for it."""
+    """As the cluster autoscaler resizes a pool: no operation is seen. Refused where there is no quota for it.
+
+    Where there are no chips, the pool is as it was before when the time of the operation is over, and says so in a
+    field of its own: GKE's autoscaler takes back what it asked for, and the pool stays RUNNING.
+    """
     with cloud.state.transaction():
         pool = find_pool(cloud, full)
         holds = pool["_holds"]
@@ -126,8 +130,9 @@ def scale(cloud: Cloud, full: str, count: int) -> None:
             if capacity.short_by(cloud, more, capacity.GKE, full):
                 raise Refused(403, f"Insufficient regional quota to scale {full} to {count} nodes.")
             holds = asked.doc()
-        cloud.state.put("pool", full, {**pool, "_size": count, "_holds": holds})
-        cloud.later(api, "SET_NODE_POOL_SIZE", full, cloud.settings.duration("SET_NODE_POOL_SIZE"))
+        before = {"_size": pool["_size"], "_holds": pool["_holds"]}
+        cloud.state.put("pool", full, {**pool, "_size": count, "_holds": holds, "_before": before, "_unfilled": ""})
+        cloud.later(api, "AUTOSCALE", full, cloud.settings.duration("SET_NODE_POOL_SIZE"))
 
 
 @api.on("POST", POOL + ":setManagement", body="SetNodePoolManagementRequest")
