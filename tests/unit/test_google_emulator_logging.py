@@ -212,6 +212,12 @@ def test_lines_arrive_late_where_that_is_set(tmp_path, agent):
         assert entries(world)[0]["receiveTimestamp"] == stamp(5)
 
 
+@pytest.mark.parametrize("text", ["2023-11-14T22:13:21Z", "2023-11-14T23:13:21.0+01:00", "2023-11-14T22:13:21.0+0000"])
+def test_time_of_a_filter_can_be_written_as_clients_do(world, agent, text):
+    agent.pod("p", (0, "before"), (1, "then"))  # BEGAN is 2023-11-14T22:13:20Z
+    assert texts(world, f'timestamp>="{text}"') == ["then"]
+
+
 def test_times_of_a_filter_bound_what_is_read(world, agent):
     agent.pod("p", *((n / 10, str(n)) for n in range(500)))
     wanted = f'timestamp>="{stamp(20)}" AND timestamp<"{stamp(21)}"'
