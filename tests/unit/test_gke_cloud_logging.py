@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google.emulator_settings import Hooks, Log, Settings
 
 from tpukit.clock import ManualClock
 from tpukit.errors import Denied, Invalid, NotFound, Transient
@@ -18,9 +20,7 @@ from tpukit.places.gke import cloud_logging, logging_api
 from tpukit.places.gke.cloud_logging import Printed, Wanted, Where, condition, read
 from tpukit.places.gke.logging_api import ENDPOINT, TOKEN
 from tpukit.sandbox.google import log_filter
-from tpukit.sandbox.google.faults import Fault
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Log, Settings
 
 PROJECT = "tpu-project"
 WHERE = Where(PROJECT)

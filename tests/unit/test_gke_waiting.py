@@ -1,6 +1,7 @@
 """Why a job on a cluster does not run yet: one sentence, whatever it is."""
 
 from tpukit.places.gke.look import Found
+
 from tpukit.places.gke.waiting import Surroundings, why
 from tpukit.render.node_labels import capacity_labels, host_labels
 from unit.gke_world import condition, found, jobset, planned, pod, workload

@@ -28,7 +28,7 @@ from tpukit.sandbox.google.log_files import Line
 from tpukit.sandbox.google.log_filter import SEVERITIES
 from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.routing import check_enabled
-from tpukit.sandbox.google.settings import Log
+from tpukit.sandbox.google.emulator_settings import Log
 from tpukit.sandbox.google.state import Doc
 
 DEFAULT_PAGE, MAX_PAGE, MAX_RESOURCES = 50, 1000, 100
