@@ -57,7 +57,9 @@ def test_plain_client_reads_native_fields(store, client):
     assert (doc["state"], doc["created"], doc["attempts"][0]["saved"]) == ("running", 0.0, 7)
     assert (doc["_version"], doc["_revision"]) == (1, 1)
     assert json.loads(doc["plan"]) == {"spec": {"name": "a"}}
-    assert [found.id for found in client.collection("jobs").where(filter=FieldFilter("state", "==", "running")).stream()] == ["a-1"]
+    assert [
+        found.id for found in client.collection("jobs").where(filter=FieldFilter("state", "==", "running")).stream()
+    ] == ["a-1"]
 
 
 def test_fields_of_foreign_types_are_kept(store, client):

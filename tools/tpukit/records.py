@@ -30,7 +30,9 @@ class Attempt(msgspec.Struct, frozen=True):
     reason: Reason | None = None
     host: str = ""  # the first host that failed
     detail: str = ""  # what that host said
-    action: str = "rerun"  # what made it: rerun (from the beginning), resume, or reapply (the TPU made anew, then resume)
+    action: str = (
+        "rerun"  # what made it: rerun (from the beginning), resume, or reapply (the TPU made anew, then resume)
+    )
     learned: dict[str, Any] = {}  # what its place needs to recognise it again, on any machine; nobody else reads it
 
 

@@ -87,7 +87,9 @@ class SqliteStore:
             later = [*codec.position(after)]
         # One branch for each state: SQLite merges them in order as it goes, where `state IN` would sort all there are.
         wanted = [str(state) for state in dict.fromkeys(states)]
-        query = " UNION ALL ".join([f"{_SELECT} WHERE {where}{' AND state = ?' if wanted else ''}"] * (len(wanted) or 1))
+        query = " UNION ALL ".join(
+            [f"{_SELECT} WHERE {where}{' AND state = ?' if wanted else ''}"] * (len(wanted) or 1)
+        )
         parts = [[*values, *later, *([state] if wanted else [])] for state in wanted or [""]]
         direction = "DESC" if newest else "ASC"
         with self._file.connection() as db:
