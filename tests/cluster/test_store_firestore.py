@@ -150,7 +150,7 @@ def test_server_away_calls_fail_soon_and_watches_rest_until_it_is_back(firestore
 
 
 def listening() -> bool:
-    return any("store-listen" == thread.name for thread in threading.enumerate())
+    return any(thread.name == "store-listen" for thread in threading.enumerate())
 
 
 def fails(call: Callable[[], None]) -> bool:

@@ -1,4 +1,4 @@
-"""Typed collections of documents, behind one small interface with two homes: SQLite for one machine, Firestore for a team.
+"""Typed collections of documents, behind one small interface: SQLite for one machine, Firestore for a team.
 
 What is written is compared first: a put names the revision that it was decided on, and where a lease decides who may
 write, its token too. Documents carry the version of their format, are brought up when they are read, and keep fields

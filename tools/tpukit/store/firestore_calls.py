@@ -1,4 +1,4 @@
-"""Calls to Firestore: each tried once and not for long, its errors in sentences, the server's time from every answer."""
+"""Calls to Firestore: each tried once and not for long, errors in sentences, the server's time from every answer."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Moved:
 
 def move(source: Store, destination: Store, kind: Kind[T], *, delete: bool = False) -> Moved:
     """With events and with fields that this version does not know. `delete`: from the source, what is in both."""
-    copied, present, different = [], [], []
+    keys: dict[str, list[str]] = {"copied": [], "present": [], "different": []}
     broken: list[Broken] = []
     after = ""
     while True:
@@ -30,12 +30,12 @@ def move(source: Store, destination: Store, kind: Kind[T], *, delete: bool = Fal
         broken += page.broken
         for entry in page.entries:
             outcome = _copy(source, destination, kind, entry)
-            (copied if outcome == "copied" else present if outcome == "present" else different).append(entry.key)
+            keys[outcome].append(entry.key)
             if delete and outcome != "different":
                 source.delete(kind, entry)
         after = page.next
         if not after:
-            return Moved(copied, present, different, broken)
+            return Moved(**keys, broken=broken)
 
 
 def _copy(source: Store, destination: Store, kind: Kind[T], entry: Entry[T]) -> str:
