@@ -28,9 +28,7 @@ class Kind(Generic[T]):
     state: str  # name of the text field that lists are filtered by
     order: str  # name of the number field that lists are ordered by
     upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
-    opaque: tuple[
-        str, ...
-    ] = ()  # fields with content of the user's: kept as JSON text where the home has limits of its own
+    opaque: tuple[str, ...] = ()  # fields with content of the user's: JSON text where the home has limits of its own
 
     @property
     def version(self) -> int:
@@ -44,9 +42,7 @@ class Entry(Generic[T]):
     key: str
     value: T
     revision: int  # grows by one with every write
-    raw: Mapping[str, Any] = field(
-        default_factory=dict, repr=False
-    )  # as it is stored: unknown fields are kept from here
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as it is stored, with unknown fields
     proof: Any = field(default=None, repr=False, compare=False)  # by which the home recognises this very revision
 
 
