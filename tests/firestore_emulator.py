@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 PROJECT = "demo-tpukit"
@@ -81,6 +82,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@cache
 def _jar() -> Path:
     """gcloud runs a shell that runs Java, and leaves both behind when it is told to end: Java is run directly."""
     assert shutil.which("java"), "there is no java on PATH: Google's Firestore emulator needs Java 17 or newer"
