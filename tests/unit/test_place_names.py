@@ -8,7 +8,7 @@ from pathlib import Path
 import tpukit
 
 PACKAGE = Path(tpukit.__file__).parent
-COMPARED = re.compile(r"""\bplace\w*(\.name)?\s*(==|!=|in|not in)\s*[(\[{]?\s*["']""")
+COMPARED = re.compile(r"""\bplaces?(\.name)?\s*(==|!=|in|not in)\s*[(\[{]?\s*["']""")
 NAMED = re.compile(r"""["'](gke|tpu-vm)["']""")
 
 
