@@ -1,4 +1,4 @@
-"""Ctrl-C at every moment between Enter and the end: it is asked about or obeyed, and said; no job is left unmentioned."""
+"""Ctrl-C at every moment between Enter and the end: it is obeyed or asked about, and no job is left unmentioned."""
 
 from __future__ import annotations
 
@@ -96,7 +96,13 @@ class Terminal:
         self._main, child = pty.openpty()
         env = {**tpu.env, "TERM": "xterm", "COLUMNS": "120"}
         self.process = subprocess.Popen(
-            tpu.argv(*arguments), stdin=child, stdout=child, stderr=child, env=env, cwd=tpu.folder, start_new_session=True
+            tpu.argv(*arguments),
+            stdin=child,
+            stdout=child,
+            stderr=child,
+            env=env,
+            cwd=tpu.folder,
+            start_new_session=True,
         )
         tpu._started.append(self.process)
         os.close(child)
@@ -160,5 +166,3 @@ def test_ctrl_c_outside_run_is_silent_and_130(tpu, monkeypatch, arguments):
     tpu("job", "stop", job_id)
     os.kill(serving.pid, signal.SIGTERM)
     assert serving.wait(timeout=30) == 0
-
-

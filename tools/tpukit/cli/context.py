@@ -88,6 +88,13 @@ def driver(
     )
 
 
+def claim(job_id: str) -> None:
+    """Hold a job before it can be seen, so that nobody drives it who has not got what this machine has: its code."""
+    from tpukit.control.leases import SECONDS
+
+    store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)
+
+
 def lease(job_id: str) -> Lease | None:
     """Held by whoever drives the job."""
     return store().lease(f"{JOBS.name}/{job_id}")

@@ -160,6 +160,7 @@ def _again(name: str, wanted: str, detach: bool) -> None:
         return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
 
     interrupts = Interrupts().start()
+    context.claim(meant.id)
     note = f"{wanted} asked for by {context.owner()}"
     record = change(context.store(), JOBS, meant.id, ask, note=note, at=context.CLOCK.now()).value
     click.echo(record.id)

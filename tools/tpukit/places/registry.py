@@ -21,7 +21,7 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     def local() -> Place:
         from tpukit.places.local import LocalPlace
 
-        return LocalPlace(root, clock)
+        return LocalPlace(root, clock, sender())
 
     def gke() -> Place:
         from tpukit.places.gke import GkePlace
