@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -52,6 +53,15 @@ class Emulator:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def pause(self) -> None:
+        """It accepts connections and answers nobody until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         try:
