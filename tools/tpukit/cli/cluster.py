@@ -102,9 +102,9 @@ def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
     if as_json:
         from dataclasses import asdict
 
-        from tpukit.cli import context
+        from tpukit.cli.context import print_json
 
-        context.print_json([asdict(change) for change in planned])
+        print_json([asdict(change) for change in planned])
 
 
 @command.command()
