@@ -72,7 +72,7 @@ def fill(place: Folder, store: Store, sender: str, size: Size, context: str, kub
         list(threads.map(lambda pod: _create(cluster, pod), pods))
         _point_to(cluster, model, kubelet)
     for one in plans:
-        store.create(JOBS, one.id, _record(one))
+        store.create(JOBS, one.id, record(one))
     return plans
 
 
@@ -87,7 +87,7 @@ def _plan(number: int, shape: str, settings: Settings, cluster: ClusterName) -> 
     return plan.make(JobSpec.from_json(spec), settings, "gke", cluster=cluster)
 
 
-def _record(made: Plan) -> Job:
+def record(made: Plan) -> Job:
     """As `tpu run --detach` leaves it once the job was sent."""
     return Job(
         made.id,

@@ -60,7 +60,9 @@ def _fill(home: Path, model: str) -> None:
         ago = (JOBS - number) / JOBS * 20 * _DAY  # not yet old enough for `tpu clean`
         attempts = tuple(replace(attempt, started=now - ago, ended=now - ago + 60) for attempt in job.attempts)
         plan = {**job.plan, "id": one}
-        store.create(KIND, one, replace(job, id=one, created=now - ago, ended=now - ago + 60, plan=plan, attempts=attempts))
+        store.create(
+            KIND, one, replace(job, id=one, created=now - ago, ended=now - ago + 60, plan=plan, attempts=attempts)
+        )
     store.close()
     runs = home / "data" / "runs"
     for number in range(JOBS - RUNS, JOBS):
@@ -81,7 +83,9 @@ def _start(tpu: str, env: Mapping[str, str], cwd: Path) -> Took:
     """Until it says that it is ready, which it does after its first round."""
     before = time.perf_counter()
     argv = [tpu, "serve", "--port", "0"]
-    with subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as serving:
+    with subprocess.Popen(
+        argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as serving:
         assert serving.stderr is not None
         try:
             port = next(int(match[1]) for line in serving.stderr if (match := re.search(r":(\d+)$", line.strip())))

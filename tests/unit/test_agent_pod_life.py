@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tpukit import pods
-from unit.agent_world import CPU, World
+from tpukit.sandbox.agent.archive import printed
+from unit.agent_world import CPU, ZONE, World
 
 
 @pytest.fixture
@@ -162,6 +163,20 @@ def test_delete_kills_what_does_not_leave_within_its_grace(world: World):
     world.api.delete_pod("p")
     world.until(world.gone)
     assert 0.5 < time.monotonic() - began < 5
+
+
+def test_delete_leaves_what_the_pod_printed_with_its_labels_and_zone(world: World, home: Path):
+    world.shell("echo one; echo two")
+    world.phase("Succeeded")
+    (before,) = printed(home / "agent")
+    text = before.paths[0].read_text()
+    world.api.delete_pod("p")
+    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
+    (after,) = printed(home / "agent")
+    assert after == before
+    assert after.paths[1].read_text() == text
+    assert [line.split(" ", 3)[3] for line in text.splitlines()] == ["one", "two"]
+    assert after.node_labels["topology.kubernetes.io/zone"] == ZONE
 
 
 def test_forced_delete_leaves_no_process(world: World):

@@ -20,8 +20,8 @@ from tpukit.errors import Transient
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main as uploader
 from tpukit.sandbox.google import peers
+from tpukit.sandbox.google.emulator_settings import Hooks, Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Settings
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -226,7 +226,7 @@ def test_pools_that_are_there_at_the_start_become_nodes_again(tmp_path):
 def test_environment_leads_nowhere_but_here(google):
     told = google.environment()
     endpoints = [value for name, value in told.items() if name.endswith("_CUSTOM_ENDPOINT")]
-    assert len(endpoints) == 11
+    assert len(endpoints) == 12
     assert all(value.startswith(f"{google.address}/") and value.endswith("/") for value in endpoints)
     assert told["HTTPS_PROXY"] == "http://127.0.0.1:1"
     assert told["GOOGLE_OAUTH_ACCESS_TOKEN"] == google.token

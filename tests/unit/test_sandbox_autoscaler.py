@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tpukit.sandbox.google.faults import Fault
 
-from tpukit.sandbox.autoscaler import IDLE_SECONDS, Autoscaler, Scalable, fits, grown
-from tpukit.sandbox.google.settings import Hooks
+from tpukit.sandbox.autoscaler import BACKOFF_SECONDS, IDLE_SECONDS, Autoscaler, Backoff, Scalable, fits, grown
+from tpukit.sandbox.google.emulator_settings import Hooks
 from unit.google_world import World, pool
 
 Doc = dict[str, Any]
@@ -77,9 +78,19 @@ class Kubernetes:
 
     def __init__(self) -> None:
         self.things: dict[str, list[Doc]] = {"Pod": [], "Node": []}
+        self.events: dict[str, Doc] = {}
 
     def list(self, kind: str, *, fields: str = "") -> list[Doc]:
         return [one for one in self.things[kind] if "=Pending" not in fields or one["status"]["phase"] == "Pending"]
+
+    def apply(self, document: Doc, *, manager: str) -> None:
+        assert (document["kind"], manager) == ("Event", "cluster-autoscaler")
+        self.events[document["metadata"]["name"]] = document
+
+    def said(self, name: str = "a") -> list[tuple[str, str]]:
+        """Events about a pod in the order of time."""
+        about = [one for one in self.events.values() if one["involvedObject"]["name"] == name]
+        return [(one["reason"], one["message"]) for one in sorted(about, key=lambda one: one["lastTimestamp"])]
 
 
 @pytest.fixture
@@ -133,3 +144,114 @@ def test_pool_that_is_not_autoscaled_stays_as_it_is_and_nobody_is_asked(world):
     world.pass_time(1)
     Autoscaler(world.cloud, lambda: pytest.fail("nothing to be scaled")).tick()
     assert sizes(world) == [4]
+
+
+ZONES = "Node scale up in zones us-central2-b associated with this pod failed"
+RISK = "Pod is at risk of not being scheduled."
+
+
+class Scaled:
+    """A pool that is scaled from zero, and time that passes between two ticks."""
+
+    def __init__(self, world: World, kubernetes: Kubernetes) -> None:
+        wanted = pool(initialNodeCount=0, autoscaling={"enabled": True, "minNodeCount": 0, "maxNodeCount": 4})
+        world.ask("POST", world.cluster(), wanted)
+        world.pass_time(1)
+        self.world, self.kubernetes = world, kubernetes
+        self.scaler = Autoscaler(world.cloud, lambda: kubernetes)
+
+    def tick(self, times: int = 1, seconds: float = 2.0) -> None:
+        for _ in range(times):
+            self.scaler.tick()
+            self.world.pass_time(seconds)
+
+    def reasons(self, name: str = "a") -> list[str]:
+        return [reason for reason, _ in self.kubernetes.said(name)]
+
+
+@pytest.fixture
+def scaled(world: World, kubernetes: Kubernetes) -> Scaled:
+    return Scaled(world, kubernetes)
+
+
+def test_pods_are_told_that_a_pool_grows_for_them_and_nothing_more_while_it_comes(scaled, kubernetes):
+    kubernetes.things["Pod"] = [pod("a-0", "a"), pod("a-1", "a")]
+    scaled.tick(5)
+    assert sizes(scaled.world) == [4]
+    for name in ("a-0", "a-1"):
+        ((reason, message),) = kubernetes.said(name)
+        assert reason == "TriggeredScaleUp"
+        assert message.startswith(
+            "pod triggered scale-up: [{https://www.googleapis.com/compute/v1/projects/tpu-project/"
+        )
+        assert message.endswith("-grp 0->4 (max: 4)}]")
+        assert "/zones/us-central2-b/instanceGroups/gke-one-tpu-0-" in message
+
+
+@pytest.mark.parametrize(("kind", "why"), [("stockout", "GCE out of resources"), ("quota", "GCE quota exceeded")])
+def test_pool_that_cannot_grow_tells_its_pods_why_and_is_left_alone_for_a_while(scaled, kubernetes, kind, why):
+    scaled.world.cloud.faults.set(Fault(kind, times=1))
+    kubernetes.things["Pod"] = [pod()]
+    scaled.tick(5)
+    assert sizes(scaled.world) == [0]
+    assert kubernetes.said()[1:] == [
+        ("FailedScaleUp", f"{ZONES}: {why}. {RISK}"),
+        ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 in backoff after failed scale-up"),
+    ]
+    assert scaled.reasons()[0] == "TriggeredScaleUp"
+    (doc,) = scaled.world.cloud.state.all("pool").values()
+    assert doc["status"] == "RUNNING"
+    scaled.world.pass_time(BACKOFF_SECONDS)
+    scaled.tick(2)
+    assert sizes(scaled.world) == [4]
+    assert scaled.reasons()[-1] == "TriggeredScaleUp"
+
+
+def test_backoff_doubles_until_the_longest_and_is_forgotten_after_hours():
+    waits, backoff, now = [], Backoff(), 0.0
+    for _ in range(5):
+        backoff = backoff.longer(now, BACKOFF_SECONDS)
+        waits.append(backoff.seconds)
+        now = backoff.until
+    assert waits == [300, 600, 1200, 1800, 1800]
+    assert backoff.longer(now + 4 * 3600, BACKOFF_SECONDS).seconds == 300
+
+
+def test_pod_that_fits_no_pool_is_told_so_and_how_often(scaled, kubernetes):
+    kubernetes.things["Pod"] = [pod(nodeSelector={"unknown": "label"})]
+    scaled.tick(40)
+    (event,) = kubernetes.events.values()
+    assert event["message"] == "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector"
+    assert event["count"] == 2
+    assert (event["type"], event["source"]) == ("Normal", {"component": "cluster-autoscaler"})
+
+
+def test_second_job_is_told_that_the_pool_is_full(scaled, kubernetes):
+    kubernetes.things["Pod"] = [pod("a-0", "a")]
+    scaled.tick(2)
+    kubernetes.things["Pod"].append(pod("b-0", "b"))
+    scaled.tick()
+    assert kubernetes.said("b-0") == [
+        ("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 max node group size reached")
+    ]
+    assert scaled.reasons("a-0") == ["TriggeredScaleUp"]
+
+
+def test_quota_of_one_pool_does_not_keep_another_from_growing(scaled, kubernetes):
+    scaling = {"enabled": True, "minNodeCount": 0, "maxNodeCount": 4}
+    pools = "container/v1/projects/tpu-project/locations/us-central2/clusters/one/nodePools"
+    scaled.world.ask("POST", pools, pool("tpu-1", initialNodeCount=0, autoscaling=scaling))
+    scaled.world.pass_time(1)
+    scaled.world.cloud.faults.set(Fault("quota", match="tpu-0"))
+    kubernetes.things["Pod"] = [pod("a-0", "a"), pod("b-0", "b")]
+    scaled.tick()
+    assert sizes(scaled.world) == [0, 4]
+
+
+def test_failure_is_told_after_the_emulator_was_killed_in_between(scaled, kubernetes):
+    scaled.world.cloud.faults.set(Fault("stockout"))
+    kubernetes.things["Pod"] = [pod()]
+    scaled.tick()
+    scaled.scaler = Autoscaler(scaled.world.cloud, lambda: kubernetes)
+    scaled.tick()
+    assert "FailedScaleUp" in scaled.reasons()

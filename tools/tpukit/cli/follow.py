@@ -31,11 +31,14 @@ class Follower:
 
     def __init__(self, job_id: str, on_interrupt: str, interrupts: Interrupts, loss: Loss | None = None) -> None:
         from tpukit.cli import context
+        from tpukit.records import JOBS
 
         self._id, self._on_interrupt, self._interrupts = job_id, on_interrupt, interrupts
         self._loss = loss  # until it happened
         self._clock = context.CLOCK
         self._driver = context.driver(observed=self._observe)
+        with suppress(TpukitError):  # then the first round tries again
+            self._driver.leases.hold(f"{JOBS.name}/{job_id}")  # whoever sent it had it: it is given back with the rest
         self._observation: Observation | None = None
         self._observed_at = 0.0
         self._asked_at = 0.0

@@ -160,6 +160,7 @@ def _again(name: str, wanted: str, detach: bool) -> None:
         return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
 
     interrupts = Interrupts().start()
+    context.claim(meant.id)
     note = f"{wanted} asked for by {context.owner()}"
     record = change(context.store(), JOBS, meant.id, ask, note=note, at=context.CLOCK.now()).value
     click.echo(record.id)
@@ -215,7 +216,7 @@ def _left_behind(record: Job) -> str:
             raise Conflict(f"{record.place} answers, and {record.id} runs", hint=f"`tpu job stop {record.id}` stops it")
         return "Nothing of it runs."
     try:
-        return f"This may be left of it: {place.forget(Handle.of(record))}."
+        return f"Left behind, as far as is known: {place.forget(Handle.of(record))}."
     except TpukitError:
         return f"What it left in {record.place} is not known."
 

@@ -73,7 +73,7 @@ def _matching(active: bool, tag: str, place: str, limit: int) -> tuple[list[Job]
         jobs += [
             entry.value
             for entry in page_jobs
-            if (not tag or tag in entry.value.tags) and place in ("", entry.value.place)
+            if (not tag or tag in entry.value.tags) and (not place or place == entry.value.place)
         ]
         broken += page_broken
         if limit and len(jobs) + len(broken) >= limit:

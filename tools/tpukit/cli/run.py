@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -60,8 +61,8 @@ def command(
 
             sending.check_tags("--tag", tags)
             plan = sending.make_plan(file, sets, place, tags)
-            _check_loss(lose, detach, place)
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
+            _check_loss(lose, detach, place)
             plan = sending.settle(plan)
             if dry_run:
                 sending.describe(sending.inspect(plan))
@@ -77,10 +78,12 @@ def command(
         code = follower.hand_over()
         if not code:
             text = f"{plan.id} was sent; `tpu serve` drives it, `tpu job show {plan.id}` shows it"
-            click.echo(text, err=True)
+            with suppress(OSError):
+                click.echo(text, err=True)
         sys.exit(code)
     follower.start()
-    sending.describe(plan)
+    with suppress(OSError):  # nobody reads it any more: the job goes on all the same
+        sending.describe(plan)
     sys.exit(follower.follow())
 
 

@@ -83,6 +83,7 @@ def record(plan: Plan) -> Plan:
     while True:
         now, owner = context.CLOCK.now(), context.owner()
         job = Job(plan.id, plan.place, plan.team, owner, now, plan=plan.to_json(), tags=tuple(plan.spec.tags))
+        context.claim(plan.id)
         try:
             context.store().create(JOBS, plan.id, job, events=[Event(now, f"sent to {plan.place} by {owner}")])
         except Conflict:

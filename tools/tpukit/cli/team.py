@@ -68,7 +68,7 @@ def add(
     project: str | None,
     dry_run: bool,
 ) -> None:
-    """Make a team, or change one: what is not named stays as it is. Twice is as good as once."""
+    """Make a team, or change one: what is not named stays as it is. Safe to repeat."""
     from tpukit.cli import team_tables
     from tpukit.teams import registry
     from tpukit.teams.team import request

@@ -21,12 +21,12 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     def local() -> Place:
         from tpukit.places.local import LocalPlace
 
-        return LocalPlace(root, clock)
+        return LocalPlace(root, clock, sender())
 
     def gke() -> Place:
         from tpukit.places.gke import GkePlace
 
-        return GkePlace(root, clock)  # type: ignore[return-value]
+        return GkePlace(root, clock, sender)
 
     return _Lazy(dict(zip(NAMES, (local, gke), strict=True)))
 

@@ -2,7 +2,7 @@
 
 Only pools whose autoscaling is on. A slice of several hosts comes and goes as a whole, one for each Job that waits;
 other pools grow by a node at a time. What a pod asks of a node is its nodeSelector, its tolerations and its requests;
-one with required node affinity is left alone.
+one with required node affinity is left alone. Pods are told by events what is done for them, and what came of it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from typing import Any
 
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
+from tpukit.sandbox import scale_events
 from tpukit.sandbox.agent import pools as agent_pools
 from tpukit.sandbox.agent.env import quantity
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.emulator_settings import Pool
+from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Pool
 from tpukit.sandbox.google.updates import scale
-from tpukit.sandbox.pools import of_google
+from tpukit.sandbox.pool_adapter import of_google
+from tpukit.sandbox.scale_events import GCE_QUOTA_EXCEEDED, GCE_STOCKOUT, INTERNAL, Recorder
 
 TICK_SECONDS = 2.0
 IDLE_SECONDS = 600.0
+BACKOFF_SECONDS, LONGEST_BACKOFF = 300.0, 1800.0
+"""How long a pool that could not grow is left alone: twice as long each time, as the open-source autoscaler does
+(https://github.com/kubernetes/autoscaler, flags initial- and max-node-group-backoff-duration). The emulator's
+`--seconds SCALE_UP_BACKOFF=…` makes the first shorter."""
+BACKOFF_FORGOTTEN = 3 * 3600.0
 _POOL = "cloud.google.com/gke-nodepool"
 _log = logging.getLogger(__name__)
 
@@ -46,32 +53,68 @@ class Scalable:
     size: int  # nodes in each zone
     least: int
     most: int
-    whole: bool  # all of its nodes or none
+    all_or_none: bool  # all of its nodes or none
+    group: str = ""  # address of its instance group
+    unfilled: str = ""  # why its last growth came to nothing
+
+    @property
+    def next_size(self) -> int:
+        return self.most if self.all_or_none else self.size + 1
+
+    @property
+    def zone(self) -> str:
+        return self.group.partition("/zones/")[2].partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Until when a pool is left alone, and for how long that is."""
+
+    until: float = 0.0
+    seconds: float = 0.0
+
+    def longer(self, now: float, first: float) -> Backoff:
+        again = self.seconds and now < self.until + BACKOFF_FORGOTTEN
+        seconds = min(2 * self.seconds, max(LONGEST_BACKOFF, first)) if again else first
+        return Backoff(now + seconds, seconds)
 
 
 def grown(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, int]:
     """New sizes of pools, by their full names, so that these pods find a place."""
-    sizes: dict[str, int] = {}
+    by_name = {pool.full: pool for pool in pools}
+    return {full: by_name[full].next_size for full in chosen(by_name.values(), pods).values()}
+
+
+def chosen(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, str]:
+    """Which pool grows for which owner of pods: the pods of one Job belong on one slice, and any speaks for all."""
+    growing: dict[str, str] = {}
     open_pools = [pool for pool in pools if pool.size < pool.most]
-    # The pods of one Job belong on one slice: any of them speaks for all.
-    for pod in {_owner(pod): pod for pod in pods}.values():
+    for who, pod in {owner(pod): pod for pod in pods}.items():
         for pool in open_pools:
-            if pool.full not in sizes and fits(pod, pool):
-                sizes[pool.full] = pool.most if pool.whole else pool.size + 1
+            if pool.full not in growing.values() and fits(pod, pool):
+                growing[who] = pool.full
                 break
-    return sizes
+    return growing
 
 
 def fits(pod: Object, pool: Scalable) -> bool:
+    return not misfit(pod, pool)
+
+
+def misfit(pod: Object, pool: Scalable) -> str:
+    """Why the pod would find no place on a node of the pool, in the scheduler's words; empty where it would."""
     spec = pod["spec"]
-    if spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution"):
-        return False
-    chosen = all(pool.labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
+    required = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required or any(pool.labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
+        return "node(s) didn't match Pod's node affinity/selector"
     closed = [taint for taint in pool.taints if taint["effect"] != "PreferNoSchedule"]
-    tolerated = all(any(_tolerates(one, taint) for one in spec.get("tolerations", [])) for taint in closed)
-    return chosen and tolerated and all(
-        amount <= quantity(pool.capacity.get(what, "0")) for what, amount in _requests(spec).items()
-    )  # fmt: skip
+    for taint in closed:
+        if not any(_tolerates(one, taint) for one in spec.get("tolerations", [])):
+            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+    for what, amount in _requests(spec).items():
+        if amount > quantity(pool.capacity.get(what, "0")):
+            return f"Insufficient {what}"
+    return ""
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:
@@ -91,7 +134,7 @@ def _requests(spec: Object) -> dict[str, Decimal]:
     return found
 
 
-def _owner(pod: Object) -> str:
+def owner(pod: Object) -> str:
     owners = [one["uid"] for one in pod["metadata"].get("ownerReferences", []) if one.get("controller")]
     return str(owners[0] if owners else pod["metadata"]["uid"])
 
@@ -102,6 +145,8 @@ class Autoscaler:
         self._cloud = cloud
         self._connect = connect
         self._idle_since: dict[str, float] = {}
+        self._asked: dict[str, str] = {}  # pool that grows or grew, by owner of the pods that it grows for
+        self._backoff: dict[str, Backoff] = {}  # by pool
 
     def run(self, over: threading.Event) -> None:
         while not over.wait(TICK_SECONDS):
@@ -113,13 +158,69 @@ class Autoscaler:
                 _log.exception("autoscaler")
 
     def tick(self) -> None:
-        pools = list(self._pools())
+        pools = {pool.full: pool for pool in self._pools()}
         if not pools:
             return
         waiting = [pod for pod in self._cluster.list("Pod", fields="status.phase=Pending") if _unschedulable(pod)]
-        for full, size in {**self._idle(pools), **grown(pools, waiting)}.items():
-            _log.info("autoscaler: %s to %d nodes", full, size)
-            scale(self._cloud, full, size)
+        self._asked = {who: full for who, full in self._asked.items() if who in {owner(pod) for pod in waiting}}
+        for pool in pools.values():
+            if pool.unfilled:
+                self._failed(pool, waiting, GCE_STOCKOUT if pool.unfilled == "GCE_STOCKOUT" else INTERNAL)
+        now = self._cloud.clock.now()
+        able = [pool for pool in pools.values() if now >= self._backoff.get(pool.full, Backoff()).until]
+        left = [pod for pod in waiting if owner(pod) not in self._asked]
+        growing = chosen(able, left)
+        for full, size in self._idle(list(pools.values())).items():
+            if full not in growing.values():
+                _log.info("autoscaler: %s to %d nodes", full, size)
+                scale(self._cloud, full, size)
+        for who, full in growing.items():
+            self._grow(pools[full], who, waiting)
+        for pod in left:
+            if owner(pod) not in self._asked:
+                self._events.record(pod, scale_events.not_triggered(self._reasons(pod, pools.values())))
+
+    def _grow(self, pool: Scalable, who: str, waiting: Sequence[Object]) -> None:
+        _log.info("autoscaler: %s to %d nodes", pool.full, pool.next_size)
+        self._asked[who] = pool.full
+        said = scale_events.triggered(pool.group, pool.size, pool.next_size, pool.most)
+        for pod in self._waiting_for(pool, waiting):
+            self._events.record(pod, said)
+        try:
+            scale(self._cloud, pool.full, pool.next_size)
+        except Refused:
+            self._failed(pool, waiting, GCE_QUOTA_EXCEEDED)
+
+    def _failed(self, pool: Scalable, waiting: Sequence[Object], why: str) -> None:
+        """The pods are told, and the pool is left alone for a while."""
+        for pod in self._waiting_for(pool, waiting):
+            self._events.record(pod, scale_events.failed(pool.zone, why))
+        self._asked = {who: full for who, full in self._asked.items() if full != pool.full}
+        first = self._cloud.settings.seconds.get("SCALE_UP_BACKOFF", BACKOFF_SECONDS)
+        self._backoff[pool.full] = self._backoff.get(pool.full, Backoff()).longer(self._cloud.clock.now(), first)
+        with self._cloud.state.transaction():
+            if doc := self._cloud.state.get("pool", pool.full):
+                self._cloud.state.put("pool", pool.full, {**doc, "_unfilled": ""})
+
+    def _waiting_for(self, pool: Scalable, waiting: Sequence[Object]) -> list[Object]:
+        """Whom a pool grows for; who could have been meant, where that was forgotten with a killed emulator."""
+        meant = [pod for pod in waiting if self._asked.get(owner(pod)) == pool.full]
+        return meant or [pod for pod in waiting if fits(pod, pool)]
+
+    def _reasons(self, pod: Object, pools: Iterable[Scalable]) -> list[str]:
+        """Why each pool does not grow for a pod."""
+        now = self._cloud.clock.now()
+        said = []
+        for pool in pools:
+            if now < self._backoff.get(pool.full, Backoff()).until:
+                said.append("in backoff after failed scale-up")
+            else:
+                said.append(misfit(pod, pool) or "max node group size reached")
+        return said
+
+    @cached_property
+    def _events(self) -> Recorder:
+        return Recorder(self._cluster, self._cloud.clock)
 
     @cached_property
     def _cluster(self) -> Cluster:
@@ -143,7 +244,9 @@ class Autoscaler:
                 size=doc["_size"],
                 least=scaling.get("minNodeCount") or scaling.get("totalMinNodeCount", 0) // zones,
                 most=scaling.get("maxNodeCount") or scaling.get("totalMaxNodeCount", 0) // zones,
-                whole=doc["_several_hosts"],
+                all_or_none=doc["_several_hosts"],
+                group=doc["instanceGroupUrls"][0].replace("/instanceGroupManagers/", "/instanceGroups/"),
+                unfilled=doc.get("_unfilled", ""),
             )
 
     def _idle(self, pools: Sequence[Scalable]) -> dict[str, int]:

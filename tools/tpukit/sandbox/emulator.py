@@ -11,17 +11,19 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
-from tpukit.sandbox import folder, pools
+from tpukit.sandbox import folder, pool_adapter
+from tpukit.sandbox.agent.archive import printed
 from tpukit.sandbox.agent.client import AgentClient
 from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
+from tpukit.sandbox.google.emulator_settings import Hooks, Log, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Pool, Settings
 
 ENVIRONMENT = "environment.json"
 """The file below google/ that holds the variables which lead Google's tools here."""
@@ -46,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
         seed=said.seed,
         kubernetes=f"{HOST}:{place.ports['kube-apiserver']}",
         kubernetes_ca=base64.b64encode(authority).decode(),
+        own_cluster=f"sandbox-{place.name}",
     )
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -66,11 +69,30 @@ def _hooks(place: Folder) -> Hooks:
 
     def created(pool: Pool) -> None:
         if pool.nodes:
-            client.add_pool(pools.of_google(pool))
+            client.add_pool(pool_adapter.of_google(pool))
         else:
             client.remove_pool(pool.name)
 
-    return Hooks(on_pool_created=created, on_pool_deleted=lambda pool: client.remove_pool(pool.name))
+    return Hooks(
+        on_pool_created=created,
+        on_pool_deleted=lambda pool: client.remove_pool(pool.name),
+        logs=partial(logs, place.path / "agent"),
+    )
+
+
+def logs(folder: Path) -> Iterator[Log]:
+    """What the node agent that has this folder holds of its pods' output."""
+    for one in printed(folder):
+        yield Log(
+            namespace=one.namespace,
+            pod=one.pod,
+            container=one.container,
+            id=f"{one.uid}-{one.container}-{one.run}",
+            labels=one.labels,
+            node=one.node,
+            zone=one.node_labels.get("topology.kubernetes.io/zone", ""),
+            paths=one.paths,
+        )
 
 
 if __name__ == "__main__":

@@ -1,122 +1,287 @@
-"""What became of an attempt: its JobSet as the cluster has it now, with what was kept of its pods."""
+"""What became of attempts: their JobSets as the cluster has them now, with what their records hold of earlier."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tpukit.clock import Clock
+from tpukit.errors import Conflict, TpukitError, Transient
 from tpukit.places.base import Handle, Observation
-from tpukit.places.gke import ends, look, waiting
-from tpukit.places.gke.files import Files, pod_host
-from tpukit.places.gke.keeper import Keeper
-from tpukit.places.gke.look import JOBSET, Doc, Found, label
-from tpukit.places.gke.sight import Sight
+from tpukit.places.gke import attempts, failure, following, hosts, waiting
+from tpukit.places.gke.attempts import Event, Position, Where
+from tpukit.places.gke.hosts import Records
+from tpukit.places.gke.jobsets import (
+    REPLICATED_JOB,
+    RESTART,
+    UID,
+    Doc,
+    JobSetState,
+    label,
+    phase,
+    seconds,
+    true_condition,
+)
+from tpukit.places.gke.listing import Lister, Listing
+from tpukit.places.gke.pod_log import Target
+from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.places.verdict import Verdict
 from tpukit.plan import SLICE_JOB
 from tpukit.reasons import Reason, State
 
 IMAGE_SECONDS = 120.0
 """So long a host may try to get an image that is not there, before the job gives its slices back."""
-LAST_LINES_SECONDS = 3.0
+TAILS_MOST = 4
+"""Hosts that failed whose last lines are asked for."""
 _GONE = "its JobSet is gone: deleted by somebody, or ended more than a day ago while nobody looked"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Observer:
-    root: Path
-    sight: Sight
-    keeper: Keeper
+    """Of one cluster. What it holds between two rounds saves requests, and is needed by nobody else."""
+
+    lister: Lister
+    logs: PodLogs
+    cache: Callable[[Handle, str], Path]  # where lines of a host are kept on this machine
     clock: Clock
+    sender: Callable[[], str]
+    without_image: dict[str, float] = field(default_factory=dict)  # since when, by attempt
+    nothing_left: dict[str, str] = field(default_factory=dict)  # attempts of which a fresh list showed nothing
 
-    def observe(self, handle: Handle) -> Observation:
-        found = self.sight.look(handle.plan).find(handle.plan.id)
-        files = Files.of(self.root, handle)
-        if found.jobset is None:
-            return self._without_jobset(handle, found, files)
-        if handle.attempt.number > found.attempt:
-            return Observation(State.PENDING, files.hosts(), saved=_saved(files))
-        if handle.attempt.number < found.attempt:
-            return self._overtaken(handle, found, files)
-        return self._present(handle, found, files)
+    def observe(self, handles: Sequence[Handle]) -> list[Observation | TpukitError]:
+        listings: dict[str, Listing | TpukitError] = {}
+        for team in dict.fromkeys(handle.plan.team for handle in handles):
+            try:
+                listings[team] = self.lister.list(team)
+            except Transient:  # the API server itself: the other namespaces would wait for it as long
+                raise
+            except TpukitError as error:
+                listings[team] = error
+        self._follow(handles, listings)
+        return [self._one(handle, listings[handle.plan.team]) for handle in handles]
 
-    def keep(self, handle: Handle, files: Files, pods: Sequence[Doc]) -> None:
-        """Remember each pod as it is, and write down what it prints."""
-        nodes = self.sight.nodes(handle.plan, pods)
-        for pod in pods:
-            folder = files.host(pod_host(pod))
-            kept = self.keeper.remember(folder, pod, nodes.get(pod["spec"].get("nodeName") or ""))
-            if kept.phase != "Pending":
-                self.keeper.follow(self.sight.cluster(handle.plan), pod, folder)
+    def _follow(self, handles: Sequence[Handle], listings: Mapping[str, Listing | TpukitError]) -> None:
+        running: dict[str, following.Running] = {}
+        by_key = {key_of(handle): handle for handle in handles}
+        for key, handle in by_key.items():
+            listing = listings[handle.plan.team]
+            if handle.attempt.state.ended or isinstance(listing, TpukitError):
+                continue
+            state = listing.state(handle.plan.id, self.sender())
+            where, _ = _locate(handle, state)
+            pods = _begun(state.current_pods()) if where is Where.CURRENT and not state.finished else []
+            stall = float(handle.plan.spec.max.stall)
+            running[key] = following.Running(pods, handle.plan.host_names[0], self.logs.idle(key), stall)
+        self.logs.follow(
+            {key: [self._target(by_key[key], pod) for pod in pods] for key, pods in following.chosen(running).items()}
+        )
 
-    def _present(self, handle: Handle, found: Found, files: Files) -> Observation:
+    def _one(self, handle: Handle, listing: Listing | TpukitError) -> Observation | TpukitError:
+        if isinstance(listing, TpukitError):
+            return listing
+        try:
+            return self._observe(handle, listing.state(handle.plan.id, self.sender()))
+        except Transient:
+            raise
+        except TpukitError as error:
+            return error
+
+    def _observe(self, handle: Handle, state: JobSetState) -> Observation:
+        attempt = handle.attempt
+        if attempt.state.ended:
+            return Observation(attempt.state, reason=attempt.reason, active=self._active(handle, state))
+        where, began = _locate(handle, state)
+        if where is Where.NEWER:
+            raise Conflict(
+                f"JobSet {handle.plan.id} was made for attempt {state.made_for}, and the record is at {attempt.number}",
+                hint="another store sent it under the same mark: `tpu job forget` closes the job here",
+            )
+        known = hosts.recorded(attempt.learned)
+        if where is Where.NOT_MADE or (where is Where.OLDER and not began.uid):
+            return self._seen(handle, State.PENDING, known, active=self._active(handle, state))
+        if where in (Where.GONE, Where.OLDER):
+            return self._gone(handle, state, known)
+        if where is Where.OVERTAKEN:
+            return self._overtaken(handle, state, began, known)
+        return self._current(handle, state, began, known)
+
+    def _current(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
         """The attempt that the JobSet is at."""
-        plan, pods = handle.plan, found.current_pods()
-        files.begin(found)
-        self.keep(handle, files, pods)
-        if found.finished:
-            self.keeper.settle(pods, LAST_LINES_SECONDS)
-            if found.condition("Completed"):
-                return Observation(State.COMPLETED, files.hosts(over=True), _started(files), _saved(files), Reason.DONE)
-            return _ended(files, ends.why(found, files.kept(), files.tails()))
-        trouble = ends.image_trouble(pods)
-        if trouble and trouble.hopeless:
-            oldest = min(look.seconds(pod["metadata"]["creationTimestamp"]) for pod in pods)
-            if self.clock.now() - oldest > IMAGE_SECONDS:
-                return _ended(files, Verdict(Reason.BAD_IMAGE, trouble.host, trouble.said), followed=True)
-        hosts = [pod for pod in pods if label(pod, f"{JOBSET}replicatedjob-name") == SLICE_JOB]
-        begun = [pod for pod in hosts if pod.get("status", {}).get("phase", "Pending") != "Pending"]
-        ending = handle.attempt.state is State.RUNNING and found.admitted_at is not None  # they were all there once
-        if len(begun) < plan.hosts and not ending:
-            why = "its hosts are leaving" if found.leaving else waiting.why(plan, found, self.sight.around(plan))
-            return Observation(State.SCHEDULED, files.hosts(), _started(files), _saved(files), detail=why)
-        return Observation(State.RUNNING, files.hosts(), _started(files), _saved(files))
+        plan, pods = handle.plan, state.current_pods()
+        learned: dict[str, Any] = began.learned()
+        if state.finished:
+            return self._finished(handle, state, began, known)
+        records = hosts.merged(known, pods, self._nodes(handle, pods))
+        if state.leaving:
+            learned["ended"] = state.ended_at
+        learned |= _hosts(records, handle)
+        if reason := self._no_image(handle, pods):
+            return self._seen(handle, State.FAILED, records, verdict=reason, learned=learned)
+        begun = _begun(pods)
+        were_there = handle.attempt.state is State.RUNNING and state.admitted_at is not None
+        if len(begun) < plan.hosts and not were_there:
+            why = waiting.Waiting("its hosts are leaving")
+            if not state.leaving:
+                why = waiting.why(plan, state, self.lister.surroundings(plan.team))
+            seen = self._seen(handle, State.SCHEDULED, records, learned=learned)
+            return replace(seen, reason=why.reason, detail=why.detail)
+        return self._seen(handle, State.RUNNING, records, learned=learned)
 
-    def _without_jobset(self, handle: Handle, found: Found, files: Files) -> Observation:
-        """It was never made, or it is gone."""
-        if found.pods:
-            return Observation(State.RUNNING, files.hosts(), _started(files), _saved(files))
-        if handle.attempt.stopping:
-            return _ended(files, Verdict(Reason.CANCELLED))
-        if files.begun():  # it was there
-            return _ended(files, Verdict(Reason.CANCELLED, detail=_GONE))
-        return Observation(State.PENDING, files.hosts(), saved=_saved(files))
+    def _finished(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
+        pods = self._fresh_pods(handle, state)
+        records = self._with_last_lines(handle, known, [pod for pod in pods if _is_of(pod, began)])
+        said = Verdict(Reason.DONE)
+        if not state.condition("Completed"):
+            said = failure.why(state, {name: records.get(name) for name in handle.plan.host_names})
+        learned = {**began.learned(), **_hosts(records, handle), "ended": state.ended_at}
+        active = replace(state, pods=pods).active
+        ended = State.COMPLETED if said.reason is Reason.DONE else State.FAILED
+        return self._seen(handle, ended, records, verdict=said, active=active, ended=state.ended_at, learned=learned)
 
-    def _overtaken(self, handle: Handle, found: Found, files: Files) -> Observation:
-        """The JobSet is at a later attempt: how did this one end?"""
-        after = Files.of(self.root, handle, handle.attempt.number + 1)
-        if found.attempt == handle.attempt.number + 1:
-            after.begin(found)
-        self.keep(handle, files, [pod for pod in found.pods if files.knows(pod)])
-        began, next_began = files.begun(), after.begun()
-        evicted = found.evictions > int(began.get("evictions", found.evictions))
-        if evicted and found.restarts == int(began.get("restarts", -1)):
-            queues = self.sight.around(handle.plan).queues
-            said = ends.evicted(found.workload, queues.workloads if queues else ())
-            return _ended(files, said, followed=not found.finished)
-        rule = str(next_began.get("rule", ""))
-        if not rule and found.counted > int(began.get("counted", found.counted)):
-            rule = "userError"
-        return _ended(files, ends.restarted(rule, files.kept(), files.tails()), followed=not found.finished)
+    def _overtaken(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
+        """The JobSet went on by itself: how did this attempt end?"""
+        event, after, last = attempts.next_event(began, state)
+        records = known
+        if event is Event.EVICTED:
+            queues = self.lister.surroundings(handle.plan.team).queues if last else None
+            newest = state.evictions == after.evictions
+            said = failure.evicted(state.workload, queues.workloads if queues else (), last=newest)
+        else:
+            pods = [pod for pod in self._fresh_pods(handle, state) if _is_of(pod, began)]
+            records = self._with_last_lines(handle, known, pods)
+            rule = failure.restarting_rule(state) if last else ""
+            by_host = {name: records.get(name) for name in handle.plan.host_names}
+            said = failure.restarted(event, rule, handle.plan.spec.rule, by_host)
+        at = max((one.ended for one in records.values()), default=0.0) or seconds(failure.event_time(state, event))
+        seen = self._seen(
+            handle,
+            State.FAILED,
+            records,
+            verdict=said,
+            active=self._active(handle, state),
+            ended=at,
+            learned={**began.learned(), **_hosts(records, handle)},
+        )
+        return replace(seen, next=after.learned())
+
+    def _gone(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
+        """Its JobSet was there, and is no more."""
+        if self._active(handle, state):
+            pods = [pod for pod in state.pods if label(pod, UID) in _uid(handle)]
+            records = hosts.merged(known, pods, {})
+            return self._seen(handle, State.RUNNING, records, learned=_hosts(records, handle))
+        names = handle.plan.host_names
+        ended = float(handle.attempt.learned.get("ended") or 0.0)
+        ended = ended or max((one.ended for one in known.values()), default=0.0)
+        said = Verdict(Reason.CANCELLED, detail="" if handle.attempt.stopping else _GONE)
+        if all(name in known and known[name].phase == "Succeeded" for name in names):
+            said = Verdict(Reason.DONE)
+        state_then = State.COMPLETED if said.reason is Reason.DONE else State.FAILED
+        return self._seen(handle, state_then, known, verdict=said, active=False, ended=ended)
+
+    def _seen(
+        self,
+        handle: Handle,
+        state: State,
+        records: Records,
+        *,
+        verdict: Verdict | None = None,
+        active: bool = True,
+        ended: float = 0.0,
+        learned: Mapping[str, Any] | None = None,
+    ) -> Observation:
+        """How long it ran is not said: the JobSet itself has the deadline, on the cluster's clock."""
+        views = hosts.views(handle.plan, records, self.logs.progress(key_of(handle)), over=state.ended)
+        begun = [one.began for one in records.values() if one.began]
+        return Observation(
+            state,
+            views,
+            started=max(begun) if len(begun) >= handle.plan.hosts else handle.attempt.started,
+            saved=max([handle.attempt.saved, *(view.saved for view in views)]),
+            reason=verdict.reason if verdict else None,
+            host=verdict.host if verdict else "",
+            detail=verdict.detail if verdict else "",
+            active=active,
+            ended=ended,
+            learned=learned or {},
+        )
+
+    def _active(self, handle: Handle, state: JobSetState) -> bool:
+        """Whether anything of the job runs. Nothing: only after a list that was made for this question."""
+        key = key_of(handle)
+        if state.active:
+            self.nothing_left.pop(key, None)
+            return True
+        if self.nothing_left.get(key) != state.uid:
+            if replace(state, pods=self._fresh_pods(handle, state)).active:
+                return True
+            self.nothing_left[key] = state.uid
+        return False
+
+    def _fresh_pods(self, handle: Handle, state: JobSetState) -> list[Doc]:
+        """Without those of a JobSet of the same name that somebody else sent."""
+        pods = self.lister.pods_of(handle.plan.team, handle.plan.id)
+        return [pod for pod in pods if not state.foreign or label(pod, UID) != state.foreign]
+
+    def _with_last_lines(self, handle: Handle, known: Records, pods: Sequence[Doc]) -> Records:
+        """What is known of hosts, with the last words of those that failed first and the last progress of the first."""
+        records = hosts.merged(known, pods, self._nodes(handle, pods))
+        targets = {target.host: target for target in (self._target(handle, pod) for pod in _begun(pods))}
+        failed = sorted(
+            (name for name in targets if name in records and records[name].failed),
+            key=lambda name: (records[name].ended, name),
+        )
+        wanted = dict.fromkeys([*failed[:TAILS_MOST], handle.plan.host_names[0]])
+        self.logs.settle(key_of(handle), [targets[name] for name in wanted if name in targets])
+        return hosts.with_tails(records, self.logs.tails(key_of(handle)))
+
+    def _no_image(self, handle: Handle, pods: Sequence[Doc]) -> Verdict | None:
+        trouble = failure.image_trouble(pods)
+        if trouble is None or not trouble.hopeless:
+            self.without_image.pop(key_of(handle), None)
+            return None
+        now = self.clock.monotonic()
+        if now - self.without_image.setdefault(key_of(handle), now) <= IMAGE_SECONDS:
+            return None
+        return Verdict(Reason.BAD_IMAGE, trouble.host, trouble.said)
+
+    def _nodes(self, handle: Handle, pods: Sequence[Doc]) -> dict[str, Doc]:
+        """Nodes of hosts that are being taken away: their labels tell maintenance from preemption."""
+        if not any(true_condition(pod, "DisruptionTarget") for pod in pods):
+            return {}
+        nodes = self.lister.surroundings(handle.plan.team).nodes or []
+        return {one["metadata"]["name"]: one for one in nodes}
+
+    def _target(self, handle: Handle, pod: Doc) -> Target:
+        target = Target.of(self.lister.cluster, pod)
+        return replace(target, cache=self.cache(handle, target.host))
 
 
-def _ended(files: Files, said: Verdict, *, followed: bool = False) -> Observation:
-    return Observation(
-        State.FAILED,
-        files.hosts(over=True),
-        _started(files),
-        _saved(files),
-        said.reason,
-        said.host,
-        said.detail,
-        followed,
-    )
+def key_of(handle: Handle) -> str:
+    return f"{handle.plan.id}/{handle.attempt.number}"
 
 
-def _started(files: Files) -> float:
-    return max((kept.began for kept in files.kept().values() if kept), default=0.0)
+def _locate(handle: Handle, state: JobSetState) -> tuple[Where, Position]:
+    known = Position.of(handle.attempt.learned)
+    return attempts.locate(handle.attempt.number, known, state, began=handle.attempt.state is State.RUNNING)
 
 
-def _saved(files: Files) -> int:
-    return max((host.saved for host in files.hosts()), default=-1)
+def _uid(handle: Handle) -> set[str]:
+    known = Position.of(handle.attempt.learned)
+    return {known.uid} if known else set()
+
+
+def _is_of(pod: Doc, began: Position) -> bool:
+    return label(pod, UID) in ("", began.uid) and label(pod, RESTART) == str(began.restarts)
+
+
+def _begun(pods: Sequence[Doc]) -> list[Doc]:
+    return [pod for pod in pods if phase(pod) != "Pending" and label(pod, REPLICATED_JOB) == SLICE_JOB]
+
+
+def _hosts(records: Records, handle: Handle) -> dict[str, Any]:
+    """What the record is to hold of hosts, where that is something."""
+    telling = hosts.to_record(records)
+    return {"hosts": telling} if telling or handle.attempt.learned.get("hosts") else {}

@@ -1,200 +1,217 @@
-"""The gke place: sends JobSets, says what became of them, keeps what their hosts printed.
+"""The gke place: sends JobSets, says what became of them, and what their hosts printed.
 
 A job has one JobSet, which lives through many attempts: JobSet restarts it after a failure, Kueue takes it out and
-brings it back. Both count, and the counts say which attempt it is at, so nothing has to be remembered to find it again.
-What only a living pod can tell (how it ended, what it printed) is kept on this machine as it is seen.
+brings it back. Both count, and the counts say which attempt it is at (attempts.py). What only a living pod can tell goes
+into the attempt's record, so another driver on another machine goes on from there.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, Denied, Invalid, NotFound, Problem, TpukitError, Transient
-from tpukit.kube import Cluster, Docs
-from tpukit.places.base import Handle, Line, Observation
-from tpukit.places.gke import code, keeper
+from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
+from tpukit.kube import Cluster
+from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation, Unmanaged
+from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
-from tpukit.places.gke.files import Files, has_sent, pod_host, sender
-from tpukit.places.gke.keeper import Keeper
-from tpukit.places.gke.look import SENDER, Found
-from tpukit.places.gke.observing import LAST_LINES_SECONDS, Observer
-from tpukit.places.gke.sight import Sight
-from tpukit.plan import UPLOADER_JOB, Plan
+from tpukit.places.gke.listing import Lister
+from tpukit.places.gke.log_reading import LogReader
+from tpukit.places.gke.observing import Observer
+from tpukit.places.gke.pod_logs import PodLogs
+from tpukit.places.gke.rerunning import Rerun
+from tpukit.places.gke.sending import Sending
+from tpukit.places.gke.sweeping import Sweeper
+from tpukit.plan import ClusterName, Plan
 from tpukit.render import documents
+from tpukit.render import jobset as manifest
 
-FOLLOW_SECONDS = 0.3
+
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    """All that works with one cluster."""
+
+    lister: Lister
+    pod_logs: PodLogs
+    observer: Observer
+    sending: Sending
+
+    def close(self) -> None:
+        self.pod_logs.close()
+        self.lister.close()
 
 
 class GkePlace:
     name = "gke"
-    on_this_machine = False
+    capabilities = Capabilities(drives_itself=True, unmanaged=True)
 
-    def __init__(self, root: Path, clock: Clock) -> None:
-        self._root = root
-        self._shelf = root / "code"
-        self._clock = clock
-        self.clusters = Clusters()
-        self._sight = Sight(self.clusters, clock)
-        self._keeper = Keeper()
-        self._observer = Observer(root, self._sight, self._keeper, clock)
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock,
+        sender: Callable[[], str],
+        *,
+        clusters: Clusters | None = None,
+        log_workers: int = 4,
+        connect: Callable[[Cluster, Clock], Lister] = Lister,
+    ) -> None:
+        """`sender`: the mark of this store on what it sends. `log_workers`: threads that read logs of one cluster."""
+        self._root, self._clock, self._sender = root, clock, sender
+        self._log_workers, self._connect = log_workers, connect
+        self.clusters = clusters or Clusters(clock)
+        self._connected: dict[int, _Connected] = {}
+        self._sweeper = Sweeper(clock, sender)
+        self._lock = threading.Lock()
 
-    def check(self, plan: Plan) -> None:
-        """Ask the cluster whether it would take the job. Nothing is created."""
-        cluster = self._sight.cluster(plan)
-        for document in documents(plan):
-            try:
-                cluster.apply(document, dry_run=True)
-            except NotFound as error:
-                hint = f"`tpu team add {plan.team}` makes the team, `tpu cluster addons` installs JobSet and Kueue"
-                raise NotFound(f"{cluster.server} has no place for the job: {error.message}", hint=hint) from error
-        problems = []
-        if not _there(cluster, "LocalQueue", plan.team, plan.team):
-            hint = f"`tpu team add {plan.team}` makes it, `tpu team list` shows those that there are"
-            problems.append(Problem("", f"team: {plan.team} has no queue", hint))
-        if plan.spec.priority and not _there(cluster, "WorkloadPriorityClass", plan.spec.priority):
-            what = f"priority: the cluster has no {plan.spec.priority}"
-            problems.append(Problem("", what, "write low, medium or high"))
-        if problems:
-            raise Invalid(problems)
+    def close(self) -> None:
+        """End all threads; nothing that hangs is waited for."""
+        with self._lock:
+            connected, self._connected = self._connected, {}
+        for one in connected.values():
+            one.close()
+
+    def prepare(self, plan: Plan) -> Plan:
+        plan = replace(plan, cluster=self.clusters.current())
+        manifest.check(plan)
+        return plan
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names in use in the team's namespace, whoever uses them."""
-        return frozenset(one["metadata"]["name"] for one in self._sight.cluster(plan).list("JobSet", plan.team))
+        return frozenset(one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team))
+
+    def check(self, plan: Plan) -> Sequence[Problem]:
+        """Asks the cluster whether it would take the job as it is."""
+        cluster = self._cluster(plan)
+        problems = []
+        try:
+            for document in documents(plan):
+                cluster.apply(document, dry_run=True)
+        except NotFound as error:
+            hint = f"`tpu team add {plan.team}` makes the team, `tpu cluster addons` installs JobSet and Kueue"
+            return [Problem("", f"{cluster.server} has no place for the job: {error.message}", hint)]
+        except Invalid as error:
+            problems += error.problems
+        if not _exists(cluster, "LocalQueue", plan.team, plan.team):
+            hint = f"`tpu team add {plan.team}` makes it, `tpu team list` shows those that there are"
+            problems.append(Problem("", f"team: {plan.team} has no queue", hint))
+        if plan.spec.priority and not _exists(cluster, "WorkloadPriorityClass", plan.spec.priority):
+            what = f"priority: the cluster has no {plan.spec.priority}"
+            problems.append(Problem("", what, "write low, medium or high"))
+        return problems
+
+    def group(self, plan: Plan) -> str | None:
+        return None if plan.cluster is None else self.clusters.context(plan.cluster)
 
     def submit(self, handle: Handle) -> None:
-        plan, attempt = handle.plan, handle.attempt
-        cluster = self._sight.cluster(plan)
-        found = self._sight.look(plan, fresh=True).find(plan.id)
-        if found.jobset is not None:
-            self._check_ours(found, plan)
-            if found.attempt >= attempt.number and not found.leaving:
-                return  # JobSet or Kueue has begun it, or we did before
-            if not found.finished and not found.leaving:
-                raise Conflict(f"JobSet {plan.id} is at attempt {found.attempt} and has not ended")
-            cluster.delete("JobSet", plan.id, plan.team, foreground=True)
-        if found.jobset is not None or found.pods:
-            raise Transient(f"hosts of attempt {found.attempt} of {plan.id} are still leaving")
-        parts = self._send_code(cluster, plan.team, plan.snapshot.digest) if plan.snapshot else 0
-        for document in documents(plan, attempt, parts):
-            document["metadata"]["annotations"][SENDER] = sender(self._root)
-            # Created and not applied: whoever else had the same idea in this moment has the name, and we do not.
-            cluster.create(document)
-        self._sight.forget(plan)
+        self._connection(handle.plan).sending.submit(handle)
+        self._note_sent()
 
-    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation]:
-        try:
-            return [self._observer.observe(handle) for handle in handles]
-        except OSError as error:
-            hint = "jobs run on without it; make room, and they are found again"
-            raise Transient(f"what hosts say cannot be written to {self._root}: {error}", hint=hint) from error
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
+        if not handles:
+            return []
+        connection = self._connection(handles[0].plan)
+        if not self._log_workers:
+            connection.pod_logs.poll()
+        return connection.observer.observe(handles)
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
-        plan = handle.plan
-        names = [host] if host else [*plan.host_names, f"{plan.id}-{UPLOADER_JOB}-0-0"]
-        files = Files.of(self._root, handle)
-        positions = dict.fromkeys(names, 0)
-        while True:
-            ended = self._refresh(handle, files, names, follow=follow)
-            for name in names:
-                lines, positions[name] = keeper.read(files.host(name), positions[name], whole=follow and not ended)
-                yield from (Line(name, line) for line in lines)
-            if ended or not follow:
-                return
-            self._clock.sleep(FOLLOW_SECONDS)
+        lister = self._connection(handle.plan).lister
+        return LogReader(lister, self._clock, self._cache, archived_logs.read).logs(handle, host, follow=follow)
 
     def stop(self, handle: Handle, grace: float) -> None:
-        plan = handle.plan
-        cluster = self._sight.cluster(plan)
-        found = self._sight.look(plan, fresh=True).find(plan.id)
-        if found.jobset is not None:
-            self._check_ours(found, plan)
-            if found.finished:
-                return
-            if not found.leaving:
-                cluster.delete("JobSet", plan.id, plan.team)
-        if grace < plan.spec.max.grace:  # what hangs is not given the time to save
-            for pod in found.pods:
-                cluster.delete("Pod", pod["metadata"]["name"], plan.team, grace=max(1, int(grace)))
-        self._sight.forget(plan)
+        self._connection(handle.plan).sending.stop(handle, grace)
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """Removes JobSets that this store sent, that run, and that it has no active job for. Others' are others'."""
-        if not has_sent(self._root):
+        """In the cluster that jobs are sent to now. No cluster, or none that answers: nothing is said of it."""
+        if not (self._root / "sent").exists():  # whoever never sent anything has nothing there
             return []
         try:
-            cluster = self.clusters.open(self.clusters.current())
-            found = _jobsets(cluster, known)
-        except TpukitError:  # no cluster, or none that answers: nothing can be said of what runs there
+            return self._sweeper.sweep(self.clusters.open(self.clusters.current()), known)
+        except TpukitError:
             return []
-        active = {handle.plan.id for handle in known()}
-        removed = []
-        for jobset in found:
-            name, namespace = jobset["metadata"]["name"], jobset["metadata"]["namespace"]
-            one = Found(jobset)
-            if one.sender == sender(self._root) and not one.finished and name not in active:
-                cluster.delete("JobSet", name, namespace)
-                removed.append(f"{namespace}/{name}")
-        return removed
 
-    def _send_code(self, cluster: Cluster, team: str, digest: str) -> int:
-        """Bring code to the team's namespace, unless it is there, from whatever machine; the number of its parts."""
-        there = cluster.list("ConfigMap", team, labels=code.selector(digest))
-        if not code.complete(there, digest):
-            made = code.config_maps(team, digest, code.pack(stage.require(self._shelf, digest)))
-            for name in code.in_the_way(there, made):
-                cluster.delete("ConfigMap", name, team)
-            for document in made:
-                with suppress(Conflict):  # it is there: from a start that was cut off, or from somebody else just now
-                    cluster.create(document)
-            there = cluster.list("ConfigMap", team, labels=code.selector(digest))
-        parts = code.complete(there, digest)
-        if parts is None:
-            raise Transient(f"the code {digest[:12]} is not yet complete in {team}")
-        cluster.patch("ConfigMap", code.names(digest, 1)[0], code.mark_used(self._clock.now()), team)
-        return parts
+    def workdir(self, plan: Plan, origin: int) -> str:
+        return plan.workdir_of(origin)
 
-    def _refresh(self, handle: Handle, files: Files, names: Sequence[str], *, follow: bool) -> bool:
-        """Bring the kept logs up to now; whether nothing more will come."""
-        found = self._sight.look(handle.plan).find(handle.plan.id)
-        if found.jobset is None or handle.attempt.number < found.attempt:
-            return True
-        if handle.attempt.number > found.attempt:
-            return False
-        cluster = self._sight.cluster(handle.plan)
-        pods = [pod for pod in found.current_pods() if pod_host(pod) in names]
-        for pod in pods:
-            if pod.get("status", {}).get("phase", "Pending") != "Pending":
-                (self._keeper.follow if follow else keeper.fetch)(cluster, pod, files.host(pod_host(pod)))
-        if found.finished:
-            self._keeper.settle(pods, LAST_LINES_SECONDS)
-        return found.finished
+    def notes(self, plan: Plan) -> Sequence[str]:
+        notes = []
+        if plan.spec.slices > 1 and plan.slice.hosts == 1:
+            notes.append(f"Google documents multislice for multi-host slices only; {plan.slice.name} has one host")
+        if plan.spec.tensorboard and not plan.settings.tensorboard:
+            notes.append("TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to")
+        return notes
 
-    def _check_ours(self, found: Found, plan: Plan) -> None:
-        if found.sender != sender(self._root):
-            raise Conflict(
-                f"JobSet {plan.id} in {plan.team} was sent by somebody else",
-                hint="it is theirs to stop; send yours under another name: --set name=NAME",
-            )
+    def forget(self, handle: Handle) -> str:
+        plan = handle.plan
+        context = plan.cluster.context if plan.cluster else ""
+        where = f"--context {context} " if context else ""
+        return (
+            f"JobSet {plan.id} may be left in namespace {plan.team} of {plan.cluster.server if plan.cluster else '?'}: "
+            f"`kubectl {where}delete jobset {plan.id} --namespace {plan.team}` removes it"
+        )
+
+    def unmanaged(self, teams: Sequence[str]) -> Sequence[Unmanaged]:
+        return unmanaged.listed(self._current(), teams)
+
+    def unmanaged_hosts(self, job: Unmanaged) -> Sequence[HostView]:
+        return unmanaged.hosts(self._current(), job)
+
+    def unmanaged_logs(self, job: Unmanaged, *, follow: bool = False) -> Iterator[Line]:
+        return unmanaged.logs(self._current(), job, self._clock, follow=follow)
+
+    def adopt(self, job: Unmanaged, owner: str) -> None:
+        unmanaged.adopt(self._current(), job, owner)
+
+    def stop_unmanaged(self, job: Unmanaged) -> None:
+        unmanaged.stop(self._current(), job)
+
+    def rerun_unmanaged(self, job: Unmanaged) -> None:
+        Rerun(self._current(), self._clock).run(job)
+
+    def _current(self) -> Cluster:
+        return self.clusters.open(self.clusters.current())
+
+    def _cluster(self, plan: Plan) -> Cluster:
+        return self.clusters.open(self._name(plan))
+
+    def _name(self, plan: Plan) -> ClusterName:
+        return plan.cluster or self.clusters.current()
+
+    def _connection(self, plan: Plan) -> _Connected:
+        cluster = self._cluster(plan)
+        with self._lock:
+            known = self._connected.get(id(cluster))
+            if known is None:
+                lister = self._connect(cluster, self._clock)
+                pod_logs = PodLogs(self._clock, self._log_workers)
+                known = self._connected[id(cluster)] = _Connected(
+                    lister,
+                    pod_logs,
+                    Observer(lister, pod_logs, self._cache, self._clock, self._sender),
+                    Sending(lister, self._root / "code", self._clock, self._sender),
+                )
+        return known
+
+    def _cache(self, handle: Handle, host: str) -> Path:
+        """Where lines of a host are kept on this machine."""
+        return self._root / "runs" / handle.plan.id / f"attempt-{handle.attempt.number}" / host / "log"
+
+    def _note_sent(self) -> None:
+        try:
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self._root / "sent").touch()
+        except OSError:
+            return  # then this machine sweeps nothing
 
 
-def _there(cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
+def _exists(cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
     try:
         cluster.get(kind, name, namespace)
     except NotFound:
         return False
-    except Denied:  # who may not look finds out when it is sent
+    except Denied:  # who may not see it finds out when the job is sent
         return True
     return True
-
-
-def _jobsets(cluster: Cluster, known: Callable[[], Sequence[Handle]]) -> Docs:
-    ours = "app.kubernetes.io/managed-by=tpukit"
-    try:
-        return cluster.list("JobSet", labels=ours)
-    except Denied:  # whoever may not look everywhere looks where their jobs are
-        teams = sorted({handle.plan.team for handle in known()})
-        return [one for team in teams for one in cluster.list("JobSet", team, labels=ours)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpukit.places.gke.ends import image_trouble
-from tpukit.places.gke.look import Doc, Found, true_condition
+from tpukit.places.gke.capacity import shortage
+from tpukit.places.gke.failure import image_trouble
+from tpukit.places.gke.jobsets import Doc, JobSetState, phase, true_condition
 from tpukit.plan import Plan
-from tpukit.render.pools import capacity_labels, host_labels
+from tpukit.reasons import Reason
+from tpukit.render.node_labels import capacity_labels, host_labels
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 
@@ -16,6 +18,8 @@ _BEING_MADE = ("TriggeredScaleUp", "NodePoolCreationStarted", "ProvisioningReque
 """Events that say that nodes are on their way."""
 _USUAL = ("follower pod node selector", "already exists")
 """In refusals that pass by themselves: the first host of a slice has no node yet; a Job of the last attempt leaves."""
+_NEVER = "can never run"
+"""How teams.waiting says that a queue is too small."""
 _CANNOT_BE_MADE = ("NodePoolCreationFailed", "NotTriggerScaleUp", "FailedScaleUp")
 
 
@@ -28,31 +32,40 @@ class Surroundings:
     events: Sequence[Doc] = ()
 
 
-def why(plan: Plan, found: Found, around: Surroundings) -> str:
-    if found.workload is None and found.admitted_at is None:
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    detail: str
+    reason: Reason | None = None  # where it is one that the record names
+
+
+def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
+    if state.workload is None and state.admitted_at is None:
         refused = _said(
-            around.events, found.jobset, ("CreateWorkloadFailed", "FailedToCreateWorkload", "ErrWorkloadCompose")
+            around.events, state.jobset, ("CreateWorkloadFailed", "FailedToCreateWorkload", "ErrWorkloadCompose")
         )
-        return f"Kueue refuses it: {refused}" if refused else "Kueue has not looked at it yet"
-    if found.admitted_at is None:
-        assert found.workload is not None
-        said = why_in_queue(found.workload, around.queues) if around.queues else ""
-        return said or "it waits for its turn in the queue of its team"
-    pods = found.current_pods()
+        return Waiting(f"Kueue refuses it: {refused}" if refused else "Kueue has not looked at it yet")
+    if state.admitted_at is None:
+        assert state.workload is not None
+        said = why_in_queue(state.workload, around.queues) if around.queues else ""
+        # Whatever becomes free, the queue cannot hold it.
+        reason = Reason.NO_QUOTA if _NEVER in said else None
+        return Waiting(said or "it waits for its turn in the queue of its team", reason)
+    pods = state.current_pods()
     if trouble := image_trouble(pods):
-        return f"the image cannot be had: {trouble.said}"
+        return Waiting(f"the image cannot be had: {trouble.said}")
     if len(pods) < plan.hosts:
         refused = next(
-            (text for job in found.jobs if (text := _said(around.events, job, ("FailedCreate",)))), ""
-        ) or _said(around.events, found.jobset, ("JobCreationFailed",))
+            (text for job in state.jobs if (text := _said(around.events, job, ("FailedCreate",)))), ""
+        ) or _said(around.events, state.jobset, ("JobCreationFailed",))
         if refused:
-            return f"its hosts cannot be made: {refused}"
+            return Waiting(f"its hosts cannot be made: {refused}")
     if unplaced := [pod for pod in pods if _unscheduled(pod)]:
-        return _no_nodes(plan, unplaced, around)
+        short = shortage(around.events, {plan.id, *(str(pod["metadata"]["name"]) for pod in unplaced)})
+        return Waiting(_no_nodes(plan, unplaced, around), short.reason if short else None)
     if waiting := _container_waits(pods):
-        return waiting
-    here = sum(1 for pod in pods if pod.get("status", {}).get("phase") == "Running")
-    return f"{here} of {plan.hosts} hosts have started"
+        return Waiting(waiting)
+    running = sum(1 for pod in pods if phase(pod) == "Running")
+    return Waiting(f"{running} of {plan.hosts} hosts have started")
 
 
 def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:

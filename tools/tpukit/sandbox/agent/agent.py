@@ -16,9 +16,10 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
 from tpukit.sandbox.agent import execute, launch, logs
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.api_server import Api
+from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.driver import HOST
-from tpukit.sandbox.agent.faults import Fault, Faults
+from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Machine
 from tpukit.sandbox.agent.names import Names
@@ -66,7 +67,7 @@ class Agent:
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
         self.nodes = Nodes(api, folder / "pools.json", clock, HOST, self.port, self._version())
         self._names = Names(folder / "names")
-        self.kubelet = Kubelet(api, folder / "pods", self._names, machine, clock, self.nodes.node, options.buckets)
+        self.kubelet = Kubelet(api, folder / LIVE, self._names, machine, clock, self.nodes.node, options.buckets)
         self.faults = Faults(api, self.nodes, self.kubelet, clock, folder / "faults.json")
 
     def run(self) -> None:
@@ -76,7 +77,7 @@ class Agent:
         self.kubelet.orphans()  # only now it is known which these are
         threads: list[Callable[[], None]] = [
             self._watch,
-            self.kubelet.ends.serve,
+            self.kubelet.exits.serve,
             self._server.serve_forever,
             lambda: self._every(BEAT_SECONDS, self.nodes.beat, self.nodes.restore_missing),
             *[self.kubelet.serve] * WORKERS,

@@ -1,6 +1,7 @@
 """The containers of a pod on this machine: a folder each, with one folder in it for every time that it ran.
 
     pods/NAMESPACE_NAME_UID/pod.json          the pod as it was first seen
+                            node.json         labels of its node
                             ending            why it is to end before its time, where it is
                             volumes/NAME/     what its volumes hold
                             CONTAINER/RUN/    one run of a container, see tpukit.pods

@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from tpukit.sandbox.google import schemas
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 
@@ -64,14 +64,15 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
     route, names = found
     if "project" in names:
         names["project"] = cloud.project(names["project"])
-        _check_enabled(cloud, api, names["project"])
+        check_enabled(cloud, api, names["project"])
     body = _parsed(request) if route.body is not None else {}
     if route.body:
         body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
     return api, route, Call(request, names, body)
 
 
-def _check_enabled(cloud: Cloud, api: Api, project: str) -> None:
+def check_enabled(cloud: Cloud, api: Api, project: str) -> None:
+    """Refuses where the project has switched the API off. Needed by handlers whose path names no project."""
     service = cloud.state.get("service", f"projects/{project}/services/{api.service}") if api.service else None
     if service and service["state"] == "DISABLED":
         message = (

@@ -26,9 +26,9 @@ from tpukit.errors import Transient
 from tpukit.sandbox.google import APIS, control, peers, routing
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.emulator_settings import Hooks, Settings
+from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Hooks, Settings
 from tpukit.sandbox.google.storage import SERVICE as STORAGE
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ _PRODUCTS = {
     "FIRESTORE": "firestore/v1/",
     "IAM": "iam/v1/",
     "IAM_BETA": "iam/v1/",
+    "LOGGING": "logging/v2/",
     "RESOURCE_MANAGER": "resource_manager/v1/",
     "SERVICE_USAGE": "service_usage/v1/",
     "STORAGE": "storage/v1/",
@@ -58,6 +59,7 @@ _GCLOUD = {
     "COMPUTE": "compute/v1/",
     "CONTAINER": "container/",
     "IAM": "iam/",
+    "LOGGING": "logging/",
     "STORAGE": "storage/v1/",
     "TPU": "tpu/",
 }

@@ -1,0 +1,63 @@
+"""Ranges of addresses: whether they are ranges, whether they share addresses, and whether the nodes fit in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
+from itertools import combinations
+
+RESERVED_BY_GOOGLE = (
+    4  # addresses of every subnet: https://cloud.google.com/vpc/docs/subnets#unusable-ip-addresses-in-every-subnet
+)
+_SMALLEST, _LARGEST = 29, 8  # prefixes that a subnet may have
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """So many nodes with room for so many pods each."""
+
+    count: int
+    pods: int
+
+
+def parse(text: str) -> IPv4Network:
+    """Raises ValueError with a sentence, and what to write instead behind a line break."""
+    try:
+        network = IPv4Network(text, strict=False)
+    except (AddressValueError, NetmaskValueError, ValueError):
+        raise ValueError(f"{text!r} is not a range of addresses\nwrite one like 10.129.0.0/20") from None
+    if "/" not in text or not _LARGEST <= network.prefixlen <= _SMALLEST:
+        raise ValueError(f"{text!r} is not a range for a subnet\nwrite a prefix from /{_LARGEST} to /{_SMALLEST}")
+    if str(network) != text:
+        raise ValueError(f"{text!r} does not begin where such a range can\nwrite {network}")
+    if network.is_loopback or network.is_multicast or network.is_link_local or network.is_unspecified:
+        raise ValueError(f"{text!r} cannot be used in a network\nwrite a private range such as 10.129.0.0/20")
+    return network
+
+
+def pod_block(pods: int) -> int:
+    """Addresses that GKE gives a node: twice its pods, rounded up to a power of two, 16 at least.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
+    """
+    return max(16, 1 << (2 * pods - 1).bit_length())
+
+
+def pods_needed(pools: list[Nodes]) -> int:
+    """Addresses for the pods of all nodes, and one block to spare for the node that comes and goes with an upgrade."""
+    blocks = [pod_block(pool.pods) for pool in pools]
+    return sum(pool.count * block for pool, block in zip(pools, blocks, strict=True)) + max(blocks)
+
+
+def nodes_needed(pools: list[Nodes]) -> int:
+    return sum(pool.count for pool in pools) + 1
+
+
+def prefix(addresses: int) -> int:
+    """Of the smallest range that holds so many."""
+    return 32 - (addresses - 1).bit_length()
+
+
+def overlaps(ranges: Mapping[str, IPv4Network]) -> list[tuple[str, str]]:
+    return [(a, b) for a, b in combinations(ranges, 2) if ranges[a].overlaps(ranges[b])]

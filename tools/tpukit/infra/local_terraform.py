@@ -1,0 +1,216 @@
+"""The environment made from this machine, by Terraform here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, TpukitError
+from tpukit.infra import diagnosis, gcloud, guard, screen, terraform
+from tpukit.infra.programs import Cancelled, Command
+from tpukit.infra.screen import Screen
+from tpukit.infra.spec import ClusterSpec
+from tpukit.infra.terraform import PLAN_FILE, Terraform
+from tpukit.infra.terraform_events import Diagnostic, Event, Planned
+from tpukit.infra.terraform_progress import Progress
+from tpukit.infra.ways import Ask
+from tpukit.infra.workspace import Workspace
+
+_ON_GKE = re.compile(rf"""\b(?P<kind>{guard.POOL}|{guard.CLUSTER})\.this(?:\["(?P<key>[^"]+)"\])?$""")
+
+
+class Local:
+    """Plans, shows, asks, applies: what was shown is what is applied."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        *,
+        modules: Path,
+        state: str,
+        context: str,
+        evict: bool,
+        clock: Clock,
+        console: Console,
+    ) -> None:
+        self._spec, self._evict, self._context = spec, evict, context
+        self._clock, self._console = clock, console
+        self._workspace = Workspace.of(spec, modules, state)
+        self._terraform = Terraform(terraform.program(), self._workspace.folder)
+
+    def lines(self, verb: str) -> list[str]:
+        """The command lines that `verb` runs."""
+        run = self._terraform
+        lines = ["# tpu copies the Terraform files by itself; by hand that is", *self._workspace.lines()]
+        lines.append(str(run.init(self._backend())))
+        if verb == "status":
+            return [*lines, str(run.state_list())]
+        lines.append(str(run.plan(self._spec.variables(), destroy=verb == "destroy")))
+        if verb == "plan":
+            return lines
+        lines.append(str(run.show()))
+        if not self._evict:
+            lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
+        if verb == "destroy" and not self._spec.force_destroy:
+            lines += ["# if the bucket is not to be emptied", str(self._held())]
+        return [*lines, str(run.apply())]
+
+    def plan(self) -> list[Planned]:
+        with self._workspace.alone():
+            try:
+                return self._plan(destroy=False).planned
+            finally:
+                self._forget()
+
+    def apply(self, ask: Ask) -> bool:
+        return self._change("apply", ask)
+
+    def destroy(self, ask: Ask) -> bool:
+        try:
+            return self._change("destroy", ask)
+        except Cancelled:
+            raise
+        except TpukitError as error:
+            if "google_compute_network" not in str(error) or not self._sweep():
+                raise
+        self._console.print("GKE left firewall rules behind. They are gone now; once more:")
+        # The person has agreed to all of it already.
+        return self._change("destroy", lambda question: True)
+
+    def resources(self) -> list[str]:
+        with self._workspace.alone():
+            self._init()
+            listed = self._terraform.read(self._terraform.state_list(), "reading the state")
+            return listed.split("\n")[:-1]
+
+    def _change(self, verb: str, ask: Ask) -> bool:
+        with self._workspace.alone():
+            try:
+                progress = self._plan(destroy=verb == "destroy")
+                plan = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
+                if not progress.planned and not _outputs_change(plan):
+                    self._console.print("Nothing to change.")
+                    return False
+                if verb == "destroy":
+                    self._check_guarded(plan)
+                going = guard.Doomed() if self._evict else guard.doomed(plan)
+                guard.check(going, self._context)
+                if not ask(_question(verb, self._spec.cluster_name, progress)):
+                    return False
+                guard.check(going, self._context)  # somebody may have sent a job while the person read
+                self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
+                return True
+            finally:
+                self._forget()
+
+    def _init(self) -> None:
+        terraform.check(self._terraform.program)
+        self._workspace.prepare()
+        # What it says of itself is of no use, but fetching providers may take a while.
+        self._run(self._terraform.init(self._backend()), "Preparing", "init", quiet=True)
+
+    def _plan(self, *, destroy: bool) -> Progress:
+        self._init()
+        progress = self._run(self._terraform.plan(self._spec.variables(), destroy=destroy), "Planning", "plan")
+        self._console.print(screen.plan_table(progress))
+        for warning in progress.warnings():
+            self._console.print(f"Warning: {warning.summary}: {warning.detail}", markup=False, soft_wrap=True)
+        if summary := progress.summary:
+            self._console.print(
+                f"{summary.add} to add, {summary.change} to change, {summary.remove} to destroy.", highlight=False
+            )
+        return progress
+
+    def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
+        with Screen(title, self._clock, self._console) as shown:
+            feed = _nothing if quiet else shown.feed
+            done = self._terraform.run(command, verb, on_event=feed, on_leave=shown.leave, hint=self._hint)
+        progress = shown.progress
+        if done.presses and done.code:
+            finished, total = progress.count("done"), len(progress.rows)
+            trouble = "".join(f"\n  {one.address or one.where}: {one.summary}" for one in progress.errors()[:5])
+            raise Cancelled(
+                f"{verb} was cancelled: {finished} of {total} done, and the state is saved{trouble}",
+                hint=f"`tpu cluster {verb}` again goes on from there",
+            )
+        return progress
+
+    def _hint(self, found: Diagnostic) -> str:
+        """A pool whose creation lost its connection is in the cloud, and the state knows nothing of it."""
+        place = _ON_GKE.search(found.address)
+        if not place or not diagnosis.already_there(found):
+            return ""
+        parts = [self._spec.project_id, self._spec.region, self._spec.cluster_name]
+        if place["kind"] == guard.POOL:
+            parts.append(place["key"] or "cpu-pool")
+        line = self._terraform.adopt(self._spec.variables(), found.address, "/".join(parts))
+        return (
+            "GKE has it and Terraform's state does not: an earlier apply lost its connection, or somebody made it by "
+            f"hand. This takes it in; then apply again:\n  {line}"
+        )
+
+    def _backend(self) -> dict[str, str]:
+        if not self._workspace.backend:
+            return {}
+        return {"bucket": self._spec.state_bucket, "prefix": self._spec.state_prefix}
+
+    def _forget(self) -> None:
+        (self._workspace.folder / PLAN_FILE).unlink(missing_ok=True)
+
+    def _check_guarded(self, plan: Mapping[str, Any]) -> None:
+        """Terraform would stop half-way at what is guarded: the pools would be gone by then."""
+        for change in plan.get("resource_changes", []):
+            before = change["change"].get("before") or {}
+            if change["type"] == guard.CLUSTER and before.get("deletion_protection"):
+                raise Conflict(
+                    f"{before.get('name')} is protected against deletion",
+                    hint="`tpu cluster apply --set deletion_protection=false` first",
+                )
+            if change["type"] == "google_storage_bucket" and not before.get("force_destroy"):
+                held = gcloud.read(self._held(), "looking into the bucket")
+                if held.strip():
+                    raise Conflict(
+                        f"gs://{self._spec.artifact_repository_bucket_name} is not empty",
+                        hint="copy away what you need, then `tpu cluster apply --set force_destroy=true` first",
+                    )
+
+    def _held(self) -> Command:
+        return gcloud.command(
+            *("storage", "ls", "--all-versions", f"gs://{self._spec.artifact_repository_bucket_name}/"),
+            f"--project={self._spec.project_id}",
+        )
+
+    def _sweep(self) -> bool:
+        """GKE can leave firewall rules of its own behind, and no network goes while it has any."""
+        project = f"--project={self._spec.project_id}"
+        pattern = f"network ~ /{self._spec.network_name}$ AND name ~ ^(gke|k8s)-"
+        rules = gcloud.read(
+            gcloud.command("compute", "firewall-rules", "list", project, f"--filter={pattern}", "--format=value(name)"),
+            "looking for firewall rules",
+        ).split()
+        if rules:
+            gcloud.read(
+                gcloud.command("compute", "firewall-rules", "delete", *rules, project), "deleting firewall rules"
+            )
+        return bool(rules)
+
+
+def _nothing(event: Event) -> None:
+    """For what nobody needs to see."""
+
+
+def _outputs_change(plan: Mapping[str, Any]) -> bool:
+    return any(change.get("actions") != ["no-op"] for change in plan.get("output_changes", {}).values())
+
+
+def _question(verb: str, name: str, progress: Progress) -> str:
+    gone = [change.address for change in progress.planned if change.action in ("delete", "replace")]
+    if verb == "destroy":
+        return f"Delete {name} and all {len(gone)} resources above?"
+    return f"Apply this to {name}?" + (f" {len(gone)} resources are deleted or replaced." if gone else "")

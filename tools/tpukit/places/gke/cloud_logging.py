@@ -1,0 +1,162 @@
+"""What hosts printed, read back from Cloud Logging: for attempts that nobody followed while their pods were there.
+
+GKE sends every line of a container there, with the labels of its pod, and holds it for 30 days unless the project says
+otherwise (https://cloud.google.com/logging/quotas#logs_retention_periods). Lines arrive seconds after they were
+printed. A line that was a JSON object comes back with its keys in another order, and without what became fields of the
+entry (severity, time): https://cloud.google.com/logging/docs/structured-logging.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from tpukit.clock import Clock, SystemClock
+from tpukit.errors import NotFound
+from tpukit.places.gke.logging_api import LoggingApi
+
+PAGE = 1000  # the most that the service gives at once
+_NAMED_PODS = 100  # a filter has an end at 20,000 letters; of more pods the pages are searched
+_JOBSET = 'labels."k8s-pod/jobset_sigs_k8s_io/'
+"""Labels of pods become labels of entries, with underscores for dots."""
+_CONTEXT = re.compile(r"gke_(?P<project>[^_]+)_(?P<location>[^_]+)_(?P<cluster>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Whose logs to search. An empty location or cluster is any."""
+
+    project: str
+    location: str = ""
+    cluster: str = ""
+
+    @staticmethod
+    def of(context: str, project: str | None = None) -> Where:
+        """What the name of a kubeconfig's context says, as gcloud writes it; else the project of the settings."""
+        if named := _CONTEXT.fullmatch(context):
+            return Where(**named.groupdict())
+        if project:
+            return Where(project)
+        raise NotFound(
+            f"nothing says in which Google Cloud project the logs of {context or 'this cluster'} are",
+            hint="write `project: NAME` into the settings, or use a context that gcloud made (gke_PROJECT_…)",
+        )
+
+
+class Printed(NamedTuple):
+    """A line of a host, and when it was printed in seconds since the epoch."""
+
+    host: str
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which lines: those of the pods of a JobSet.
+
+    `restart` is JobSet's own count of restarts, which begins anew with every JobSet of that name: where a name is used
+    again, `since` and `until` (seconds since the epoch, both included) say which one is meant. `pods` are full names,
+    `host` is one without its random end. What is empty or None does not choose.
+    """
+
+    namespace: str
+    jobset: str
+    restart: int | None = None
+    pods: Sequence[str] = ()
+    host: str = ""
+    container: str = ""
+    since: float | None = None
+    until: float | None = None
+
+    def includes(self, pod: str) -> bool:
+        return (not self.pods or pod in self.pods) and (not self.host or host_of(pod) == self.host)
+
+
+def read(where: Where, wanted: Wanted, clock: Clock | None = None) -> Iterator[Printed]:
+    """Lines in the order of time, each once; fetched page by page as they are taken."""
+    body: dict[str, Any] = {
+        "resourceNames": [f"projects/{where.project}"],
+        "filter": condition(where, wanted),
+        "orderBy": "timestamp asc",
+        "pageSize": PAGE,
+    }
+    service = LoggingApi(clock or SystemClock())
+    seen: set[str] = set()
+    moment = ""
+    while True:
+        page = service.ask("entries:list", body)
+        for entry in page.get("entries", []):
+            at, identity = str(entry.get("timestamp", "")), str(entry.get("insertId", ""))
+            if at != moment:
+                # An entry is known by its time and id together, so ids of earlier moments can be forgotten.
+                moment, seen = at, set()
+            pod = str(entry.get("resource", {}).get("labels", {}).get("pod_name", ""))
+            if wanted.includes(pod) and identity not in seen:
+                yield Printed(host_of(pod), seconds(at), _text(entry))
+            if identity:
+                seen.add(identity)
+        # A page may be empty and not the last: the service says how far it came in the time it had.
+        if not page.get("nextPageToken"):
+            return
+        body = {**body, "pageToken": page["nextPageToken"]}
+
+
+def condition(where: Where, wanted: Wanted) -> str:
+    """The filter in the Logging query language. It may choose too many pods, never too few."""
+    resource = {
+        "location": where.location,
+        "cluster_name": where.cluster,
+        "namespace_name": wanted.namespace,
+        "container_name": wanted.container,
+    }
+    terms = ['resource.type="k8s_container"']
+    terms += [f"resource.labels.{name}={_quoted(value)}" for name, value in resource.items() if value]
+    terms.append(f'{_JOBSET}jobset-name"={_quoted(wanted.jobset)}')
+    if wanted.restart is not None:
+        terms.append(f'{_JOBSET}restart-attempt"="{wanted.restart}"')
+    if 0 < len(wanted.pods) <= _NAMED_PODS:
+        terms.append(f"resource.labels.pod_name=({' OR '.join(map(_quoted, wanted.pods))})")
+    if wanted.host:
+        terms.append(f"resource.labels.pod_name:{_quoted(f'{wanted.host}-')}")
+    if wanted.since is not None:
+        terms.append(f'timestamp>="{_stamp(wanted.since, math.floor)}"')
+    if wanted.until is not None:
+        terms.append(f'timestamp<="{_stamp(wanted.until, math.ceil)}"')
+    return " AND ".join(terms)
+
+
+def host_of(pod: str) -> str:
+    """The name of a host: that of its pod without the random end that Kubernetes gives it."""
+    return pod.rpartition("-")[0] or pod
+
+
+def _stamp(at: float, rounded: Callable[[float], int]) -> str:
+    """To the microsecond, which is as fine as seconds since the epoch are in a float."""
+    return f"{datetime.fromtimestamp(0, UTC) + timedelta(microseconds=rounded(at * 1e6)):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def seconds(text: str) -> float:
+    """A time of the service, whose parts of a second have up to nine digits or none."""
+    date, _, part = text.removesuffix("Z").partition(".")
+    try:
+        return datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp() + float(f"0.{part or 0}")
+    except ValueError:
+        return 0.0
+
+
+def _text(entry: Mapping[str, Any]) -> str:
+    """The line as it was printed, as far as the entry still says."""
+    payload = entry.get("jsonPayload")
+    if isinstance(payload, dict):
+        return str(payload["message"]) if set(payload) == {"message"} else json.dumps(payload, ensure_ascii=False)
+    return str(entry.get("textPayload", "")).removesuffix("\n")
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,159 @@
+"""Why an attempt ended, from its pods as they were last seen, its Jobs and its JobSet. Pure.
+
+JobSet decides by rules of its own (render/restarts.py) whether an attempt is repeated and who pays for it. Where it has
+decided, what is said here agrees with it: the pods only tell which host it was, and how.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tpukit.places.gke.attempts import Event
+from tpukit.places.gke.hosts import HostRecord
+from tpukit.places.gke.jobsets import TERMINAL, Doc, JobSetState, condition, host_of, true_condition
+from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
+from tpukit.reasons import MEANINGS, Reason
+from tpukit.render.restarts import restarts
+from tpukit.teams import workloads
+
+_DISRUPTED = {  # reasons of the condition DisruptionTarget
+    "TerminationByKubelet": Reason.PREEMPTED,
+    "PreemptionByScheduler": Reason.PREEMPTED,
+    "EvictionByEvictionAPI": Reason.MAINTENANCE,
+    "DeletionByTaintManager": Reason.HOST_LOST,
+    "DeletionByPodGC": Reason.HOST_LOST,
+}
+_EVICTED = {  # reasons of Kueue
+    "InClusterQueue": "for a job of higher priority",
+    "InCohortReclamation": "its slices were borrowed, and the team that they belong to needs them",
+    "InCohortReclaimWhileBorrowing": "its slices were borrowed, and another team needs them more",
+    "ClusterQueueStopped": "the queue was stopped",
+    "LocalQueueStopped": "the team's queue was stopped",
+    "PodsReadyTimeout": "its hosts did not come up in time",
+}
+_RULES = {"preempted": Reason.PREEMPTED, "peerLost": Reason.PEER_LOST, "userError": Reason.USER_ERROR}
+"""What the rules of a JobSet's failurePolicy stand for."""
+_RESTARTING = "FailurePolicy_"
+_NOT_SEEN = "JobSet restarted it; its hosts were not seen when they ended"
+_NO_SUCH_IMAGE = re.compile(r"not found|does not exist|manifest unknown|denied|unauthorized|invalid", re.IGNORECASE)
+_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+
+Hosts = Mapping[str, HostRecord | None]
+
+
+def why(state: JobSetState, hosts: Hosts) -> Verdict:
+    """Of an attempt whose JobSet has failed, from all its hosts."""
+    said = verdict([_end(name, hosts[name]) for name in hosts])
+    failed = [true_condition(job, "Failed") for job in state.jobs]
+    reasons = {str(one.get("reason", "")): str(one.get("message", "")) for one in failed if one}
+    if "DeadlineExceeded" in reasons:
+        return Verdict(Reason.TIMEOUT)
+    known = said.reason not in (Reason.DONE, Reason.CANCELLED)
+    if "BackoffLimitExceeded" in reasons and (not known or MEANINGS[said.reason].lost):
+        return Verdict(Reason.USER_ERROR, said.host, said.detail or reasons["BackoffLimitExceeded"])
+    if known:
+        return said
+    by_policy = reasons.get("PodFailurePolicy", "")
+    if by_policy:
+        reason = Reason.PEER_LOST if by_policy.endswith("index 2") else Reason.PREEMPTED
+        return Verdict(reason, detail=by_policy)
+    failure = state.condition("Failed") or {}
+    return Verdict(Reason.USER_ERROR, detail=str(failure.get("message", "")))
+
+
+def restarting_rule(state: JobSetState) -> str:
+    """The rule by which JobSet restarts just now. It says so only until all hosts are ready again."""
+    restarting = state.condition("RestartingJobSet")
+    reason = str(restarting.get("reason", "")) if restarting else ""
+    return reason.removeprefix(_RESTARTING) if reason.startswith(_RESTARTING) else ""
+
+
+def restarted(event: Event, rule: str, job_rule: str, hosts: Hosts) -> Verdict:
+    """Of an attempt that JobSet repeated. `rule` is JobSet's own, empty where nobody saw it; `job_rule` is that of the
+    job, from which follows what JobSet repeats at all. The counts say who paid, whatever else is said."""
+    said = verdict([_end(name, hosts[name]) for name in hosts])
+    free = [one.name for one in restarts(job_rule) if one.action.endswith("IgnoreMaxRestarts")]
+    possible = ["userError"] if event is Event.USER else [one for one in free if rule in ("", one)] or free
+    meanings = [(MEANINGS[_RULES[name]].budget, MEANINGS[_RULES[name]].lost) for name in possible]
+    ours = MEANINGS[said.reason]
+    known = said.reason not in (Reason.DONE, Reason.CANCELLED)
+    if known and (ours.budget, ours.lost) in meanings:
+        return said
+    decided = _RULES[possible[0]] if len(possible) == 1 else Reason.HOST_LOST
+    return Verdict(decided, said.host if known else "", (said.detail if known else "") or _NOT_SEEN)
+
+
+def evicted(workload: Doc | None, all_workloads: Sequence[Doc], *, last: bool = True) -> Verdict:
+    """Of an attempt that Kueue took out of the cluster. `all_workloads`: those that may have been the cause; `last`:
+    it was not evicted since, so what the Workload says is about this one."""
+    if workload is None or not last:
+        return Verdict(Reason.EVICTED)
+    if by := workloads.evicted_by(workload, all_workloads):
+        cause = f"for {workloads.team(by)}/{workloads.job(by)} ({workloads.priority_name(by)})"
+        return Verdict(Reason.EVICTED, detail=cause)
+    said = true_condition(workload, "Preempted") or true_condition(workload, "Evicted") or {}
+    return Verdict(Reason.EVICTED, detail=_EVICTED.get(str(said.get("reason")), str(said.get("message", ""))))
+
+
+def event_time(state: JobSetState, event: Event) -> str | None:
+    """When the last of these events happened, or a moment at which it had: conditions tell when they last changed."""
+    if event is Event.EVICTED:
+        told = condition(state.workload or {}, "Evicted")
+    else:
+        told = condition(state.jobset or {}, "RestartingJobSet")
+    return str(told["lastTransitionTime"]) if told and told.get("lastTransitionTime") else None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTrouble:
+    host: str
+    said: str
+    hopeless: bool  # waiting is of no use
+
+
+def image_trouble(pods: Sequence[Doc]) -> ImageTrouble | None:
+    """The first host that cannot get its image."""
+    for pod in pods:
+        status = pod.get("status", {})
+        for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+            waiting = container.get("state", {}).get("waiting") or {}
+            if waiting.get("reason") in _NO_IMAGE:
+                message = str(waiting.get("message") or waiting["reason"])
+                hopeless = waiting["reason"] == "InvalidImageName" or _NO_SUCH_IMAGE.search(message) is not None
+                return ImageTrouble(host_of(pod), f"{container.get('image', 'image')}: {message}", hopeless)
+    return None
+
+
+def _end(name: str, record: HostRecord | None) -> HostEnd:
+    if record is None:  # it never came to be
+        return HostEnd(name, TERMINATED, signalled_by_us=True)
+    taken = None
+    if record.disrupted:
+        taken = _DISRUPTED.get(record.disrupted, Reason.HOST_LOST)
+        if taken is Reason.PREEMPTED and record.maintenance:
+            taken = Reason.MAINTENANCE
+    by_kubelet = record.said.startswith("Evicted")  # for what it used
+    gone = record.code is None and record.phase not in TERMINAL
+    code = record.code
+    if code is None:
+        code = 0 if record.phase == "Succeeded" else TERMINATED if gone else KILLED
+    could_not_start = code in (126, 127, 128)
+    return HostEnd(
+        name,
+        code=code,
+        order=record.ended,
+        # Last seen alive, and then its removal: its Job or JobSet did it, after another host had failed.
+        signalled_by_us=(record.deleted or gone) and not taken,
+        error=(record.said or _last(record.tail) or f"exit code {code}") if could_not_start else "",
+        out_of_memory=record.out_of_memory or (by_kubelet and "memory" in record.said),
+        disk_full=by_kubelet and "storage" in record.said,
+        taken=taken,
+        how=f"{record.node or 'its node'} said {record.said or record.disrupted!r}" if taken else "",
+        tail=record.tail,
+    )
+
+
+def _last(tail: Sequence[str]) -> str:
+    return next((line.strip()[:200] for line in reversed(tail) if line.strip()), "")

@@ -1,0 +1,176 @@
+"""Hosts of an attempt: how their pods ended, in a form that the attempt's record holds when the pods are gone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from tpukit.places.base import HostView
+from tpukit.places.gke.jobsets import REPLICATED_JOB, TERMINAL, Doc, host_of, label, phase, seconds, true_condition
+from tpukit.places.progress import Progress
+from tpukit.plan import SLICE_JOB, Plan
+
+MOST_RECORDED = 32
+"""Hosts of which a record holds the end: the first that ended. One slice may have thousands."""
+TAILS_RECORDED, TAIL_LINES, TAIL_CHARACTERS = 3, 40, 3000
+HOST_CONTAINER = "host"
+_MAINTENANCE = ("cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time")
+_SAY_NOTHING = ("Error", "Completed", "Terminated")
+"""Words of a kubelet that say no more than the exit code does."""
+_SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Failed": "ended"}
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """What is known of a pod, also when it is gone."""
+
+    uid: str
+    node: str = ""
+    phase: str = "Pending"
+    began: float = 0.0
+    ended: float = 0.0
+    code: int | None = None
+    said: str = ""  # reason and message of its end
+    disrupted: str = ""  # reason of the condition DisruptionTarget
+    maintenance: bool = False  # of the node, when it was last seen
+    deleted: bool = False  # somebody had asked for its removal before it ended
+    out_of_memory: bool = False
+    tail: tuple[str, ...] = ()  # of its log
+
+    @staticmethod
+    def of(pod: Doc, node: Doc | None = None, before: HostRecord | None = None) -> HostRecord:
+        """`before`: the same host as it was known; of another pod, it counts for nothing."""
+        uid = str(pod["metadata"]["uid"])
+        if before is not None and before.uid != uid:
+            before = None
+        status = pod.get("status", {})
+        ended = (_container(status) or {}).get("state", {}).get("terminated") or {}
+        disrupted = true_condition(pod, "DisruptionTarget")
+        done = phase(pod) in TERMINAL
+        words = [status.get("reason"), status.get("message"), ended.get("reason"), ended.get("message")]
+        labels = (node["metadata"].get("labels") or {}) if node else {}
+        asked = "deletionTimestamp" in pod["metadata"] and not disrupted
+        return HostRecord(
+            uid=uid,
+            node=pod.get("spec", {}).get("nodeName") or "",
+            phase=phase(pod),
+            began=seconds(status.get("startTime")),
+            ended=seconds(ended.get("finishedAt")),
+            code=ended.get("exitCode"),
+            said=": ".join(dict.fromkeys(word.strip(" .\n") for word in words if word and word not in _SAY_NOTHING))[
+                :500
+            ],
+            disrupted=str(disrupted.get("reason") or "Disrupted") if disrupted else "",
+            maintenance=any(key in labels for key in _MAINTENANCE) or bool(before and before.maintenance),
+            deleted=(before.deleted if before and done else False) or (asked and not done),
+            out_of_memory=ended.get("reason") == "OOMKilled",
+            tail=before.tail if before else (),
+        )
+
+    @property
+    def tells(self) -> bool:
+        """Whether it says something about why an attempt ended."""
+        return bool(self.disrupted or self.ended or self.deleted or self.phase in TERMINAL)
+
+    @property
+    def failed(self) -> bool:
+        return self.phase == "Failed" or self.code not in (None, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what is as always."""
+        default = HostRecord("")
+        values = {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
+        return {**values, "tail": list(self.tail)} if self.tail else values
+
+    @staticmethod
+    def from_json(doc: Mapping[str, Any]) -> HostRecord:
+        names = {one.name for one in fields(HostRecord)}
+        known = {name: value for name, value in doc.items() if name in names}
+        return HostRecord(**{"uid": "", **known, "tail": tuple(doc.get("tail", ()))})
+
+
+Records = dict[str, HostRecord]
+"""By the host's name."""
+
+
+def recorded(learned: Mapping[str, Any]) -> Records:
+    return {str(name): HostRecord.from_json(doc) for name, doc in (learned.get("hosts") or {}).items()}
+
+
+def to_record(records: Mapping[str, HostRecord]) -> dict[str, Any]:
+    """Those that tell something, the first that ended before others; the log's last lines of a few that failed."""
+    telling = sorted(
+        ((name, one) for name, one in records.items() if one.tells),
+        key=lambda pair: (not pair[1].disrupted, not pair[1].failed, pair[1].ended, pair[0]),
+    )[:MOST_RECORDED]
+    tails = {name for name, one in [pair for pair in telling if pair[1].tail][:TAILS_RECORDED]}
+    return {name: (one if name in tails else replace(one, tail=())).to_json() for name, one in telling}
+
+
+def merged(before: Mapping[str, HostRecord], pods: Iterable[Doc], nodes: Mapping[str, Doc]) -> Records:
+    """What is known of hosts, brought up by their pods as they are now."""
+    known = dict(before)
+    for pod in pods:
+        if label(pod, REPLICATED_JOB) == SLICE_JOB:
+            name = host_of(pod)
+            known[name] = HostRecord.of(pod, nodes.get(pod.get("spec", {}).get("nodeName") or ""), known.get(name))
+    return known
+
+
+def with_tails(records: Mapping[str, HostRecord], tails: Mapping[str, Sequence[str]]) -> Records:
+    return {
+        name: replace(one, tail=_cut(tails[name])) if tails.get(name) and one.tells else one
+        for name, one in records.items()
+    }
+
+
+def views(
+    plan: Plan,
+    records: Mapping[str, HostRecord],
+    progress: Mapping[str, tuple[Progress, float]],
+    *,
+    over: bool = False,
+) -> tuple[HostView, ...]:
+    """All hosts of the plan. Those of an attempt that is over do not run, whatever was last seen of them."""
+    return tuple(
+        _view(name, index, plan.slice.hosts, records.get(name), *progress.get(name, (Progress(), 0.0)), over=over)
+        for index, name in enumerate(plan.host_names)
+    )
+
+
+def _view(
+    name: str, index: int, per_slice: int, record: HostRecord | None, said: Progress, heard: float, *, over: bool
+) -> HostView:
+    state = _SHOWN.get(record.phase, "lost") if record else "waiting"
+    return HostView(
+        name,
+        slice=index // per_slice,
+        index=index % per_slice,
+        state="ended" if over else state,
+        node=record.node if record else "",
+        code=record.code if record else None,
+        step=said.step,
+        loss=said.loss,
+        steps_per_s=said.steps_per_s,
+        saved=said.saved,
+        moved=said.moved,
+        heard=heard,
+    )
+
+
+def _cut(lines: Sequence[str]) -> tuple[str, ...]:
+    """The last ones, as many as a record holds."""
+    taken: list[str] = []
+    room = TAIL_CHARACTERS
+    for line in reversed(lines[-TAIL_LINES:]):
+        room -= len(line)
+        if room < 0:
+            break
+        taken.append(line)
+    return tuple(reversed(taken))
+
+
+def _container(status: Doc) -> Mapping[str, Any] | None:
+    statuses: list[Mapping[str, Any]] = status.get("containerStatuses", [])
+    return next((one for one in statuses if one["name"] == HOST_CONTAINER), statuses[0] if statuses else None)

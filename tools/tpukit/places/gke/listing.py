@@ -1,0 +1,161 @@
+"""A namespace as the cluster has it at one moment, for all jobs in it: one list for each kind, however many jobs there
+are. Pods come from a mirror, which costs the API server nothing while nothing changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tpukit.clock import Clock
+from tpukit.errors import Denied, NotFound, Transient
+from tpukit.kube import Cluster, Docs
+from tpukit.kube.documents import SLIM
+from tpukit.kube.mirror import Mirror
+from tpukit.places.gke.jobsets import NAME, UID, Doc, JobSetState, label
+from tpukit.places.gke.waiting import Surroundings
+from tpukit.teams.waiting import Queues
+
+SYNC_SECONDS = 20.0
+"""So long the first list of all pods may take."""
+IDLE_SECONDS = 600.0
+"""A mirror that nobody asked for so long ends."""
+SURROUNDINGS_SECONDS = 10.0
+"""What is asked only to say why a job waits may be this old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One namespace."""
+
+    jobsets: Mapping[str, Doc] = field(default_factory=dict)
+    workloads: Mapping[str, Doc] = field(default_factory=dict)  # by the uid of their JobSet
+    jobs: Mapping[str, list[Doc]] = field(default_factory=dict)  # by the name of their JobSet
+    pods: Mapping[str, list[Doc]] = field(default_factory=dict)
+
+    def state(self, name: str, sender: str) -> JobSetState:
+        """Of the JobSet with this name, if this store sent it. What belongs to somebody else's is left out."""
+        state = self.any_state(name)
+        if state.jobset is None or state.sender == sender:
+            return state
+        theirs = state.uid
+        return JobSetState(
+            None,
+            None,
+            [one for one in state.jobs if label(one, UID) != theirs],
+            [one for one in state.pods if label(one, UID) != theirs],
+            theirs,
+        )
+
+    def any_state(self, name: str) -> JobSetState:
+        jobset = self.jobsets.get(name)
+        uid = str(jobset["metadata"]["uid"]) if jobset else ""
+        return JobSetState(jobset, self.workloads.get(uid), self.jobs.get(name, []), self.pods.get(name, []))
+
+
+class Lister:
+    """Of one cluster."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self.cluster = cluster
+        self._clock = clock
+        self._mirrors: dict[str, tuple[Mirror, float]] = {}  # with the moment at which each was last of use
+        self._surroundings: dict[str, tuple[float, Surroundings]] = {}
+        self._lock = threading.Lock()
+
+    def list(self, namespace: str) -> Listing:
+        """JobSets come last: what is then missing of a JobSet belongs to a later moment, and the next list has it."""
+        pods = self._pods(namespace)
+        jobs = self.cluster.list("Job", namespace, labels=NAME, type=SLIM["Job"])
+        workloads = self.cluster.list("Workload", namespace, type=SLIM["Workload"])
+        jobsets = self.cluster.list("JobSet", namespace, type=SLIM["JobSet"])
+        return listing(jobsets, workloads, jobs, pods)
+
+    def fresh(self, namespace: str, name: str) -> JobSetState:
+        """One JobSet as it is now, asked for by itself. Pods come last: none is missing that it made before."""
+        try:
+            jobsets = [self.cluster.get("JobSet", name, namespace)]
+        except NotFound:
+            jobsets = []
+        workloads = self.cluster.list("Workload", namespace, type=SLIM["Workload"]) if jobsets else []
+        mine = f"{NAME}={name}"
+        jobs = self.cluster.list("Job", namespace, labels=mine, type=SLIM["Job"])
+        pods = self.pods_of(namespace, name)
+        return listing(jobsets, workloads, jobs, pods).any_state(name)
+
+    def pods_of(self, namespace: str, name: str) -> Docs:
+        return self.cluster.list("Pod", namespace, labels=f"{NAME}={name}", type=SLIM["Pod"])
+
+    def surroundings(self, namespace: str) -> Surroundings:
+        now = self._clock.monotonic()
+        with self._lock:
+            known = self._surroundings.get(namespace)
+        if known is None or now - known[0] >= SURROUNDINGS_SECONDS:
+            known = now, _surroundings(self.cluster, namespace)
+            with self._lock:
+                self._surroundings[namespace] = known
+        return known[1]
+
+    def close(self) -> None:
+        with self._lock:
+            mirrors, self._mirrors = self._mirrors, {}
+        for mirror, _ in mirrors.values():
+            mirror.close()
+
+    def _pods(self, namespace: str) -> Iterable[Doc]:
+        now = self._clock.monotonic()
+        with self._lock:
+            mirror = self._mirrors[namespace][0] if namespace in self._mirrors else self._mirror(namespace)
+            self._mirrors[namespace] = mirror, now
+            idle = [name for name, (_, used) in self._mirrors.items() if now - used > IDLE_SECONDS]
+            for name in idle:
+                self._mirrors.pop(name)[0].close()
+        if not mirror.wait_synced(SYNC_SECONDS) or mirror.error():
+            error = mirror.error()
+            raise error or Transient(f"{self.cluster.server} does not list its pods in {SYNC_SECONDS:.0f} s")
+        return mirror.objects()
+
+    def _mirror(self, namespace: str) -> Mirror:
+        return Mirror(self.cluster, "Pod", namespace, labels=NAME)
+
+
+def listing(jobsets: Iterable[Doc], workloads: Iterable[Doc], jobs: Iterable[Doc], pods: Iterable[Doc]) -> Listing:
+    return Listing(
+        {one["metadata"]["name"]: one for one in jobsets},
+        {
+            owner["uid"]: one
+            for one in workloads
+            for owner in one["metadata"].get("ownerReferences", [])
+            if owner.get("kind") == "JobSet"
+        },
+        _by_jobset(jobs),
+        _by_jobset(pods),
+    )
+
+
+def allowed(cluster: Cluster, kind: str, namespace: str = "") -> Docs | None:
+    """All of a kind; None for those who may not see it, and where there is no such kind."""
+    try:
+        return cluster.list(kind, namespace, type=SLIM.get(kind))
+    except (Denied, NotFound):
+        return None
+
+
+def _surroundings(cluster: Cluster, team: str) -> Surroundings:
+    cluster_queues, flavors = allowed(cluster, "ClusterQueue"), allowed(cluster, "ResourceFlavor")
+    workloads = allowed(cluster, "Workload")
+    if workloads is None:
+        workloads = cluster.list("Workload", team, type=SLIM["Workload"])
+    local_queues = cluster.list("LocalQueue", team)
+    queues = None
+    if cluster_queues is not None and flavors is not None:
+        queues = Queues(workloads, local_queues, cluster_queues, flavors)
+    return Surroundings(queues, allowed(cluster, "Node"), allowed(cluster, "Event", team) or [])
+
+
+def _by_jobset(documents: Iterable[Doc]) -> dict[str, list[Doc]]:
+    grouped: dict[str, list[Doc]] = {}
+    for one in documents:
+        grouped.setdefault(label(one, NAME), []).append(one)
+    return grouped

@@ -1,0 +1,93 @@
+"""What hosts printed, as far as a `tpu` on this machine has read it: pods are gone soon after their attempt. A convenience
+and no record: nothing is decided by it, and without it logs are read from the pods or from Cloud Logging.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from tpukit.places.gke import log_lines
+from tpukit.places.gke.log_lines import NewLines, Position
+
+_TAIL_BYTES = 1 << 18
+_GAP = "(lines before this one were not kept on this machine)"
+
+
+class LogCache:
+    """The file of one host in one attempt. Several processes may write it: each takes the lock for a moment."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def position(self) -> Position:
+        """Behind the last line that it holds."""
+        try:
+            with self.file.open("rb") as log:
+                return _end(log)[0]
+        except OSError:
+            return Position()
+
+    def append(self, lines: Sequence[str], before: Position) -> bool:
+        """Lines that were read from `before` on; those that another process wrote meanwhile are left out.
+
+        False where nothing could be written: another process writes just now, or the disk is full.
+        """
+        if not lines:
+            return True
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._locked() as log:
+                if log is None:
+                    return False
+                end, size = _end(log)
+                os.ftruncate(log.fileno(), size)  # what a killed writer left of a line
+                new = NewLines(end)
+                taken = [line for line in lines if new.takes(line)]
+                if taken and _is_gap(end, before):
+                    taken.insert(0, f"{before.since.removesuffix('Z')}Z {_GAP}")
+                log.write("".join(f"{line}\n" for line in taken).encode())
+            return True
+        except OSError:
+            return False
+
+    def lines(self) -> Iterator[str]:
+        """With their times, whole lines only."""
+        with suppress(OSError), self.file.open("rb") as log:
+            for line in log:
+                if line.endswith(b"\n"):
+                    yield line[:-1].decode(errors="replace")
+
+    @contextmanager
+    def _locked(self) -> Iterator[BinaryIO | None]:
+        with self.file.open("a+b") as log:
+            try:
+                fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield None
+            else:
+                yield log
+
+
+def _is_gap(end: Position, before: Position) -> bool:
+    return before.moment > end.moment or (before.moment == end.moment and before.count > end.count)
+
+
+def _end(log: BinaryIO) -> tuple[Position, int]:
+    """Where the last whole line ends: in the log, and in the file."""
+    size = os.fstat(log.fileno()).st_size
+    log.seek(max(0, size - _TAIL_BYTES))
+    *complete, rest = log.read().split(b"\n")
+    position = Position()
+    for line in reversed(complete):
+        at = log_lines.moment(line[:40].decode(errors="replace"))
+        if at is None:
+            continue
+        if position.count and at != position.moment:
+            break
+        position = Position(at, position.count + 1)
+    return position, size - len(rest)

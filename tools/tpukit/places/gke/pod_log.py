@@ -1,0 +1,91 @@
+"""The log of one pod, read in pieces: every read goes on where the last one ended, whatever happened between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpukit.errors import Transient
+from tpukit.kube import Cluster
+from tpukit.places.gke.hosts import HOST_CONTAINER
+from tpukit.places.gke.jobsets import Doc, host_of
+from tpukit.places.gke.log_lines import NewLines, Position
+
+PIECE_BYTES = 512 << 10
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A pod whose log is read."""
+
+    cluster: Cluster
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    host: str
+    cache: Path | None = None
+
+    @staticmethod
+    def of(cluster: Cluster, pod: Doc, cache: Path | None = None) -> Target:
+        names = [str(one["name"]) for one in pod.get("spec", {}).get("containers", [])]
+        container = HOST_CONTAINER if HOST_CONTAINER in names else (names or [""])[0]
+        metadata = pod["metadata"]
+        name, uid = str(metadata["name"]), str(metadata["uid"])
+        return Target(cluster, str(metadata["namespace"]), name, uid, container, host_of(pod), cache)
+
+
+class PodLog:
+    """Used by one thread at a time."""
+
+    def __init__(self, target: Target, position: Position | None = None) -> None:
+        self.target = target
+        self.position = position or Position()
+        self._bytes = PIECE_BYTES
+
+    def read(self) -> tuple[list[str], bool]:
+        """New lines with their times, and whether there may be more already. A cut connection loses nothing: what came
+        is taken, and the rest comes next time."""
+        target = self.target
+        new = NewLines(self.position)
+        lines: list[str] = []
+        before = self.position
+        received, cut = 0, False
+        try:
+            for line in target.cluster.logs(
+                target.pod,
+                target.namespace,
+                container=target.container,
+                timestamps=True,
+                since=self.position.since,
+                limit_bytes=self._bytes,
+            ):
+                received += len(line.encode()) + 1
+                if received > self._bytes:  # the last one of a full piece may lack its end
+                    cut = True
+                    break
+                if new.takes(line):
+                    lines.append(line)
+        except Transient:
+            if not lines:
+                raise
+            cut = True
+        self.position = new.position
+        cut = cut or received >= self._bytes
+        if cut and not lines and self.position == before:
+            self._bytes = min(self._bytes * 4, _MOST_BYTES)  # one second, or one line, that is longer than a piece
+        elif lines:
+            self._bytes = PIECE_BYTES
+        return lines, cut
+
+    def rest(self) -> Iterator[str]:
+        """All that is there and was not read yet."""
+        more = True
+        while more:
+            before = (self.position, self._bytes)
+            lines, more = self.read()
+            yield from lines
+            if more and (self.position, self._bytes) == before:
+                return  # a line that is longer than the most that is read

@@ -1,0 +1,193 @@
+"""Progress of the hosts of one cluster, read from their logs by polling.
+
+Each read is evidence with a time: what the host last said, and when it could last be read. A read that fails, a log
+that was rotated or a connection that was lost is made up for by the next read, and nobody is taken for hung by it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tpukit.clock import Clock
+from tpukit.errors import TpukitError
+from tpukit.places import progress
+from tpukit.places.gke import log_lines
+from tpukit.places.gke.log_cache import LogCache
+from tpukit.places.gke.pod_log import PodLog, Target
+from tpukit.places.progress import Progress
+
+REQUESTS_PER_SECOND = 20.0
+SHORTEST_INTERVAL, LONGEST_PAUSE = 1.0, 60.0
+TAIL_LINES, LINE_CHARACTERS = 100, 2000
+SETTLE_SECONDS = 5.0
+FORGET_SECONDS = 300.0
+"""A job that cannot be driven for a moment is not asked about; its logs are read on."""
+
+
+@dataclass(slots=True)
+class _Host:
+    """What was read of one host."""
+
+    log: PodLog
+    due: float
+    failures: int = 0
+    progress: Progress = field(default_factory=Progress)
+    heard: float = 0.0  # awake seconds at the last read that went well; 0: none did
+    changed: float = 0.0  # the same at the last one that brought something new
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    busy: threading.Lock = field(default_factory=threading.Lock)
+
+
+class PodLogs:
+    """Safe from any thread. `workers` = 0: nothing is read but by `poll`, in the calling thread."""
+
+    def __init__(self, clock: Clock, workers: int = 4) -> None:
+        self._clock, self._workers = clock, workers
+        self._hosts: dict[tuple[str, str], _Host] = {}  # by attempt and host
+        self._named: dict[str, float] = {}  # when each attempt was last asked for
+        self._lock = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._slot = 0.0
+        self._closed = False
+
+    def follow(self, attempts: Mapping[str, Sequence[Target]]) -> None:
+        """From now on these, by attempt. An attempt that is not named for a while is forgotten.
+
+        Hosts of a named attempt that are not among its targets are read no more, and what they said stays known.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            self._named |= dict.fromkeys(attempts, now)
+            self._named = {name: at for name, at in self._named.items() if now - at < FORGET_SECONDS}
+            self._hosts = {key: host for key, host in self._hosts.items() if key[0] in self._named}
+            wanted = {(attempt, one.host): one for attempt, targets in attempts.items() for one in targets}
+            for key, host in self._hosts.items():
+                if key[0] in attempts and key not in wanted:
+                    host.due = float("inf")
+            for key, target in wanted.items():
+                known = self._hosts.get(key)
+                if known is None or known.log.target.uid != target.uid:
+                    position = LogCache(target.cache).position() if target.cache else None
+                    self._hosts[key] = _Host(PodLog(target, position), now)
+                elif known.due == float("inf"):
+                    known.due = now
+            self._lock.notify_all()
+        if wanted and self._workers and not self._threads:
+            self._start()
+
+    def progress(self, attempt: str) -> dict[str, tuple[Progress, float]]:
+        """By host, with the moment, on the monotonic clock, at which it could last be read."""
+        with self._lock:
+            return {name: (one.progress, one.heard) for (of, name), one in self._hosts.items() if of == attempt}
+
+    def idle(self, attempt: str) -> float:
+        """Seconds between the last report that brought something new and the last read, of the host that moved last."""
+        with self._lock:
+            hosts = [one for (of, _), one in self._hosts.items() if of == attempt and one.progress.step is not None]
+            return min((one.heard - one.changed for one in hosts), default=0.0)
+
+    def tails(self, attempt: str) -> dict[str, list[str]]:
+        """The last lines of each host."""
+        with self._lock:
+            return {name: list(one.tail) for (of, name), one in self._hosts.items() if of == attempt and one.tail}
+
+    def settle(self, attempt: str, targets: Iterable[Target]) -> None:
+        """Read the last lines of pods that have ended, now. What cannot be read is left."""
+        for target in targets:
+            with self._lock:
+                host = self._hosts.get((attempt, target.host))
+                if host is None or host.log.target.uid != target.uid:
+                    position = LogCache(target.cache).position() if target.cache else None
+                    host = self._hosts[attempt, target.host] = _Host(PodLog(target, position), float("inf"))
+            if host.busy.acquire(timeout=SETTLE_SECONDS):
+                try:
+                    while self._read(host):
+                        pass
+                finally:
+                    host.busy.release()
+
+    def poll(self) -> None:
+        """Read those whose turn it is."""
+        while (host := self._take()) is not None:
+            self._turn(host)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._hosts = {}
+            self._lock.notify_all()
+
+    def _start(self) -> None:
+        for number in range(self._workers):
+            thread = threading.Thread(target=self._work, name=f"logs {number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        while not self._closed:
+            host = self._take()
+            if host is None:
+                with self._lock:
+                    if not self._closed:
+                        self._lock.wait(0.2)
+            else:
+                self._turn(host)
+
+    def _take(self) -> _Host | None:
+        """One whose turn it is, with its lock held; it is nobody else's turn within a part of a second."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if self._closed or (self._workers and now < self._slot):
+                return None
+            due = [one for one in self._hosts.values() if one.due <= now]
+            for host in sorted(due, key=lambda one: one.due):
+                if host.busy.acquire(blocking=False):
+                    self._slot = now + 1 / REQUESTS_PER_SECOND
+                    host.due = now + self._interval()
+                    return host
+        return None
+
+    def _turn(self, host: _Host) -> None:
+        try:
+            self._read(host)
+        finally:
+            host.busy.release()
+
+    def _read(self, host: _Host) -> bool:
+        """Whether there may be more at once."""
+        before = host.log.position
+        try:
+            lines, more = host.log.read()
+        except TpukitError:
+            host.failures += 1
+            if host.due != float("inf"):
+                host.due = self._clock.monotonic() + min(LONGEST_PAUSE, self._interval() * 2**host.failures)
+            return False
+        host.failures = 0
+        self._note(host, lines)
+        if host.log.target.cache:
+            LogCache(host.log.target.cache).append(lines, before)
+        host.heard = self._clock.monotonic()
+        if more and host.due != float("inf"):
+            host.due = host.heard
+        return more and bool(lines)
+
+    def _note(self, host: _Host, lines: Sequence[str]) -> None:
+        for line in lines:
+            text = log_lines.text(line)
+            if not text.startswith(log_lines.PROGRESS):
+                host.tail.append(text[:LINE_CHARACTERS])
+                continue
+            said = progress.parse(text[len(log_lines.PROGRESS) :], self._clock.now())
+            if said == Progress():
+                continue
+            if (said.step, said.saved) != (host.progress.step, host.progress.saved) or not host.changed:
+                host.changed = self._clock.monotonic()
+            host.progress = said
+
+    def _interval(self) -> float:
+        followed = sum(1 for one in self._hosts.values() if one.due != float("inf"))
+        return max(SHORTEST_INTERVAL, followed / REQUESTS_PER_SECOND)

@@ -1,0 +1,118 @@
+"""Making and removing the JobSet of an attempt. Each call may be cut off anywhere and made again, by anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from tpukit import stage
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, NotFound, NotYet, Transient
+from tpukit.places.base import Handle
+from tpukit.places.gke import code
+from tpukit.places.gke.attempts import Position
+from tpukit.places.gke.jobsets import SENDER, UID, JobSetState, label, runs
+from tpukit.places.gke.listing import Lister
+from tpukit.plan import Plan
+from tpukit.render import documents
+
+
+class _NamedDoc(TypedDict, total=False):
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    lister: Lister
+    shelf: Path
+    clock: Clock
+    sender: Callable[[], str]
+
+    def submit(self, handle: Handle) -> None:
+        plan, attempt = handle.plan, handle.attempt
+        state = self._fresh(plan)
+        if state.jobset is not None and self._is_there(handle, state):
+            return
+        if state.jobset is not None or any(runs(pod) for pod in state.pods):
+            if state.jobset is not None and not state.leaving:
+                self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
+            raise NotYet(f"hosts of the attempt before attempt {attempt.number} of {plan.id} are still leaving")
+        parts = self._send_code(plan.team, plan.snapshot.digest) if plan.snapshot else 0
+        for document in documents(plan, attempt, parts):
+            document["metadata"]["annotations"][SENDER] = self.sender()
+            self._create(handle, document)
+
+    def stop(self, handle: Handle, grace: float) -> None:
+        plan = handle.plan
+        state = self._fresh(plan)
+        uids = {state.uid}
+        if state.jobset is not None:
+            if state.sender != self.sender():
+                return  # ours is gone, and its name is somebody else's
+            if state.made_for > handle.attempt.number:
+                raise Conflict(f"JobSet {plan.id} was made for attempt {state.made_for}, which is not ours to stop")
+            if not state.finished and not state.leaving:
+                self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
+        elif known := Position.of(handle.attempt.learned):
+            uids = {known.uid}
+        if grace < plan.spec.max.grace:  # what hangs is not given the time to save
+            self._hurry(plan, state, uids, max(1, int(grace)))
+
+    def _is_there(self, handle: Handle, state: JobSetState) -> bool:
+        """Whether the JobSet that has the name is this attempt's."""
+        plan, number = handle.plan, handle.attempt.number
+        if state.sender != self.sender():
+            raise Conflict(
+                f"JobSet {plan.id} in {plan.team} was sent by somebody else",
+                hint="it is theirs to stop; send yours under another name: --set name=NAME",
+            )
+        if state.made_for > number:
+            raise Conflict(f"JobSet {plan.id} was made for attempt {state.made_for}, later than attempt {number}")
+        known = Position.of(handle.attempt.learned)
+        ours = state.made_for == number or (known is not None and known.uid == state.uid)
+        return ours and not state.leaving
+
+    def _create(self, handle: Handle, document: dict[str, Any]) -> None:
+        """Created and not applied: whoever else had the same idea in this moment has the name, and we do not."""
+        try:
+            self.lister.cluster.create(document)
+        except Conflict:
+            state = self._fresh(handle.plan)
+            if state.jobset is None:
+                raise Transient(f"JobSet {handle.plan.id} was there and is gone: it is made next time") from None
+            if not self._is_there(handle, state):
+                raise NotYet(f"an earlier JobSet {handle.plan.id} is still there") from None
+
+    def _hurry(self, plan: Plan, state: JobSetState, uids: set[str], grace: int) -> None:
+        for pod in state.pods:
+            given = pod["metadata"].get("deletionGracePeriodSeconds")
+            if label(pod, UID) not in uids or not runs(pod) or (given is not None and given <= grace):
+                continue
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            with suppress(Conflict):  # another pod has its name by now
+                self.lister.cluster.delete("Pod", name, plan.team, grace=grace, uid=uid)
+
+    def _send_code(self, team: str, digest: str) -> int:
+        """Bring code to the team's namespace, unless it is there, from whatever machine; the number of its parts."""
+        cluster = self.lister.cluster
+        there = cluster.list("ConfigMap", team, labels=code.selector(digest), type=_NamedDoc)
+        if not code.complete(there, digest):
+            made = code.config_maps(team, digest, code.pack(stage.require(self.shelf, digest)))
+            for name in code.in_the_way(there, made):
+                cluster.delete("ConfigMap", name, team)
+            for document in made:
+                with suppress(Conflict):  # it is there: from a start that was cut off, or from somebody else just now
+                    cluster.create(document)
+            there = cluster.list("ConfigMap", team, labels=code.selector(digest), type=_NamedDoc)
+        parts = code.complete(there, digest)
+        if parts is None:
+            raise Transient(f"the code {digest[:12]} is not yet complete in {team}")
+        with suppress(NotFound):  # removed in this moment: the hosts wait for it, and it is sent again
+            cluster.patch("ConfigMap", code.names(digest, 1)[0], code.mark_used(self.clock.now()), team)
+        return parts
+
+    def _fresh(self, plan: Plan) -> JobSetState:
+        return self.lister.fresh(plan.team, plan.id)

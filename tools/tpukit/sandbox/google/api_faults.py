@@ -1,0 +1,117 @@
+"""Troubles on order. A fault is data: what goes wrong, for whom, how often; the same seed gives the same run.
+
+| kind     | what goes wrong                                                                                         |
+|----------|---------------------------------------------------------------------------------------------------------|
+| refuse   | requests are answered with `status`: `match` is looked for in "METHOD api/path"                         |
+| slow     | operations take `seconds` longer: `match` is looked for in "TYPE name-of-the-thing", as for the next two|
+| fail     | operations end with the error `message`, and what they were to make is not there                        |
+| broken   | pools come up as RUNNING_WITH_ERROR (or as `message` says), and their operations end well               |
+| stockout | no chips to be had: `match` is looked for in "ZONE name-of-the-thing", as for the next                  |
+| quota    | the quota for chips is used up                                                                          |
+| partial  | lists of log entries are answered with none, and a token to go on with: `match` is for the filter       |
+| preempt  | TPU VMs are taken back `seconds` after they were ready: `match` is looked for in their names            |
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tpukit.errors import Invalid
+from tpukit.sandbox.google.state import State
+
+KINDS = ("refuse", "slow", "fail", "broken", "stockout", "quota", "partial", "preempt")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    kind: str
+    match: str = ""  # regular expression; empty matches everything
+    times: int = 0  # how often it strikes; 0: again and again
+    chance: float = 1.0  # of striking each time it could
+    status: int = 503
+    message: str = ""
+    seconds: float = 0.0
+    name: str = ""  # given when it is set, if left out
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise Invalid(f"there is no fault of kind {self.kind!r}", hint=f"write one of {', '.join(KINDS)}")
+        if not 0 <= self.chance <= 1 or self.times < 0 or self.seconds < 0 or not 400 <= self.status <= 599:
+            raise Invalid(f"{self} cannot be", hint="chance is from 0 to 1, times and seconds are not negative")
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise Invalid(f"match {self.match!r} is no regular expression: {error}") from error
+
+
+class Faults:
+    """The table of faults. It is kept with the rest, so that a restart goes on where a kill ended it.
+
+    What struck is counted here first and kept by `save`: a request that a fault makes fail is undone, its count is not.
+    """
+
+    def __init__(self, state: State, seed: int = 0) -> None:
+        self._state = state
+        self._seed = seed
+        self._lock = threading.RLock()
+        self._table = state.all("fault")
+        self._changed: set[str] = set()
+
+    def set(self, fault: Fault) -> Fault:
+        """Adds a fault, or replaces the one of the same name."""
+        named = fault if fault.name else replace(fault, name=f"{fault.kind}-{self._state.next()}")
+        with self._lock:
+            self._table[named.name] = {**asdict(named), "met": 0, "struck": 0}
+            self._changed.add(named.name)
+        self.save()
+        return named
+
+    def clear(self, name: str = "") -> None:
+        """Takes one fault away, or all of them."""
+        with self._lock:
+            for each in [name] if name else list(self._table):
+                self._table.pop(each, None)
+                self._changed.add(each)
+        self.save()
+
+    def table(self) -> list[dict[str, Any]]:
+        """The faults, each with how often it was `met` and how often it `struck`."""
+        with self._lock:
+            return [dict(doc) for _, doc in sorted(self._table.items())]
+
+    def strike(self, kind: str, target: str, *, once: str = "", waited: float = 0.0) -> Fault | None:
+        """The fault that strikes this target now, if one does.
+
+        With `once`, whoever goes by that name has one throw, however often it is asked for; `waited` is for how long
+        it could have struck already.
+        """
+        with self._lock:
+            for name, doc in sorted(self._table.items()):
+                fault = Fault(**{key: value for key, value in doc.items() if key not in ("met", "struck")})
+                if fault.kind != kind or not re.search(fault.match, target):
+                    continue
+                if (fault.times and doc["struck"] >= fault.times) or (once and waited < fault.seconds):
+                    continue
+                met = doc["met"] + 1
+                # Each meeting has its own throw, so that runs with one seed agree however the others went.
+                struck = random.Random(f"{self._seed} {name} {once or met}").random() < fault.chance  # noqa: S311
+                if struck or not once:
+                    self._table[name] = {**doc, "met": met, "struck": doc["struck"] + struck}
+                    self._changed.add(name)
+                if struck:
+                    return fault
+        return None
+
+    def save(self) -> None:
+        # In this order everywhere: strikes are asked for inside of transactions.
+        with self._state.transaction(), self._lock:
+            for name in self._changed:
+                if name in self._table:
+                    self._state.put("fault", name, self._table[name])
+                else:
+                    self._state.delete("fault", name)
+            self._changed.clear()

@@ -1,0 +1,82 @@
+"""What an emulator is told when it starts."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpukit.catalogue import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    projects: tuple[str, ...] = ("tpu-project",)
+    seconds: Mapping[str, float] = field(default_factory=dict)  # that operations take, by type; "" is for the others
+    seed: int = 0  # of the faults
+    cluster_operations: int = 5  # that GKE lets run at once in one cluster
+    kubernetes: str = ""  # address of the API server that clusters have; without one their endpoints lead nowhere
+    kubernetes_ca: str = "Li4u"  # its certificate authority, base64
+    own_cluster: str = "sandbox"  # what logs say of pods on nodes that no cluster of these APIs made
+
+    def duration(self, kind: str) -> float:
+        return self.seconds.get(kind, self.seconds.get("", 0.0))
+
+
+def number_of(project: str) -> str:
+    """The number of a project. Google makes them up; ours follow from the name."""
+    return str(100_000_000_000 + zlib.crc32(project.encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A node pool as the Kubernetes side needs it. Nodes of a slice of several hosts come and go together."""
+
+    project: str
+    location: str
+    cluster: str
+    name: str
+    machine_type: str
+    slice: Slice | None  # None: nodes without TPUs; a slice of one host: each node is one
+    nodes: Mapping[str, str]  # zone by name of the node
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    capacity: str  # on-demand, spot, reservation, flex-start
+    reservation: str
+    max_pods: int
+
+    @property
+    def full_name(self) -> str:
+        return f"projects/{self.project}/locations/{self.location}/clusters/{self.cluster}/nodePools/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What one run of a container printed: lines as a container runtime writes them, at the first path that is there.
+
+    A line is `2026-01-31T12:00:00.123456789Z stdout F text`; P in place of F says that it goes on in the next one.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    id: str  # of this run, unlike that of any other
+    labels: Mapping[str, str]  # of the pod
+    node: str
+    zone: str  # of the node
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Called when the nodes of a pool come and when they go, each before the operation that does it is done.
+
+    Both may be called again for the same pool: after a kill, and `on_pool_created` also for every pool that is there
+    when the emulator starts. One that raises makes the operation end with that error. `logs` gives what containers
+    have printed so far, of pods that are gone too.
+    """
+
+    on_pool_created: Callable[[Pool], None] = lambda pool: None
+    on_pool_deleted: Callable[[Pool], None] = lambda pool: None
+    logs: Callable[[], Iterable[Log]] = tuple

@@ -1,0 +1,203 @@
+"""GKE: node pools. A pool is PROVISIONING until its operation ends, and its nodes are in Kubernetes by then."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from tpukit.sandbox.google import capacity, machines, pod_ranges, pool_checks
+from tpukit.sandbox.google.api import After, Call, Started, merged, public
+from tpukit.sandbox.google.capacity import Holding
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.container import CLUSTER, POOL, admit, api, find_cluster, find_pool, pool_of, scope
+from tpukit.sandbox.google.pool_nodes import described
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+HEAL_SECONDS = 60.0
+"""How long until GKE looks again whether a pool that found no chips can have them now."""
+
+
+@api.on("GET", CLUSTER + "/nodePools")
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    cluster, _ = find_cluster(cloud, call)
+    return {"nodePools": [public(doc) for doc in cloud.state.all("pool", f"{cluster}/").values()]}
+
+
+@api.on("GET", POOL)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    find_cluster(cloud, call)
+    return public(find_pool(cloud, pool_of(call)))
+
+
+@api.on("POST", CLUSTER + "/nodePools", body="CreateNodePoolRequest")
+def _create(cloud: Cloud, call: Call) -> Started:
+    cluster_name, cluster = find_cluster(cloud, call)
+    body = call.body.get("nodePool") or {}
+    name = body.get("name", "")
+    if not NAME.fullmatch(name):
+        raise invalid(f"Invalid value for field 'node_pool.name': '{name}'. It must match {NAME.pattern}.")
+    full = f"{cluster_name}/nodePools/{name}"
+    if cloud.state.get("pool", full):
+        raise Refused(409, f"Already exists: {full}.")
+    admit(cloud, cluster_name, full)
+    add(cloud, cluster_name, cluster, body)
+    return cloud.start(api, "CREATE_NODE_POOL", scope(call), full)
+
+
+def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
+    """Puts a pool that may be made into the state, PROVISIONING."""
+    pool = merged(_defaults(cluster), body)
+    wish = pool_checks.check(cloud, cluster, pool)
+    full = f"{cluster_name}/nodePools/{pool['name']}"
+    if wish.holding and (short := capacity.short_by(cloud, wish.holding, capacity.GKE, full)):
+        raise _over_quota(cluster["_project"], wish.holding, *short)
+    mark = f"{zlib.crc32(f'{full} {cloud.state.next()}'.encode()):08x}"
+    group = machines.group(cluster["name"][:20], pool["name"][:20], mark)
+    made = {
+        **pool,
+        "status": "PROVISIONING",
+        "selfLink": f"https://container.googleapis.com/v1/{full}",
+        "etag": mark,
+        "instanceGroupUrls": [
+            machines.group_link(cluster["_project"], zone, group) for zone in sorted(pool["locations"])
+        ],
+        "_group": group,
+        "_size": wish.nodes,
+        "_nodes": {},
+        "_holds": wish.holding.doc() if wish.holding else None,
+        "_several_hosts": wish.several_hosts,
+        "_topology": wish.slice.topology if wish.slice else None,
+    }
+    cloud.state.put("pool", full, made)
+    # Logs of its pods say which cluster they were in, long after the pool is gone.
+    cloud.state.put("group", group.removesuffix("-grp"), {"cluster": cluster_name})
+    return full
+
+
+def _defaults(cluster: Doc) -> Doc:
+    return {
+        "initialNodeCount": 0,
+        "version": cluster["currentNodeVersion"],
+        "locations": cluster["locations"],
+        "management": {"autoUpgrade": False, "autoRepair": False},
+        "config": {
+            "machineType": "e2-medium",
+            "diskSizeGb": 100,
+            "diskType": "pd-balanced",
+            "imageType": "COS_CONTAINERD",
+            "serviceAccount": "default",
+            "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
+        },
+    }
+
+
+def _over_quota(project: str, asked: Holding, short: int, limit: int) -> Refused:
+    return Refused(
+        403,
+        f'Insufficient regional quota to satisfy request: resource "{capacity.metric(asked)}": request requires '
+        f"'{asked.chips}.0' and is short '{short}.0'. project has a quota of '{limit}.0' with "
+        f"'{asked.chips - short}.0' available. View and manage quotas at "
+        f"https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}.",
+    )
+
+
+@api.on_operation_end("AUTOSCALE", "CREATE_NODE_POOL", "HEAL_NODE_POOL", "SET_NODE_POOL_SIZE")
+def _came(cloud: Cloud, operation: Doc) -> After | None:
+    full = operation["target"]
+    pool = cloud.state.get("pool", full)
+    if pool is None or (operation["type"] == "HEAL_NODE_POOL" and pool["status"] != "ERROR"):
+        return None
+    if operation["fail"]:
+        if operation["type"] == "CREATE_NODE_POOL":
+            cloud.state.delete("pool", full)
+        else:
+            cloud.state.put("pool", full, {**pool, "status": "RUNNING", "_size": operation["about"]["before"]})
+        cloud.fail(operation)
+        return None
+    return bring_up(cloud, operation, full)
+
+
+def bring_up(cloud: Cloud, operation: Doc, full: str) -> After | None:
+    """Gives a pool its nodes, or leaves it in ERROR; what it returns tells Kubernetes of them."""
+    pool = find_pool(cloud, full)
+    cluster_name = full.partition("/nodePools/")[0]
+    cluster = cloud.state.get("cluster", cluster_name)
+    assert cluster is not None
+    holding = Holding(**pool["_holds"]) if pool["_holds"] else None
+    if not (holding and holding.up):
+        try:
+            pod_ranges.check(cloud, cluster_name, cluster)
+            if holding:
+                capacity.find(cloud, holding, full)
+        except Refused as refused:
+            _stay_down(cloud, operation, full, pool, refused)
+            return None
+    nodes = {
+        f"{pool['_group'].removesuffix('-grp')}-{number:04x}": zone
+        for number, zone in enumerate(zone for zone in sorted(pool["locations"]) for _ in range(pool["_size"]))
+    }
+    up = holding.doc(up=bool(holding.chips)) if holding else None
+    broken = cloud.faults.strike("broken", f"{operation['type']} {full}")
+    status = (broken.message or "RUNNING_WITH_ERROR") if broken else "RUNNING"
+    cloud.state.put("pool", full, {**pool, "_nodes": nodes, "_holds": up})
+    return lambda: _tell(cloud, full, status)
+
+
+def _tell(cloud: Cloud, full: str, status: str) -> None:
+    try:
+        cloud.hooks.on_pool_created(described(cloud, full))
+    except Exception as error:
+        status = "ERROR"
+        raise Refused(500, f"Nodes of {full} did not come up: {error}") from error
+    finally:
+        with cloud.state.transaction():
+            if pool := cloud.state.get("pool", full):
+                latest = {key: value for key, value in pool.items() if key not in ("conditions", "statusMessage")}
+                cloud.state.put("pool", full, {**latest, "status": status})
+
+
+def _stay_down(cloud: Cloud, operation: Doc, full: str, pool: Doc, refused: Refused) -> None:
+    if operation["type"] == "AUTOSCALE":
+        cloud.state.put("pool", full, {**pool, **pool["_before"], "_unfilled": refused.reason})
+        return
+    message = (
+        "Google Compute Engine: Not all instances running in IGM after the time-out. "
+        f"Expected {pool['_size']}, running 0. Current errors: [{refused.reason}]: {refused.message}"
+    )
+    known = refused.reason if refused.reason == "GCE_STOCKOUT" else "UNKNOWN"
+    conditions = [{"code": known, "canonicalCode": refused.status, "message": refused.message}]
+    down = {**pool, "status": "ERROR", "statusMessage": message, "conditions": conditions}
+    cloud.state.put("pool", full, down)
+    cloud.fail(operation, Refused(refused.code, message, reason=refused.reason))
+    cloud.later(api, "HEAL_NODE_POOL", full, HEAL_SECONDS)
+
+
+@api.on("DELETE", POOL)
+def _delete(cloud: Cloud, call: Call) -> Started:
+    cluster_name, _ = find_cluster(cloud, call)
+    full = pool_of(call)
+    pool = find_pool(cloud, full)
+    admit(cloud, cluster_name, full)
+    cloud.state.put("pool", full, {**pool, "status": "STOPPING"})
+    return cloud.start(api, "DELETE_NODE_POOL", scope(call), full)
+
+
+@api.on_operation_end("DELETE_NODE_POOL")
+def _went(cloud: Cloud, operation: Doc) -> After | None:
+    full = operation["target"]
+    pool = cloud.state.get("pool", full)
+    if pool is None:
+        return None
+    if operation["fail"]:
+        cloud.state.put("pool", full, {**pool, "status": "RUNNING"})
+        cloud.fail(operation)
+        return None
+    return lambda: remove(cloud, full)
+
+
+def remove(cloud: Cloud, full: str) -> None:
+    """Takes a pool away: first its nodes from Kubernetes, then itself."""
+    cloud.hooks.on_pool_deleted(described(cloud, full))
+    cloud.state.delete("pool", full)

@@ -1,0 +1,158 @@
+"""Which node pools GKE takes: machine type, topology, number of nodes, zone and capacity, held against the catalogue.
+
+A pool of TPU machines is a slice of several hosts, made as one, or any number of slices of one host each. What is
+refused here is refused by GKE when the pool is asked for, before anything is made.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tpukit.catalogue import Slice, slices
+from tpukit.sandbox.google.capacity import Holding
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.state import Doc
+
+_TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
+_HYPERDISK_ONLY = ("v6e", "tpu7x")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """What a pool asks for."""
+
+    slice: Slice | None
+    nodes: int  # in each zone, now
+    holding: Holding | None
+
+    @property
+    def several_hosts(self) -> bool:
+        return self.slice is not None and self.slice.hosts > 1
+
+
+def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
+    """What the pool is, if GKE would take it."""
+    config = pool["config"]
+    zones: list[str] = pool["locations"]
+    machine_type = config["machineType"]
+    for zone in zones:
+        if zone.rpartition("-")[0] != cluster["_region"]:
+            raise invalid(f"Zone {zone} is not in region {cluster['_region']} of the cluster.")
+    if pool["initialNodeCount"] < 0:
+        raise invalid("Invalid value for field 'node_pool.initial_node_count': it must not be negative.")
+    channel = cluster.get("releaseChannel", {}).get("channel", "UNSPECIFIED")
+    if channel != "UNSPECIFIED" and not pool["management"].get("autoUpgrade"):
+        raise invalid(f"Auto_upgrade must be true when release_channel {channel} is set.")
+    capacity = _check_capacity(pool)
+    shape = _slice(cloud, cluster, pool)
+    if shape is None:
+        if pool.get("placementPolicy", {}).get("tpuTopology"):
+            raise invalid(f"TPU topology is set, and machine type {machine_type} has no TPUs.")
+        return PoolRequest(None, pool["initialNodeCount"], None)
+    for zone in zones:
+        if zone not in shape.zones:
+            raise invalid(f'Machine type "{machine_type}" is not available in zone "{zone}".')
+    hyperdisk = config["diskType"] == "hyperdisk-balanced"
+    if hyperdisk != (shape.generation in _HYPERDISK_ONLY):
+        raise invalid(f"Disk type {config['diskType']} is not supported by machine type {machine_type}.")
+    if shape.hosts > 1:
+        _check_slice(pool, shape, zones)
+    nodes = pool["initialNodeCount"]
+    chips = nodes * shape.chips_per_host * len(zones)
+    reservation = config.get("reservationAffinity", {}).get("values", [""])[0].rpartition("/")[2]
+    return PoolRequest(shape, nodes, Holding(zones[0], shape.generation, chips, capacity == "spot", reservation))
+
+
+def capacity_of(config: Doc) -> str:
+    if config.get("spot") or config.get("preemptible"):
+        return "spot"
+    if config.get("flexStart"):
+        return "flex-start"
+    specific = config.get("reservationAffinity", {}).get("consumeReservationType") == "SPECIFIC_RESERVATION"
+    return "reservation" if specific else "on-demand"
+
+
+def _check_capacity(pool: Doc) -> str:
+    config = pool["config"]
+    affinity = config.get("reservationAffinity", {})
+    reserved = affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION"
+    if sum((bool(config.get("spot")), bool(config.get("flexStart")), reserved)) > 1:
+        raise invalid("Spot, flex-start and a specific reservation exclude each other.")
+    if reserved and (affinity.get("key") != "compute.googleapis.com/reservation-name" or not affinity.get("values")):
+        raise invalid(
+            "A specific reservation needs the key compute.googleapis.com/reservation-name and the name as its value."
+        )
+    if config.get("flexStart"):
+        if not pool.get("autoscaling", {}).get("enabled") or pool["initialNodeCount"]:
+            raise invalid("Flex-start node pools must have autoscaling and start with 0 nodes.")
+        if pool["management"].get("autoRepair"):
+            raise invalid("Auto_repair must be false for flex-start node pools.")
+        if affinity.get("consumeReservationType") != "NO_RESERVATION":
+            raise invalid("Flex-start node pools must not use reservations: set NO_RESERVATION.")
+    return capacity_of(config)
+
+
+def _slice(cloud: Cloud, cluster: Doc, pool: Doc) -> Slice | None:
+    """The slice that the pool describes; None for nodes without TPUs."""
+    machine_type = pool["config"]["machineType"]
+    policy = pool.get("placementPolicy", {})
+    offered = [shape for shape in slices() if shape.machine_type == machine_type]
+    if not offered:
+        if _TPU.fullmatch(machine_type) or not re.fullmatch(r"[a-z][a-z0-9]*-[a-z0-9-]+", machine_type):
+            raise invalid(f'Machine type with name "{machine_type}" does not exist in zone "{pool["locations"][0]}".')
+        return None
+    several = [shape for shape in offered if shape.hosts > 1]
+    alone = next((shape for shape in offered if shape.hosts == 1), None)
+    topology = policy.get("tpuTopology")
+    if several and several[0].placement == "policy":
+        if topology or policy.get("type") == "COMPACT":
+            raise invalid(
+                f"Machine type {machine_type} takes no compact placement or TPU topology: use workload policy instead."
+            )
+        topology = _policy_topology(cloud, cluster, policy["policyName"]) if policy.get("policyName") else None
+    elif topology and policy.get("type") != "COMPACT":
+        raise invalid("TPU topology needs placement policy type COMPACT.")
+    if not topology:
+        if alone is None:
+            raise invalid(f"Machine type {machine_type} is for multi-host TPU slices: set the TPU topology.")
+        return alone
+    found = next((shape for shape in several if shape.topology == topology), None)
+    if found:
+        return found
+    if alone is not None and topology == alone.topology:
+        raise invalid(f"TPU topology must not be set for single-host TPU slices (machine type {machine_type}).")
+    known = ", ".join(shape.topology for shape in several[:8])
+    raise invalid(f"TPU topology {topology} is not supported by machine type {machine_type}. Supported: {known}, ...")
+
+
+def _policy_topology(cloud: Cloud, cluster: Doc, name: str) -> str:
+    full = f"projects/{cluster['_project']}/regions/{cluster['_region']}/resourcePolicies/{name.rpartition('/')[2]}"
+    policy = cloud.state.get("resourcePolicy", full)
+    if policy is None:
+        raise invalid(f"Resource policy {full} was not found: it must be in the project and region of the cluster.")
+    workload = policy.get("workloadPolicy", {})
+    if workload.get("type") != "HIGH_THROUGHPUT" or not workload.get("acceleratorTopology"):
+        raise invalid(f"Resource policy {full} is no workload policy of type HIGH_THROUGHPUT with a topology.")
+    return str(workload["acceleratorTopology"])
+
+
+def _check_slice(pool: Doc, shape: Slice, zones: list[str]) -> None:
+    if len(zones) != 1:
+        raise invalid(f"A multi-host TPU slice lies in one zone, not in {len(zones)}.")
+    nodes = pool["initialNodeCount"]
+    scaling = pool.get("autoscaling", {})
+    if scaling.get("enabled"):
+        most = scaling.get("maxNodeCount") or scaling.get("totalMaxNodeCount")
+        if most != shape.hosts or nodes not in (0, shape.hosts):
+            raise invalid(
+                f"Autoscaling of a {shape.topology} TPU slice goes from 0 to its {shape.hosts} nodes, not to {most}."
+            )
+    elif nodes != shape.hosts:
+        raise invalid(
+            f"Number of nodes {nodes} does not match TPU topology {shape.topology}: "
+            f"{shape.hosts} nodes of {shape.machine_type} are required."
+        )
+    if pool.get("upgradeSettings", {}).get("strategy") == "BLUE_GREEN":
+        raise invalid("Multi-host TPU slices support surge upgrades only.")

@@ -1,0 +1,81 @@
+"""A node pool as Kubernetes sees it: the names of its nodes, and the labels and taints that GKE gives them."""
+
+from __future__ import annotations
+
+from tpukit.catalogue import Slice, slices
+from tpukit.sandbox.google import pod_ranges
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.container import find_pool
+from tpukit.sandbox.google.emulator_settings import Pool
+from tpukit.sandbox.google.pool_checks import capacity_of
+from tpukit.sandbox.google.state import Doc
+
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+
+
+def described(cloud: Cloud, full: str) -> Pool:
+    doc = find_pool(cloud, full)
+    _, project, _, location, _, cluster_name, _, name = full.split("/")
+    cluster = cloud.state.get("cluster", full.partition("/nodePools/")[0])
+    config = doc["config"]
+    shape = _slice(doc)
+    return Pool(
+        project=project,
+        location=location,
+        cluster=cluster_name,
+        name=name,
+        machine_type=config["machineType"],
+        slice=shape,
+        nodes=doc["_nodes"],
+        labels=_labels(doc, shape),
+        taints=_taints(config, shape),
+        capacity=capacity_of(config),
+        reservation=_reservation(config),
+        max_pods=pod_ranges.max_pods(cluster or {}, doc),
+    )
+
+
+def _slice(doc: Doc) -> Slice | None:
+    shape = (doc["config"]["machineType"], doc["_topology"])
+    return next((each for each in slices() if (each.machine_type, each.topology) == shape), None)
+
+
+def _reservation(config: Doc) -> str:
+    return str(config.get("reservationAffinity", {}).get("values", [""])[0])
+
+
+def _labels(doc: Doc, shape: Slice | None) -> dict[str, str]:
+    config = doc["config"]
+    google = "cloud.google.com"
+    capacity = capacity_of(config)
+    labels = {
+        **config.get("labels", {}),
+        f"{google}/gke-nodepool": doc["name"],
+        f"{google}/machine-family": config["machineType"].partition("-")[0],
+        f"{google}/gke-provisioning": {"spot": "spot", "flex-start": "flex-start"}.get(capacity, "standard"),
+        "node.kubernetes.io/instance-type": config["machineType"],
+    }
+    if shape:
+        labels |= {
+            f"{google}/gke-tpu-accelerator": str(shape.accelerator),
+            f"{google}/gke-tpu-topology": shape.topology,
+            f"{google}/gke-accelerator-count": str(shape.chips_per_host),
+        }
+    if capacity in ("spot", "flex-start"):
+        labels[f"{google}/gke-{capacity}"] = "true"
+    if capacity == "reservation":
+        *owner, name = _reservation(config).removeprefix("projects/").split("/reservations/")
+        labels[f"{google}/reservation-name"] = name
+        if owner:
+            labels[f"{google}/reservation-project"] = owner[0]
+    return labels
+
+
+def _taints(config: Doc, shape: Slice | None) -> tuple[dict[str, str], ...]:
+    """GKE taints TPU nodes by itself, and spot ones not."""
+    own = [
+        {"key": each["key"], "value": each.get("value", ""), "effect": _EFFECTS.get(each["effect"], each["effect"])}
+        for each in config.get("taints", ())
+    ]
+    tpu = [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}] if shape else []
+    return (*own, *tpu)
