@@ -1,9 +1,9 @@
 """A cluster in which hundreds of large JobSets run, on a machine that could not carry them.
 
-One of them is sent as `tpu` sends it and is brought to run by JobSet, Kueue, the scheduler and kwok. Then the controllers
-are stopped, and all that they made of it (JobSet, Workload, Jobs, pods) is copied for each of the others, with names
-and ids of its own. The API server is a real one and its objects are what it would have; what is not there is whoever
-would keep them alive, because nothing happens to them while `tpu serve` is measured.
+One of them is sent as `tpu` sends it and is brought to run by JobSet, Kueue, the scheduler and kwok. Then the
+controllers are stopped, and all that they made of it (JobSet, Workload, Jobs, pods) is copied for each of the others,
+with names and ids of its own. The API server is a real one and its objects are what it would have. Who would keep them
+alive is not there: nothing happens to them while `tpu serve` is measured.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Size:
 
 
 def fill(place: Folder, store: Store, sender: str, size: Size, context: str, kubelet: int) -> list[Plan]:
-    """The jobs, running in the cluster and scheduled in the store. `kubelet`: the port of this machine that has logs."""
+    """The jobs, running in the cluster and scheduled in the store. `kubelet`: the port at which nodes have logs."""
     cluster = Cluster(place.kubeconfig)
     name = ClusterName(context, cluster.server.rstrip("/"), cluster.identity())
     settings = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAMS[0]})

@@ -1,4 +1,4 @@
-"""Years of work in one home: ten thousand jobs in the store, thousands of runs on disk. Commands are as quick as ever."""
+"""Years of work in one home, ten thousand jobs in the store and thousands of runs on disk: commands stay quick."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     make bench
 
 Peers are installed by name and version into an environment of their own (.bench/), with the interpreter that runs
-this. Ratios are medians over pairs of runs that were made in turn, with their interval: a bar is missed only where all of
-the interval is on its wrong side. Times are medians with the least and the most. `make bench ONLY=start,fleet` measures
-a part.
+this. Ratios are medians over pairs of runs that were made in turn, with their interval: a bar is missed only where all
+of the interval is on its wrong side. Times are medians with the least and the most. `make bench ONLY=start,fleet`
+measures a part.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from pathlib import Path
 
 import driving
 import history
-import sandbox
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
+
+import sandbox
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace as with_fields
 
@@ -26,6 +27,26 @@ class _Do:
     grace: float
 
 
+class _Plans:
+    """Plans as they were read from records. A round asks for each several times, and they seldom change."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[Mapping[str, Any], Plan]] = {}
+
+    def of(self, job: Job) -> Plan:
+        known = self._read.get(job.id)
+        if known is None or known[0] != job.plan:
+            known = self._read[job.id] = job.plan, Plan.from_json(job.plan)
+        return known[1]
+
+    def handle(self, job: Job) -> Handle:
+        """Of its last attempt."""
+        return Handle(self.of(job), job.attempts[-1])
+
+    def keep_only(self, job_ids: Container[str]) -> None:
+        self._read = {job_id: read for job_id, read in self._read.items() if job_id in job_ids}
+
+
 class JobUse:
     """What the kernel needs to know of jobs."""
 
@@ -42,11 +63,13 @@ class JobUse:
         self._places, self._clock = places, clock
         self._observed = observed
         self._parallel = parallel  # jobs that may use this machine at once; 0: all
-        self._liveness = Liveness()
+        self._liveness, self._plans = Liveness(), _Plans()
 
     def select(self, entries: Sequence[Entry[Job]]) -> Sequence[Entry[Job]]:
         """In the order they were sent; those for this machine as many as it takes at once."""
-        self._liveness.keep_only(entry.key for entry in entries)
+        active = {entry.key for entry in entries}
+        self._liveness.keep_only(active)
+        self._plans.keep_only(active)
         if not self._parallel:
             return entries
         local = [entry.value for entry in entries if self._uses_this_machine(entry.value)]
@@ -65,7 +88,7 @@ class JobUse:
         place = self._places.get(job.place)
         if place is None:
             return None
-        group = place.group(Plan.from_json(job.plan))
+        group = place.group(self._plans.of(job))
         return None if group is None else f"{job.place} {group}".strip()
 
     def observe(self, group: str, entries: Sequence[Entry[Job]]) -> Mapping[str, Observation | TpukitError]:
@@ -73,7 +96,7 @@ class JobUse:
         if not running:
             return {}
         place = self._places[running[0].place]
-        seen = place.observe([Handle.of(job) for job in running])
+        seen = place.observe([self._plans.handle(job) for job in running])
         return {job.id: self._with_idle(job, one) for job, one in zip(running, seen, strict=True)}
 
     def decide(self, job: Job, seen: Observation | None, now: float) -> Decision[Job]:
@@ -81,15 +104,15 @@ class JobUse:
             return Decision(job)
         if seen is None and job.attempts:  # somebody launched one since we looked: look first
             return Decision(job)
-        step: Step = decide(job, Plan.from_json(job.plan).spec, seen, now)
+        step: Step = decide(job, self._plans.of(job).spec, seen, now)
         return Decision(step.job, _Do(step.act, step.grace) if step.act else None, step.note)
 
     def act(self, job: Job, act: _Do) -> None:
         place = self._places[job.place]
         if act.act is Act.SUBMIT:
-            place.submit(Handle.of(job))
+            place.submit(self._plans.handle(job))
         else:
-            place.stop(Handle.of(job), act.grace)
+            place.stop(self._plans.handle(job), act.grace)
 
     def failed(self, job: Job, act: _Do, error: TpukitError, now: float) -> Decision[Job] | None:
         """A job that can never start as it is ends with the reason, and makes room for the next."""

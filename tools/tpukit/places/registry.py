@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from tpukit.clock import Clock
@@ -26,7 +27,7 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     def gke() -> Place:
         from tpukit.places.gke import GkePlace
 
-        return GkePlace(root, clock, sender)
+        return GkePlace(root, clock, cache(sender))  # asked for every job of every round
 
     return _Lazy(dict(zip(NAMES, (local, gke), strict=True)))
 
