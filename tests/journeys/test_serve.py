@@ -208,7 +208,7 @@ def kubeconfig(path, server):
 def send_to_cluster(tpu, server):
     """A job of a cluster as a record alone: that cluster cannot be asked."""
     spec = JobSpec.from_json(
-        {"name": "far", "tpu": "v4-8", "command": ["true"], "image": "a/b:1", "workdir": "gs://b/runs"}
+        {"name": "far", "tpu": "v4-8", "command": ["true"], "image": "a/b:1", "workdir": "gs://bucket/runs"}
     )
     far = plan.make(spec, Settings(), "gke", cluster=plan.ClusterName("c", server))
     store = SqliteStore(tpu.home / "state" / "store.db")
