@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,8 @@ from tpukit.errors import Conflict, Invalid, Transient
 from tpukit.reasons import State
 from tpukit.records import ACTIVE, JOBS, Attempt
 from tpukit.store import Event
+from tpukit.store.move import move
+from tpukit.store.sqlite import SqliteStore
 from waiting import until
 
 
@@ -57,7 +60,9 @@ def test_plain_client_reads_native_fields(store, client):
     assert (doc["state"], doc["created"], doc["attempts"][0]["saved"]) == ("running", 0.0, 7)
     assert (doc["_version"], doc["_revision"]) == (1, 1)
     assert json.loads(doc["plan"]) == {"spec": {"name": "a"}}
-    assert [found.id for found in client.collection("jobs").where(filter=FieldFilter("state", "==", "running")).stream()] == ["a-1"]
+    assert [
+        found.id for found in client.collection("jobs").where(filter=FieldFilter("state", "==", "running")).stream()
+    ] == ["a-1"]
 
 
 def test_fields_of_foreign_types_are_kept(store, client):
@@ -116,6 +121,37 @@ def test_lease_that_is_renewed_between_check_and_write_is_good_enough(store):
     store._calls.commit = late
     assert put(store, entry, lease=lease, events=[Event(1.0, "once")]).revision == 2
     assert texts(store) == ["once"]
+
+
+def test_move_to_firestore_and_back_loses_nothing(store, tmp_path):
+    first, last = SqliteStore(tmp_path / "first.db"), SqliteStore(tmp_path / "last.db")
+    full = job(plan={"lists": [[1], []], "": {"__x__": 2**70}}, attempts=(Attempt(0, 0, 0, learned={"uids": [["a"]]}),))
+    first.create(JOBS, "a-1", full, events=[Event(1.0, "sent"), Event(2.0, "began")])
+    put(first, replace(first.get(JOBS, "a-1"), raw={**first.get(JOBS, "a-1").raw, "colour": {"deep": [[1]]}}))
+    assert move(first, store, JOBS).copied == move(store, last, JOBS).copied == ["a-1"]
+    assert move(first, store, JOBS).present == ["a-1"]
+    assert last.get(JOBS, "a-1").value == first.get(JOBS, "a-1").value
+    assert last.get(JOBS, "a-1").raw["colour"] == {"deep": [[1]]}
+    assert last.events(JOBS, "a-1") == first.events(JOBS, "a-1")
+    first.close()
+    last.close()
+
+
+def test_put_whose_answer_was_lost_is_there_once(store, monkeypatch):
+    entry = store.create(JOBS, "a-1", job())
+    commit = store._calls.commit
+
+    def lose(batch: Any) -> Any:
+        commit(batch)
+        raise Transient("the connection broke")
+
+    monkeypatch.setattr(store._calls, "commit", lose)
+    with pytest.raises(Transient):
+        put(store, entry, events=[Event(1.0, "once")])
+    monkeypatch.undo()
+    with pytest.raises(Conflict):
+        put(store, entry, events=[Event(1.0, "once")])
+    assert (store.get(JOBS, "a-1").value.message, texts(store)) == ("changed", ["once"])
 
 
 def test_server_away_calls_fail_soon_and_watches_rest_until_it_is_back(firestore_server, store):

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tpukit import plan
-from tpukit.places.gke.look import JOBSET, Found
-from tpukit.plan import Plan
+from tpukit.places.base import Handle
+from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, UID, JobSetState
+from tpukit.plan import ClusterName, Plan
+from tpukit.records import Attempt
 from tpukit.spec import JobSpec, Settings
 
 Doc = dict[str, Any]
@@ -16,7 +18,12 @@ Doc = dict[str, Any]
 def planned(**fields: Any) -> Plan:
     spec = {"name": "train", "tpu": "v4-16", "slices": 2, "command": ["x"], "image": "i:1", "capacity": "spot"}
     settings = Settings.from_json({"artifacts": "gs://my-artifacts", "team": "research"})
-    return plan.make(JobSpec.from_json({**spec, **fields}), settings, "gke")
+    cluster = ClusterName("fake", "https://fake.example", "uid-of-fake")
+    return plan.make(JobSpec.from_json({**spec, **fields}), settings, "gke", cluster=cluster)
+
+
+def handle(number: int = 0, plan: Plan | None = None, **fields: Any) -> Handle:
+    return Handle(plan or planned(), Attempt(number, stage=number, origin=0, **fields))
 
 
 def time(seconds: float) -> str:
@@ -27,10 +34,12 @@ def condition(kind: str, reason: str = "", message: str = "", at: float = 100.0,
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": time(at)}
 
 
-def jobset(*conditions: Doc, attempt: int = 0, restarts: int = 0, counted: int = 0, **metadata: Any) -> Doc:
+def jobset(
+    *conditions: Doc, attempt: int = 0, restarts: int = 0, counted: int = 0, uid: str = "js", **metadata: Any
+) -> Doc:
     notes = {"tpukit.dev/attempt": str(attempt), "tpukit.dev/sender": "me"}
     return {
-        "metadata": {"name": "train-1", "namespace": "research", "uid": "js", "annotations": notes, **metadata},
+        "metadata": {"name": "train-1", "namespace": "research", "uid": uid, "annotations": notes, **metadata},
         "spec": {},
         "status": {"restarts": restarts, "restartsCountTowardsMax": counted, "conditions": list(conditions)},
     }
@@ -38,8 +47,9 @@ def jobset(*conditions: Doc, attempt: int = 0, restarts: int = 0, counted: int =
 
 def workload(*conditions: Doc, evictions: int = 0) -> Doc:
     evicted = [{"reason": "Preempted", "underlyingCause": "", "count": evictions}] if evictions else []
+    owner = {"kind": "JobSet", "name": "train-1", "uid": "js"}
     return {
-        "metadata": {"name": "w", "namespace": "research", "uid": "w", "ownerReferences": [{"uid": "js"}]},
+        "metadata": {"name": "w", "namespace": "research", "uid": "w", "ownerReferences": [owner]},
         "spec": {"podSets": [], "queueName": "research"},
         "status": {"conditions": list(conditions), "schedulingStats": {"evictions": evicted}},
     }
@@ -71,7 +81,7 @@ def pod(
         status |= {"reason": reason, "message": message}
     if disrupted:
         status["conditions"].append(condition("DisruptionTarget", disrupted))
-    labels = {f"{JOBSET}restart-attempt": str(restart), f"{JOBSET}replicatedjob-name": "slice"}
+    labels = {RESTART: str(restart), REPLICATED_JOB: "slice", NAME: "train-1", UID: "js"}
     metadata = {"name": name, "namespace": "research", "uid": f"uid-{name}", "creationTimestamp": time(created)}
     return {
         "metadata": {**metadata, "labels": labels, **more},
@@ -80,5 +90,5 @@ def pod(
     }
 
 
-def found(*pods: Doc, of: Doc | None = None, queued: Doc | None = None, jobs: tuple[Doc, ...] = ()) -> Found:
-    return Found(of or jobset(), queued or workload(ADMITTED), jobs, pods)
+def state_of(*pods: Doc, of: Doc | None = None, queued: Doc | None = None, jobs: tuple[Doc, ...] = ()) -> JobSetState:
+    return JobSetState(of or jobset(), queued or workload(ADMITTED), jobs, pods)

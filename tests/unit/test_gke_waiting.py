@@ -1,13 +1,19 @@
 """Why a job on a cluster does not run yet: one sentence, whatever it is."""
 
-from tpukit.places.gke.look import Found
-
-from tpukit.places.gke.waiting import Surroundings, why
+from tpukit.places.gke.jobsets import JobSetState
+from tpukit.places.gke.waiting import Surroundings
+from tpukit.places.gke.waiting import why as waiting
+from tpukit.reasons import Reason
 from tpukit.render.node_labels import capacity_labels, host_labels
-from unit.gke_world import condition, found, jobset, planned, pod, workload
+from tpukit.teams.waiting import Queues
+from unit.gke_world import condition, jobset, planned, pod, state_of, workload
 
 PLAN = planned()
 LABELS = {**host_labels(PLAN.slice), **capacity_labels("spot")}
+
+
+def why(*arguments):
+    return waiting(*arguments).detail
 
 
 def node(*, ready=True, **labels):
@@ -28,39 +34,39 @@ def event(reason, message="", about="train-1-slice-0-0-x", uid=""):
 def test_why_kueue_has_not_seen_it():
     held = jobset()
     held["spec"]["suspend"] = True
-    assert why(PLAN, Found(held), Surroundings()) == "Kueue has not looked at it yet"
+    assert why(PLAN, JobSetState(held), Surroundings()) == "Kueue has not looked at it yet"
 
 
 def test_why_in_the_queue_without_a_right_to_see_it():
-    waits = found(queued=workload(condition("QuotaReserved", status="False")))
+    waits = state_of(queued=workload(condition("QuotaReserved", status="False")))
     assert "queue of its team" in why(PLAN, waits, Surroundings())
 
 
 def test_why_no_such_nodes_names_their_labels():
-    said = why(PLAN, found(unplaced()), Surroundings(nodes=[]))
+    said = why(PLAN, state_of(unplaced()), Surroundings(nodes=[]))
     assert said.startswith("the cluster has no nodes of v4-16 (2x2x2)")
     assert "gke-tpu-topology=2x2x2" in said
 
 
 def test_why_too_few_of_them_are_ready():
-    said = why(PLAN, found(unplaced()), Surroundings(nodes=[node(), node(ready=False)]))
+    said = why(PLAN, state_of(unplaced()), Surroundings(nodes=[node(), node(ready=False)]))
     assert said == "4 hosts of v4-16 (2x2x2) are needed, and the cluster has 1 that are ready"
 
 
 def test_why_pool_is_being_made():
     events = [event("TriggeredScaleUp")]
-    assert why(PLAN, found(unplaced()), Surroundings(nodes=[], events=events)) == (
+    assert why(PLAN, state_of(unplaced()), Surroundings(nodes=[], events=events)) == (
         "a pool of v4-16 (2x2x2) is being made for it"
     )
 
 
 def test_why_pool_that_cannot_be_made_says_what_google_said():
     events = [event("TriggeredScaleUp"), event("FailedScaleUp", "GCE_STOCKOUT in us-central2-b")]
-    assert "GCE_STOCKOUT" in why(PLAN, found(unplaced()), Surroundings(nodes=[], events=events))
+    assert "GCE_STOCKOUT" in why(PLAN, state_of(unplaced()), Surroundings(nodes=[], events=events))
 
 
 def test_why_nodes_are_taken_passes_on_the_schedulers_words():
-    said = why(PLAN, found(unplaced()), Surroundings(nodes=[node()] * 4))
+    said = why(PLAN, state_of(unplaced()), Surroundings(nodes=[node()] * 4))
     assert said == "1 of 4 hosts have no node of v4-16 (2x2x2): 0/3 nodes are available"
 
 
@@ -70,14 +76,37 @@ def test_why_hosts_that_nobody_may_make():
         event("FailedCreate", "follower pod node selector for topology domain not found", uid="job-1"),
         event("FailedCreate", 'serviceaccount "cloud-tpu-sa" not found', uid="job-1"),
     ]
-    said = why(PLAN, found(jobs=(job,)), Surroundings(events=events))
+    said = why(PLAN, state_of(jobs=(job,)), Surroundings(events=events))
     assert said == 'its hosts cannot be made: serviceaccount "cloud-tpu-sa" not found'
-    assert why(PLAN, found(jobs=(job,)), Surroundings(events=events[:1])) == "0 of 4 hosts have started"
+    assert why(PLAN, state_of(jobs=(job,)), Surroundings(events=events[:1])) == "0 of 4 hosts have started"
 
 
 def test_why_container_that_lacks_something():
     one = pod(phase="Pending")
     state = {"waiting": {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}}
     one["status"]["containerStatuses"] = [{"name": "host", "image": "i", "state": state}]
-    said = why(PLAN, found(one, *(pod(f"h-{n}-x") for n in range(3))), Surroundings())
+    said = why(PLAN, state_of(one, *(pod(f"h-{n}-x") for n in range(3))), Surroundings())
     assert said == 'train-1-slice-0-0-abcde cannot start: configmap "c" not found'
+
+
+def test_why_stock_and_quota_are_reasons_of_their_own():
+    for message, reason in (("GCE out of resources", Reason.NO_CAPACITY), ("GCE quota exceeded", Reason.NO_QUOTA)):
+        events = [event("FailedScaleUp", f"Node scale up in zones us-central2-b failed: {message}")]
+        assert waiting(PLAN, state_of(unplaced()), Surroundings(nodes=[], events=events)).reason is reason
+    assert waiting(PLAN, state_of(unplaced()), Surroundings(nodes=[])).reason is None
+
+
+def test_why_queue_that_can_never_hold_it_is_no_quota():
+    flavors = [{"name": "v4", "resources": [{"name": "google.com/tpu", "nominalQuota": "4"}]}]
+    groups = [{"coveredResources": ["google.com/tpu"], "flavors": flavors}]
+    cluster_queue = {"metadata": {"name": "common"}, "spec": {"resourceGroups": groups}, "status": {}}
+    local = {"metadata": {"name": "research", "namespace": "research"}, "spec": {"clusterQueue": "common"}}
+    flavor = {"metadata": {"name": "v4"}, "spec": {"nodeLabels": {}}}
+    queued = workload(condition("QuotaReserved", status="False"))
+    requests = {"limits": {"google.com/tpu": "4"}}
+    template = {"spec": {"containers": [{"name": "host", "resources": requests}]}}
+    queued["spec"]["podSets"] = [{"name": "slice", "count": 4, "template": template}]
+    queued["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    said = waiting(PLAN, state_of(queued=queued), Surroundings(Queues([queued], [local], [cluster_queue], [flavor])))
+    assert said.reason is Reason.NO_QUOTA
+    assert "can never run" in said.detail

@@ -106,6 +106,7 @@ def test_open_file_of_the_first_version_has_its_jobs_and_events(path):
     plan = {"spec": {"name": "a"}}
     assert entry.value == Job("a-1", "gke", "t", "me", 1.0, plan, attempts=(attempt,), **fields)
     assert store.events(JOBS, "a-1") == [Event(1.0, "sent"), Event(3.0, "began")]
+    assert store.events(JOBS, "b-1", after=1) == []
     assert store.put(JOBS, entry, entry.value, events=[Event(4.0, "now")]).revision == 2
     assert [event.text for event in store.events(JOBS, "a-1")] == ["sent", "began", "now"]
     store.close()

@@ -161,7 +161,16 @@ def test_read_what_cannot_be_read_says_why(raw, why):
 
 
 def test_read_a_job_of_a_newer_version_is_an_entry_with_its_fields_kept():
-    raw = {"id": "a", "place": "gke", "team": "t", "owner": "o", "created": 1, "plan": {}, "colour": "red", "_version": 5}
+    raw = {
+        "id": "a",
+        "place": "gke",
+        "team": "t",
+        "owner": "o",
+        "created": 1,
+        "plan": {},
+        "colour": "red",
+        "_version": 5,
+    }
     entry = codec.read(JOBS, "a", raw, 1, None)
     assert isinstance(entry, Entry)
     assert codec.encode(JOBS, entry.value, entry.raw, 2)["colour"] == "red"

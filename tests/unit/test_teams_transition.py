@@ -11,7 +11,7 @@ from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid
 from tpukit.teams import quotas, registry, shares
 from tpukit.teams.team import request
-from unit.fake_cluster import FakeCluster, Killed
+from unit.team_cluster import FakeCluster, Killed
 
 NAMES = ("v4-16", "v4-32", "v5e-8")
 SLICES = 4

@@ -20,6 +20,7 @@ COMMANDS = {
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),
+    "store": ("tpukit.cli.store", "Where jobs are remembered, and how to move them."),
     "cluster": ("tpukit.cli.cluster", "Make and remove the training environment on Google Cloud."),
     "sandbox": ("tpukit.cli.sandbox", "A TPU cloud on this machine, to try everything against."),
     "clean": ("tpukit.cli.clean", "Remove what old jobs left on this machine."),

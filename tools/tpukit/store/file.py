@@ -124,6 +124,8 @@ class File:
 
         def end() -> None:
             stop.set()
+            with self._lock:
+                self._watches = [other for other in self._watches if other is not end]
             if thread is not threading.current_thread():
                 thread.join()
 

@@ -137,7 +137,13 @@ class FirestoreStore(FirestoreLeases):
         listener = Listener(partial(self._calls.listen, kind.name, native.CHANGED), self._reachable, wake)
         with self._lock:
             self._listeners.append(listener)
-        return listener.stop
+
+        def end() -> None:
+            with self._lock:
+                self._listeners = [other for other in self._listeners if other is not listener]
+            listener.stop()
+
+        return end
 
     def _queries(self, kind: Kind[T], states: Sequence[str], newest: bool, after: str) -> Sequence[Any]:
         from google.cloud.firestore_v1.base_query import FieldFilter

@@ -1,8 +1,9 @@
-"""Calls to Firestore: each tried once and not for long, its errors in sentences, the server's time from every answer."""
+"""Calls to Firestore: each tried once and not for long, errors in sentences, the server's time from every answer."""
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
 CALL_SECONDS = 10.0
 CLOCK_SECONDS = 60.0
 """So long the server's time is carried on by this machine's steady clock before it is asked again."""
+RECONNECT_SECONDS = 3.0
 TRIES = 8
 _log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Calls:
         self._once = {"retry": Retry(predicate=lambda error: False), "timeout": CALL_SECONDS}
         with self._translated():
             self.client: Any = firestore.Client(project=project, database=database)
+            _connect(self.client)
 
     def close(self) -> None:
         self.client._firestore_api.transport.close()  # the client's own `close` leaves it open
@@ -153,6 +156,28 @@ class Calls:
             if isinstance(translated, Transient) and not isinstance(translated, _Busy):
                 self._trouble()
             raise translated from error
+
+
+def _connect(client: Any) -> None:
+    """Give it a connection that tries again soon: by default gRPC waits up to two minutes after a longer absence."""
+    import grpc
+    from google.cloud.firestore_v1.services.firestore import FirestoreClient
+    from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
+
+    options = [
+        ("grpc.max_reconnect_backoff_ms", int(RECONNECT_SECONDS * 1000)),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.max_receive_message_length", -1),
+    ]
+    emulator = os.environ.get("FIRESTORE_EMULATOR_HOST")
+    if emulator:
+        channel = grpc.insecure_channel(emulator, options=options)
+    else:
+        channel = FirestoreGrpcTransport.create_channel(
+            client._target, credentials=client._credentials, options=options
+        )
+    transport = FirestoreGrpcTransport(host=client._target, channel=channel)
+    client._firestore_api_internal = FirestoreClient(transport=transport)
 
 
 def _translation(address: str, error: Exception) -> TpukitError:

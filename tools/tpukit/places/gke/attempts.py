@@ -23,17 +23,18 @@ class Position:
     restarts: int = 0
     evictions: int = 0
     counted: int = 0  # restarts that the user's budget paid for
+    workload: str = ""  # uid of the Workload that counts the evictions; empty: not seen yet
 
     @staticmethod
     def of(learned: Mapping[str, Any]) -> Position | None:
         if not learned.get("uid"):
             return None
         counts = (int(learned.get(name) or 0) for name in ("restarts", "evictions", "counted"))
-        return Position(str(learned["uid"]), *counts)
+        return Position(str(learned["uid"]), *counts, str(learned.get("workload") or ""))
 
     @staticmethod
     def now(state: JobSetState) -> Position:
-        return Position(state.uid, state.restarts, state.evictions, state.counted)
+        return Position(state.uid, state.restarts, state.evictions, state.counted, _workload(state))
 
     def learned(self) -> dict[str, Any]:
         return {
@@ -41,6 +42,7 @@ class Position:
             "restarts": self.restarts,
             "evictions": self.evictions,
             "counted": self.counted,
+            **({"workload": self.workload} if self.workload else {}),
         }
 
 
@@ -68,8 +70,9 @@ def locate(number: int, known: Position | None, state: JobSetState, *, began: bo
         if state.made_for < number:
             return (Where.OLDER, known or Position(""))
         known = Position(state.uid)  # made for this attempt: it began with the JobSet
-    if state.workload is not None and state.evictions < known.evictions:
-        known = replace(known, evictions=state.evictions)  # Kueue made the Workload anew, and counts from the beginning
+    if workload := _workload(state):
+        anew = known.workload not in ("", workload)  # Kueue made another one, and counts from the beginning
+        known = replace(known, workload=workload, evictions=0 if anew else min(known.evictions, state.evictions))
     if state.restarts > known.restarts or state.evictions > known.evictions:
         return Where.OVERTAKEN, known
     return Where.CURRENT, known
@@ -97,3 +100,7 @@ def next_event(began: Position, state: JobSetState) -> tuple[Event, Position, bo
         event, after = Event.USER, replace(began, restarts=began.restarts + 1, counted=began.counted + 1)
     last = state.restarts <= after.restarts and state.evictions <= after.evictions
     return event, after, last
+
+
+def _workload(state: JobSetState) -> str:
+    return str(state.workload["metadata"].get("uid", "")) if state.workload else ""

@@ -5,19 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit import rules
-from tpukit.places.gke import ends
-from tpukit.places.gke.ends import Kept
+from tpukit.places.gke import failure
+from tpukit.places.gke.attempts import Event
+from tpukit.places.gke.hosts import HostRecord, with_tails
 from tpukit.reasons import MEANINGS, Budget, Reason
 from tpukit.render.restarts import restarts
 from tpukit.rules import Action
-from tpukit.store import Attempt
-from unit.gke_world import condition, found, jobset, pod, workload
+from tpukit.records import Attempt
+from unit.gke_world import condition, jobset, pod, state_of, workload
 
 HOSTS = ("h-0", "h-1")
 
 
-def kept(*pods, node=None):
-    return {name: Kept.of(one, node, None) if one else None for name, one in zip(HOSTS, pods, strict=True)}
+def records(*pods, node=None, tails=None):
+    known = {name: HostRecord.of(one, node) for name, one in zip(HOSTS, pods, strict=True) if one}
+    known = with_tails(known, tails or {})
+    return {name: known.get(name) for name in HOSTS}
 
 
 def failed_job(reason, message=""):
@@ -25,7 +28,7 @@ def failed_job(reason, message=""):
 
 
 def why(*pods, tails=None, jobs=(), node=None):
-    return ends.why(found(of=jobset(condition("Failed")), jobs=jobs), kept(*pods, node=node), tails or {})
+    return failure.why(state_of(of=jobset(condition("Failed")), jobs=jobs), records(*pods, node=node, tails=tails))
 
 
 def left(phase="Failed", code=143, **more):
@@ -110,26 +113,43 @@ some_pods = st.one_of(
 )
 
 
-@given(st.sampled_from(sorted(RULE_OF)), some_pods, some_pods)
-def test_restarted_whatever_the_pods_say_agrees_with_jobset_about_who_pays(rule, first, second):
-    said = ends.restarted(rule, kept(first, second), {})
+JOB_RULES = ["pass", "resume", "rerun", "reapply", "pre"]
+events = st.sampled_from(
+    [(job, one.name) for job in JOB_RULES for one in restarts(job) if one.action.startswith("Restart")]
+)
+
+
+def restarted(job_rule, rule, first, second, *, seen=True):
+    event = Event.USER if rule == "userError" else Event.HARDWARE
+    return failure.restarted(event, rule if seen else "", job_rule, records(first, second))
+
+
+@given(events, some_pods, some_pods)
+def test_restarted_whatever_the_pods_say_agrees_with_jobset_about_who_pays(event, first, second):
+    job_rule, rule = event
+    said = restarted(job_rule, rule, first, second)
     theirs, ours = MEANINGS[RULE_OF[rule]], MEANINGS[said.reason]
     assert (ours.budget, ours.lost) == (theirs.budget, theirs.lost)
 
 
-@given(st.sampled_from(["pass", "resume", "rerun", "reapply", "pre"]), some_pods, some_pods)
-def test_restarted_the_loop_never_gives_up_what_jobset_goes_on_with(rule, first, second):
-    for theirs in restarts(rule):
-        if theirs.action == "FailJobSet":
-            continue
-        said = ends.restarted(theirs.name, kept(first, second), {})
-        attempt = Attempt(0, stage=0, origin=0, reason=said.reason, host=said.host, detail=said.detail)
-        assert rules.decide([attempt], rule, restarts=1).action is not Action.NOTHING
+@given(events, some_pods, some_pods, st.booleans())
+def test_restarted_the_driver_never_gives_up_what_jobset_goes_on_with(event, first, second, seen):
+    job_rule, rule = event
+    said = restarted(job_rule, rule, first, second, seen=seen)
+    attempt = Attempt(0, stage=0, origin=0, reason=said.reason, host=said.host, detail=said.detail)
+    assert rules.decide([attempt], job_rule, restarts=1).action is not Action.NOTHING
 
 
-@given(some_pods, some_pods)
-def test_restarted_nobody_saw_by_which_rule_is_never_charged_to_the_user(first, second):
-    assert MEANINGS[ends.restarted("", kept(first, second), {}).reason].budget is Budget.HARDWARE
+@given(st.sampled_from(JOB_RULES), some_pods, some_pods)
+def test_restarted_what_jobset_did_not_count_is_never_charged_to_the_user(job_rule, first, second):
+    said = failure.restarted(Event.HARDWARE, "", job_rule, records(first, second))
+    assert MEANINGS[said.reason].budget is Budget.HARDWARE
+
+
+def test_restarting_rule_is_told_while_jobset_restarts_and_not_after():
+    restarting = state_of(of=jobset(condition("RestartingJobSet", "FailurePolicy_preempted")))
+    assert failure.restarting_rule(restarting) == "preempted"
+    assert failure.restarting_rule(state_of(of=jobset(condition("RestartingJobSet", "JobsReady", status="False")))) == ""
 
 
 def test_evicted_says_for_whom():
@@ -138,9 +158,10 @@ def test_evicted_says_for_whom():
     theirs = workload()
     theirs["metadata"] |= {"uid": "7", "namespace": "vision", "ownerReferences": [{"name": "big"}]}
     theirs["spec"]["priorityClassRef"] = {"name": "high"}
-    assert ends.evicted(mine, [theirs]).detail == "for vision/big (high)"
-    assert ends.evicted(mine, []).detail == "for a job of higher priority"
-    assert ends.evicted(None, []).reason is Reason.EVICTED
+    assert failure.evicted(mine, [theirs]).detail == "for vision/big (high)"
+    assert failure.evicted(mine, []).detail == "for a job of higher priority"
+    assert failure.evicted(None, []).reason is Reason.EVICTED
+    assert failure.evicted(mine, [theirs], last=False).detail == ""
 
 
 def waiting_for_image(reason, message):
@@ -160,22 +181,11 @@ def waiting_for_image(reason, message):
     ],
 )
 def test_image_trouble_tells_what_waiting_can_mend(reason, message, hopeless):
-    trouble = ends.image_trouble([pod(), waiting_for_image(reason, message)])
+    trouble = failure.image_trouble([pod(), waiting_for_image(reason, message)])
     assert trouble.host == "train-1-slice-0-0"
     assert message in trouble.said
     assert trouble.hopeless is hopeless
 
 
 def test_image_trouble_none_where_containers_are_just_being_made():
-    assert ends.image_trouble([pod(), waiting_for_image("ContainerCreating", "")]) is None
-
-
-def test_kept_pod_that_was_deleted_before_it_ended_stays_told_when_it_has_ended():
-    leaving = Kept.of(pod(deletionTimestamp="2026-01-01T00:00:00Z"), None, None)
-    assert leaving.deleted
-    assert Kept.of(pod(phase="Failed", code=143, deletionTimestamp="2026-01-01T00:00:00Z"), None, leaving).deleted
-
-
-def test_kept_pod_that_ended_and_is_then_removed_was_not_told():
-    ended = Kept.of(pod(phase="Failed", code=1), None, None)
-    assert not Kept.of(pod(phase="Failed", code=1, deletionTimestamp="2026-01-01T00:00:00Z"), None, ended).deleted
+    assert failure.image_trouble([pod(), waiting_for_image("ContainerCreating", "")]) is None
