@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,12 +16,12 @@ import click
 from tpukit import paths
 from tpukit.clock import SystemClock
 from tpukit.errors import NotFound
-from tpukit.places.base import Observation, Place
 from tpukit.records import JOBS, Job
 
 if TYPE_CHECKING:
     from tpukit.control import Hooks
     from tpukit.jobs.driver import Driver
+    from tpukit.places.base import Observation, Place
     from tpukit.store import Holder, Lease, Store
 
 CLOCK = SystemClock()
@@ -34,8 +33,7 @@ def store() -> Store:
     from tpukit.spec import settings
     from tpukit.store.home import open_store
 
-    named = os.environ.get("TPUKIT_STORE") or getattr(settings.load(), "store", None)
-    return open_store(named, paths.state())
+    return open_store(settings.store(), paths.state())
 
 
 @cache

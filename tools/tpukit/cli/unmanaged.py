@@ -105,7 +105,7 @@ def _places(only: str, used: set[str]) -> Iterator[UnmanagedJobs]:
     """Those that can tell. Unless one is named, those that jobs were sent to or that this machine was set up for."""
     for name in context.places():
         worth = name == only if only else name in used or registry.is_set_up(name)
-        if worth and context.places()[name].capabilities.unmanaged:
+        if worth and registry.is_shared(name) and context.places()[name].capabilities.unmanaged:
             yield cast("UnmanagedJobs", context.places()[name])
 
 
