@@ -125,7 +125,7 @@ def test_store_that_is_away_stops_nothing_for_good(tmp_path, server):
     server.pause()
     try:
         for machine in both:
-            with pytest.raises(Transient, match="firestore://.* could not be reached"):
+            with pytest.raises(Transient, match=r"firestore://.* could not be reached"):
                 machine.driver.round()
     finally:
         server.resume()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -46,7 +45,7 @@ def places() -> Mapping[str, Place]:
 def sender() -> str:
     """What tells this store's jobs from those of all others, in places that are shared."""
     address = store().address
-    return address if "://" in address else _own_mark(paths.data() / "sender")
+    return address if "://" in address else paths.mark(paths.state() / "sender")
 
 
 def shelf() -> Path:
@@ -141,14 +140,3 @@ def say(job_id: str, text: str) -> None:
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
-
-
-def _own_mark(file: Path) -> str:
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-        new.write_text(secrets.token_hex(8), encoding="ascii")
-        with suppress(FileExistsError):  # another process was faster
-            file.hardlink_to(new)
-        new.unlink()
-    return file.read_text(encoding="ascii")

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tpukit import pods, stage
+from tpukit import paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import lines, progress
@@ -189,15 +187,7 @@ class LocalPlace:
 
     def _identity(self) -> str:
         """Of the folder with the runs: in a shared store it tells jobs of this machine from those of others."""
-        file = self._runs.parent / "machine"
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            new = file.with_name(f"machine.{secrets.token_hex(4)}")
-            new.write_text(f"{socket.gethostname()}-{secrets.token_hex(4)}", encoding="utf-8")
-            with suppress(FileExistsError):  # another process was faster
-                file.hardlink_to(new)
-            new.unlink()
-        return file.read_text(encoding="utf-8")
+        return f"{socket.gethostname()}-{paths.mark(self._runs.parent / 'machine')}"
 
     def host_folder(self, handle: Handle, host: str) -> Path:
         return self._folder(handle) / host
