@@ -51,7 +51,6 @@ class PodLog:
         target = self.target
         new = NewLines(self.position)
         lines: list[str] = []
-        before = self.position
         received, cut = 0, False
         try:
             for line in target.cluster.logs(
@@ -74,18 +73,16 @@ class PodLog:
             cut = True
         self.position = new.position
         cut = cut or received >= self._bytes
-        if cut and not lines and self.position == before:
-            self._bytes = min(self._bytes * 4, _MOST_BYTES)  # one second, or one line, that is longer than a piece
-        elif lines:
+        if lines:
             self._bytes = PIECE_BYTES
+        elif cut:  # one second, or one line, that is longer than a piece
+            cut = self._bytes < _MOST_BYTES
+            self._bytes = min(self._bytes * 4, _MOST_BYTES)
         return lines, cut
 
     def rest(self) -> Iterator[str]:
         """All that is there and was not read yet."""
         more = True
         while more:
-            before = (self.position, self._bytes)
             lines, more = self.read()
             yield from lines
-            if more and (self.position, self._bytes) == before:
-                return  # a line that is longer than the most that is read
