@@ -98,7 +98,7 @@ class Box:
         """Two spot slices and a CPU node of the agent's own, and a queue over them."""
         for name in ("tpu-0", "tpu-1"):
             self.agent.add_pool(of_slice(name, V4_16, ZONE, capacity="spot"))
-        self.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": ZONE}, labels=dict([render.pools.CPU_POOL])))
+        self.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": ZONE}, labels=dict([render.node_labels.CPU_POOL])))
         self.add_queue(2)
 
     def add_queue(self, slices: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 PROJECT = "demo-tpukit"
@@ -52,6 +54,15 @@ class Emulator:
             self._process.wait()
         self._process = None
 
+    def pause(self) -> None:
+        """It accepts connections and answers nobody until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def _answers(self) -> bool:
         try:
             self._ask("GET", "")
@@ -81,6 +92,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@cache
 def _jar() -> Path:
     """gcloud runs a shell that runs Java, and leaves both behind when it is told to end: Java is run directly."""
     assert shutil.which("java"), "there is no java on PATH: Google's Firestore emulator needs Java 17 or newer"

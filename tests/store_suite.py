@@ -622,7 +622,9 @@ def test_processes_open_a_new_store_at_once(home):
 def test_processes_change_one_document_and_no_change_is_lost(home, store):
     store.create(JOBS, "shared", job("shared"))
     for index in range(4):
-        home.process(f"p{index}", "for i in range(15): change(store, JOBS, 'shared', count, note=f'{name} {i}', at=1.0)")
+        home.process(
+            f"p{index}", "for i in range(15): change(store, JOBS, 'shared', count, note=f'{name} {i}', at=1.0)"
+        )
     home.finish()
     entry = store.get(JOBS, "shared")
     assert (entry.value.message, entry.revision) == ("60", 61)
@@ -634,7 +636,9 @@ def test_processes_change_one_document_and_no_change_is_lost(home, store):
 
 def test_processes_create_the_same_key_and_one_wins(home):
     home.open()
-    script = "\ntry:\n    store.create(JOBS, 'same', job('same'))\n    print('won')\nexcept Conflict:\n    print('lost')"
+    script = (
+        "\ntry:\n    store.create(JOBS, 'same', job('same'))\n    print('won')\nexcept Conflict:\n    print('lost')"
+    )
     for index in range(4):
         home.process(f"p{index}", script)
     assert sorted(output.strip() for output in home.finish()) == ["lost"] * 3 + ["won"]

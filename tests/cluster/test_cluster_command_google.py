@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "cluster"

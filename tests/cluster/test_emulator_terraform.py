@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tpukit.sandbox.google.emulator_settings import Hooks, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Pool, Settings
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

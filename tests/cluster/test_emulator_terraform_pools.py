@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tpukit.sandbox.google import capacity
-from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 POOLS = r"POST .*/nodePools$"

@@ -19,7 +19,7 @@ from box import STEPS, TEAM, Box, Doc, sandbox, until
 from tpukit import pods
 from tpukit.errors import TpukitError
 from tpukit.plan import Plan
-from tpukit.sandbox import faults
+from tpukit.sandbox import fault_commands
 
 PROJECT = "projects/tpu-project"
 REGION = f"{PROJECT}/locations/us-central2"
@@ -130,7 +130,7 @@ class World:
         assert ended == [["began", "ended"]] * 2 * slices, marks
 
     def clear(self) -> None:
-        faults.clear(self.box.place)
+        fault_commands.clear(self.box.place)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def bystander(world: World) -> Iterator[None]:
 
 @pytest.mark.parametrize(("code", "status"), [(429, "RESOURCE_EXHAUSTED"), (500, "INTERNAL"), (503, "UNAVAILABLE")])
 def test_refused_request_says_why_in_googles_words_and_makes_nothing(world: World, bystander, code: int, status: str):
-    faults.add(world.box.place, "refuse", match="POST container.*nodePools", status=code, times=1)
+    fault_commands.add(world.box.place, "refuse", match="POST container.*nodePools", status=code, times=1)
     refused, answer = world.create("refused")
     assert (refused, answer["error"]["code"], answer["error"]["status"]) == (code, code, status)
     assert len(answer["error"]["message"].split()) > 2
@@ -162,7 +162,7 @@ def test_refused_request_says_why_in_googles_words_and_makes_nothing(world: Worl
 
 
 def test_quota_used_up_is_refused_with_metric_limit_and_what_is_short(world: World, bystander):
-    faults.add(world.box.place, "quota", match="refused", times=1)
+    fault_commands.add(world.box.place, "quota", match="refused", times=1)
     code, answer = world.create("refused")
     assert code == 403
     assert 'resource "PREEMPTIBLE_TPU_PODSLICE_V4"' in answer["error"]["message"]
@@ -174,7 +174,7 @@ def test_quota_used_up_is_refused_with_metric_limit_and_what_is_short(world: Wor
 def test_stockout_ends_the_operation_leaves_the_pool_in_error_without_nodes_and_it_can_be_deleted(
     world: World, bystander
 ):
-    faults.add(world.box.place, "stockout", match="dry$", times=1)
+    fault_commands.add(world.box.place, "stockout", match="dry$", times=1)
     _, operation = world.create("dry")
     done = world.finished(operation)
     assert done["error"]["code"] == 429
@@ -188,7 +188,9 @@ def test_stockout_ends_the_operation_leaves_the_pool_in_error_without_nodes_and_
 
 
 def test_operation_that_fails_says_so_and_leaves_no_pool_and_no_node(world: World, bystander):
-    faults.add(world.box.place, "fail", match="CREATE_NODE_POOL .*failing", message="The zone is on fire.", times=1)
+    fault_commands.add(
+        world.box.place, "fail", match="CREATE_NODE_POOL .*failing", message="The zone is on fire.", times=1
+    )
     _, operation = world.create("failing")
     assert world.finished(operation)["statusMessage"] == "The zone is on fire."
     assert world.pool("failing") is None
@@ -196,14 +198,14 @@ def test_operation_that_fails_says_so_and_leaves_no_pool_and_no_node(world: Worl
 
 
 def test_deletion_that_fails_leaves_the_pool_and_its_nodes_as_they_were(world: World, bystander):
-    faults.add(world.box.place, "fail", match="DELETE_NODE_POOL .*tpu-0", times=1)
+    fault_commands.add(world.box.place, "fail", match="DELETE_NODE_POOL .*tpu-0", times=1)
     assert "An internal error" in world.finished(world.delete("tpu-0")[1])["statusMessage"]
     assert (world.pool("tpu-0") or {})["status"] == "RUNNING"
     assert world.agrees()
 
 
 def test_slow_operation_is_seen_running_and_a_second_change_of_the_pool_is_refused_meanwhile(world: World, bystander):
-    faults.add(world.box.place, "slow", match="CREATE_NODE_POOL .*late", seconds=2.0, times=1)
+    fault_commands.add(world.box.place, "slow", match="CREATE_NODE_POOL .*late", seconds=2.0, times=1)
     _, operation = world.create("late")
     assert operation["status"] == "RUNNING"
     code, answer = world.delete("late")
@@ -216,7 +218,7 @@ def test_slow_operation_is_seen_running_and_a_second_change_of_the_pool_is_refus
 
 
 def test_pool_that_comes_up_broken_says_so_and_has_its_nodes(world: World, bystander):
-    faults.add(world.box.place, "broken", match="CREATE_NODE_POOL .*odd", times=1)
+    fault_commands.add(world.box.place, "broken", match="CREATE_NODE_POOL .*odd", times=1)
     assert "error" not in world.finished(world.create("odd")[1])
     assert (world.pool("odd") or {})["status"] == "RUNNING_WITH_ERROR"
     assert world.agrees()
@@ -227,7 +229,7 @@ def test_pool_that_comes_up_broken_says_so_and_has_its_nodes(world: World, bysta
 def test_preempted_tpu_vm_says_so_and_is_gone_when_deleted(world: World, bystander):
     vm = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base", "schedulingConfig": {"spot": True}}
     world.box.ask("POST", f"{VMS}?nodeId=vm", vm)
-    faults.add(world.box.place, "preempt", match="nodes/vm$")
+    fault_commands.add(world.box.place, "preempt", match="nodes/vm$")
     until(lambda: world.box.ask("GET", f"{VMS}/vm")["state"] == "PREEMPTED")
     world.box.ask("DELETE", f"{VMS}/vm")
     until(lambda: world.box.google("GET", f"{VMS}/vm")[0] == 404)
@@ -311,7 +313,7 @@ class Chaos:
                 {"kind": "quota"},
             ]
         )
-        faults.add(self.world.box.place, order.pop("kind"), **order, times=1)
+        fault_commands.add(self.world.box.place, order.pop("kind"), **order, times=1)
 
     def host(self, _number: int) -> None:
         action = self.random.choice(["preempt", "lose", "hang", "drain", "restore"])

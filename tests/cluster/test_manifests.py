@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -15,6 +16,7 @@ from tpukit.render import template
 
 HERE = Path(__file__).parent
 KUBECTL = "https://kubernetes.io/docs/tasks/tools/ says how to get it"
+SERVE = HERE.parents[1] / "deploy" / "serve"
 GOLDEN = sorted((HERE.parent / "golden").glob("*.yaml"))
 
 
@@ -38,7 +40,7 @@ def as_jobs(jobset):
         yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["template"]["spec"]}
 
 
-def test_checkov_finds_nothing_in_jobs_and_queues(tmp_path):
+def test_checkov_finds_nothing_in_jobs_queues_and_serve(tmp_path):
     checkov = tool("checkov", "pip install 'tpukit[dev]'")
     assert GOLDEN
     for file in GOLDEN:
@@ -46,6 +48,7 @@ def test_checkov_finds_nothing_in_jobs_and_queues(tmp_path):
         (tmp_path / file.name).write_text(yaml.safe_dump_all(as_jobs(jobset)), encoding="utf-8")
     for file in resources.folder("kueue").glob("*.yaml"):
         shutil.copy(file, tmp_path)
+    (tmp_path / "serve.yaml").write_text(kubectl("kustomize", SERVE), encoding="utf-8")
     config = HERE / "checkov-manifests.yaml"
     line = [checkov, "--directory", tmp_path, "--config-file", config, "--skip-download", "--output", "json"]
     report = json.loads(subprocess.run(line, capture_output=True, text=True, cwd=tmp_path).stdout)
@@ -76,3 +79,37 @@ def test_kubectl_takes_the_kueue_folder_and_finds_every_document():
 def test_kubectl_reads_a_job_as_we_do(file):
     # Taking away a label that is not there prints the document as kubectl read it, without a cluster.
     assert [json.loads(kubectl("label", "--local", "-f", file, "-o", "json", "none-"))] == parsed(file)
+
+
+def test_serve_is_made_of_documents_that_kubernetes_knows():
+    documents = template.parse(kubectl("kustomize", SERVE))
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    by_kind = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    account = by_kind["ServiceAccount", "serve"]["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
+    assert account == "tpukit-serve@my-project.iam.gserviceaccount.com"
+    (container,) = by_kind["Deployment", "serve"]["spec"]["template"]["spec"]["containers"]
+    (source,) = container["envFrom"]
+    assert by_kind["ConfigMap", source["configMapRef"]["name"]]["data"]["TPUKIT_STORE"].startswith("firestore://")
+
+
+def test_serve_may_read_no_secrets_and_change_nothing_of_the_cluster():
+    documents = template.parse(kubectl("kustomize", SERVE))
+    roles = {one["metadata"]["name"]: one["rules"] for one in documents if one["kind"] == "ClusterRole"}
+    rules = [rule for one in roles.values() for rule in one]
+    assert not [rule for rule in rules if {"secrets", "*"} & {*rule["resources"], *rule["verbs"], *rule["apiGroups"]}]
+    everywhere = [one["roleRef"]["name"] for one in documents if one["kind"] == "ClusterRoleBinding"]
+    assert {verb for name in everywhere for rule in roles[name] for verb in rule["verbs"]} == {"get", "list"}
+
+
+def test_serve_runs_a_command_that_there_is():
+    from click.testing import CliRunner
+
+    from tpukit.cli import command
+
+    (deployment,) = [one for one in template.parse(kubectl("kustomize", SERVE)) if one["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    lines = [container["command"], *(container[f"{name}Probe"]["exec"]["command"] for name in ("liveness", "readiness"))]
+    for program, *arguments in lines:
+        assert program == "tpu"
+        assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0

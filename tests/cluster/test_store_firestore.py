@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from firestore_emulator import PROJECT, Emulator, emulator
 from store_suite import *  # noqa: F403
+from store_suite import LONG, SHORT, A, B, add, ids, job, lapsed, put, texts
+from tpukit.errors import Conflict, Invalid, Transient
+from tpukit.reasons import State
+from tpukit.records import ACTIVE, JOBS, Attempt
+from tpukit.store import Event
+from tpukit.store.move import move
+from tpukit.store.sqlite import SqliteStore
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +40,156 @@ def environment(firestore_server: Emulator, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def address() -> str:
     return f"firestore://{PROJECT}"
+
+
+@pytest.fixture
+def client(environment: Mapping[str, str]) -> Iterator[Any]:
+    """A plain client, as somebody else's program has it."""
+    from google.cloud import firestore
+
+    made = firestore.Client(project=PROJECT)
+    yield made
+    made.close()
+
+
+def test_plain_client_reads_native_fields(store, client):
+    from google.cloud.firestore_v1.base_query import FieldFilter
+
+    add(store, "a-1", state=State.RUNNING, attempts=(Attempt(0, 0, 0, saved=7),))
+    doc = client.document("jobs/a-1").get().to_dict()
+    assert (doc["state"], doc["created"], doc["attempts"][0]["saved"]) == ("running", 0.0, 7)
+    assert (doc["_version"], doc["_revision"]) == (1, 1)
+    assert json.loads(doc["plan"]) == {"spec": {"name": "a"}}
+    assert [
+        found.id for found in client.collection("jobs").where(filter=FieldFilter("state", "==", "running")).stream()
+    ] == ["a-1"]
+
+
+def test_fields_of_foreign_types_are_kept(store, client):
+    add(store, "a-1")
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    client.document("jobs/a-1").update({"when": at, "`odd.name`": b"\x00\xff"})
+    put(store, store.get(JOBS, "a-1"))
+    doc = client.document("jobs/a-1").get().to_dict()
+    assert (doc["when"], doc["odd.name"], doc["message"]) == (at, b"\x00\xff", "changed")
+
+
+def test_document_that_a_plain_client_damaged_is_listed_as_broken(store, client):
+    add(store, "a-1", "a-2", "a-3")
+    client.document("jobs/a-1").update({"plan": "{"})
+    client.document("jobs/a-2").update({"attempts": "none"})
+    page = store.list(JOBS)
+    assert ids(page) == ["a-3"]
+    assert [broken.key for broken in page.broken] == ["a-1", "a-2"]
+
+
+def test_document_that_is_too_large_is_refused_before_it_is_sent(store):
+    with pytest.raises(Invalid, match="the job a-1 takes 1,1"):
+        add(store, "a-1", plan={"filler": "x" * 1_100_000})
+    add(store, "a-2", plan={"filler": "x" * 1_040_000})
+    assert store.keys(JOBS) == {"a-2"}
+
+
+def test_lease_that_changes_hands_between_check_and_write_refuses_the_write(store, home):
+    """The server itself checks the lease again, in the very batch."""
+    entry = store.create(JOBS, "a-1", job())
+    lease = store.acquire("a-1", A, SHORT)
+    other = home.open()
+    commit = store._calls.commit
+
+    def late(batch: Any) -> Any:
+        lapsed(other, "a-1")
+        other.acquire("a-1", B, LONG)
+        return commit(batch)
+
+    store._calls.commit = late
+    with pytest.raises(Conflict, match="lease a-1 is not held by a any more: b has it"):
+        put(store, entry, lease=lease)
+    assert other.get(JOBS, "a-1").revision == 1
+
+
+def test_lease_that_is_renewed_between_check_and_write_is_good_enough(store):
+    entry = store.create(JOBS, "a-1", job())
+    lease = store.acquire("a-1", A, LONG)
+    commit = store._calls.commit
+
+    def late(batch: Any) -> Any:
+        store._calls.commit = commit
+        store.renew(lease, LONG)
+        return commit(batch)
+
+    store._calls.commit = late
+    assert put(store, entry, lease=lease, events=[Event(1.0, "once")]).revision == 2
+    assert texts(store) == ["once"]
+
+
+def test_move_to_firestore_and_back_loses_nothing(store, tmp_path):
+    first, last = SqliteStore(tmp_path / "first.db"), SqliteStore(tmp_path / "last.db")
+    full = job(plan={"lists": [[1], []], "": {"__x__": 2**70}}, attempts=(Attempt(0, 0, 0, learned={"uids": [["a"]]}),))
+    first.create(JOBS, "a-1", full, events=[Event(1.0, "sent"), Event(2.0, "began")])
+    put(first, replace(first.get(JOBS, "a-1"), raw={**first.get(JOBS, "a-1").raw, "colour": {"deep": [[1]]}}))
+    assert move(first, store, JOBS).copied == move(store, last, JOBS).copied == ["a-1"]
+    assert move(first, store, JOBS).present == ["a-1"]
+    assert last.get(JOBS, "a-1").value == first.get(JOBS, "a-1").value
+    assert last.get(JOBS, "a-1").raw["colour"] == {"deep": [[1]]}
+    assert last.events(JOBS, "a-1") == first.events(JOBS, "a-1")
+    first.close()
+    last.close()
+
+
+def test_put_whose_answer_was_lost_is_there_once(store, monkeypatch):
+    entry = store.create(JOBS, "a-1", job())
+    commit = store._calls.commit
+
+    def lose(batch: Any) -> Any:
+        commit(batch)
+        raise Transient("the connection broke")
+
+    monkeypatch.setattr(store._calls, "commit", lose)
+    with pytest.raises(Transient):
+        put(store, entry, events=[Event(1.0, "once")])
+    monkeypatch.undo()
+    with pytest.raises(Conflict):
+        put(store, entry, events=[Event(1.0, "once")])
+    assert (store.get(JOBS, "a-1").value.message, texts(store)) == ("changed", ["once"])
+
+
+def test_server_away_calls_fail_soon_and_watches_rest_until_it_is_back(firestore_server, store):
+    woken = threading.Event()
+    store.watch(JOBS, woken.set)
+    add(store, "a-1")
+    until(woken.is_set, "the listener to begin")
+    firestore_server.stop()
+    try:
+        before = time.monotonic()
+        for call in (
+            lambda: store.get(JOBS, "a-1"),
+            lambda: store.list(JOBS, states=ACTIVE),
+            lambda: store.acquire("x", A, LONG),
+            lambda: add(store, "a-2"),
+        ):
+            with pytest.raises(Transient, match="could not be reached"):
+                call()
+        assert time.monotonic() - before < 15
+        until(lambda: not listening(), "the listener to be put away")
+        threads, spent, began = threading.active_count(), time.process_time(), time.monotonic()
+        until(lambda: time.monotonic() - began > 3.0, "three seconds without a server")
+        assert time.process_time() - spent < 0.5
+        assert threading.active_count() <= threads
+    finally:
+        firestore_server.start()
+    until(lambda: not fails(lambda: add(store, "a-3")), "the server to be back", 60)
+    woken.clear()
+    until(lambda: add(store, f"a-{time.monotonic_ns()}") or woken.is_set(), "the listener to be back", 60)
+
+
+def listening() -> bool:
+    return any(thread.name == "store-listen" for thread in threading.enumerate())
+
+
+def fails(call: Callable[[], None]) -> bool:
+    try:
+        call()
+    except Transient:
+        return True
+    return False

@@ -68,7 +68,7 @@ class Desk:
 def nodes(pool, shape):
     labels = {
         "cloud.google.com/gke-nodepool": pool,
-        **render.pools.shape_labels(shape),
+        **render.node_labels.shape_labels(shape),
         "cloud.google.com/gke-accelerator-count": str(shape.chips_per_host),
     }
     vcpus, memory_gb = render.hosts.machine(shape)

@@ -51,7 +51,8 @@ def test_checkov_finds_nothing_in_cloud_build():
     assert found["failed"] == found["parsing_errors"] == 0
 
 
-def test_checkov_finds_nothing_in_the_dockerfile():
-    found = checkov("--file", "Dockerfile", "--framework", "dockerfile")
+@pytest.mark.parametrize("file", ["Dockerfile", "deploy/serve/Dockerfile"])
+def test_checkov_finds_nothing_in_the_dockerfile(file):
+    found = checkov("--file", file, "--framework", "dockerfile")
     assert found["passed"] > 3
     assert (found["failed"], found["parsing_errors"], found["skipped"]) == (0, 0, 1)

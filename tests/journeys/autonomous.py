@@ -1,5 +1,5 @@
-"""A place that acts by itself: it queues, evicts, restarts, preempts, loses hosts and forgets between any two calls, loses
-answers, and refuses what a real one would suffer from. A seed makes it repeatable.
+"""A place that acts by itself: it queues, evicts, restarts, preempts, loses hosts and forgets between any two calls,
+loses answers, and refuses what a real one would suffer from. A seed makes it repeatable.
 
 One object stands for a job there, as a JobSet does: it lives through many attempts and counts restarts and evictions.
 """
@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, NotYet, Problem, TpukitError, Transient
@@ -223,5 +222,3 @@ class AutonomousPlace:
     def _may_fail(self, when: str) -> None:
         if not self.calm and self._dice.random() < self._answers_lost:
             raise Transient("the connection was lost" if when == "before" else "the answer was lost")
-
-

@@ -1,7 +1,7 @@
 """Jobs in a place that acts by itself, driven by processes that are killed, on one machine or on several.
 
-What must hold, whatever happens: an ended record implies that nothing runs; lost hardware is never charged; every active
-job moves or says why not.
+What must hold, whatever happens: an ended record implies that nothing runs; lost hardware is never charged; every
+active job moves or says why not.
 """
 
 from __future__ import annotations

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import sqlite3
 import subprocess
-from dataclasses import replace
+from contextlib import closing
 
 import pytest
+from msgspec.structs import replace
 
 from tpukit.reasons import State
-from tpukit.store import Job
-from tpukit.store.sqlite import open_store
+from tpukit.records import JOBS, Job
+from tpukit.store import change
+from tpukit.store.sqlite import SqliteStore
 from waiting import alive, until
 
 WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
@@ -30,12 +35,31 @@ NAMELESS = 'env -i setsid sh -c "echo \\$\\$ >> $TPUKIT_WORKDIR/pids; setsid sle
 
 def fill(home, count, **fields):
     """Jobs as records alone."""
-    store = open_store(home / "state")
+    store = SqliteStore(home / "state" / "store.db")
     plan = {"spec": {"tpu": "v4-8"}}
     for index in range(count):
         job = Job(f"many-{index:05}", "local", "team", "me", 1_700_000_000.0 + index, plan=plan)
-        store.add(replace(job, **fields))
+        store.create(JOBS, job.id, replace(job, **fields))
     store.close()
+
+
+def edit(tpu, job_id, how):
+    store = SqliteStore(tpu.home / "state" / "store.db")
+    change(store, JOBS, job_id, how)
+    store.close()
+
+
+def stored(tpu, job_id):
+    """The document of a job, as it lies in the file."""
+    with closing(sqlite3.connect(tpu.home / "state" / "store.db")) as db:
+        return json.loads(db.execute("SELECT doc FROM documents WHERE key = ?", (job_id,)).fetchone()[0])
+
+
+def damage(tpu, job_id, how):
+    """Write what no tpukit of today would."""
+    text = how if isinstance(how, str) else json.dumps(how(stored(tpu, job_id)))
+    with closing(sqlite3.connect(tpu.home / "state" / "store.db")) as db, db:
+        db.execute("UPDATE documents SET doc = ? WHERE key = ?", (text, job_id))
 
 
 def test_empty_store_list_and_show(tpu):
@@ -71,23 +95,14 @@ def test_list_is_newest_first_and_says_when_it_is_cut_short(tpu):
 
 def test_list_only_active_or_tagged(tpu):
     fill(tpu.home, 3)
-    store = open_store(tpu.home / "state")
-    store.change("many-00001", lambda job: replace(job, state=State.COMPLETED, tags=("sweep",)))
+    store = SqliteStore(tpu.home / "state" / "store.db")
+    change(store, JOBS, "many-00001", lambda job: replace(job, state=State.COMPLETED, tags=("sweep",)))
     store.close()
     active = tpu("job", "list", "--active").stdout
     assert "many-00001" not in active
     assert "many-00002" in active
     tagged = tpu("job", "list", "--tag", "sweep").stdout.splitlines()
     assert [line.split()[0] for line in tagged[1:]] == ["many-00001"]
-
-
-def test_list_into_a_reader_that_has_seen_enough_ends_quietly(tpu):
-    fill(tpu.home, 2)
-    listing = " ".join(tpu.argv("job", "list", "--json"))
-    done = subprocess.run(
-        ["sh", "-c", f"{listing} | true"], capture_output=True, text=True, timeout=60, env=tpu.env, cwd=tpu.folder
-    )
-    assert done.stderr == ""
 
 
 def test_job_is_found_by_id_by_its_beginning_or_as_the_newest_of_its_name(tpu):
@@ -203,9 +218,133 @@ def test_stop_before_anything_ran_cancels(tpu):
 def test_stop_without_waiting_leaves_it_to_whoever_drives(tpu):
     run = tpu.start("run", tpu.file("sh", "-c", WAIT))
     tpu.the_job()
-    assert "will be stopped" in tpu("job", "stop", "train", "--no-wait").stderr
+    said = tpu("job", "stop", "train", "--no-wait").stderr
+    assert re.fullmatch(rf"train-\w+ will be stopped by \S+@\S+, process {run.pid}\n", said)
     assert run.wait(timeout=30) == 1
     assert "stopped on request" in tpu.said(run)
+
+
+def test_stop_without_waiting_of_a_job_that_nobody_drives_is_done_at_once(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT), "--on-interrupt", "detach")
+    job_id = tpu.the_job()
+    host = tpu.pid(job_id)
+    os.kill(run.pid, signal.SIGINT)
+    assert run.wait(timeout=30) == 130
+    assert "nobody drives it" in tpu("job", "stop", "train", "--no-wait").stderr
+    until(lambda: not alive(host))
+    assert "cancelled" in tpu("job", "stop", "train").stderr
+
+
+def test_stop_takes_over_when_the_one_that_drives_dies(tpu):
+    """It is frozen first, so that it holds the job and does nothing about it."""
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT))
+    job_id = tpu.the_job()
+    until(lambda: "attempt 0 runs" in tpu.said(run))
+    os.kill(run.pid, signal.SIGSTOP)
+    stopping = tpu.start("job", "stop", "train")
+    until(lambda: f"process {run.pid}" in tpu.said(stopping))
+    assert stopping.poll() is None
+    run.kill()
+    run.wait()
+    assert stopping.wait(timeout=60) == 0
+    assert tpu.show(job_id)["state"] == "cancelled"
+
+
+def test_stop_of_a_job_of_another_machine_that_nobody_drives_says_so(tpu):
+    job_id = tpu("run", tpu.file("true"), "--detach").stdout.strip()
+    edit(tpu, job_id, lambda job: replace(job, plan={**job.plan, "machine": "elsewhere"}))
+    done = tpu("job", "stop", "train", code=1)
+    assert "cannot be reached from this machine" in done.stderr
+    assert f"tpu job forget {job_id}" in done.stderr
+    tpu("serve", "--until-idle", "--no-http")  # it has nothing that it could drive
+    assert "closed by" in tpu("job", "forget", "train", "--yes").stderr
+    assert tpu.show(job_id)["state"] == "cancelled"
+
+
+def test_forget_is_refused_while_the_job_runs_and_asks_otherwise(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT))
+    job_id = tpu.the_job()
+    until(lambda: "attempt 0 runs" in tpu.said(run))
+    done = tpu("job", "forget", "train", "--yes", code=1)
+    assert f"`tpu job stop {job_id}`" in done.stderr
+    (tpu.workdir(job_id) / "go").touch()
+    assert run.wait(timeout=30) == 0
+    assert "has ended already" in tpu("job", "forget", "train", "--yes").stderr
+    tpu("run", tpu.file("true", name="other"), "--detach")
+    done = tpu("job", "forget", "other", code=130)  # nobody answers
+    assert "Close other-" in done.stderr
+    assert tpu.show("other")["state"] == "pending"
+
+
+def test_forgotten_job_of_a_machine_that_is_gone_says_what_may_be_left(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", WAIT), "--on-interrupt", "detach")
+    job_id = tpu.the_job()
+    until(lambda: "attempt 0 runs" in tpu.said(run))
+    os.kill(run.pid, signal.SIGINT)
+    run.wait(timeout=30)
+    (tpu.workdir(job_id) / "go").touch()
+    edit(tpu, job_id, lambda job: replace(job, plan={**job.plan, "machine": "gone-for-good"}))
+    assert "processes on gone-for-good" in tpu("job", "forget", "train", "--yes").stderr
+    shown = tpu.show(job_id)
+    assert (shown["state"], shown["attempts"][0]["reason"]) == ("cancelled", "cancelled")
+    assert "gone-for-good" in shown["message"]
+
+
+def test_record_that_nobody_can_read_is_listed_and_leaves_the_rest_usable(tpu):
+    job_id = tpu("run", tpu.file("true"), "--detach").stdout.strip()
+    fill(tpu.home, 1)
+    damage(tpu, "many-00000", "{")
+    done = tpu("job", "list")
+    assert job_id in done.stdout
+    assert "many-00000 cannot be read" in done.stderr
+    assert {job["id"] for job in tpu.jobs()} == {job_id, "many-00000"}
+    assert "cannot be read" in tpu("job", "show", "many-00000", code=1).stderr
+    tpu("serve", "--until-idle", "--no-http", "--tick", "0.05")
+    assert tpu.show(job_id)["state"] == "completed"
+
+
+def test_record_with_a_field_of_a_newer_version_and_a_spec_that_is_refused_today_is_shown_and_stopped(tpu):
+    job_id = tpu("run", tpu.file("true"), "--detach").stdout.strip()
+
+    def newer(doc):
+        doc["mood"] = "good"
+        doc["plan"]["spec"]["mood"] = "better"
+        doc["plan"]["spec"]["slices"] = -3
+        return doc
+
+    damage(tpu, job_id, newer)
+    assert job_id in tpu("job", "list").stdout
+    assert tpu.show(job_id)["state"] == "pending"
+    tpu("job", "stop", "train")
+    assert tpu.show(job_id)["state"] == "cancelled"
+    assert stored(tpu, job_id)["mood"] == "good"
+
+
+def test_no_active_jobs_is_not_no_jobs_yet(tpu):
+    fill(tpu.home, 2, state=State.COMPLETED)
+    said = tpu("job", "list", "--active").stderr
+    assert said.startswith("no active jobs")
+    assert tpu("job", "list", "--tag", "x").stderr.startswith("no jobs with the tag x")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["job", "list"], ["job", "list", "--json"], ["job", "show", "many-00001"]], ids=str
+)
+def test_reader_that_has_seen_enough_is_no_error(tpu, arguments):
+    fill(tpu.home, 60)
+    line = " ".join(tpu.argv(*arguments))
+    script = f"set -o pipefail; {line} | head -n 1; {line} | true"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=tpu.env, cwd=tpu.folder)
+    assert done.returncode == 0, done.stderr
+    assert not re.search("(?i)broken pipe|traceback|exception", done.stderr)
+
+
+def test_logs_into_a_reader_that_has_seen_enough_end_quietly(tpu):
+    tpu("run", tpu.file("sh", "-c", "seq 100000"))
+    line = " ".join(tpu.argv("job", "logs", "train"))
+    script = f"set -o pipefail; {line} | head -n 1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=tpu.env, cwd=tpu.folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "slice-0-0: 1\n", "")
 
 
 def test_resume_keeps_the_workdir_and_rerun_begins_in_a_new_one(tpu):

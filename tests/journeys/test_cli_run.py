@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 
 import pytest
@@ -264,7 +265,84 @@ def test_run_dry_says_what_would_be_done_and_does_nothing(tpu):
     done = tpu("run", tpu.file("true", slices=2), "--dry-run", "--set", "slices=3")
     assert "3 slices of v4-8" in done.stderr
     assert done.stdout == ""
-    assert list(tpu.home.rglob("*")) == []
+    assert tpu.jobs() == []
+    assert not (tpu.home / "data" / "code").exists()
+    assert not (tpu.home / "data" / "runs").exists()
+
+
+def test_dry_run_shows_the_very_id_that_is_sent_next(tpu):
+    file = tpu.file("true")
+    for _ in range(3):
+        dry = tpu("run", file, "--dry-run").stderr
+        assert dry.startswith(tpu("run", file, "--detach").stdout.strip() + ": ")
+
+
+def test_dry_run_looks_at_the_code_and_stages_nothing(tpu):
+    code = tpu.folder / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print(1)")
+    file = tpu.file("python", "train.py", code="code")
+    said = tpu("run", file, "--dry-run").stderr
+    os.mkfifo(code / "pipe")
+    assert "pipe" in tpu("run", file, "--dry-run", code=2).stderr
+    assert not (tpu.home / "data" / "code").exists()
+    (code / "pipe").unlink()
+    job_id = tpu("run", file).stdout.strip()
+    assert f"code {tpu.show(job_id)['code']}" in said
+
+
+def test_run_loss_that_never_happened_is_a_failure_with_a_sentence(tpu):
+    done = tpu("run", tpu.file("true"), "--lose", "0-0@7", code=1)
+    assert "--lose never happened: host 0-0 did not report step 7" in done.stderr
+    assert tpu.show("train")["state"] == "completed"
+
+
+def test_run_loss_that_happened_is_survived(tpu):
+    done = tpu("run", tpu.file(*PYTHON, LOCKSTEP, tpu="v4-16", rule="pre"), "--lose", "0-1@2")
+    shown = tpu.show(done.stdout.strip())
+    assert [attempt["reason"] for attempt in shown["attempts"]] == ["host lost", "done"]
+    assert any("killed on purpose at step" in event["text"] for event in shown["events"])
+
+
+def test_run_in_a_workdir_that_is_a_file_is_refused_before_anything_is_sent(tpu):
+    (tpu.folder / "work").touch()
+    done = tpu("run", tpu.file("true", workdir=str(tpu.folder / "work")), code=2)
+    assert "is a file" in done.stderr
+    assert tpu.jobs() == []
+
+
+def test_job_that_can_never_start_ends_with_its_reason_and_holds_no_slot(tpu):
+    first = tpu("run", tpu.file("true", name="first", workdir=str(tpu.folder / "work")), "--detach").stdout.strip()
+    second = tpu("run", tpu.file("true", name="second"), "--detach").stdout.strip()
+    (tpu.folder / "work").touch()  # it comes into the way after the job was sent
+    tpu("serve", "--until-idle", "--tick", "0.05", "--parallel", "1", "--no-http")
+    shown = tpu.show(first)
+    assert (shown["state"], shown["reason"]) == ("failed", "cannot start")
+    assert str(tpu.folder / "work") in shown["message"]
+    assert tpu.show(second)["state"] == "completed"
+
+
+def test_run_beside_serve_watches_and_takes_over_when_that_dies(tpu):
+    job_id = tpu("run", tpu.file("sh", "-c", WAIT), "--detach").stdout.strip()
+    serving = tpu.start("serve", "--tick", "0.05", "--no-http")
+    until(lambda: f"{job_id}: attempt 0 runs" in tpu.said(serving), seconds=60)
+    os.kill(serving.pid, signal.SIGSTOP)
+    tpu.start("job", "stop", job_id, "--no-wait").wait(timeout=60)
+    os.kill(serving.pid, signal.SIGCONT)
+    until(lambda: tpu.show(job_id)["state"] == "cancelled", seconds=60)
+    run = tpu.start("job", "resume", job_id)
+    until(lambda: f"{job_id}-slice-0-0" in tpu.said(run) or "runs" in tpu.said(run), seconds=60)
+    serving.kill()
+    (tpu.workdir(job_id) / "go").touch()
+    assert run.wait(timeout=60) == 0, tpu.said(run)
+
+
+def test_run_whose_output_nobody_reads_any_more_drives_the_job_to_its_end(tpu):
+    line = " ".join(tpu.argv("run", tpu.file("sh", "-c", "sleep 1", name="piped")))
+    script = f"set -o pipefail; {line} 2>&1 | head -n 1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=tpu.env, cwd=tpu.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert tpu.show("piped")["state"] == "completed"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +351,7 @@ def test_run_dry_says_what_would_be_done_and_does_nothing(tpu):
         (["wrong.yaml"], ["wrong.yaml:1", "v4-33", "comand"]),
         (["missing.yaml"], ["missing.yaml"]),
         (["right.yaml", "--set", "slices=many"], ["--set slices", "many"]),
-        (["right.yaml", "--place", "moon"], ["--place", "moon", "local, gke, tpu-vm"]),
+        (["right.yaml", "--place", "moon"], ["--place", "moon", "local, gke"]),
         (["right.yaml", "--tag", "a b"], ["--tag", "'a b'"]),
         (["right.yaml", "--lose", "5-0@3"], ["--lose", "no host 5-0"]),
     ],

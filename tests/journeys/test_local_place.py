@@ -17,14 +17,15 @@ from typing import Any
 import pytest
 
 from tpukit import plan, pods
-from tpukit.clock import SystemClock
-from tpukit.errors import Transient
+from tpukit.clock import ManualClock, SystemClock
+from tpukit.errors import Invalid
 from tpukit.places import local
 from tpukit.places.base import Handle, Observation
 from tpukit.places.local import LocalPlace
+from tpukit.places.suspects import MINIMUM_AGE
 from tpukit.reasons import Reason, State
+from tpukit.records import Attempt
 from tpukit.spec import JobSpec, Settings
-from tpukit.store import Attempt
 from waiting import alive, until
 
 
@@ -106,12 +107,14 @@ def test_observe_what_was_never_submitted_is_pending(place):
     assert (seen.state, [host.state for host in seen.hosts]) == (State.PENDING, ["waiting", "waiting"])
 
 
-def test_submit_where_the_workdir_cannot_be_made_is_trouble_that_may_pass(place, home):
+def test_submit_where_the_workdir_cannot_be_made_is_for_a_person_to_mend(place, home):
     (home / "file").touch()
     attempt = handle("true", workdir=str(home / "file" / "work"))
-    with pytest.raises(Transient, match="attempt 0 could not be started"):
+    assert "is a file" in str(place.check(attempt.plan)[0])
+    with pytest.raises(Invalid, match="attempt 0 could not be started"):
         place.submit(attempt)
     (home / "file").unlink()
+    assert place.check(attempt.plan) == []
     place.submit(attempt)
     assert ended(place, attempt).reason is Reason.DONE
 
@@ -214,12 +217,12 @@ def test_progress_that_makes_no_sense_is_not_believed(place, said):
 
 
 def test_progress_is_seen(place):
-    said = json.dumps({"step": 4, "loss": 0.5, "steps_per_s": 2, "saved": 3, "time": 1.7e9, "more": []})
+    said = json.dumps({"step": 4, "loss": 0.5, "steps_per_s": 2, "saved": 3, "time": 1700000000.5, "more": []})
     attempt = handle(f"echo '{said}' > $TPUKIT_PROGRESS", tpu="v4-8")
     place.submit(attempt)
     seen = ended(place, attempt)
     (host,) = seen.hosts
-    assert (host.step, host.loss, host.steps_per_s, host.saved, host.moved) == (4, 0.5, 2.0, 3, 1.7e9)
+    assert (host.step, host.loss, host.steps_per_s, host.saved, host.moved) == (4, 0.5, 2.0, 3, 1700000000.5)
     assert seen.saved == 3
 
 
@@ -273,18 +276,38 @@ def test_uploader_whose_start_was_cut_off_never_begins_after_the_end(place, monk
     assert ended(place, attempt).reason is Reason.DONE
 
 
-def test_sweep_ends_only_what_no_attempt_knows(place):
+def test_sweep_ends_only_what_no_attempt_knows(home):
+    clock = ManualClock()
+    place = LocalPlace(home, clock)
     known, unknown = handle("sleep 600", tpu="v4-8"), handle("exec sleep 600", tpu="v4-8", number=1)
     place.submit(known)
     place.submit(unknown)
     pids = [pods.look(folder(place, attempt)).pid for attempt in (known, unknown)]
+    assert place.sweep(lambda: [known]) == [], "seen once"
+    assert place.sweep(lambda: [known]) == [], "seen twice at once"
+    clock.sleep(MINIMUM_AGE)
     removed = place.sweep(lambda: [known])
     assert removed[0] == host_of(unknown, 0)
     until(lambda: not alive(pids[1]))
     assert alive(pids[0])
     assert place.sweep(lambda: [known]) == []
+    assert place.sweep(lambda: []) == []
+    clock.sleep(MINIMUM_AGE)
     assert place.sweep(lambda: []) != []
     until(lambda: not alive(pids[0]))
+
+
+def test_sweep_of_a_second_store_leaves_the_hosts_of_the_first_alone(home):
+    """Two state folders over one data folder."""
+    clock = ManualClock()
+    first, second = (LocalPlace(home, clock, store) for store in ("first", "second"))
+    attempt = handle("exec sleep 600", tpu="v4-8")
+    first.submit(attempt)
+    for _ in range(3):
+        assert second.sweep(lambda: []) == []
+        clock.sleep(MINIMUM_AGE)
+    first.stop(attempt, 0)
+    ended(first, attempt)
 
 
 def test_sweep_asks_who_is_known_after_it_has_looked(place):
@@ -330,3 +353,29 @@ def test_interpreter_of_the_job_is_the_one_that_runs_tpu(place):
     ended(place, attempt)
     (line,) = place.logs(attempt)
     assert Path(line.text).parent == Path(sys.executable).parent
+
+
+RAISES = """
+import atexit
+import jax, numpy
+from jax.experimental import multihost_utils
+from tpukit import host as tpu
+me = tpu.start()
+atexit.register(print, "the tracker is closed")
+for step in range(3):
+    multihost_utils.process_allgather(numpy.ones(1))
+    if step == 1 and not me.first:
+        raise ValueError("bad shape (3, 4)")
+"""
+
+
+def test_host_that_raises_in_the_middle_of_jax_ends_at_once_and_is_named_with_its_words(place, tmp_path):
+    """JAX would wait five minutes for its peers, who wait for it, and then abort them all alike."""
+    (tmp_path / "train.py").write_text(RAISES)
+    tools = Path(local.__file__).parents[2]
+    attempt = handle(f"exec {sys.executable} {tmp_path / 'train.py'}", env={"PYTHONPATH": str(tools)})
+    place.submit(attempt)
+    seen = ended(place, attempt, seconds=90.0)
+    assert (seen.reason, seen.host) == (Reason.USER_ERROR, host_of(attempt, 1))
+    assert seen.detail == "exit code 1, 'ValueError: bad shape (3, 4)'"
+    assert "the tracker is closed" in [line.text for line in place.logs(attempt, host_of(attempt, 1))]

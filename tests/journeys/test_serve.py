@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import random
+import re
+import resource
 import signal
+import socket
 import time
 
+from tpukit import plan
+from tpukit.records import JOBS, Job
+from tpukit.spec import JobSpec, Settings
+from tpukit.store.sqlite import SqliteStore
 from waiting import alive, until
 
 LINE = "echo $TPUKIT_ATTEMPT >> $TPUKIT_WORKDIR/lines-$TPU_WORKER_ID; "
@@ -22,7 +31,7 @@ def send(tpu, *files):
 
 def serve(tpu, *options):
     """Start it; returns when it drives."""
-    serving = tpu.start("serve", "--tick", "0.05", *options)
+    serving = tpu.start("serve", "--tick", "0.05", "--no-http", *options)
     until(lambda: "serving" in tpu.said(serving), seconds=60)
     return serving
 
@@ -38,10 +47,10 @@ def test_ten_jobs_at_once_and_serve_killed_ten_times_each_job_ends_once_with_the
         "once": ("[ $TPUKIT_ATTEMPT = 1 ]", {"max": {"restarts": 3}}, "completed", ["user error", "done"]),
         "lose": (lost + "exit 0", {"tpu": "v4-16", "rule": "pre"}, "completed", ["host lost", "done"]),
     }
-    plan = ["well", "pair", "fail", "once", "lose"] * 2
+    kinds_sent = ["well", "pair", "fail", "once", "lose"] * 2
     files = [
         tpu.file("sh", "-c", LINE + kinds[kind][0], name=f"{kind}-{index}", **kinds[kind][1])
-        for index, kind in enumerate(plan)
+        for index, kind in enumerate(kinds_sent)
     ]
     ids = send(tpu, *files)
 
@@ -55,7 +64,7 @@ def test_ten_jobs_at_once_and_serve_killed_ten_times_each_job_ends_once_with_the
 
     ended = {job["id"]: job for job in tpu.jobs()}
     assert sorted(ended) == sorted(ids)
-    for job_id, kind in zip(ids, plan, strict=True):
+    for job_id, kind in zip(ids, kinds_sent, strict=True):
         _, fields, state, reasons = kinds[kind]
         job = ended[job_id]
         assert job["state"] == state, job
@@ -75,7 +84,7 @@ def test_serve_until_idle_drives_all_and_leaves(tpu):
     for job_id in ids:
         assert f"{job_id}: attempt 0 (first attempt, stage 0)" in done.stderr
         assert f"{job_id}: all hosts ended well" in done.stderr
-    assert tpu("serve", "--until-idle").stderr == "serving; Ctrl-C leaves, jobs run on\n"
+    assert tpu("serve", "--until-idle", "--no-http").stderr == "serving; Ctrl-C leaves, jobs run on\n"
 
 
 def test_serve_told_to_leave_lets_hosts_run_on(tpu):
@@ -113,14 +122,131 @@ def test_serve_beside_a_stop_from_another_terminal(tpu):
     assert serving.wait(timeout=30) == 0
 
 
-def test_serve_sweeps_hosts_that_belong_to_no_job(tpu):
-    """The store was lost or replaced while hosts ran."""
+def test_second_serve_takes_over_what_a_killed_one_drove(tpu):
+    ids = send(tpu, *[tpu.file("sh", "-c", LINE + WAIT, name=f"job-{index}") for index in range(2)])
+    first = serve(tpu, "--parallel", "2")
+    for job_id in ids:
+        until(lambda job_id=job_id: f"{job_id}: attempt 0 runs" in tpu.said(first), seconds=60)
+    second = serve(tpu, "--parallel", "2", "--until-idle")
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    for job_id in ids:
+        (tpu.workdir(job_id) / "go").touch()
+    assert second.wait(timeout=60) == 0
+    for job_id in ids:
+        assert f"{job_id}: all hosts ended well" in tpu.said(second)
+        assert (tpu.workdir(job_id) / "lines-0").read_text() == "0\n"
+
+
+def ask(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_serve_tells_its_health_and_what_it_counted(tpu):
     (job_id,) = send(tpu, tpu.file("sh", "-c", WAIT))
-    serving = serve(tpu)
-    host = tpu.pid(job_id)
-    os.kill(serving.pid, signal.SIGKILL)
-    serving.wait()
-    for path in (tpu.home / "state").glob("store.db*"):
-        path.unlink()
-    tpu("serve", "--until-idle")
-    until(lambda: not alive(host))
+    serving = tpu.start("serve", "--tick", "0.05", "--port", "0")
+    port = int(until(lambda: re.search(r"http://127.0.0.1:(\d+)", tpu.said(serving)), seconds=60)[1])
+    until(lambda: ask(port, "/readyz")[0] == 200)
+    assert ask(port, "/healthz")[0] == 200
+    assert "ready" in tpu("serve", "--check", "ready", "--port", str(port)).stderr
+    until(lambda: 'tpukit_jobs_active{state="running"} 1' in ask(port, "/metrics")[1])
+    assert "tpukit_leases_held 1" in ask(port, "/metrics")[1]
+    (tpu.workdir(job_id) / "go").touch()
+    until(lambda: 'tpukit_jobs_ended_total{state="completed",reason="done"} 1' in ask(port, "/metrics")[1])
+    text = ask(port, "/metrics")[1]
+    assert re.search(r'tpukit_round_seconds_bucket\{group="local",le="\+Inf"\} [1-9]', text)
+    assert re.search(r"tpukit_rounds_total [1-9]", text)
+    assert ask(port, "/else")[0] == 404
+
+    done = tpu("serve", "--port", str(port), code=1)  # asked for, and taken
+    assert f"127.0.0.1:{port}" in done.stderr
+    os.kill(serving.pid, signal.SIGTERM)
+    assert serving.wait(timeout=30) == 0
+    assert "no `tpu serve` answers" in tpu("serve", "--check", "live", "--port", str(port), code=1).stderr
+
+
+def test_serve_beside_an_api_server_that_hangs_drives_local_jobs_and_leaves_in_time(tpu):
+    """It takes connections and never answers. A local job had not started after 75 s once."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(64)
+        server = f"https://127.0.0.1:{deaf.getsockname()[1]}"
+        tpu.env["KUBECONFIG"] = str(kubeconfig(tpu.folder / "kubeconfig", server))
+        send_to_cluster(tpu, server)
+        (job_id,) = send(tpu, tpu.file("true"))
+        serving = serve(tpu)
+        until(lambda: f"{job_id}: all hosts ended well" in tpu.said(serving), seconds=30)
+        asked = time.monotonic()
+        os.kill(serving.pid, signal.SIGTERM)
+        assert serving.wait(timeout=30) == 0
+        assert time.monotonic() - asked < 4.0
+
+
+def kubeconfig(path, server):
+    named = {"clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}]}
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                **named,
+            }
+        )
+    )
+    return path
+
+
+def send_to_cluster(tpu, server):
+    """A job of a cluster as a record alone: that cluster cannot be asked."""
+    spec = JobSpec.from_json(
+        {"name": "far", "tpu": "v4-8", "command": ["true"], "image": "a/b:1", "workdir": "gs://b/runs"}
+    )
+    far = plan.make(spec, Settings(), "gke", cluster=plan.ClusterName("c", server))
+    store = SqliteStore(tpu.home / "state" / "store.db")
+    store.create(JOBS, far.id, Job(far.id, "gke", far.team, "me", time.time(), plan=far.to_json()))
+    store.close()
+
+
+def cpu_seconds(tpu, *arguments):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    tpu(*arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+
+
+def test_serve_start_costs_the_same_with_thousands_of_old_runs(tpu):
+    """Half a minute, with 3,000 of them, once."""
+    leave = ("serve", "--until-idle", "--no-http")
+    tpu(*leave)  # warm
+    few = cpu_seconds(tpu, *leave)
+    for index in range(3000):
+        host = tpu.home / "data" / "runs" / f"old-{index:05}" / "attempt-0" / f"old-{index:05}-slice-0-0"
+        host.mkdir(parents=True)
+        (host / "log").write_text("done\n")
+    assert cpu_seconds(tpu, *leave) < few + 1.0
+
+
+def test_serve_installs_a_unit_that_systemd_can_run(tpu):
+    tpu.env["XDG_CONFIG_HOME"] = str(tpu.folder / "con fig")
+    tpu.env["TPUKIT_STORE"] = "sqlite"
+    unit = tpu.folder / "con fig" / "systemd" / "user" / "tpukit-serve.service"
+    done = tpu("serve", "--install", "--parallel", "3")
+    assert str(unit) in done.stderr
+    assert "systemctl --user daemon-reload" in done.stderr
+    assert "systemctl --user enable --now tpukit-serve.service" in done.stderr
+    text = unit.read_text()
+    assert f'ExecStart="{tpu.argv()[0]}" "-m" "tpukit" "serve" "--parallel" "3"' in text
+    assert f'Environment="TPUKIT_HOME={tpu.home}"' in text
+    assert "KillMode=process" in text  # hosts of local jobs live on
+    assert "systemctl --user disable --now" in tpu("serve", "--uninstall").stderr
+    assert not unit.exists()
+    tpu("serve", "--uninstall", code=1)

@@ -10,8 +10,8 @@ from tpukit.clock import ManualClock
 from tpukit.sandbox.google import APIS
 from tpukit.sandbox.google.api import Request
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import Hooks, Settings
 from tpukit.sandbox.google.routing import answer as answer_of
-from tpukit.sandbox.google.settings import Hooks, Settings
 
 PROJECT = "tpu-project"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.catalogue import find, slices
-from tpukit.sandbox.agent import tpu
+from tpukit.sandbox.agent import tpu_environment
 from tpukit.sandbox.agent.env import BadConfig, environment, expand, quantity
 from tpukit.sandbox.agent.names import Names, reported, rewrite
 from tpukit.sandbox.agent.pools import labels, of_slice
@@ -147,8 +147,8 @@ TPU = {"name": "host", "resources": {"limits": {"google.com/tpu": "4"}}}
 def test_tpu_host_of_a_multislice_jobset_finds_what_gke_gives():
     pool = of_slice("pool", find("v4-16"), "z-1-a")
     node, pod = labels(pool, next(iter(pool.nodes))), _job_pod()
-    names = tpu.host_names(pod, JOB)
-    env = tpu.given(pod, TPU, node, names)
+    names = tpu_environment.host_names(pod, JOB)
+    env = tpu_environment.given(pod, TPU, node, names)
     assert names == ["js-slice-1-0.sub", "js-slice-1-1.sub"]
     assert env["TPU_WORKER_ID"] == "1"
     assert env["TPU_WORKER_HOSTNAMES"] == "js-slice-1-0.sub,js-slice-1-1.sub"
@@ -160,7 +160,7 @@ def test_tpu_host_of_a_multislice_jobset_finds_what_gke_gives():
 
 def test_tpu_host_of_one_slice_is_told_so_or_jax_would_ask_google():
     pool = of_slice("pool", find("v4-8"), "z-1-a")
-    env = tpu.given(_job_pod("1"), TPU, labels(pool, next(iter(pool.nodes))), [])
+    env = tpu_environment.given(_job_pod("1"), TPU, labels(pool, next(iter(pool.nodes))), [])
     assert (env["TPU_WORKER_ID"], env["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
     assert (env["MEGASCALE_NUM_SLICES"], env["MEGASCALE_COORDINATOR_ADDRESS"]) == ("", "")
 
@@ -168,15 +168,15 @@ def test_tpu_host_of_one_slice_is_told_so_or_jax_would_ask_google():
 def test_container_without_chips_gets_nothing_of_a_tpu():
     pool = of_slice("pool", find("v4-8"), "z-1-a")
     node = labels(pool, next(iter(pool.nodes)))
-    assert tpu.given(_job_pod(), {"name": "x"}, node, []) == {}
-    assert tpu.simulated({"name": "x"}, node, "127.1.1.1", {}) == {}
+    assert tpu_environment.given(_job_pod(), {"name": "x"}, node, []) == {}
+    assert tpu_environment.simulated({"name": "x"}, node, "127.1.1.1", {}) == {}
 
 
 def test_every_slice_that_gke_offers_is_found_by_the_labels_of_its_nodes():
     offered = [shape for shape in slices() if shape.machine_type]
     for shape in offered:
         pool = of_slice("pool", shape, "z-1-a")
-        assert tpu.slice_of(labels(pool, next(iter(pool.nodes)))) == shape
+        assert tpu_environment.slice_of(labels(pool, next(iter(pool.nodes)))) == shape
     assert len(offered) > 100
 
 

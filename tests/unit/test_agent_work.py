@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpukit import pods
 from tpukit.pods import Pod
-from tpukit.sandbox.agent.work import Ends, Line
+from tpukit.sandbox.agent.work import ExitWatcher, Line
 
 
 def test_line_key_added_twice_is_taken_once():
@@ -80,7 +80,7 @@ def test_line_never_gives_one_key_to_two_workers_and_forgets_none():
 
 def test_end_of_a_run_is_told_once_also_when_it_was_over_before(home: Path):
     told: list[str] = []
-    ends = Ends(told.append)
+    ends = ExitWatcher(told.append)
     threading.Thread(target=ends.serve, daemon=True).start()
     argv = (sys.executable, "-c", "import time; time.sleep(0.5)")
     pods.start([Pod(home / "run", argv, {}, home)])

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google.emulator_settings import Hooks, Log, Settings
 
 from tpukit.clock import ManualClock
 from tpukit.errors import Denied, Invalid, NotFound, Transient
-from tpukit.places.gke import cloud_logging
+from tpukit.places.gke import cloud_logging, logging_api
 from tpukit.places.gke.cloud_logging import Printed, Wanted, Where, condition, read
 from tpukit.places.gke.logging_api import ENDPOINT, TOKEN
 from tpukit.sandbox.google import log_filter
-from tpukit.sandbox.google.faults import Fault
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Log, Settings
 
 PROJECT = "tpu-project"
 WHERE = Where(PROJECT)
@@ -197,6 +197,38 @@ def test_token_is_not_sent_over_a_plain_connection_to_another_machine(monkeypatc
 def test_token_that_the_service_does_not_know_is_denied(google, pods, monkeypatch):
     monkeypatch.setenv(TOKEN, "stale")
     with pytest.raises(Denied, match="who asks"):
+        texts()
+
+
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without credentials; its only folder of programs, which is empty."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
+    for name in (TOKEN, ENDPOINT, "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    return programs
+
+
+def install_gcloud(programs: Path, script: str) -> None:
+    program = programs / "gcloud"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_who_has_only_gcloud_is_known_by_it(nobody):
+    install_gcloud(nobody, '[ "$*" = "auth print-access-token --quiet" ] && echo ya29.token')
+    assert logging_api.identity("https://logging.googleapis.com") == {"Authorization": "Bearer ya29.token"}
+
+
+def test_who_is_known_by_nothing_is_told_what_to_do(nobody):
+    with pytest.raises(Denied, match="install gcloud"):
+        texts()
+    install_gcloud(nobody, "echo 'You do not currently have an active account' >&2; exit 1")
+    with pytest.raises(Denied, match="active account"):
         texts()
 
 

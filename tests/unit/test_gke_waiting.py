@@ -4,7 +4,7 @@ from tpukit.places.gke.jobsets import JobSetState
 from tpukit.places.gke.waiting import Surroundings
 from tpukit.places.gke.waiting import why as waiting
 from tpukit.reasons import Reason
-from tpukit.render.pools import capacity_labels, host_labels
+from tpukit.render.node_labels import capacity_labels, host_labels
 from tpukit.teams.waiting import Queues
 from unit.gke_world import condition, jobset, planned, pod, state_of, workload
 

@@ -11,9 +11,9 @@ import pytest
 
 from tpukit.errors import Conflict, Invalid
 from tpukit.sandbox.google import schemas, state
-from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import Hooks, Pool, number_of
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Hooks, Pool, number_of
 from unit.google_world import PROJECT, World, pool
 
 NETWORKS = f"compute/v1/projects/{PROJECT}/global/networks"
@@ -262,7 +262,7 @@ def test_fields_file_is_what_its_rules_read():
 
 
 def test_requests_the_newest_are_remembered_and_older_ones_not(world, monkeypatch):
-    monkeypatch.setattr(state, "KEPT_REQUESTS", 3)
+    monkeypatch.setattr(state, "RETAINED_REQUESTS", 3)
     for number in range(5):
         world.send("GET", f"compute/v1/projects/{PROJECT}/global/networks/n{number}")
     assert [one["path"].rpartition("/")[2] for one in world.cloud.requests()] == ["n2", "n3", "n4"]

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tpukit.sandbox.google.emulator_settings import Hooks, number_of
 
 from tpukit.sandbox.agent.archive import Archive
 from tpukit.sandbox.emulator import logs
 from tpukit.sandbox.google import log_entries, log_filter
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Hooks, number_of
 from unit.google_world import PROJECT, World, pool
 
 LIST = "logging/v2/entries:list"
@@ -210,6 +210,12 @@ def test_lines_arrive_late_where_that_is_set(tmp_path, agent):
         world.pass_time(3)
         assert texts(world) == ["early", "late"]
         assert entries(world)[0]["receiveTimestamp"] == stamp(5)
+
+
+@pytest.mark.parametrize("text", ["2023-11-14T22:13:21Z", "2023-11-14T23:13:21.0+01:00", "2023-11-14T22:13:21.0+0000"])
+def test_time_of_a_filter_can_be_written_as_clients_do(world, agent, text):
+    agent.pod("p", (0, "before"), (1, "then"))  # BEGAN is 2023-11-14T22:13:20Z
+    assert texts(world, f'timestamp>="{text}"') == ["then"]
 
 
 def test_times_of_a_filter_bound_what_is_read(world, agent):

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.catalogue import Slice, slices
-from tpukit.sandbox.google import capacity, shapes
-from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google import capacity, pool_checks
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import Hooks, Pool
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Hooks, Pool
 from unit.google_world import PROJECT, World, pool
 
 OFFERED = [shape for shape in slices() if shape.placement is not None]
@@ -65,7 +65,7 @@ def cluster_of(shape: Slice) -> dict[str, Any]:
 
 def test_every_shape_of_the_catalogue_is_taken(checker):
     for shape in OFFERED:
-        wish = shapes.check(checker.cloud, cluster_of(shape), described(shape, shape.hosts))
+        wish = pool_checks.check(checker.cloud, cluster_of(shape), described(shape, shape.hosts))
         assert wish.slice == shape
         assert wish.holding.chips == shape.chips
         assert wish.several_hosts == (shape.hosts > 1)
@@ -76,7 +76,7 @@ def test_slice_of_several_hosts_with_any_other_number_of_nodes_is_refused(checke
     if nodes == shape.hosts:
         return
     with pytest.raises(Refused, match="does not match TPU topology"):
-        shapes.check(checker.cloud, cluster_of(shape), described(shape, nodes))
+        pool_checks.check(checker.cloud, cluster_of(shape), described(shape, nodes))
 
 
 @pytest.mark.parametrize("shape", [shape for shape in OFFERED if shape.hosts == 1], ids=lambda shape: shape.name)
@@ -87,7 +87,7 @@ def test_slice_of_one_host_with_a_topology_is_refused(checker, shape):
     if shape.topology in several:
         pytest.fail("no machine type has one topology both ways")
     with pytest.raises(Refused, match=r"single-host|workload policy"):
-        shapes.check(checker.cloud, cluster_of(shape), asked)
+        pool_checks.check(checker.cloud, cluster_of(shape), asked)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from tpukit.errors import Transient
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main as uploader
 from tpukit.sandbox.google import peers
+from tpukit.sandbox.google.emulator_settings import Hooks, Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Settings
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tpukit.sandbox.google import capacity, vms
-from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google.api_faults import Fault
 from unit.google_world import PROJECT, World
 
 ZONE = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b"

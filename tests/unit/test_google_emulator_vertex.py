@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google.settings import number_of
+from tpukit.sandbox.google.emulator_settings import number_of
 from unit.google_world import PROJECT, World
 
 LOCATION = f"vertex_ai/v1/projects/{PROJECT}/locations/us-central1"

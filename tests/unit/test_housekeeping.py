@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from hypothesis import strategies as st
 
 from tpukit import housekeeping, stage
 from tpukit.housekeeping import Item, JobFacts, Limits, What, decide
+from tpukit.reasons import State
+from tpukit.records import JOBS, Job
+from tpukit.store.sqlite import SqliteStore
 
 DAY = 86400.0
 NOW = 1_700_000_000.0
@@ -300,3 +304,28 @@ def test_run_one_that_cannot_be_removed_is_said_and_the_rest_goes(data, state, m
 
 def test_run_where_nothing_ever_ran_removes_nothing(tmp_path):
     assert clean(tmp_path / "data", tmp_path / "state", {}) == housekeeping.Report()
+
+
+def test_known_jobs_are_those_of_the_store_and_unreadable_records_count_as_active(tmp_path):
+    store = SqliteStore(tmp_path / "store.db")
+
+    def job(job_id: str, state: State, ended: float = 0.0, snapshot: object = None) -> None:
+        plan = {"snapshot": snapshot} if snapshot != "no plan" else {}
+        store.create(JOBS, job_id, Job(job_id, "local", "t", "me", NOW, plan, state=state, ended=ended))
+
+    job("a", State.RUNNING, snapshot={"digest": "d1"})
+    job("b", State.COMPLETED, ended=7.0, snapshot={"digest": "d2"})
+    job("c", State.FAILED, ended=8.0)
+    job("d", State.CANCELLED, ended=9.0, snapshot="no plan")
+    job("e", State.COMPLETED)
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as db, db:
+        damaged = db.execute("UPDATE documents SET doc = '{}' WHERE key = 'e'").rowcount
+    assert damaged == 1
+    assert housekeeping.known_jobs(store) == {
+        "a": JobFacts(active=True, digest="d1"),
+        "b": JobFacts(active=False, ended=7.0, digest="d2"),
+        "c": JobFacts(active=False, ended=8.0),
+        "d": JobFacts(active=False, ended=9.0),
+        "e": JobFacts(active=True, readable=False),
+    }
+    store.close()

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from tpukit import errors
 from tpukit.clock import ManualClock
-from tpukit.infra import diagnosis, events, screen
-from tpukit.infra.events import Diagnostic, Failed, Finished, Note, Planned, Progressed, Started, Summary
-from tpukit.infra.progress import Progress
+from tpukit.infra import diagnosis, screen, terraform_events
 from tpukit.infra.screen import Screen
+from tpukit.infra.terraform_events import Diagnostic, Failed, Finished, Note, Planned, Progressed, Started, Summary
+from tpukit.infra.terraform_progress import Progress
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "cluster"
 POOL = 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-0"]'
@@ -24,7 +24,7 @@ LINES = (RECORDED / "apply.jsonl").read_text().splitlines()
 
 
 def parsed(lines):
-    return [event for line in lines if (event := events.parse(line))]
+    return [event for line in lines if (event := terraform_events.parse(line))]
 
 
 def test_parse_recorded_apply_gives_every_step_of_a_pool():
@@ -62,14 +62,14 @@ def test_parse_recorded_apply_gives_the_summary_and_the_trouble():
     ],
 )
 def test_parse_strange_lines_are_notes_or_nothing(line, event):
-    assert events.parse(line) == event
+    assert terraform_events.parse(line) == event
 
 
 @given(st.text(), st.integers(0, 4000))
 def test_parse_never_raises_whatever_the_line_and_wherever_it_is_torn(text, cut):
-    events.parse(text)
+    terraform_events.parse(text)
     for line in LINES[:6]:
-        events.parse(line[:cut])
+        terraform_events.parse(line[:cut])
 
 
 json_values = st.recursive(
@@ -85,7 +85,7 @@ json_values = st.recursive(
     st.dictionaries(st.sampled_from(["hook", "change", "changes", "diagnostic"]), json_values),
 )
 def test_parse_never_raises_whatever_is_in_a_message(kind, body):
-    events.parse(json.dumps({"type": kind, **body}))
+    terraform_events.parse(json.dumps({"type": kind, **body}))
 
 
 def test_progress_replacement_is_one_row_that_ends_as_created():

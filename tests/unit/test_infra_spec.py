@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tpukit import catalogue, resources
 from tpukit.errors import Invalid
-from tpukit.infra import addresses
-from tpukit.infra.addresses import Nodes
+from tpukit.infra import ip_ranges
+from tpukit.infra.ip_ranges import Nodes
 from tpukit.infra.spec import _BEYOND_TERRAFORM, ClusterSpec, load
 
 GOOD = {
@@ -203,7 +203,7 @@ def test_fields_and_defaults_are_those_of_the_terraform_modules():
 
 @given(st.integers(1, 256))
 def test_pod_block_holds_twice_the_pods_and_is_the_smallest_power_of_two_that_does(pods):
-    block = addresses.pod_block(pods)
+    block = ip_ranges.pod_block(pods)
     assert block >= 2 * pods
     assert block == 16 or block // 2 < 2 * pods
     assert block & (block - 1) == 0
@@ -211,15 +211,15 @@ def test_pod_block_holds_twice_the_pods_and_is_the_smallest_power_of_two_that_do
 
 @given(st.lists(st.builds(Nodes, st.integers(0, 500), st.integers(8, 256)), min_size=1, max_size=4))
 def test_prefix_is_the_narrowest_that_holds_what_is_needed(pools):
-    needed = addresses.pods_needed(pools)
-    prefix = addresses.prefix(needed)
+    needed = ip_ranges.pods_needed(pools)
+    prefix = ip_ranges.prefix(needed)
     assert 2 ** (32 - prefix) >= needed > 2 ** (31 - prefix)
 
 
 @given(st.text(max_size=30) | st.from_regex(r"[0-9./]{1,20}", fullmatch=True))
 def test_parse_any_text_is_a_range_or_a_sentence_with_a_hint(text):
     try:
-        assert str(addresses.parse(text)) == text
+        assert str(ip_ranges.parse(text)) == text
     except ValueError as error:
         assert len(str(error).split("\n")) == 2 or "\n" in text
 

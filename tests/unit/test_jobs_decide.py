@@ -28,9 +28,7 @@ LIVE = replace(FRESH, state=State.SCHEDULED, attempts=(Attempt(0, stage=0, origi
 RUNNING = replace(
     FRESH, state=State.RUNNING, attempts=(Attempt(0, stage=0, origin=0, state=State.RUNNING, started=950.0),)
 )
-ABSENT = Observation(
-    State.PENDING, (HostView("h0", 0, 0, "waiting"), HostView("h1", 0, 1, "waiting")), active=False
-)
+ABSENT = Observation(State.PENDING, (HostView("h0", 0, 0, "waiting"), HostView("h1", 0, 1, "waiting")), active=False)
 
 
 def seen(state: State = State.RUNNING, *, started: float = 950.0, **fields: object) -> Observation:

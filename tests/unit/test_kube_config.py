@@ -136,7 +136,7 @@ def test_kubeconfig_of_any_content_is_read_or_refused(tmp_path, content):
 
 
 BROKEN = {
-    "not there": (None, NotFound, "gcloud components install gke-gcloud-auth-plugin"),
+    "not there": (None, Unauthenticated, "gcloud components install gke-gcloud-auth-plugin"),
     "fails": ("import sys; sys.exit('no credentials')", Unauthenticated, "exit code 1): no credentials"),
     "fails in silence": ("raise SystemExit(3)", Unauthenticated, "exit code 3): it did not say why"),
     "prints nothing": ("", Invalid, "no ExecCredential"),
@@ -180,7 +180,7 @@ def test_plugin_that_never_ends_is_passing_trouble(tmp_path, monkeypatch):
 
 def test_plugin_that_is_missing_is_explained_as_the_kubeconfig_does(tmp_path):
     user = exec_user(tmp_path / "missing", installHint="get it from your cloud\nand more")
-    with pytest.raises(NotFound) as raised:
+    with pytest.raises(Unauthenticated) as raised:
         Cluster(kubeconfig(tmp_path, SERVER, user))
     assert raised.value.hint == "get it from your cloud"
 
@@ -214,6 +214,15 @@ def test_token_is_renewed_before_it_ends_and_used_while_it_holds(tmp_path, minut
     else:
         with pytest.raises(Unauthenticated, match="signed out"):
             cluster._connection._credentials()
+
+
+def test_plugin_that_went_away_is_not_taken_for_an_object_that_is_gone(tmp_path):
+    status = {"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}
+    file = plugin(tmp_path, f"print({json.dumps({**CREDENTIAL, 'status': status})!r})")
+    cluster = Cluster(kubeconfig(tmp_path, SERVER, exec_user(file)))
+    file.unlink()
+    with pytest.raises(Unauthenticated, match="cannot be started"):
+        cluster.delete("JobSet", "j", "team")
 
 
 @pytest.mark.parametrize("where", ["no folder for temporary files", "the file"])

@@ -15,16 +15,20 @@ from waiting import alive, until
 SWEEP = """
 import sys
 from pathlib import Path
-from tpukit.clock import SystemClock
+from tpukit.clock import ManualClock
 from tpukit.places.local import LocalPlace
+from tpukit.places.suspects import MINIMUM_AGE
 
 root, touched = sys.argv[1], []
-place = LocalPlace(Path(root), SystemClock())
+clock = ManualClock()
+place = LocalPlace(Path(root), clock)
 def watch(event, arguments):
     if event in ("open", "os.listdir", "os.scandir", "glob.glob", "pathlib.Path.glob") and arguments:
         if str(arguments[0]).startswith(root):
             touched.append(event)
 sys.addaudithook(watch)
+place.sweep(lambda: [])
+clock.sleep(MINIMUM_AGE)
 removed = place.sweep(lambda: [])
 print(len(touched), *removed)
 """

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit import plan
-from tpukit.plan import Plan, Snapshot
+from tpukit.errors import Conflict
+from tpukit.plan import ClusterName, Plan, Snapshot
 from tpukit.spec import JobSpec, Settings
 
 MINIMAL = {"name": "train", "tpu": "v4-16", "command": ["python", "train.py"]}
@@ -113,28 +114,28 @@ def test_host_name_is_that_of_a_pod_of_an_indexed_job(slice_index, host_index):
     assert plan.host_name("train-abcde", slice_index, host_index) == f"train-abcde-slice-{slice_index}-{host_index}"
 
 
-@pytest.mark.parametrize(
-    ("place", "fields", "expected"),
-    [
-        ("local", {}, "chips are simulated: 4 CPU devices stand for the 4 chips of a host"),
-        ("local", {"image": "a/b:1"}, "the image is not used"),
-        ("local", {"mounts": [{"bucket": "my-data", "path": "/data"}]}, "bucket mounts are not made here"),
-        ("gke", {"tpu": "v5e-8", "slices": 2}, "Google documents multislice for multi-host slices only"),
-    ],
-)
-def test_notes_say_what_one_may_not_expect(place, fields, expected):
-    assert any(expected in note for note in make(place, **fields).notes)
-
-
-def test_notes_where_all_is_as_expected_there_are_none():
-    assert make("gke", slices=2).notes == ()
-
-
 @pytest.mark.parametrize("snapshot", [None, Snapshot("d" * 64, "", False), Snapshot("d" * 64, "c" * 40, True)])
 def test_plan_through_json_and_back_is_the_same(snapshot):
     full = spec(slices=2, config={"lr": [1, 2.5, None]}, env={"A": "b"}, max={"runtime": "2h"}, tags=["t"])
-    made = Plan("train-1", "local", full, Settings.from_json({"team": "mine"}), snapshot)
+    cluster = ClusterName("context", "https://server", "uid")
+    settings = Settings.from_json({"team": "mine"})
+    made = Plan("train-1", "local", full, settings, full.slice, snapshot, cluster, "machine")
     assert Plan.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_plan_that_was_stored_is_read_as_it_was_settled_whatever_the_checks_and_the_catalogue_say_today():
+    stored = json.loads(json.dumps(make("local").to_json()))
+    stored["spec"] |= {"name": "Not A Name!", "tpu": "v99-1", "slices": 10**6, "of_a_newer_version": [1]}
+    stored["settings"]["of_a_newer_version"] = True
+    stored["slice"]["of_a_newer_version"] = 1
+    read = Plan.from_json(stored)
+    assert (read.spec.name, read.slice.name, read.spec.slices) == ("Not A Name!", make("local").slice.name, 10**6)
+
+
+@pytest.mark.parametrize("stored", [{}, {"spec": 1}, {"spec": {}, "id": "a"}, {"spec": None}])
+def test_plan_that_cannot_be_read_says_what_to_do(stored):
+    with pytest.raises(Conflict, match="tpu job forget"):
+        Plan.from_json(stored)
 
 
 @pytest.mark.parametrize(

@@ -331,13 +331,6 @@ def test_gke_mount_over_scratch_space_is_refused():
     assert "/tmp" in problems_of(mounts=[{"bucket": "b00", "path": "/tmp"}])[0]
 
 
-def test_local_needs_no_image_no_gke_slice_and_no_workdir():
-    (document,) = render.documents(planned(place="local", image=None, tpu="v2-8", settings={"artifacts": None}))
-    env = env_of(pod_of(document))
-    assert "TPUKIT_WORKDIR" not in env
-    assert "HOME" not in env
-
-
 def test_every_slice_on_gke_renders_to_jobs_that_kubernetes_knows():
     made = [render.documents(planned(tpu=named(shape), tensorboard=True, settings=BOARD))[0] for shape in GKE_SLICES]
     for shape, document in zip(GKE_SLICES, made, strict=True):

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tpukit.sandbox.google.faults import Fault
 
 from tpukit.sandbox.autoscaler import BACKOFF_SECONDS, IDLE_SECONDS, Autoscaler, Backoff, Scalable, fits, grown
-from tpukit.sandbox.google.faults import Fault
-from tpukit.sandbox.google.settings import Hooks
+from tpukit.sandbox.google.emulator_settings import Hooks
 from unit.google_world import World, pool
 
 Doc = dict[str, Any]

@@ -16,6 +16,7 @@ artifacts: gs://my-artifacts/
 tensorboard: projects/my-project-1/locations/us-central1/tensorboards/123
 tools_image: us-docker.pkg.dev/my-project-1/tools/tpukit:1
 service_account: trainer
+store: firestore://my-project-1/team-a
 aliases: {wu: config.training.warmup_steps}
 """
 
@@ -83,4 +84,19 @@ def test_load_wrong_file_names_every_line(file):
 def test_load_file_that_is_a_list_says_how_to_start(file):
     file.write_text("- team\n")
     with pytest.raises(Invalid, match="a settings file is made of lines such as key: value"):
+        settings.load()
+
+
+def test_store_is_what_the_environment_says_or_else_the_file(file, monkeypatch):
+    monkeypatch.delenv("TPUKIT_STORE", raising=False)
+    assert settings.store() == ""
+    file.write_text("store: firestore://my-project-1\n")
+    assert settings.store() == "firestore://my-project-1"
+    monkeypatch.setenv("TPUKIT_STORE", "sqlite")
+    assert settings.store() == "sqlite"
+
+
+def test_store_that_there_is_none_of_names_the_line(file):
+    file.write_text("store: postgres://x\n")
+    with pytest.raises(Invalid, match=r"settings.yaml:1: store: .* is not allowed\n  write sqlite, or firestore://"):
         settings.load()

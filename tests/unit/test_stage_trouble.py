@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import socket
 import subprocess
@@ -312,6 +313,7 @@ def test_verify_tells_code_that_was_changed(code, shelf):
     (shelf / made.digest / "train.py").write_text("print(3)")
     assert not stage.verify(shelf, made.digest)
     assert not stage.verify(shelf, "0" * 64)
+    assert not stage.verify(shelf, hashlib.sha256().hexdigest())  # of nothing, which is not there either
 
 
 def test_snapshot_again_counts_as_use(code, shelf):
@@ -319,3 +321,11 @@ def test_snapshot_again_counts_as_use(code, shelf):
     os.utime(shelf / made.digest, (1.0, 1.0))
     stage.snapshot(code, shelf)
     assert (shelf / made.digest).stat().st_mtime > 1.0
+
+
+def test_snapshot_damaged_on_the_shelf_is_stored_anew(code, shelf):
+    made = stage.snapshot(code, shelf)
+    (shelf / made.digest / "train.py").write_text("")
+    assert stage.snapshot(code, shelf) == made
+    assert (shelf / made.digest / "train.py").read_text() == "print(1)"
+    assert [path.name for path in shelf.iterdir()] == [made.digest]

@@ -1,59 +1,26 @@
-"""The store's SQLite file: versions, damage, and disks that are full or may not be written."""
+"""The store's SQLite file: versions, damage, disks that are full or may not be written, clocks, and many jobs."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cramped import on_small_disk
-from tpukit.errors import Conflict, Transient
+from tpukit.clock import ManualClock
+from tpukit.errors import Conflict, Invalid, Transient
 from tpukit.reasons import Reason, State
-from tpukit.store import Attempt, Job
-from tpukit.store.sqlite import MIGRATIONS, SqliteStore, open_store
-
-attempts = st.builds(
-    Attempt,
-    number=st.integers(0, 99),
-    stage=st.integers(0, 99),
-    origin=st.integers(0, 99),
-    state=st.sampled_from(State),
-    asked=st.booleans(),
-    started=st.floats(0, 1e10),
-    ended=st.floats(0, 1e10),
-    saved=st.integers(-1, 10**9),
-    stopping=st.none() | st.sampled_from(Reason),
-    reason=st.none() | st.sampled_from(Reason),
-    host=st.text(),
-    detail=st.text(),
-)
-plans = st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text()))
-jobs = st.builds(
-    Job,
-    id=st.text(min_size=1),
-    place=st.sampled_from(["local", "gke", "tpu-vm"]),
-    team=st.text(),
-    owner=st.text(),
-    created=st.floats(0, 1e10),
-    plan=plans,
-    tags=st.lists(st.text()).map(tuple),
-    state=st.sampled_from(State),
-    reason=st.none() | st.sampled_from(Reason),
-    message=st.text(),
-    ended=st.floats(0, 1e10),
-    wanted=st.sampled_from(["run", "stop", "resume", "rerun"]),
-    attempts=st.lists(attempts).map(tuple),
-)
-
-
-@given(jobs)
-def test_job_through_json_and_back_is_the_same(job):
-    assert Job.from_json(json.loads(json.dumps(job.to_json()))) == job
+from tpukit.records import ACTIVE, JOBS, Attempt, Job
+from tpukit.store import Event, Holder, codec
+from tpukit.store.home import open_store
+from tpukit.store.schema import MIGRATIONS
+from tpukit.store.sqlite import SqliteStore
+from waiting import until
 
 
 @pytest.fixture
@@ -65,22 +32,32 @@ def job(name: str = "a-1") -> Job:
     return Job(name, "local", "team", "me", 1.0, plan={})
 
 
+def add(store: SqliteStore, name: str = "a-1") -> None:
+    store.create(JOBS, name, job(name))
+
+
 def test_open_empty_file_becomes_a_store(path):
     path.touch()
     store = SqliteStore(path)
-    store.add(job())
-    assert store.get("a-1") == job()
+    add(store)
+    assert store.get(JOBS, "a-1").value == job()
     store.close()
 
 
 def test_open_folder_that_is_not_there_is_made_for_its_owner_alone(tmp_path):
-    open_store(tmp_path / "a" / "b").close()
+    open_store("", tmp_path / "a" / "b").close()
     assert (tmp_path / "a" / "b").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("setting", ["postgres", "firestore://", "firestore://my-project-1/a/b", "sqlite:///x"])
+def test_open_home_that_there_is_none_of_says_what_to_write(tmp_path, setting):
+    with pytest.raises(Invalid, match="write sqlite, or firestore://PROJECT"):
+        open_store(setting, tmp_path)
 
 
 def test_open_file_of_this_version_is_not_touched(path):
     first = SqliteStore(path)
-    first.add(job())
+    add(first)
     first.close()
     before = path.read_bytes()
     SqliteStore(path).close()
@@ -99,14 +76,50 @@ def test_open_file_of_a_newer_version_is_refused_and_left_alone(path):
     db.close()
 
 
+OLD_JOB = """{"id": "%s", "place": "gke", "team": "t", "owner": "me", "created": %s, "plan": {"spec": {"name": "a"}},
+"tags": ["x"], "state": "%s", "reason": "host lost", "message": "m", "ended": 3.5, "wanted": "run", "attempts": [
+{"number": 0, "stage": 0, "origin": 0, "state": "failed", "asked": false, "started": 1.5, "ended": 2.5, "saved": 7,
+"stopping": null, "reason": "host lost", "host": "h0", "detail": "d"}]}"""
+
+
+def test_open_file_of_the_first_version_has_its_jobs_and_events(path):
+    """Made as tpukit 0.1 made it, statement by statement."""
+    with sqlite3.connect(path) as db:
+        for statement in MIGRATIONS[0].split(";"):
+            db.execute(statement)
+        db.execute("PRAGMA user_version = 1")
+        for name, created, state in (("b-1", 2.0, "failed"), ("a-1", 1.0, "running")):
+            doc = OLD_JOB % (name, created, state)
+            db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", (name, created, state == "running", doc))
+        db.execute("INSERT INTO jobs VALUES ('c-1', 3.0, 1, 'no JSON')")
+        notes = [("a-1", 1.0, "sent"), ("b-1", 2.0, "sent"), ("a-1", 3.0, "began")]
+        db.executemany("INSERT INTO events (job, at, text) VALUES (?, ?, ?)", notes)
+    db.close()
+    store = SqliteStore(path)
+    page = store.list(JOBS)
+    assert [entry.key for entry in page.entries] == ["a-1", "b-1"]
+    assert [broken.key for broken in page.broken] == ["c-1"]
+    assert [entry.key for entry in store.list(JOBS, states=ACTIVE).entries] == ["a-1"]
+    entry = store.get(JOBS, "a-1")
+    attempt = Attempt(0, 0, 0, State.FAILED, False, 1.5, 2.5, 7, None, Reason.HOST_LOST, "h0", "d")
+    fields = {"tags": ("x",), "state": State.RUNNING, "reason": Reason.HOST_LOST, "message": "m", "ended": 3.5}
+    plan = {"spec": {"name": "a"}}
+    assert entry.value == Job("a-1", "gke", "t", "me", 1.0, plan, attempts=(attempt,), **fields)
+    assert store.events(JOBS, "a-1") == [Event(1.0, "sent"), Event(3.0, "began")]
+    assert store.events(JOBS, "b-1", after=1) == []
+    assert store.put(JOBS, entry, entry.value, events=[Event(4.0, "now")]).revision == 2
+    assert [event.text for event in store.events(JOBS, "a-1")] == ["sent", "began", "now"]
+    store.close()
+
+
 def test_open_file_of_an_older_version_is_brought_up_with_its_data(path, monkeypatch):
     old = SqliteStore(path)
-    old.add(job())
+    add(old)
     old.close()
-    newer = (*MIGRATIONS, "CREATE TABLE extra (id TEXT) STRICT; INSERT INTO extra SELECT id FROM jobs")
-    monkeypatch.setattr("tpukit.store.sqlite.MIGRATIONS", newer)
+    newer = (*MIGRATIONS, "CREATE TABLE extra (id TEXT) STRICT; INSERT INTO extra SELECT key FROM documents")
+    monkeypatch.setattr("tpukit.store.schema.MIGRATIONS", newer)
     store = SqliteStore(path)
-    assert store.get("a-1") == job()
+    assert store.get(JOBS, "a-1").value == job()
     store.close()
     with sqlite3.connect(path) as db:
         assert db.execute("SELECT id FROM extra").fetchall() == [("a-1",)]
@@ -116,12 +129,13 @@ def test_open_file_of_an_older_version_is_brought_up_with_its_data(path, monkeyp
 
 def test_open_migration_that_fails_leaves_the_old_version(path, monkeypatch):
     SqliteStore(path).close()
-    monkeypatch.setattr("tpukit.store.sqlite.MIGRATIONS", (*MIGRATIONS, "CREATE TABLE extra (id); SELECT nonsense"))
+    broken = (*MIGRATIONS, "CREATE TABLE extra (id); SELECT nonsense")
+    monkeypatch.setattr("tpukit.store.schema.MIGRATIONS", broken)
     with pytest.raises(Transient):
         SqliteStore(path)
     monkeypatch.undo()
     store = SqliteStore(path)
-    store.add(job())
+    add(store)
     store.close()
 
 
@@ -140,32 +154,147 @@ def test_open_file_that_is_no_store_says_so_at_once(path, content):
 def test_read_of_a_page_that_was_damaged_says_so(path):
     store = SqliteStore(path)
     for index in range(50):
-        store.add(job(f"a-{index}"))
+        add(store, f"a-{index}")
     store.close()
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
     store = SqliteStore(path)
     with pytest.raises(Conflict, match="damaged"):
-        store.jobs()
+        store.list(JOBS)
     store.close()
 
 
-def test_hold_where_no_lock_can_be_made_says_so(path):
+def test_read_goes_on_and_write_waits_while_another_process_writes(path):
     store = SqliteStore(path)
-    (path.parent / "locks").rmdir()
-    with pytest.raises(Transient, match="could not be read or written"), store.hold("a-1"):
-        pass
+    add(store)
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("UPDATE documents SET state = 'failed'")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(store.put, JOBS, store.get(JOBS, "a-1"), job())
+        assert store.get(JOBS, "a-1").value.state == State.PENDING
+        assert len(store.list(JOBS, states=ACTIVE).entries) == 1
+        assert not waiting.done()
+        writer.execute("COMMIT")
+        assert waiting.result(timeout=20).revision == 2
+    writer.close()
     store.close()
+
+
+def test_threads_that_come_and_go_leave_no_connections(path):
+    store = SqliteStore(path)
+    for _ in range(50):
+        thread = threading.Thread(target=store.keys, args=(JOBS,))
+        thread.start()
+        thread.join()
+    assert len(store._file._idle) == 1
+    store.close()
+    with pytest.raises(Conflict, match="closed"):
+        store.keys(JOBS)
+
+
+def test_lease_goes_by_the_clock_it_was_given(path):
+    clock = ManualClock()
+    store = SqliteStore(path, clock.now)
+    lease = store.acquire("x", Holder("a"), 30)
+    clock.sleep(29)
+    assert store.lease("x") == lease
+    assert store.acquire("x", Holder("b"), 30) is None
+    clock.sleep(1)
+    assert store.lease("x") is None
+    taken = store.acquire("x", Holder("b"), 30)
+    assert taken.token > lease.token
+    store.close()
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_lease_lasts_no_longer_when_the_clock_is_set_back(path, reads):
+    clock = ManualClock()
+    store = SqliteStore(path, clock.now)
+    lease = store.acquire("x", Holder("a"), 30)
+    clock.sleep(-86_400)
+    if reads:
+        assert store.lease("x").ends == clock.now() + 30
+    else:
+        assert store.acquire("x", Holder("b"), 30) is None
+    clock.sleep(31)
+    assert store.lease("x") is None
+    assert store.acquire("x", Holder("b"), 30).token > lease.token
+    store.close()
+
+
+def test_lease_can_be_renewed_and_used_after_the_clock_was_set_back(path):
+    clock = ManualClock()
+    store = SqliteStore(path, clock.now)
+    add(store)
+    lease = store.acquire("x", Holder("a"), 30)
+    clock.sleep(-86_400)
+    entry = store.put(JOBS, store.get(JOBS, "a-1"), job(), lease=lease)
+    assert store.renew(lease, 30).ends == clock.now() + 30
+    clock.sleep(29)
+    assert store.put(JOBS, entry, job(), lease=lease).revision == 3
+    store.close()
+
+
+def test_watch_is_not_woken_by_leases(path):
+    store, other = SqliteStore(path), SqliteStore(path)
+    woken = []
+    end = store.watch(JOBS, lambda: woken.append(1))
+    for _ in range(3):
+        other.renew(other.acquire("x", Holder("a"), 30), 30)
+    add(other)
+    until(lambda: woken, "the job to be seen")
+    end()
+    assert len(woken) == 1
+    store.close()
+    other.close()
+
+
+def test_list_of_a_page_decodes_no_more_than_it_gives(path, monkeypatch):
+    """With 10,000 jobs, most of them ended, a page costs what a page holds."""
+    store = SqliteStore(path)
+    state = [State.COMPLETED, State.PENDING, State.RUNNING, State.FAILED]
+    doc = codec.encode(JOBS, Job("x", "local", "t", "me", 0.0, plan={"filler": "x" * 2000}), {}, 1)
+    rows = [
+        ("jobs", f"j-{n}", 1, state[n % 4], float(n), json.dumps({**doc, "created": n, "state": state[n % 4]}))
+        for n in range(10_000)
+    ]
+    with sqlite3.connect(path) as db:
+        query = "INSERT INTO documents (collection, key, revision, state, sort, doc) VALUES (?, ?, ?, ?, ?, ?)"
+        db.executemany(query, rows)
+    db.close()
+    decoded = []
+    read = codec.read
+    monkeypatch.setattr(codec, "read", lambda *args: decoded.append(1) or read(*args))
+    before = time.monotonic()
+    active = store.list(JOBS, states=ACTIVE, limit=51)
+    latest = store.list(JOBS, newest=True, limit=51)
+    seconds = time.monotonic() - before
+    assert [entry.key for entry in active.entries][:4] == ["j-1", "j-2", "j-5", "j-6"]
+    assert [entry.key for entry in latest.entries][:2] == ["j-9999", "j-9998"]
+    assert len(decoded) == 102
+    assert seconds < 0.2
+    with sqlite3.connect(path) as db:
+        plan = str(db.execute(f"EXPLAIN QUERY PLAN {_PAGE}").fetchall())
+    db.close()
+    assert "documents_sort" in plan
+    assert "TEMP B-TREE" not in plan
+    store.close()
+
+
+_PAGE = "SELECT doc FROM documents WHERE collection = 'jobs' AND (sort, key) < (5, 'a') ORDER BY sort DESC, key DESC"
 
 
 SCRIPT = """
 import json, os, subprocess, sys, time
 from pathlib import Path
 from tpukit.errors import TpukitError
-from tpukit.store import Job
-from tpukit.store.sqlite import open_store
+from tpukit.records import JOBS, Job
+from tpukit.store.home import open_store as open_home
 folder = Path(sys.argv[1])
+def open_store(folder): return open_home("", folder)
+def add(store, job): store.create(JOBS, job.id, job)
 def job(name, size=0): return Job(name, "local", "team", "me", 1.0, plan={"filler": "x" * size})
 def read_only():
     if subprocess.run(["mount", "-o", "remount,ro", str(folder)], capture_output=True).returncode:
@@ -182,18 +311,18 @@ FULL = (
     SCRIPT
     + """
 store = open_store(folder)
-store.add(job("kept"))
+add(store, job("kept"))
 filler = folder / "filler"
 with filler.open("wb", buffering=0) as file:
     try:
         while file.write(b"x" * 512): pass
     except OSError:
         pass
-results = [kind_of(lambda: store.add(job(f"new-{size}", size))) for size in (100, 100_000, 400_000)]
-reopened = kind_of(lambda: open_store(folder).get("kept"))
+results = [kind_of(lambda: add(store, job(f"new-{size}", size))) for size in (100, 100_000, 400_000)]
+reopened = kind_of(lambda: open_store(folder).get(JOBS, "kept"))
 filler.unlink()
-store.add(job("later", 10_000))
-ids = sorted(found.id for found in store.jobs())
+add(store, job("later", 10_000))
+ids = sorted(store.keys(JOBS))
 print(json.dumps({"results": results, "reopened": reopened, "ids": ids}))
 """
 )
@@ -201,7 +330,7 @@ READ_ONLY = (
     SCRIPT
     + """
 store = open_store(folder)
-store.add(job("kept"))
+add(store, job("kept"))
 store.close()
 read_only()
 print(json.dumps({
@@ -219,8 +348,8 @@ def test_disk_full_write_fails_with_a_sentence_and_goes_through_when_there_is_ro
     assert set(kinds) <= {"", "Transient"}
     if done["full"]:
         assert "free some disk space" in done["results"][-1][1]
-    written = [f"new-{size}" for size, kind in zip((100, 100_000, 400_000), kinds, strict=True) if not kind]
-    assert done["ids"] == sorted(["kept", "later", *written])
+    stored = [f"new-{size}" for size, kind in zip((100, 100_000, 400_000), kinds, strict=True) if not kind]
+    assert done["ids"] == sorted(["kept", "later", *stored])
     assert max(seconds for _, _, seconds in [*done["results"], done["reopened"]]) < 5
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from unit.fake_cluster import FakeCluster, Killed
 
 from tpukit import catalogue, render
 from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid
 from tpukit.teams import quotas, registry, shares
 from tpukit.teams.team import request
+from unit.team_cluster import FakeCluster, Killed
 
 NAMES = ("v4-16", "v4-32", "v5e-8")
 SLICES = 4

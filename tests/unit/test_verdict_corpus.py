@@ -29,7 +29,7 @@ class Case:
     name: str
     reason: Reason
     host: str
-    ends: tuple[HostEnd, ...]
+    hosts: tuple[HostEnd, ...]
 
 
 def load(path: Path) -> Case:
@@ -37,16 +37,16 @@ def load(path: Path) -> Case:
     assert source.startswith("# ")
     reason, host = expect.removeprefix("# expect: ").split(", ")
     port = 0
-    ends: list[HostEnd] = []
+    hosts: list[HostEnd] = []
     for line in lines:
         if line.startswith("# own port: "):
             port = int(line.removeprefix("# own port: "))
         elif match := _HOST.fullmatch(line):
             name, code, at, ours = match.groups()
-            ends.append(HostEnd(name, int(code), float(at), signalled_by_us=bool(ours), own_port=port))
+            hosts.append(HostEnd(name, int(code), float(at), signalled_by_us=bool(ours), own_port=port))
         else:
-            ends[-1] = replace(ends[-1], tail=(*ends[-1].tail, line))
-    return Case(path.stem, Reason(reason), host, tuple(ends))
+            hosts[-1] = replace(hosts[-1], tail=(*hosts[-1].tail, line))
+    return Case(path.stem, Reason(reason), host, tuple(hosts))
 
 
 CASES = [load(path) for path in sorted(FOLDER.glob("*.txt"))]
@@ -60,13 +60,13 @@ def ids(case: Case) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_verdict_real_logs_name_the_reason_and_the_host(case):
-    said = verdict(case.ends)
+    said = verdict(case.hosts)
     assert (said.reason, said.host) == (case.reason, case.host)
 
 
 @pytest.mark.parametrize("case", CHARGED, ids=ids)
 def test_verdict_charged_end_quotes_the_program_and_not_the_stack_or_jax(case):
-    detail = verdict(case.ends).detail
+    detail = verdict(case.hosts).detail
     assert "coordination" not in detail
     assert " @ " not in detail
     assert "***" not in detail
@@ -89,13 +89,13 @@ WORDS = {
 
 @pytest.mark.parametrize(("name", "words"), WORDS.items(), ids=WORDS)
 def test_verdict_programs_own_error_comes_with_its_words(name, words):
-    detail = verdict(next(case for case in CASES if case.name == name).ends).detail
+    detail = verdict(next(case for case in CASES if case.name == name).hosts).detail
     assert words in detail.replace("\\'", "'")
 
 
 @given(cases, st.data())
 def test_verdict_real_logs_in_any_order_of_hosts_say_the_same(case, data):
-    assert verdict(data.draw(st.permutations(case.ends))) == verdict(case.ends)
+    assert verdict(data.draw(st.permutations(case.hosts))) == verdict(case.hosts)
 
 
 def _follower(name: str, at: float, tail: tuple[str, ...], code: int) -> HostEnd:
@@ -105,27 +105,27 @@ def _follower(name: str, at: float, tail: tuple[str, ...], code: int) -> HostEnd
 FOLLOWERS = [
     end.tail
     for case in CASES
-    for end in case.ends
+    for end in case.hosts
     if end.code == 134 and end.host != case.host and log_tail.read(end.tail).cause is Cause.PEER
 ]
 
 
 @given(cases, st.lists(st.tuples(st.sampled_from(FOLLOWERS), st.sampled_from([1, 134])), max_size=4))
 def test_verdict_more_peers_that_only_followed_do_not_change_the_culprit(case, followers):
-    last = max(end.order for end in case.ends)
+    last = max(end.order for end in case.hosts)
     more = [_follower(f"peer-{n}", last + 1 + n, tail, code) for n, (tail, code) in enumerate(followers)]
-    assert verdict([*case.ends, *more]) == verdict(case.ends)
+    assert verdict([*case.hosts, *more]) == verdict(case.hosts)
 
 
 @given(cases, st.sampled_from([HostEnd("gone", 137), HostEnd("gone", 137, lost=True)]), st.floats(0, 100))
 def test_verdict_hardware_that_went_is_never_charged_whatever_the_logs_say(case, gone, at):
-    said = verdict([*case.ends, replace(gone, order=at)])
+    said = verdict([*case.hosts, replace(gone, order=at)])
     assert MEANINGS[said.reason].budget is not Budget.USER
 
 
 @given(cases, st.sampled_from([Reason.PREEMPTED, Reason.MAINTENANCE, Reason.HOST_LOST]), st.floats(0, 100))
 def test_verdict_hardware_that_the_place_took_is_the_reason_whatever_the_logs_say(case, taken, at):
-    said = verdict([*case.ends, HostEnd("gone", 143, at, taken=taken)])
+    said = verdict([*case.hosts, HostEnd("gone", 143, at, taken=taken)])
     assert (said.reason, said.host) == (taken, "gone")
 
 
@@ -144,8 +144,8 @@ def test_verdict_error_that_was_logged_and_survived_is_not_why_a_peer_was_lost()
         "INFO:root:retrying",
         "step 40 loss 2.1",
     )
-    ends = [_follower(f"host-{n}", n, (*survived, *tail), 134) for n, tail in enumerate(FOLLOWERS[:2])]
-    assert verdict(ends).reason is Reason.PEER_LOST
+    hosts = [_follower(f"host-{n}", n, (*survived, *tail), 134) for n, tail in enumerate(FOLLOWERS[:2])]
+    assert verdict(hosts).reason is Reason.PEER_LOST
 
 
 def test_verdict_error_that_was_raised_from_a_lost_peer_is_a_lost_peer():
@@ -173,8 +173,8 @@ BIND = "E1115 add_port.cc:83] Failed to add port to server: No address added out
 )
 def test_verdict_port_in_use_is_charged_only_where_it_was_not_ours(own, said, reason):
     line = f"{BIND.format(said)} (Error in bind for address: Address already in use)"
-    ends = [HostEnd("a", 139, 1, own_port=own, tail=[line]), HostEnd("b", 143, 2, signalled_by_us=True, own_port=own)]
-    assert (verdict(ends).reason, verdict(ends).host) == (reason, "a")
+    hosts = [HostEnd("a", 139, 1, own_port=own, tail=[line]), HostEnd("b", 143, 2, signalled_by_us=True, own_port=own)]
+    assert (verdict(hosts).reason, verdict(hosts).host) == (reason, "a")
 
 
 @given(st.lists(st.text(max_size=80), max_size=30))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from tpukit.errors import Denied
@@ -16,6 +18,18 @@ def state() -> Path:
 def data() -> Path:
     """What is made: runs, staged code, TensorBoard data."""
     return _folder("data", "XDG_DATA_HOME", ".local/share")
+
+
+def mark(file: Path) -> str:
+    """Random text that is made once and kept in `file`: by it this folder is known elsewhere."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+        new.write_text(secrets.token_hex(8), encoding="ascii")
+        with suppress(FileExistsError):  # another process was faster
+            file.hardlink_to(new)
+        new.unlink()
+    return file.read_text(encoding="ascii")
 
 
 def _folder(kind: str, variable: str, default: str) -> Path:

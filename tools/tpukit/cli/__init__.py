@@ -6,7 +6,9 @@ Commands are loaded when they are called: `tpu --help` imports click and nothing
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+from contextlib import suppress
 
 import click
 
@@ -18,6 +20,7 @@ COMMANDS = {
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),
+    "store": ("tpukit.cli.store", "Where jobs are remembered, and how to move them."),
     "cluster": ("tpukit.cli.cluster", "Make and remove the training environment on Google Cloud."),
     "sandbox": ("tpukit.cli.sandbox", "A TPU cloud on this machine, to try everything against."),
     "clean": ("tpukit.cli.clean", "Remove what old jobs left on this machine."),
@@ -36,6 +39,14 @@ class _Lazy(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderLeft from error
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -57,14 +68,60 @@ def command() -> None:
     """
 
 
+class _ReaderLeft(Exception):
+    """In place of BrokenPipeError, which click would turn into exit code 1."""
+
+
+class _Interrupted(Exception):
+    """In place of KeyboardInterrupt, which click would turn into the word Aborted!"""
+
+
 def main() -> None:
-    """Entry point: errors become a sentence on stderr and an exit code (1 failed, 2 misused)."""
+    """Entry point: errors become a sentence on stderr and an exit code (1 failed, 2 misused, 130 interrupted)."""
+    from tpukit.cli import output
+
+    # `run` hears signals by itself, from before there is anything to leave behind.
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN and sys.argv[1:2] != ["run"]:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        command(prog_name="tpu")
+        code = _call()
+    except (_ReaderLeft, BrokenPipeError):
+        output.quiet_stdout()
+        code = 0
+    except (_Interrupted, KeyboardInterrupt):
+        code = 130
     except TpukitError as error:
-        click.echo(f"tpu: {error}", err=True)
-        sys.exit(error.exit_code)
+        _complain(str(error))
+        code = error.exit_code
+    except OSError as error:
+        _complain(output.sentence(error))
+        code = 1
+    # What comes now would only be heard by Python while it takes itself apart.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`tpu job list | head`).
-        sys.stderr.close()
-        sys.exit(0)
+        output.quiet_stdout()
+    except OSError as error:
+        output.quiet_stdout()
+        _complain(output.sentence(error))
+        code = code or 1
+    sys.exit(code)
+
+
+def _call() -> int:
+    try:
+        answer = command.main(prog_name="tpu", standalone_mode=False)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except click.Abort:  # a question that nobody answered
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return answer if isinstance(answer, int) else 0
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):
+        click.echo(f"tpu: {text}", err=True)

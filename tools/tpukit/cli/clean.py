@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING
@@ -60,7 +61,7 @@ def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_r
         active=active,
     )
     if as_json:
-        context.print_json(_json(report, dry_run))
+        click.echo(json.dumps(_json(report, dry_run), indent=2))
     else:
         _show(report, dry_run)
     sys.exit(1 if report.failed else 0)

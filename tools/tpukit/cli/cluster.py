@@ -102,9 +102,9 @@ def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
     if as_json:
         from dataclasses import asdict
 
-        from tpukit.cli import here
+        from tpukit.cli.context import print_json
 
-        here.print_json([asdict(change) for change in planned])
+        print_json([asdict(change) for change in planned])
 
 
 @command.command()
@@ -158,11 +158,11 @@ def status(dry_run: bool, as_json: bool, **words: Any) -> None:
     if dry_run:
         _print([*way.lines("status"), *looking.lines(spec, context)])
         return
-    found = looking.look(spec, context, way.resources)
+    found = looking.read(spec, context, way.resources)
     if as_json:
-        from tpukit.cli import here
+        from tpukit.cli.context import print_json
 
-        here.print_json(found)
+        print_json(found)
     else:
         _show(found)
 

@@ -102,7 +102,7 @@ def status(name: str, as_json: bool) -> None:
 
     found = lifecycle.status(name)
     if as_json:
-        from tpukit.cli.here import print_json
+        from tpukit.cli.context import print_json
 
         print_json(_as_json(found))
     else:

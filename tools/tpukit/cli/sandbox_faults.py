@@ -29,13 +29,13 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from tpukit.sandbox import faults, folder
+    from tpukit.sandbox import fault_commands, folder
     from tpukit.sandbox.emulator import agent
 
     place = folder.find(name)
-    ordered, pools = faults.table(place), agent(place).pools()
+    ordered, pools = fault_commands.table(place), agent(place).pools()
     if as_json:
-        from tpukit.cli.here import print_json
+        from tpukit.cli.context import print_json
 
         print_json({"google": ordered, "pools": list(pools.values())})
         return
@@ -61,10 +61,10 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
 @_name
 def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
     """Order a fault of Google's APIs: refuse, slow, fail, broken, stockout, quota or preempt (TPU VMs)."""
-    from tpukit.sandbox import faults, folder
+    from tpukit.sandbox import fault_commands, folder
 
     given = {key: value for key, value in {**words, "name": fault_name}.items() if value is not None}
-    click.echo(faults.add(folder.find(name), kind, **given))
+    click.echo(fault_commands.add(folder.find(name), kind, **given))
 
 
 @command.command("clear")
@@ -72,9 +72,9 @@ def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
 @_name
 def clear(name: str, fault: str) -> None:
     """Take a fault of Google's APIs away, or all of them."""
-    from tpukit.sandbox import faults, folder
+    from tpukit.sandbox import fault_commands, folder
 
-    faults.clear(folder.find(name), fault)
+    fault_commands.clear(folder.find(name), fault)
 
 
 @command.command("host")

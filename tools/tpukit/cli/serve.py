@@ -1,35 +1,174 @@
-"""`tpu serve`: the loop for jobs that nobody follows."""
+"""`tpu serve`: drives the jobs that nobody follows."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from tpukit.serve.metrics import Metrics
+    from tpukit.serve.service import Service
+
+WORKERS = 8
+LEAVE_SECONDS = 1.0
+"""How long leaving may take before what hangs is left where it hangs. Leases of a dead process are free at once."""
+
 
 @click.command("serve")
-@click.option("--parallel", type=click.IntRange(min=1), help="Jobs that run at once; half the cores unless told.")
-@click.option("--tick", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds between looks.")
-@click.option("--until-idle", is_flag=True, help="Leave when no job is left to drive.")
-def command(parallel: int | None, tick: float, until_idle: bool) -> None:
+@click.option(
+    "--parallel", type=click.IntRange(min=1), help="Jobs on this machine at once; half the cores unless told."
+)
+@click.option("--tick", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds between rounds.")
+@click.option("--until-idle", is_flag=True, help="Leave when no job is left that can be driven from here.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Of health and metrics on loopback; 9464 unless told.")
+@click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
+@click.option("--check", type=click.Choice(["live", "ready"]), help="Ask the one that runs here how it is, and leave.")
+@click.option("--install", is_flag=True, help="Write a systemd user unit that runs it from now on.")
+@click.option("--uninstall", is_flag=True, help="Remove that unit.")
+@click.option("--now", is_flag=True, help="With --install and --uninstall: have systemd start or stop it too.")
+def command(
+    parallel: int | None,
+    tick: float,
+    until_idle: bool,
+    port: int | None,
+    no_http: bool,
+    check: str | None,
+    install: bool,
+    uninstall: bool,
+    now: bool,
+) -> None:
     """Drive jobs that were sent with --detach, and those whose terminal was closed.
 
     It may be killed at any moment: hosts run on, and the next `tpu serve` carries on where this one stopped. Two at
-    once share the work.
-    """
-    from tpukit.cli import here
+    once share the work, and what one leaves the other takes over.
 
-    loop = here.loop(
-        here.store(),
-        parallel=parallel or max(1, (os.cpu_count() or 2) // 2),
-        report=here.say,
-    )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    click.echo("serving; Ctrl-C leaves, jobs run on", err=True)
+    \b
+    Examples:
+      tpu serve                      in this terminal
+      tpu serve --install --now      from now on, in the background (systemd)
+      tpu serve --until-idle         until there is nothing left to do
+      tpu serve --check ready        how the one that runs here is
+    """
+    from tpukit.serve import http
+
+    if check:
+        click.echo(http.check(check, port or http.PORT), err=True)
+    elif install or uninstall:
+        _unit(_arguments(parallel, tick, port, no_http), install, now)
+    else:
+        _serve(parallel or max(1, (os.cpu_count() or 2) // 2), tick, until_idle, port, no_http)
+
+
+def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_http: bool) -> None:
+    from tpukit.cli import context
+    from tpukit.serve.metrics import Metrics
+    from tpukit.serve.service import Service
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    metrics = Metrics(context.store(), context.holder().name)
+    driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
+    service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_prune)
+    if not no_http:
+        _start_http(service, metrics, port)
+    _say("serving; Ctrl-C leaves, jobs run on")
+
+    def run() -> None:
+        try:
+            service.run(until_idle=until_idle)
+        finally:
+            stop.set()
+
+    # In a thread of its own: a signal reaches the main thread even while a round hangs in a store that does not answer.
+    rounds = threading.Thread(target=run, name="rounds", daemon=True)
+    rounds.start()
+    stop.wait()
+    idle = until_idle and not rounds.is_alive()
+    service.stop()
+    if not idle:
+        _say("left; jobs run on, start `tpu serve` again to drive them")
+    rounds.join(LEAVE_SECONDS / 2)
+    closing = threading.Thread(target=driver.close, daemon=True)
+    closing.start()
+    closing.join(LEAVE_SECONDS)
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)  # threads that hang in a dead cluster are not waited for
+
+
+def _start_http(service: Service, metrics: Metrics, port: int | None) -> None:
+    from tpukit.errors import Conflict
+    from tpukit.serve import http
+
     try:
-        loop.sweep()
-        while loop.tick() or not until_idle:
-            here.CLOCK.sleep(tick)
-    except KeyboardInterrupt:
-        click.echo("left; jobs run on, start `tpu serve` again to drive them", err=True)
+        server = http.start(service, metrics, http.PORT if port is None else port)
+    except Conflict as error:
+        if port is not None:
+            raise
+        _say(f"{error}\n  going on without: another `tpu serve` may have it")
+        return
+    if port == 0:
+        _say(f"health and metrics on http://{http.LOOPBACK}:{server.server_address[1]}")
+
+
+def _prune() -> None:
+    """What `tpu clean` does unless told otherwise."""
+    from tpukit import housekeeping, paths
+    from tpukit.cli import context
+    from tpukit.errors import NotFound
+    from tpukit.records import ACTIVE, JOBS
+
+    def active(job_id: str) -> bool:
+        try:
+            return context.store().get(JOBS, job_id).value.state in ACTIVE
+        except NotFound:
+            return False
+
+    known = housekeeping.known_jobs(context.store())
+    limits = housekeeping.Limits()
+    report = housekeeping.run(paths.data(), paths.state(), known, context.CLOCK.now(), limits, active=active)
+    if report.removed:
+        _say(f"removed {len(report.removed)} things of old jobs, {report.freed >> 20} MiB; `tpu clean` says more")
+
+
+def _unit(arguments: list[str], install: bool, now: bool) -> None:
+    from tpukit.serve import unit
+
+    on = [["daemon-reload"], ["enable", "--now", unit.NAME]]
+    off = [["disable", "--now", unit.NAME], ["daemon-reload"]]
+    if install:
+        click.echo(f"{unit.install(arguments)} is written", err=True)
+        lines = on
+    else:
+        lines = off
+        if now:
+            unit.systemctl(*off[0])
+            lines = off[1:]
+        click.echo(f"{unit.uninstall()} is removed", err=True)
+    for line in lines:
+        if now:
+            unit.systemctl(*line)
+        else:
+            click.echo(f"  systemctl --user {' '.join(line)}", err=True)
+    if install:
+        click.echo("so that it runs while you are not logged in: loginctl enable-linger", err=True)
+
+
+def _arguments(parallel: int | None, tick: float, port: int | None, no_http: bool) -> list[str]:
+    """Of the one that the unit runs."""
+    named = [("--parallel", parallel), ("--port", port)]
+    given = [word for name, value in named if value is not None for word in (name, str(value))]
+    return [*given, "--tick", str(tick), *(["--no-http"] if no_http else [])]
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        click.echo(text, err=True)

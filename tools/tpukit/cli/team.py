@@ -68,7 +68,7 @@ def add(
     project: str | None,
     dry_run: bool,
 ) -> None:
-    """Make a team, or change one: what is not named stays as it is. Twice is as good as once."""
+    """Make a team, or change one: what is not named stays as it is. Safe to repeat."""
     from tpukit.cli import team_tables
     from tpukit.teams import registry
     from tpukit.teams.team import request
@@ -216,10 +216,10 @@ def _run_or_show(line: Command, *, run: bool, why: str) -> None:
     if not run:
         click.echo(f"{why}:\n  {line}", err=True)
         return
-    from tpukit.cli import here
+    from tpukit.cli import context
     from tpukit.infra import gcloud
 
-    gcloud.change_policy(line, "binding the accounts", here.CLOCK)
+    gcloud.change_policy(line, "binding the accounts", context.CLOCK)
     click.echo("Workload Identity: done", err=True)
 
 

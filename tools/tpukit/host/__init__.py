@@ -10,7 +10,7 @@ It imports nothing else of tpukit and, until used, nothing heavy, so a training 
 """
 
 from tpukit.host.checkpoints import Checkpoints
-from tpukit.host.runtime import LEFT_WHEN_TOLD, Host, start
+from tpukit.host.runtime import EXIT_TERMINATED, Host, start
 from tpukit.host.world import World
 
-__all__ = ["LEFT_WHEN_TOLD", "Checkpoints", "Host", "World", "start"]
+__all__ = ["EXIT_TERMINATED", "Checkpoints", "Host", "World", "start"]

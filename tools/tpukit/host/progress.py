@@ -36,18 +36,18 @@ class Progress:
         self._interval = interval
         self._lines = lines
         self._clock = clock
-        self._written_at = self._printed_at = -math.inf
+        self._last_write = self._printed_at = -math.inf
         self._printed: dict[str, object] = {}
         self._values: dict[str, object] = {}
-        self._unwritten = False
+        self._pending = False
         self._warned = False
 
     def update(self, values: Mapping[str, object]) -> None:
         """Keep `values` on top of those already known, and write them unless that was done a moment ago."""
         self._values.update({name: _json_safe(value) for name, value in values.items()}, time=time.time())
-        self._unwritten = True
+        self._pending = True
         now = self._clock()
-        if now - self._written_at >= self._interval:
+        if now - self._last_write >= self._interval:
             self._write()
         # What is saved decides how a lost attempt is judged: it is said at once.
         if now - self._printed_at >= self._lines or self._values.get("saved") != self._printed.get("saved"):
@@ -65,9 +65,9 @@ class Progress:
             sys.stdout.flush()
 
     def _write(self) -> None:
-        if self._path is None or not self._unwritten:
+        if self._path is None or not self._pending:
             return
-        self._written_at = self._clock()
+        self._last_write = self._clock()
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
             draft.write_text(json.dumps(self._values), encoding="utf-8")
@@ -77,7 +77,7 @@ class Progress:
                 _log.warning("progress is not reported, training goes on: %s", error)
             self._warned = True
             return
-        self._unwritten = False
+        self._pending = False
 
 
 def _json_safe(value: object) -> object:

@@ -7,18 +7,19 @@ step.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import signal
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from tpukit.host.progress import Progress
 from tpukit.host.scalars import Scalars
 from tpukit.host.world import World, read
 
-LEFT_WHEN_TOLD = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
+EXIT_TERMINATED = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Host:
         self.world = world
         self.scalars = Scalars(f"{world.workdir}/tensorboard/train")
         self._progress = Progress(world.progress, lines=world.progress_lines)
-        self._told_to_leave = False
+        self._terminating = False
         if world.hosts == 1:
             signal.signal(signal.SIGTERM, self._remember)
         self.sync = _must_wait_for_each_step(world)
@@ -70,7 +71,7 @@ class Host:
     def leaving(self, step: int) -> bool:
         """True at one and the same step on every host after any of them got SIGTERM. Ask after every step."""
         if self.world.hosts == 1:
-            return self._told_to_leave
+            return self._terminating
         from jax.experimental import multihost_utils
 
         return bool(multihost_utils.reached_preemption_sync_point(step))
@@ -78,7 +79,7 @@ class Host:
     def leave(self) -> NoReturn:
         """End this process as one that was told to. Save first."""
         self.close()
-        sys.exit(LEFT_WHEN_TOLD)
+        sys.exit(EXIT_TERMINATED)
 
     def report(self, *, log: str = "", **values: float | None) -> None:
         """Say how far this host is, with step=, loss=, saved= and such: cheap enough for every step.
@@ -100,7 +101,7 @@ class Host:
         self.scalars.close()
 
     def _remember(self, _signal: int, _frame: FrameType | None) -> None:
-        self._told_to_leave = True
+        self._terminating = True
 
 
 def start() -> Host:
@@ -115,7 +116,33 @@ def start() -> Host:
                 f"JAX is process {jax.process_index()} of {jax.process_count()} where the environment says "
                 f"{world.index} of {world.hosts}: another cluster was detected; look for OMPI_* and SLURM_* variables"
             )
+        _exit_without_peers_after_an_error()
     return Host(world)
+
+
+def _exit_without_peers_after_an_error() -> None:
+    """A program that raised ends at once, with exit code 1.
+
+    At exit JAX waits five minutes for all hosts. Peers that wait in a collective for the one that raised never come;
+    then JAX aborts all of them alike, and only their logs tell who began. Handlers that the program registered after
+    `start()`, those of its trackers for example, have run by then.
+    """
+    raised = False
+    report = sys.excepthook
+
+    def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        nonlocal raised
+        report(kind, error, trace)
+        raised = not issubclass(kind, KeyboardInterrupt)
+
+    def leave() -> None:
+        if raised:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)
+
+    sys.excepthook = note
+    atexit.register(leave)  # after JAX was imported, so it comes before JAX's own
 
 
 def _must_wait_for_each_step(world: World) -> bool:

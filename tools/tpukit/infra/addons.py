@@ -15,7 +15,7 @@ from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.versions import JOBSET, KUEUE
 from tpukit.render.kueue import TEAM
-from tpukit.render.pools import CPU_POOL
+from tpukit.render.node_labels import CPU_POOL
 
 RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
 MARK = "tpukit.dev/installed"
@@ -77,7 +77,7 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 
 
 def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
-    """Twice is as good as once."""
+    """Safe to repeat."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     for name, version in RELEASES.items():
         mark, _, image = _do(find(context, name)).partition(" ")

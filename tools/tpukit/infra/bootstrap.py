@@ -53,10 +53,10 @@ class Step:
 
     title: str
     make: Command
-    look: Command | None = None
+    probe: Command | None = None
 
     def __str__(self) -> str:
-        return f"{self.look} || {self.make}" if self.look else str(self.make)
+        return f"{self.probe} || {self.make}" if self.probe else str(self.make)
 
 
 def steps(spec: ClusterSpec) -> list[Step]:
@@ -66,7 +66,7 @@ def steps(spec: ClusterSpec) -> list[Step]:
 def run(spec: ClusterSpec, say: Callable[[str], None]) -> None:
     for step in steps(spec):
         doing = f"bootstrap: {step.title}"
-        if step.look and gcloud.exists(step.look, doing):
+        if step.probe and gcloud.exists(step.probe, doing):
             say(f"{step.title}: already there")
             continue
         gcloud.read(step.make, doing)

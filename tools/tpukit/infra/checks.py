@@ -11,10 +11,10 @@ from ipaddress import IPv4Network
 from typing import Any, TypeGuard
 
 from tpukit.catalogue import Slice
-from tpukit.infra import addresses
-from tpukit.infra.addresses import Nodes
-from tpukit.infra.shapes import FIELDS, Wrong, resolve, says_nothing
-from tpukit.spec.forms import Found
+from tpukit.infra import ip_ranges
+from tpukit.infra.ip_ranges import Nodes
+from tpukit.infra.pool_shapes import FIELDS, Wrong, resolve, says_nothing
+from tpukit.spec.forms import Violation
 
 _ZONE = re.compile(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+")
 _RANGES = ("subnet_ip_range", "pods_ip_range", "services_ip_range")
@@ -26,7 +26,7 @@ MOST_POOLS = 200
 Values = Mapping[str, Any]
 
 
-def problems(values: Values) -> list[Found]:
+def problems(values: Values) -> list[Violation]:
     """All that is wrong between the fields of one file."""
     shapes, found = _shapes(values)
     for rule in _RULES:
@@ -55,10 +55,10 @@ def _pool(values: Values, pool: Values | None) -> Values:
     }
 
 
-def _shapes(values: Values) -> tuple[dict[str, Slice], list[Found]]:
+def _shapes(values: Values) -> tuple[dict[str, Slice], list[Violation]]:
     """The slice behind every pool, and those that are none."""
     shapes: dict[str, Slice] = {}
-    found: list[Found] = []
+    found: list[Violation] = []
     own = values.get("tpu_pools") if isinstance(values.get("tpu_pools"), Mapping) else {}
     # The common shape is looked at even where there are no pools of it today.
     for name, pool in {"": _pool(values, None), **pools(values)}.items():
@@ -79,7 +79,7 @@ def _readable(pool: Values) -> bool:
     return all(text is None or isinstance(text, str) for text in texts) and (nodes is None or _count(nodes))
 
 
-def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     region, zone = values.get("region"), values.get("zone")
     match = _ZONE.fullmatch(zone) if isinstance(zone, str) else None
     if not match:
@@ -97,7 +97,7 @@ def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
             return
 
 
-def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     named = values.get("tpu_pools")
     pools_said = named if isinstance(named, Mapping) else {"": None}
     yield from dict.fromkeys(
@@ -113,7 +113,7 @@ def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
             return
 
 
-def _reservation(name: str, own: Values, pool: Values) -> Iterator[Found]:
+def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
     """What is wrong with how a pool is bought, said of the words that are its own, or of the common ones."""
     capacity, reservation = pool["capacity"], pool["reservation_name"]
     if capacity == "reservation" and reservation is None:
@@ -125,9 +125,9 @@ def _reservation(name: str, own: Values, pool: Values) -> Iterator[Found]:
         yield path, f"nothing is reserved with capacity {capacity}", hint
 
 
-def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
-    for first, second in addresses.overlaps(ranges):
+    for first, second in ip_ranges.overlaps(ranges):
         yield (second,), f"it shares addresses with {first} {ranges[first]}", "give each a range of its own"
     cpus, cpu_pods = values.get("cpu_pool_node_count"), values.get("cpu_pool_max_pods_per_node")
     hosts, tpu_pods = sum(shape.hosts for shape in shapes.values()), values.get("tpu_max_pods_per_node")
@@ -135,21 +135,21 @@ def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
         return
     nodes = [Nodes(cpus, cpu_pods), Nodes(hosts, tpu_pods)]
     for name, needed, kept in (
-        ("pods_ip_range", addresses.pods_needed(nodes), 0),
-        ("subnet_ip_range", addresses.nodes_needed(nodes), addresses.KEPT_BY_GOOGLE),
+        ("pods_ip_range", ip_ranges.pods_needed(nodes), 0),
+        ("subnet_ip_range", ip_ranges.nodes_needed(nodes), ip_ranges.RESERVED_BY_GOOGLE),
     ):
         if name in ranges and ranges[name].num_addresses - kept < needed:
             what = f"{ranges[name]} holds {ranges[name].num_addresses - kept} addresses, and {needed} are needed"
-            yield (name,), what, f"write a /{addresses.prefix(needed + kept)} or wider one"
+            yield (name,), what, f"write a /{ip_ranges.prefix(needed + kept)} or wider one"
 
 
-def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+def _chips(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     said, chips = values.get("num_of_chips"), sum(shape.chips for shape in shapes.values())
     if _count(said) and said != chips and len(shapes) == len(pools(values)):
         yield ("num_of_chips",), f"the pools have {chips} chips", f"write {chips}, or leave it out"
 
 
-def _names(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
+def _names(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     if values.get("tpu_sa_name") == values.get("gke_sa_name") is not None:
         what = "workloads and nodes may not be one account"
         yield ("tpu_sa_name",), what, "write another name than gke_sa_name has"
@@ -158,7 +158,7 @@ def _names(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Found]:
         yield ("tpu_node_pool_name_prefix",), "names of pools become too long", f"write a shorter one: {hint}"
 
 
-_RULES: tuple[Callable[[Values, Mapping[str, Slice]], Iterator[Found]], ...] = (
+_RULES: tuple[Callable[[Values, Mapping[str, Slice]], Iterator[Violation]], ...] = (
     _zone,
     _capacity,
     _ranges,
@@ -169,7 +169,7 @@ _RULES: tuple[Callable[[Values, Mapping[str, Slice]], Iterator[Found]], ...] = (
 
 def _range(value: object) -> IPv4Network | None:
     try:
-        return addresses.parse(value) if isinstance(value, str) else None
+        return ip_ranges.parse(value) if isinstance(value, str) else None
     except ValueError:
         return None
 

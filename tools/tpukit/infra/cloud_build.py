@@ -7,9 +7,9 @@ from pathlib import Path
 from tpukit import catalogue
 from tpukit.errors import Conflict, Invalid, NotFound, Problem
 from tpukit.infra import bootstrap, gcloud, remote
-from tpukit.infra.events import Planned
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
+from tpukit.infra.terraform_events import Planned
 from tpukit.infra.versions import JOBSET, KUEUE
 from tpukit.infra.ways import Ask, Say
 
@@ -27,7 +27,7 @@ SUBSTITUTIONS = {
     "force_destroy": "_FORCE_DESTROY",
 }
 APPLY_ONLY = {"num_of_chips": "_NUM_OF_CHIPS", "capacity": "_CAPACITY", "reservation_name": "_RESERVATION_NAME"}
-_SAID_OTHERWISE = ("project_id", "tpu_type", "tpu_machine_type", "tpu_topology", "tpu_num_nodes")
+_SET_ELSEWHERE = ("project_id", "tpu_type", "tpu_machine_type", "tpu_topology", "tpu_num_nodes")
 
 
 class CloudBuild:
@@ -102,7 +102,7 @@ class CloudBuild:
         return next(iter(self._spec.shapes.values()), None) or self._spec.common_shape
 
     def _check_sayable(self) -> None:
-        known = {*SUBSTITUTIONS, *APPLY_ONLY, *_SAID_OTHERWISE}
+        known = {*SUBSTITUTIONS, *APPLY_ONLY, *_SET_ELSEWHERE}
         unsaid = [name for name in self._spec.variables() if name not in known]
         problems = [Problem(name, "the build file has no substitution for it", "use --via local") for name in unsaid]
         shape = self._type()

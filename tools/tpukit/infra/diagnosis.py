@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, Problem, TpukitError, Transient
-from tpukit.infra.events import Diagnostic
+from tpukit.infra.terraform_events import Diagnostic
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def questions(context: str) -> tuple[Command, Command]:
     )
 
 
-def look(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Nodes and pods of the cluster."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     answers = []
@@ -113,10 +113,10 @@ def look(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return answers[0], answers[1]
 
 
-def look_before(what: str, context: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def nodes_and_pods_before(what: str, context: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The same before something goes: without an answer it does not."""
     try:
-        return look(context)
+        return nodes_and_pods(context)
     except Conflict as error:
         raise Conflict(f"{what}, and {error.message}", hint=f"{error.hint}; --evict goes ahead unasked") from error
 
@@ -126,7 +126,7 @@ def check(going: Doomed, context: str) -> None:
     if not going:
         return
     what = "the cluster" if going.everything else _words(sorted(going.pools))
-    nodes, pods = look_before(f"{what} would be deleted", context)
+    nodes, pods = nodes_and_pods_before(f"{what} would be deleted", context)
     refuse(busy(going, nodes, pods))
 
 

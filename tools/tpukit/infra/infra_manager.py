@@ -7,9 +7,9 @@ from typing import Any
 
 from tpukit.errors import Invalid, Problem, TpukitError
 from tpukit.infra import bootstrap, diagnosis, gcloud, remote, terraform
-from tpukit.infra.events import Diagnostic, Planned
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
+from tpukit.infra.terraform_events import Diagnostic, Planned
 from tpukit.infra.ways import Ask, Say
 from tpukit.infra.workspace import Workspace
 
@@ -79,12 +79,12 @@ class InfraManager:
         try:
             gcloud.follow(command, doing, self._say)
         except TpukitError as error:
-            found = _diagnostics(self._look())
+            found = _diagnostics(self._current())
             if not found:
                 raise
             raise diagnosis.error(found, doing) from error
 
-    def _look(self) -> Any:
+    def _current(self) -> Any:
         """The deployment as it is now; nothing where it cannot be seen, for it only explains another error."""
         try:
             return gcloud.read_json(self._describe(), "looking at the deployment")

@@ -16,6 +16,6 @@ def check(spec: ClusterSpec, context: str, verb: str) -> None:
     """Raises Conflict while jobs run on pools that would go, or might."""
     if not gcloud.exists(gcloud.describe_cluster(spec), "looking for the cluster"):
         return
-    nodes, pods = guard.look_before(f"{spec.cluster_name} would be changed", context)
+    nodes, pods = guard.nodes_and_pods_before(f"{spec.cluster_name} would be changed", context)
     going = Doomed(everything=True) if verb == "destroy" else guard.unlike(spec.shapes, nodes)
     guard.refuse(guard.busy(going, nodes, pods))

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tpukit.clock import Clock
-from tpukit.infra.events import Event, Note, Planned, Progressed, Started
-from tpukit.infra.progress import Progress, Row
+from tpukit.infra.terraform_events import Event, Note, Planned, Progressed, Started
+from tpukit.infra.terraform_progress import Progress, Row
 from tpukit.report import duration
 
 ROWS = 20

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
-from tpukit.infra import addresses, checks, shapes
+from tpukit.infra import checks, ip_ranges, pool_shapes
 from tpukit.spec import document, overrides
 from tpukit.spec.document import Node
 from tpukit.spec.fields import LABEL, RESERVATION, TEXT
-from tpukit.spec.forms import Form, Found, dashed, refuse
-from tpukit.spec.kinds import Choice, Flag, Items, Named, Text, Whole
+from tpukit.spec.forms import Form, Violation, dashed, refuse
+from tpukit.spec.kinds import Choice, Flag, Integer, Items, Named, Text
 from tpukit.spec.model import Model, Sub, field
 from tpukit.spec.settings import PROJECT, REGION, ZONE
 
@@ -36,7 +36,7 @@ def _named(longest: int) -> Text:
 
 def _range(text: str) -> str:
     try:
-        addresses.parse(text)
+        ip_ranges.parse(text)
     except ValueError as error:
         refuse(*str(error).split("\n"))
     return text
@@ -60,7 +60,7 @@ def _new_enough(version: str) -> str:
     return version
 
 
-_COUNT = Whole(0)
+_COUNT = Integer(0)
 _BUCKET = Text(Form(r"[a-z0-9][-a-z0-9_.]{1,61}[a-z0-9]", "write 3 to 63 of a-z, 0-9, -, _ and ., without gs://", 63))
 _ACCOUNT = Text(Form(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", "use 6 to 30 of a-z, 0-9 and -, a letter first", 30))
 _ROLES = Items(
@@ -117,7 +117,7 @@ class ClusterSpec(Model):
     )
     tpu_topology: str | None = field(TEXT, "Topology of the slices, without a tpu_type.", "2x2x4", default=None)
     tpu_num_nodes: int | None = field(_COUNT, "Hosts of a slice, without a tpu_type.", 4, default=None)
-    num_tpu_pools: int = field(Whole(0, checks.MOST_POOLS), "Number of slices.", 2, default=1)
+    num_tpu_pools: int = field(Integer(0, checks.MOST_POOLS), "Number of slices.", 2, default=1)
     tpu_pools: dict[str, Pool] | None = field(
         Named(_named(40), Sub(Pool)),
         "The pools by name, in place of num_tpu_pools.",
@@ -145,18 +145,18 @@ class ClusterSpec(Model):
         "multi-slice-group",
         default="multi-slice-group",
     )
-    tpu_max_pods_per_node: int = field(Whole(15, 256), "Pods on a TPU host.", 16, default=16)
-    tpu_disk_size: int = field(Whole(10), "Boot disk of TPU hosts in GB.", 100, default=100)
+    tpu_max_pods_per_node: int = field(Integer(15, 256), "Pods on a TPU host.", 16, default=16)
+    tpu_disk_size: int = field(Integer(10), "Boot disk of TPU hosts in GB.", 100, default=100)
     num_of_chips: int | None = field(_COUNT, "Chips of all slices; it follows from them.", 32, default=None)
-    cpu_pool_node_count: int = field(Whole(1, 1000), "Nodes without TPUs.", 3, default=3)
+    cpu_pool_node_count: int = field(Integer(1, 1000), "Nodes without TPUs.", 3, default=3)
     cpu_pool_machine_type: str = field(
         _named(63), "Machine type of the nodes without TPUs.", "n1-standard-4", default="n1-standard-4"
     )
     cpu_pool_disk_type: str = field(
         _named(63), "Boot disks of the nodes without TPUs.", "pd-standard", default="pd-standard"
     )
-    cpu_pool_disk_size: int = field(Whole(10), "Their size in GB.", 200, default=200)
-    cpu_pool_max_pods_per_node: int = field(Whole(32, 256), "Pods on such a node.", 64, default=64)
+    cpu_pool_disk_size: int = field(Integer(10), "Their size in GB.", 200, default=200)
+    cpu_pool_max_pods_per_node: int = field(Integer(32, 256), "Pods on such a node.", 64, default=64)
     subnet_ip_range: str = field(_RANGE, "Addresses of the nodes.", "10.129.0.0/20", default="10.129.0.0/20")
     pods_ip_range: str = field(_RANGE, "Addresses of the pods.", "192.168.64.0/20", default="192.168.64.0/20")
     services_ip_range: str = field(_RANGE, "Addresses of the services.", "192.168.80.0/20", default="192.168.80.0/20")
@@ -211,7 +211,7 @@ class ClusterSpec(Model):
     )
 
     @classmethod
-    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Found]:
+    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
         """Rules between fields see what was written: a person hears of them even where single fields are wrong."""
         defaults = {name: item.fallback() for name, item in cls.fields.items() if not item.required}
         yield from checks.problems(defaults | {key: item for key, item in raw.items() if item is not None})
@@ -233,12 +233,12 @@ class ClusterSpec(Model):
     @property
     def shapes(self) -> dict[str, Slice]:
         """The slice behind every pool, by the pool's name."""
-        return {name: shapes.resolve(pool) for name, pool in checks.pools(self.to_json()).items()}
+        return {name: pool_shapes.resolve(pool) for name, pool in checks.pools(self.to_json()).items()}
 
     @property
     def common_shape(self) -> Slice:
         """The slice of pools that say nothing else, whether or not there are any."""
-        return shapes.resolve(self.to_json())
+        return pool_shapes.resolve(self.to_json())
 
     def variables(self) -> dict[str, Any]:
         """For Terraform: what was written, and nothing else."""

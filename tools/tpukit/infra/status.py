@@ -17,7 +17,7 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
     return [str(gcloud.describe_cluster(spec)), *map(str, (*guard.questions(context), *_addons(context)))]
 
 
-def look(spec: ClusterSpec, context: str, resources: Callable[[], list[str]]) -> dict[str, Any]:
+def read(spec: ClusterSpec, context: str, resources: Callable[[], list[str]]) -> dict[str, Any]:
     """Plain data for `--json`. A part that cannot be seen is {"problem": …}."""
     return {
         "cluster_name": spec.cluster_name,
@@ -44,7 +44,7 @@ def _cluster(spec: ClusterSpec) -> Any:
 
 def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
     """Every pool that there is or ought to be: its slice, its hosts and the jobs on it."""
-    nodes, pods = guard.look(context)
+    nodes, pods = guard.nodes_and_pods(context)
     jobs = guard.busy(Doomed(everything=True), nodes, pods)
     found = {name: _pool(shape.name, shape.topology) for name, shape in spec.shapes.items()}
     for node in nodes["items"]:

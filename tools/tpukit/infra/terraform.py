@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Conflict, NotFound, TpukitError
-from tpukit.infra import diagnosis, events, programs
-from tpukit.infra.events import Diagnostic, Event
+from tpukit.infra import diagnosis, programs, terraform_events
 from tpukit.infra.programs import Command, Outcome
+from tpukit.infra.terraform_events import Diagnostic, Event
 
 MINIMUM = (1, 5, 7)
 """The newest that Infrastructure Manager runs, so the modules keep to it."""
@@ -96,7 +96,7 @@ class Terraform:
         wrong: list[Diagnostic] = []
 
         def take(line: str) -> None:
-            event = events.parse(line)
+            event = terraform_events.parse(line)
             if isinstance(event, Diagnostic) and event.severity == "error":
                 wrong.append(event)
             if event:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from tpukit import resources
 from tpukit.clock import Clock
-from tpukit.infra.events import Planned
 from tpukit.infra.spec import ClusterSpec
+from tpukit.infra.terraform_events import Planned
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ def make(spec: ClusterSpec, options: Options, clock: Clock, console: Console, sa
         from tpukit.infra.infra_manager import InfraManager
 
         return InfraManager(spec, modules=modules, context=context, evict=options.evict, say=say)
-    from tpukit.infra.local import Local
+    from tpukit.infra.local_terraform import Local
 
     return Local(
         spec,

@@ -11,7 +11,7 @@ import subprocess
 from datetime import UTC, datetime
 from typing import Any
 
-from tpukit.errors import Invalid, NotFound, TpukitError, Transient, Unauthenticated
+from tpukit.errors import Invalid, TpukitError, Transient, Unauthenticated
 from tpukit.kube.answers import SIGN_IN
 
 PLUGIN_SECONDS = 30.0
@@ -69,7 +69,8 @@ def credential(plugin: Any, install_hint: str = "") -> dict[str, Any]:
         raise Transient(message, hint=SIGN_IN) from error
     except OSError as error:
         message = f"{name}, which signs in to the cluster, cannot be started: {error.strerror or error}"
-        raise NotFound(message, hint=install_hint or _install(name)) from error
+        # Not NotFound: to whoever deletes an object, that says that the object is gone.
+        raise Unauthenticated(message, hint=install_hint or _install(name)) from error
     if ran.returncode:
         said = ran.stderr.decode(errors="replace").strip()[-500:] or "it did not say why"
         raise Unauthenticated(f"{name} could not sign in (exit code {ran.returncode}): {said}", hint=SIGN_IN)

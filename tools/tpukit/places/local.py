@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tpukit import pods, stage
+from tpukit import paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import lines, progress
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
+from tpukit.places.suspects import Suspects
 from tpukit.places.verdict import ABORTED, TERMINATED, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
@@ -56,11 +55,14 @@ class LocalPlace:
     name = "local"
     capabilities = Capabilities(uses_this_machine=True, kills_hosts=True)
 
-    def __init__(self, root: Path, clock: Clock) -> None:
+    def __init__(self, root: Path, clock: Clock, store: str = "") -> None:
+        """`store` names the one whose jobs these are, where several share this folder: others' hosts are not swept."""
+        self._store = store
         self._runs = root / "runs"
         self._shelf = root / "code"
         self._boards = root / "tensorboard"
         self._clock = clock
+        self._suspects = Suspects()
 
     def prepare(self, plan: Plan) -> Plan:
         return replace(plan, machine=self._identity())
@@ -114,6 +116,7 @@ class LocalPlace:
         if plan.snapshot:
             stage.unpack(self._shelf, plan.snapshot.digest, code)
         code.mkdir(parents=True, exist_ok=True)
+        (self._runs / plan.id / "store").write_text(self._store, encoding="utf-8")
         workdir = self.workdir(plan, attempt.origin)
         if "://" not in workdir:
             Path(workdir).mkdir(parents=True, exist_ok=True)
@@ -165,7 +168,9 @@ class LocalPlace:
         What it costs depends on what runs, not on how many runs there ever were."""
         living = pods.living(self._runs)
         folders = {self._folder(handle) for handle in known()}
-        unknown = sorted(host for host in living if host.parent not in folders)
+        unowned = [host for host in living if host.parent not in folders and self._is_ours(host.parents[1])]
+        confirmed = self._suspects.confirmed(map(str, unowned), self._clock.monotonic())
+        unknown = sorted(host for host in unowned if str(host) in confirmed)
         removed = []
         for host in unknown:
             if pods.look(host).phase is Phase.RUNNING:
@@ -174,17 +179,15 @@ class LocalPlace:
         strays = [pid for attempt in sorted({host.parent for host in unknown}) for pid in pods.kill_strays(attempt)]
         return [*removed, *(f"process {pid}" for pid in strays)]
 
+    def _is_ours(self, run: Path) -> bool:
+        try:
+            return (run / "store").read_text(encoding="utf-8") == self._store
+        except OSError:
+            return True
+
     def _identity(self) -> str:
         """Of the folder with the runs: in a shared store it tells jobs of this machine from those of others."""
-        file = self._runs.parent / "machine"
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            new = file.with_name(f"machine.{secrets.token_hex(4)}")
-            new.write_text(f"{socket.gethostname()}-{secrets.token_hex(4)}", encoding="utf-8")
-            with suppress(FileExistsError):  # another process was faster
-                file.hardlink_to(new)
-            new.unlink()
-        return file.read_text(encoding="utf-8")
+        return f"{socket.gethostname()}-{paths.mark(self._runs.parent / 'machine')}"
 
     def host_folder(self, handle: Handle, host: str) -> Path:
         return self._folder(handle) / host

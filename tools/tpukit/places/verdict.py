@@ -64,20 +64,20 @@ def verdict(hosts: Sequence[HostEnd]) -> Verdict:
     return Verdict(Reason.CANCELLED)
 
 
-def _unstarted(ends: Sequence[HostEnd]) -> Verdict | None:
-    for end in ends:
+def _unstarted(hosts: Sequence[HostEnd]) -> Verdict | None:
+    for end in hosts:
         if end.error:
             reason = _clue(end.error) or Reason.BAD_COMMAND
             return Verdict(reason, end.host, end.error)
     return None
 
 
-def _taken(ends: Sequence[HostEnd]) -> Verdict | None:
+def _taken(hosts: Sequence[HostEnd]) -> Verdict | None:
     """Killed from outside: no program ends itself this way."""
-    for end in ends:
+    for end in hosts:
         if end.taken:
             return Verdict(end.taken, end.host, end.how)
-    for end in ends:
+    for end in hosts:
         if end.lost or (end.code == KILLED and not end.signalled_by_us):
             if end.out_of_memory:
                 return Verdict(Reason.OUT_OF_MEMORY, end.host)
@@ -86,9 +86,9 @@ def _taken(ends: Sequence[HostEnd]) -> Verdict | None:
     return None
 
 
-def _port_lost(ends: Sequence[HostEnd]) -> Verdict | None:
+def _port_lost(hosts: Sequence[HostEnd]) -> Verdict | None:
     """The port was free when tpukit chose it. Hosts that wait for the coordinator may give up before it does."""
-    for end in ends:
+    for end in hosts:
         if end.own_port and end.code and not end.signalled_by_us:
             ours = re.compile(rf"(?<!\d){end.own_port}(?!\d)")
             if any(_PORT.search(line) and ours.search(line) for line in end.tail):
@@ -96,11 +96,11 @@ def _port_lost(ends: Sequence[HostEnd]) -> Verdict | None:
     return None
 
 
-def _failed(ends: Sequence[HostEnd]) -> Verdict | None:
+def _failed(hosts: Sequence[HostEnd]) -> Verdict | None:
     """The first host whose program failed by itself: one that says so before one that only aborted."""
-    alone = len(ends) == 1
+    alone = len(hosts) == 1
     readings = [
-        (end, log_tail.read(end.tail)) for end in ends if end.code not in (0, TERMINATED) and not end.signalled_by_us
+        (end, log_tail.read(end.tail)) for end in hosts if end.code not in (0, TERMINATED) and not end.signalled_by_us
     ]
     for end, reading in readings:
         if reading.cause is Cause.CHIP:
@@ -122,25 +122,25 @@ def _charged(end: HostEnd, reading: Reading) -> Verdict:
     return Verdict(reason, end.host, f"exit code {end.code}" + (f", {reading.words!r}" if reading.words else ""))
 
 
-def _terminated(ends: Sequence[HostEnd]) -> Verdict | None:
+def _terminated(hosts: Sequence[HostEnd]) -> Verdict | None:
     """143 is the answer to a SIGTERM, and it was not us who sent it."""
-    for end in ends:
+    for end in hosts:
         if end.code == TERMINATED and not end.signalled_by_us:
             return Verdict(Reason.PREEMPTED, end.host)
     return None
 
 
-def _hung(ends: Sequence[HostEnd]) -> Verdict | None:
+def _hung(hosts: Sequence[HostEnd]) -> Verdict | None:
     """Its peers gave it up, and it had to be killed."""
-    if any(end.code != 0 and not end.signalled_by_us for end in ends):
-        for end in ends:
+    if any(end.code != 0 and not end.signalled_by_us for end in hosts):
+        for end in hosts:
             if end.signalled_by_us and end.code == KILLED:
                 return Verdict(Reason.HANG, end.host, "it had to be killed after its peers gave it up")
     return None
 
 
-def _peer_lost(ends: Sequence[HostEnd]) -> Verdict | None:
-    for end in ends:
+def _peer_lost(hosts: Sequence[HostEnd]) -> Verdict | None:
+    for end in hosts:
         if end.code != 0 and not end.signalled_by_us:
             return Verdict(Reason.PEER_LOST, end.host)
     return None

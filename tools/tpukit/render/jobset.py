@@ -10,7 +10,7 @@ from tpukit.errors import Invalid, Problem
 from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
 from tpukit.records import Attempt
 from tpukit.render import hosts
-from tpukit.render.pools import CPU_POOL, SPOT, capacity_labels, host_labels
+from tpukit.render.node_labels import CPU_POOL, SPOT, capacity_labels, host_labels
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
 
 Pairs = tuple[tuple[str, str], ...]
@@ -140,7 +140,7 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
     spec, shape = plan.spec, plan.slice
     memory = hosts.memory_gb(shape)
     env = {
-        **_scratch_env(plan),
+        **_scratch_env(),
         **spec.env,
         "TPUKIT_JOB": plan.id,
         "TPUKIT_FIRST_ATTEMPT": str(attempt.number),
@@ -185,7 +185,7 @@ def uploader(plan: Plan, attempt: Attempt) -> Uploader | None:
     command = ["python", "-m", "tpukit.host.tensorboard"]
     command += ["--logdir", f"{plan.workdir_of(attempt.origin)}/tensorboard"]
     command += ["--tensorboard", plan.settings.tensorboard, "--experiment", plan.id]
-    env = {**_scratch_env(plan), "TPUKIT_JOB": plan.id}
+    env = {**_scratch_env(), "TPUKIT_JOB": plan.id}
     return Uploader(
         image=plan.settings.tools_image or _image(plan),
         command=tuple(_verbatim(argument) for argument in command),
@@ -201,8 +201,7 @@ def uploader(plan: Plan, attempt: Attempt) -> Uploader | None:
 
 def check(plan: Plan) -> None:
     """Raise what a cluster would say only after the job was sent, or not at all."""
-    problems = list(_problems(plan)) if plan.place == "gke" else []
-    if problems:
+    if problems := list(_problems(plan)):
         raise Invalid(problems)
 
 
@@ -230,7 +229,8 @@ def _outlives_hosts(plan: Plan) -> bool:
 
 
 def _image(plan: Plan) -> str:
-    return plan.spec.image or "none"  # a place without containers does not look at it
+    assert plan.spec.image  # checked before anything is rendered
+    return plan.spec.image
 
 
 def _mounts(plan: Plan) -> tuple[Mount, ...]:
@@ -243,10 +243,8 @@ def _mounts(plan: Plan) -> tuple[Mount, ...]:
     )
 
 
-def _scratch_env(plan: Plan) -> dict[str, str]:
-    """Where programs may write, for those that ask the environment. Outside a container that is right as it is."""
-    if plan.place != "gke":
-        return {}
+def _scratch_env() -> dict[str, str]:
+    """Where programs may write, for those that ask the environment."""
     return {"HOME": SCRATCH, "TMPDIR": SCRATCH, "XDG_CACHE_HOME": f"{SCRATCH}/.cache"}
 
 

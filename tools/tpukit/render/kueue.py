@@ -10,7 +10,7 @@ from tpukit.catalogue import Slice
 from tpukit.errors import Invalid
 from tpukit.quantities import quantity
 from tpukit.render import hosts
-from tpukit.render.pools import CPU_POOL, shape_labels
+from tpukit.render.node_labels import CPU_POOL, shape_labels
 
 FILES = ("flavors", "cluster-queue", "teams", "priorities")
 """Templates, in the order in which a cluster takes what they make."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TOLD_TO_LEAVE = 143
+TERMINATED = 143
 PEER_LOST = 134
-HARDWARE_CODES = (TOLD_TO_LEAVE, PEER_LOST)
+HARDWARE_CODES = (TERMINATED, PEER_LOST)
 """Exit codes behind rules 1 and 2 of podFailurePolicy; rule 0 is the condition DisruptionTarget."""
 
 _AGAIN = "RestartJobSetAndIgnoreMaxRestarts"

@@ -12,25 +12,33 @@ from rich.text import Text
 
 from tpukit import report
 from tpukit.errors import TpukitError
-from tpukit.places.base import Handle, HostView, Place
+from tpukit.places.base import Handle, HostView, Observation, Place
+from tpukit.records import JOBS, Job
 from tpukit.report import tables
-from tpukit.store import Job, Store
+from tpukit.store import Store
 
 LINES_SECONDS = 2.0
 """Between two rounds of plain lines."""
+OBSERVE_SECONDS = 1.0
+"""Between two questions to the place, where somebody else drives the job."""
 
 
 class Screen:
-    """May be left and entered again, as when Ctrl-C asks a question in between."""
+    """May be left and entered again, as when Ctrl-C asks a question in between.
+
+    Nothing that is away ends it: what was last known stays on the screen. Where nobody reads it any more, it is silent.
+    """
 
     def __init__(self, store: Store, places: Mapping[str, Place], job_id: str) -> None:
         self._store, self._places, self._id = store, places, job_id
         self._console = tables.console(stderr=True)
         self._live: Live | None = None
-        self._told = 0  # events shown so far
+        self._shown_events = 0
         self._last_lines = 0.0
+        self._last_observed = 0.0
         self._shown: dict[str, str] = {}
-        self._seen: tuple[HostView, ...] = ()
+        self._hosts: tuple[HostView, ...] = ()
+        self._observed = False
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -41,35 +49,56 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
-            self._live.stop()
-            self._live = None
+        live, self._live = self._live, None
+        if live:
+            with suppress(OSError):
+                live.stop()
+
+    def observe(self, seen: Observation) -> None:
+        """What whoever drives the job has just seen of it, so that it need not be asked for again."""
+        self._hosts, self._observed = seen.hosts, True
 
     def update(self, now: float) -> tuple[HostView, ...]:
         """Show the job as it is now; its hosts, for whoever wants to act on what is shown."""
-        job = self._store.get(self._id)
-        hosts = self._hosts(job)
-        self._tell_events()
+        try:
+            job = self._store.get(JOBS, self._id).value
+        except TpukitError:
+            return self._hosts
+        self._ask_place(job, now)
+        try:
+            self._show(job, now)
+        except OSError:  # a pipe whose reader has left, a terminal that is gone: the job does not mind
+            self._console.quiet = True
+        return self._hosts
+
+    def _show(self, job: Job, now: float) -> None:
+        self._show_events()
         if self._live:
             head = Text.assemble((job.id, "bold"), " ", (job.state, tables.STYLES[job.state]), f" {_since(job, now)}")
-            self._live.update(Group(head, tables.hosts(hosts)), refresh=True)
-        elif now - self._last_lines >= LINES_SECONDS or job.state.ended:
+            self._live.update(Group(head, tables.hosts(self._hosts)), refresh=True)
+        elif now - self._last_lines >= LINES_SECONDS or now < self._last_lines or job.state.ended:
             self._last_lines = now
-            self._lines(hosts)
-        return hosts
+            self._lines(self._hosts)
 
-    def _hosts(self, job: Job) -> tuple[HostView, ...]:
-        """As they were last seen where the place cannot be asked just now: whoever drives the job says why."""
-        if job.attempts:
+    def _ask_place(self, job: Job, now: float) -> None:
+        """For hosts that nobody has told us of. Where the place cannot be asked just now, they stay as they were."""
+        observed, self._observed = self._observed, False
+        due = abs(now - self._last_observed) >= OBSERVE_SECONDS or job.state.ended
+        if observed:
+            self._last_observed = now
+        elif job.attempts and due and job.place in self._places:
+            self._last_observed = now
             with suppress(TpukitError):
-                self._seen = self._places[job.place].observe([Handle.of(job)])[0].hosts
-        return self._seen
+                (seen,) = self._places[job.place].observe([Handle.of(job)])
+                if not isinstance(seen, TpukitError):
+                    self._hosts = seen.hosts
 
-    def _tell_events(self) -> None:
-        events = self._store.events(self._id)
-        for event in events[self._told :]:
-            self._console.print(Text(f"{report.clock_time(event.at)[11:]} {event.text}"), soft_wrap=True)
-        self._told = len(events)
+    def _show_events(self) -> None:
+        with suppress(TpukitError):
+            events = self._store.events(JOBS, self._id, after=self._shown_events)
+            self._shown_events += len(events)
+            for event in events:
+                self._console.print(Text(f"{report.clock_time(event.at)[11:]} {event.text}"), soft_wrap=True)
 
     def _lines(self, hosts: tuple[HostView, ...]) -> None:
         """One line per host that moved since the last time."""

@@ -11,7 +11,7 @@ from tpukit.places.base import HostView
 from tpukit.plan import SLICE_JOB
 from tpukit.reasons import State
 from tpukit.records import Attempt, Job
-from tpukit.report.layout import Column, FittedTable, plain
+from tpukit.report.layout import FittedTable, TableField, plain
 from tpukit.store import Event
 
 STYLES = {
@@ -25,19 +25,25 @@ STYLES = {
 _UNLIMITED = 100_000
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1; whether a reader that has left matters is for the command to say."""
+        raise  # noqa: PLE0704  # called while BrokenPipeError is handled
+
+
 def console(*, stderr: bool = False) -> Console:
-    screen = Console(stderr=stderr)
-    return screen if screen.is_terminal else Console(stderr=stderr, width=_UNLIMITED)
+    screen = _Console(stderr=stderr)
+    return screen if screen.is_terminal else _Console(stderr=stderr, width=_UNLIMITED)
 
 
 def jobs(listed: Sequence[Job], now: float) -> FittedTable:
     columns = [
-        Column("job", [plain(job.id) for job in listed]),
-        Column("state", [job.state for job in listed], styles=[STYLES[job.state] for job in listed]),
-        Column("tpu", [plain(report.shape(job)) for job in listed], drop=4),
-        Column("attempt", [str(job.attempt.number) if job.attempt else "-" for job in listed], drop=2),
-        Column("age", [report.elapsed(job.created, job.ended or now) for job in listed], drop=3),
-        Column("tags", [plain(" ".join(job.tags)) for job in listed], drop=1),
+        TableField("job", [plain(job.id) for job in listed]),
+        TableField("state", [job.state for job in listed], styles=[STYLES[job.state] for job in listed]),
+        TableField("tpu", [plain(report.shape(job)) for job in listed], drop=4),
+        TableField("attempt", [str(job.attempt.number) if job.attempt else "-" for job in listed], drop=2),
+        TableField("age", [report.elapsed(job.created, job.ended or now) for job in listed], drop=3),
+        TableField("tags", [plain(" ".join(job.tags)) for job in listed], drop=1),
     ]
     return FittedTable(columns, heading="message", texts=[plain(job.message) for job in listed])
 
@@ -48,13 +54,15 @@ def attempts(job: Job, now: float) -> FittedTable:
     failed = [plain(attempt.host) or "-" for attempt in made]
     return FittedTable(
         [
-            Column("attempt", [str(attempt.number) for attempt in made]),
-            Column("stage", [str(attempt.stage) for attempt in made], drop=1),
-            Column("state", [attempt.state for attempt in made], styles=[STYLES[attempt.state] for attempt in made]),
-            Column("reason", [attempt.reason or "-" for attempt in made], drop=5),
-            Column("first to fail", failed, ("host", [host.removeprefix(prefix) for host in failed]), drop=4),
-            Column("saved step", [_step(attempt.saved) for attempt in made], drop=2),
-            Column("ran for", [_ran(attempt, now) for attempt in made], drop=3),
+            TableField("attempt", [str(attempt.number) for attempt in made]),
+            TableField("stage", [str(attempt.stage) for attempt in made], drop=1),
+            TableField(
+                "state", [attempt.state for attempt in made], styles=[STYLES[attempt.state] for attempt in made]
+            ),
+            TableField("reason", [attempt.reason or "-" for attempt in made], drop=5),
+            TableField("first to fail", failed, ("host", [host.removeprefix(prefix) for host in failed]), drop=4),
+            TableField("saved step", [_step(attempt.saved) for attempt in made], drop=2),
+            TableField("ran for", [_ran(attempt, now) for attempt in made], drop=3),
         ]
     )
 
@@ -67,20 +75,20 @@ def hosts(seen: Sequence[HostView]) -> FittedTable:
     where = [host.node or (str(host.pid) if host.pid else "-") for host in seen]
     return FittedTable(
         [
-            Column("host", [plain(host.name) for host in seen], ("host", short_names(seen))),
-            Column("slice", [str(host.slice) for host in seen], drop=1),
-            Column("state", [plain(state) for state in states]),
-            Column("node" if remote else "pid", [plain(one) for one in where], drop=2),
-            Column("step", ["-" if host.step is None else report.count(host.step) for host in seen], drop=6),
-            Column("loss", ["-" if host.loss is None else report.measure(host.loss, 4) for host in seen], drop=5),
-            Column("steps/s", [_rate(host.steps_per_s) for host in seen], drop=4),
-            Column("saved", [_step(host.saved) for host in seen], drop=3),
+            TableField("host", [plain(host.name) for host in seen], ("host", short_names(seen))),
+            TableField("slice", [str(host.slice) for host in seen], drop=1),
+            TableField("state", [plain(state) for state in states]),
+            TableField("node" if remote else "pid", [plain(one) for one in where], drop=2),
+            TableField("step", ["-" if host.step is None else report.count(host.step) for host in seen], drop=6),
+            TableField("loss", ["-" if host.loss is None else report.measure(host.loss, 4) for host in seen], drop=5),
+            TableField("steps/s", [_rate(host.steps_per_s) for host in seen], drop=4),
+            TableField("saved", [_step(host.saved) for host in seen], drop=3),
         ]
     )
 
 
 def events(happened: Sequence[Event]) -> FittedTable:
-    when = Column("when", [report.clock_time(event.at) for event in happened])
+    when = TableField("when", [report.clock_time(event.at) for event in happened])
     return FittedTable([when], heading="what happened", texts=[plain(event.text) for event in happened])
 
 

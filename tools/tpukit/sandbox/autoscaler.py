@@ -21,11 +21,11 @@ from tpukit.sandbox import scale_events
 from tpukit.sandbox.agent import pools as agent_pools
 from tpukit.sandbox.agent.env import quantity
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.emulator_settings import Pool
+from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Pool
 from tpukit.sandbox.google.updates import scale
-from tpukit.sandbox.pools import of_google
+from tpukit.sandbox.pool_adapter import of_google
 from tpukit.sandbox.scale_events import GCE_QUOTA_EXCEEDED, GCE_STOCKOUT, INTERNAL, Recorder
 
 TICK_SECONDS = 2.0
@@ -53,13 +53,13 @@ class Scalable:
     size: int  # nodes in each zone
     least: int
     most: int
-    whole: bool  # all of its nodes or none
+    all_or_none: bool  # all of its nodes or none
     group: str = ""  # address of its instance group
     unfilled: str = ""  # why its last growth came to nothing
 
     @property
     def next_size(self) -> int:
-        return self.most if self.whole else self.size + 1
+        return self.most if self.all_or_none else self.size + 1
 
     @property
     def zone(self) -> str:
@@ -244,7 +244,7 @@ class Autoscaler:
                 size=doc["_size"],
                 least=scaling.get("minNodeCount") or scaling.get("totalMinNodeCount", 0) // zones,
                 most=scaling.get("maxNodeCount") or scaling.get("totalMaxNodeCount", 0) // zones,
-                whole=doc["_several_hosts"],
+                all_or_none=doc["_several_hosts"],
                 group=doc["instanceGroupUrls"][0].replace("/instanceGroupManagers/", "/instanceGroups/"),
                 unfilled=doc.get("_unfilled", ""),
             )

@@ -24,7 +24,7 @@ from tpukit.sandbox.control_plane import Component
 from tpukit.sandbox.folder import Folder
 
 _PATIENCE = 300.0  # a machine that others use too may need many times the usual seconds
-_KEPT_RUNS = 3
+_RETAINED_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def start(folder: Folder, components: Iterable[Component]) -> None:
         home = folder.path / "components" / component.name
         wanted.append(Pod(home / str(number), component.argv, env, cwd=folder.path, keeper=component.keeper))
         for old in home.glob("*"):
-            if int(old.name) <= number - _KEPT_RUNS:
+            if int(old.name) <= number - _RETAINED_RUNS:
                 shutil.rmtree(old)
     pods.start(wanted)
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
-from tpukit.sandbox import folder, pools
+from tpukit.sandbox import folder, pool_adapter
 from tpukit.sandbox.agent.archive import printed
 from tpukit.sandbox.agent.client import AgentClient
 from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
+from tpukit.sandbox.google.emulator_settings import Hooks, Log, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Hooks, Log, Pool, Settings
 
 ENVIRONMENT = "environment.json"
 """The file below google/ that holds the variables which lead Google's tools here."""
@@ -69,7 +69,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def created(pool: Pool) -> None:
         if pool.nodes:
-            client.add_pool(pools.of_google(pool))
+            client.add_pool(pool_adapter.of_google(pool))
         else:
             client.remove_pool(pool.name)
 

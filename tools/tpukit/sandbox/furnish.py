@@ -17,7 +17,7 @@ from tpukit.kube import Cluster
 from tpukit.sandbox.agent import Pool, of_slice
 from tpukit.sandbox.emulator import agent
 from tpukit.sandbox.folder import HOST, Folder
-from tpukit.sandbox.google.settings import Settings as Google
+from tpukit.sandbox.google.emulator_settings import Settings as Google
 from tpukit.spec import Settings
 from tpukit.teams import quotas
 
@@ -27,12 +27,12 @@ _CPUS, _MEMORY_GB = 8, 32
 
 
 def furnish(place: Folder, slices: Mapping[Slice, int]) -> None:
-    """Twice is as good as once. Slices are spot ones, so that they can be preempted."""
+    """Safe to repeat. Slices are spot ones, so that they can be preempted."""
     machines, cluster, settings = agent(place), Cluster(place.kubeconfig), Settings()
     for shape, count in slices.items():
         for number in range(count):
             machines.add_pool(of_slice(f"{shape.name}-{number}", shape, ZONE, capacity="spot"))
-    labels = dict([render.pools.CPU_POOL])
+    labels = dict([render.node_labels.CPU_POOL])
     machines.add_pool(Pool("cpu", f"e2-standard-{_CPUS}", {"cpu-0": ZONE}, labels=labels))
     given = quotas.given(cluster.list("ClusterQueue"))
     for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB, given=given):

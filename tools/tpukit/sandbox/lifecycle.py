@@ -20,7 +20,7 @@ from tpukit import pods
 from tpukit.errors import NotFound, Transient
 from tpukit.kube import Cluster, Doc
 from tpukit.pods import Phase
-from tpukit.sandbox import binaries, cloud, components, control_plane, folder, manifests, simulated
+from tpukit.sandbox import binaries, cloud_components, components, control_plane, folder, manifests, simulated
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.folder import Folder
 
@@ -75,7 +75,7 @@ def up(name: str, report: Report = lambda text: None, *, google: tuple[str, ...]
         controllers = [control_plane.controller_manager(place, programs), control_plane.scheduler(place, programs)]
         queueing = [control_plane.jobset(place, programs), control_plane.kueue(place, programs)]
         kwok = control_plane.kwok(place, programs)
-        agent, emulator = cloud.agent(place), cloud.google(place)
+        agent, emulator = cloud_components.agent(place), cloud_components.google(place)
         report("starting etcd and the API server")
         components.start(place, [store, api_server])
         components.wait(place, [api_server])

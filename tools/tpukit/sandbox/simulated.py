@@ -16,7 +16,7 @@ from tpukit.kube import Cluster, Docs
 _LEASES = "kube-node-lease"
 _TOUCHED = "tpukit.dev/touched"
 _PATIENCE = 60.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def free(cluster: Cluster) -> None:
@@ -36,7 +36,7 @@ def wake(cluster: Cluster) -> None:
             return
         if nodes <= held:
             _touch(cluster, waiting)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _nodes(cluster: Cluster) -> set[str]:

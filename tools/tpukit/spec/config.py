@@ -12,7 +12,7 @@ from typing import Any
 
 from tpukit.errors import Problem
 from tpukit.spec.document import DEEPEST, Node
-from tpukit.spec.forms import Form, Found, Refusal, shown, sound
+from tpukit.spec.forms import Form, Refusal, Violation, shown, sound
 
 ALIASES: Mapping[str, str] = {
     "lr": "config.training.learning_rate",
@@ -34,7 +34,7 @@ def check(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _wrong(value: object, path: tuple[str | int, ...]) -> list[Found]:
+def _wrong(value: object, path: tuple[str | int, ...]) -> list[Violation]:
     if len(path) > DEEPEST:
         return [(path, f"this is nested more than {DEEPEST} levels deep", "make it flatter")]
     if isinstance(value, Mapping):
@@ -54,7 +54,7 @@ def _wrong_leaf(value: object) -> Iterator[tuple[str, str]]:
         try:
             sound(value)
         except Refusal as refused:
-            yield from ((what, hint) for _, what, hint in refused.found)
+            yield from ((what, hint) for _, what, hint in refused.violations)
 
 
 def steps(name: str, aliases: Mapping[str, str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tpukit.spec import config, durations
-from tpukit.spec.forms import Form, Found, Path, dashed, refuse, shown
+from tpukit.spec.forms import Form, Path, Violation, dashed, refuse, shown
 from tpukit.spec.kinds import Anything, Kind, Text
 
 _LONGEST = 365 * 86400
@@ -24,7 +24,7 @@ _RESERVED_NAMES = frozenset({"TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE", "TPU_SKIP_M
 class Duration(Kind):
     """A time as people write it (12h), held in seconds."""
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> int:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> int:
         if not isinstance(value, str):
             whole = isinstance(value, int) and not isinstance(value, bool)
             hint = f"write {value}s for seconds" if whole else "write 90s, 30m or 12h"

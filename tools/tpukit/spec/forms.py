@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 Path = tuple[str | int, ...]
-Found = tuple[Path, str, str]
+Violation = tuple[Path, str, str]
 """A path below the value that was checked, what is wrong there, and what to write instead. Without a hint, an example
 of the field is offered."""
 
@@ -19,9 +19,9 @@ of the field is offered."""
 class Refusal(Exception):
     """What is wrong with a value that was checked."""
 
-    def __init__(self, found: Sequence[Found]) -> None:
-        super().__init__("; ".join(what for _, what, _ in found))
-        self.found = tuple(found)
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        super().__init__("; ".join(what for _, what, _ in violations))
+        self.violations = tuple(violations)
 
 
 def refuse(what: str, hint: str = "") -> NoReturn:

@@ -26,8 +26,8 @@ from tpukit.spec.fields import (
     WORKDIR,
     Duration,
 )
-from tpukit.spec.forms import Found, Path, Refusal, refuse, shown
-from tpukit.spec.kinds import Choice, Flag, Items, Kind, Named, Whole
+from tpukit.spec.forms import Path, Refusal, Violation, refuse, shown
+from tpukit.spec.kinds import Choice, Flag, Integer, Items, Kind, Named
 from tpukit.spec.model import Model, Sub, digest, field
 from tpukit.spec.words import either
 
@@ -51,14 +51,14 @@ class Tpu(Model):
     )
 
     @classmethod
-    def written(cls, value: Any) -> Mapping[str, Any]:
+    def raw_fields(cls, value: Any) -> Mapping[str, Any]:
         if isinstance(value, str):
             return {"type": value}
         if not isinstance(value, Mapping):
             refuse(f"{shown(value)} is not the name of a TPU", "write the name of one: v4-32")
         return value
 
-    def whole(self) -> None:
+    def validate(self) -> None:
         by_name, by_shape = self.type is not None, (self.generation is not None, self.topology is not None)
         if by_name == any(by_shape) or (not by_name and not all(by_shape)):
             hint = "write tpu: v4-32, or tpu: {generation: v4, topology: 2x2x4}"
@@ -111,7 +111,7 @@ class _Capacity(Kind):
 
     inner = (Sub(Reservation),)
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> str | Reservation:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> str | Reservation:
         if isinstance(value, Reservation) or (isinstance(value, str) and value in _CAPACITY):
             return value
         if isinstance(value, Mapping) and list(value) == ["reservation"] and isinstance(value["reservation"], str):
@@ -138,7 +138,7 @@ class Max(Model):
 
     runtime: int | None = field(DURATION, "Longest time one attempt may run.", "12h", default=None)
     restarts: int = field(
-        Whole(0, 100), "Attempts after a failure of the program. Lost hardware is not counted.", 20, default=0
+        Integer(0, 100), "Attempts after a failure of the program. Lost hardware is not counted.", 20, default=0
     )
     stall: int = field(DURATION, "A job without a new step for this long hangs.", "10m", default=600)
     grace: int = field(
@@ -192,7 +192,7 @@ class JobSpec(Model):
 
     name: str = field(NAME, "Name of the job; its id starts with it.", "pretrain")
     tpu: Tpu = field(Sub(Tpu), "The slice, by name or by generation and topology.", "v4-32")
-    slices: int = field(Whole(1, 256), "Number of slices that train together.", 2, default=1)
+    slices: int = field(Integer(1, 256), "Number of slices that train together.", 2, default=1)
     command: tuple[str, ...] = field(
         Items(TEXT, 1024, _command_that_starts, least=1),
         "Program and arguments, run on every host. No shell reads it.",
@@ -241,14 +241,14 @@ class JobSpec(Model):
     )
 
     @classmethod
-    def written(cls, value: Any) -> Mapping[str, Any]:
-        raw = super().written(value)
+    def raw_fields(cls, value: Any) -> Mapping[str, Any]:
+        raw = super().raw_fields(value)
         if raw.get("rule") is not None:
             return raw
         return {**raw, "rule": "pre" if raw.get("capacity") in _PREEMPTIBLE else "pass"}
 
     @classmethod
-    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Found]:
+    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
         tpu, bounds = good.get("tpu"), good.get("max")
         if tpu and good.get("slices", 1) > 1 and (generation := tpu.find().generation) in _ONE_SLICE_ONLY:
             yield ("slices",), f"{generation} slices cannot train together", "write slices: 1, or another tpu: v4-32"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpukit.spec.forms import Form, Found, Path, Refusal, refuse, shown, sound
+from tpukit.spec.forms import Form, Path, Refusal, Violation, refuse, shown, sound
 from tpukit.spec.words import assigned, dotted, either, flow
 
 _EMPTY = '""'
@@ -27,7 +27,7 @@ class Kind:
     def __init__(self, *rules: Callable[[Any], Any]) -> None:
         self.rules = rules
 
-    def check(self, value: Any, path: Path, wrong: list[Found]) -> Any:
+    def check(self, value: Any, path: Path, wrong: list[Violation]) -> Any:
         """The value as specs hold it; or BAD, with what is wrong added to `wrong` in whole sentences."""
         if value is None:
             wrong.append((path, f"{dotted(path)} has no value", f"write {assigned(path, _EMPTY)} for an empty text"))
@@ -38,12 +38,12 @@ class Kind:
             for rule in self.rules if len(wrong) == before else ():
                 value = rule(value)
         except Refusal as refused:
-            for below, what, hint in refused.found:
+            for below, what, hint in refused.violations:
                 at = (*path, *below)
                 wrong.append((at, f"{dotted(at)}: {what}", hint))
         return value if len(wrong) == before else BAD
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> Any:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> Any:
         raise NotImplementedError
 
     def json(self, value: Any) -> Any:
@@ -59,7 +59,7 @@ class Text(Kind):
         super().__init__(form.check if form else sound, *rules)
         self.form = form
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> str:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> str:
         if not isinstance(value, str):
             quoted = f"put it in quotes: {assigned(path, json.dumps(shown(value)))}"
             refuse(f"{shown(value)} is not text", quoted if isinstance(value, (bool, int, float)) else "")
@@ -70,14 +70,14 @@ class Text(Kind):
         return {"type": "string", **form}
 
 
-class Whole(Kind):
+class Integer(Kind):
     """A whole number within bounds."""
 
     def __init__(self, least: int, most: int | None = None) -> None:
         super().__init__()
         self.least, self.most = least, most
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> int:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             refuse(f"{shown(value)} is not a whole number")
         if value < self.least:
@@ -91,7 +91,7 @@ class Whole(Kind):
 
 
 class Flag(Kind):
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> bool:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> bool:
         if not isinstance(value, bool):
             refuse(f"{shown(value)} is not true or false")
         return value
@@ -105,7 +105,7 @@ class Choice(Kind):
         super().__init__()
         self.names = names
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> str:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> str:
         if not isinstance(value, str) or value not in self.names:
             refuse(f"there is no {shown(value)}", f"write {either(self.names)}")
         return value
@@ -122,7 +122,7 @@ class Items(Kind):
         self.kind, self.least, self.most = kind, least, most
         self.inner = (kind,)
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> tuple[Any, ...]:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> tuple[Any, ...]:
         if not isinstance(value, (list, tuple)):
             as_list = (
                 f"write {assigned(path, flow(_words(value)))}" if isinstance(value, str) and len(value) < 200 else ""
@@ -148,7 +148,7 @@ class Named(Kind):
         self.name, self.kind = name, kind
         self.inner = (kind,)
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> dict[str, Any]:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             refuse(f"{shown(value)} is not a mapping")
         return {
@@ -166,7 +166,7 @@ class Named(Kind):
 class Anything(Kind):
     """A mapping of anything, which its rules look through."""
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> dict[str, Any]:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             refuse(f"{shown(value)} is not a mapping")
         return dict(value)

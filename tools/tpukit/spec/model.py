@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
 from tpukit.errors import Invalid, Problem
 from tpukit.spec import problems
 from tpukit.spec.document import Node
-from tpukit.spec.forms import Found, Path, refuse, shown
+from tpukit.spec.forms import Path, Violation, refuse, shown
 from tpukit.spec.kinds import BAD, Kind
 from tpukit.spec.words import assigned, dotted, either, flow
 
@@ -34,12 +34,12 @@ class Field:
 
     def schema(self) -> dict[str, Any]:
         kind = self.kind.schema()
-        told = {"description": self.description, "examples": list(self.examples)}
+        notes = {"description": self.description, "examples": list(self.examples)}
         if self.required:
-            return kind | told
+            return kind | notes
         if self.default is None:
-            return {"anyOf": [kind, {"type": "null"}]} | told
-        return kind | told | {"default": self.kind.json(self.default)}
+            return {"anyOf": [kind, {"type": "null"}]} | notes
+        return kind | notes | {"default": self.kind.json(self.default)}
 
 
 def field(kind: Kind, description: str, *examples: Any, default: Any = _REQUIRED) -> Any:
@@ -104,7 +104,7 @@ class Model:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """The spec in plain data. Raises Invalid with all that is wrong in it."""
-        wrong: list[Found] = []
+        wrong: list[Violation] = []
         spec: Self = cls.check(document, (), wrong)
         if wrong:
             raise Invalid([Problem("", what, hint or f"write {cls.example(path)}") for path, what, hint in wrong])
@@ -125,33 +125,33 @@ class Model:
         return cls.unchecked(**values)
 
     @classmethod
-    def from_node(cls, root: Node, found: Iterable[Problem] = (), aliases: Collection[str] = ()) -> Self:
-        """The spec that was written there. Raises Invalid with all that is wrong in it or was `found` wrong before."""
-        wrong: list[Found] = []
+    def from_node(cls, root: Node, earlier: Iterable[Problem] = (), aliases: Collection[str] = ()) -> Self:
+        """The spec that was written there. Raises Invalid with all that is wrong in it, and with `earlier` problems."""
+        wrong: list[Violation] = []
         spec: Self = cls.check(root.plain(), (), wrong, aliases)
         placed = (problems.placed(root, path, what, hint or f"write {cls.example(path)}") for path, what, hint in wrong)
-        if everything := [*found, *placed]:
+        if everything := [*earlier, *placed]:
             raise Invalid(problems.from_the_top(everything))
         return spec
 
     @classmethod
-    def check(cls, value: Any, path: Path, wrong: list[Found], aliases: Collection[str] = ()) -> Any:
+    def check(cls, value: Any, path: Path, wrong: list[Violation], aliases: Collection[str] = ()) -> Any:
         """The spec in plain data; or BAD, with what is wrong added to `wrong`."""
         return Sub(cls, aliases).check(value, path, wrong)
 
     @classmethod
-    def written(cls, value: Any) -> Mapping[str, Any]:
+    def raw_fields(cls, value: Any) -> Mapping[str, Any]:
         """The fields in what was written."""
         if not isinstance(value, Mapping):
             refuse(f"{shown(value)} is not a mapping")
         return value
 
     @classmethod
-    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Found]:
+    def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
         """What is wrong between fields: those that are right by themselves, or all as they were written."""
         yield from ()
 
-    def whole(self) -> None:
+    def validate(self) -> None:
         """Refuses what is wrong with the whole, once every field is right."""
 
     @classmethod
@@ -185,11 +185,11 @@ class Sub(Kind):
         super().__init__()
         self.model, self.aliases = model, aliases
 
-    def read(self, value: Any, path: Path, wrong: list[Found]) -> Any:
+    def read(self, value: Any, path: Path, wrong: list[Violation]) -> Any:
         if isinstance(value, self.model):
             return value
         before = len(wrong)
-        raw = self.model.written(value)
+        raw = self.model.raw_fields(value)
         values = {}
         for name, item in self.model.fields.items():
             # A key with nothing behind it was not given: its lines may be commented out.
@@ -205,7 +205,7 @@ class Sub(Kind):
         if len(wrong) > before:
             return BAD
         made = self.model.unchecked(**values)
-        made.whole()
+        made.validate()
         return made
 
     def _unknown(self, path: Path, key: str) -> tuple[str, str]:

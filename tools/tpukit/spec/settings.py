@@ -34,6 +34,13 @@ _TENSORBOARD = Text(
         256,
     )
 )
+_STORE = Text(
+    Form(
+        rf"sqlite|firestore://{_PROJECT}(?:/(?:[a-z][-a-z0-9]{{2,61}}[a-z0-9]|\(default\)))?",
+        "write sqlite, or firestore://PROJECT, or firestore://PROJECT/DATABASE",
+        256,
+    )
+)
 _SETTING = Text(
     Form(r"config(?:\.[A-Za-z_][-A-Za-z0-9_]*)+", "write config.NAME, such as config.training.learning_rate", 512)
 )
@@ -64,6 +71,12 @@ class Settings(Model):
     service_account: str = field(
         LABEL, "Kubernetes service account that pods run as.", "cloud-tpu-sa", default="cloud-tpu-sa"
     )
+    store: str | None = field(
+        _STORE,
+        "Where jobs are remembered: a file on this machine unless told, or a database that a team shares.",
+        "firestore://my-project-1",
+        default=None,
+    )
     aliases: dict[str, str] = field(
         Named(Text(KEY, _free), _SETTING),
         "Short names for settings of programs, beside the built-in ones.",
@@ -78,6 +91,11 @@ def path() -> Path:
         return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME")
     return (Path(home) if home else Path.home() / ".config") / "tpukit" / "settings.yaml"
+
+
+def store() -> str:
+    """Where jobs are remembered: what $TPUKIT_STORE says, or the settings; empty: a file on this machine."""
+    return os.environ.get("TPUKIT_STORE") or load().store or ""
 
 
 def load() -> Settings:

@@ -102,7 +102,7 @@ def verify(shelf: Path, digest: str) -> bool:
         again = copying.read(path, names)
     except copying.Vanished:
         return False
-    return not again.problems and again.digest == digest
+    return path.is_dir() and not again.problems and again.digest == digest
 
 
 def _settled(folder: Path, attempt: Callable[[], T]) -> T:
@@ -141,7 +141,9 @@ def _store(folder: Path, shelf: Path, own: Sequence[Path]) -> str:
     # Read first: what is wrong with files is said before anything is stored, and what is there need not be copied.
     listed, read = _seen(folder, own)
     _refuse(read.problems)
-    if (shelf / read.digest).is_dir():
+    # Stored code can be damaged: a machine that lost power leaves empty files, and the first versions of this module
+    # could store an edit under the hash of what had been there before it.
+    if verify(shelf, read.digest):
         require(shelf, read.digest)
         return read.digest
     new: Path | None = None
@@ -151,6 +153,10 @@ def _store(folder: Path, shelf: Path, own: Sequence[Path]) -> str:
         copied = copying.read(folder, listed.names, new)
         _refuse(copied.problems)
         _refuse(_too_much(folder, copied.bytes, ()))
+        if (shelf / copied.digest).is_dir() and not verify(shelf, copied.digest):
+            damaged = new.with_name(f"{new.name}-damaged")
+            (shelf / copied.digest).rename(damaged)
+            shutil.rmtree(damaged, ignore_errors=True)
         _move(new, shelf / copied.digest)
         return copied.digest
     except OSError as error:

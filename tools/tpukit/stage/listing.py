@@ -159,7 +159,8 @@ def _wrong(entry: os.DirEntry[str], own: frozenset[Path]) -> str:
     if entry.is_symlink() or entry.is_file(follow_symlinks=False):
         return ""
     if entry.is_dir(follow_symlinks=False):
-        return "is where tpukit keeps its own data" if own and Path(entry.path).resolve() in own else ""
+        ours = any(entry.name == path.name for path in own) and Path(entry.path).resolve() in own
+        return "is where tpukit keeps its own data" if ours else ""
     return "is a pipe, a socket or a device, and cannot be staged" if os.path.lexists(entry.path) else ""
 
 

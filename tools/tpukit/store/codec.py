@@ -45,11 +45,8 @@ def readable(kind: Kind[T], entry: Entry[T] | Broken) -> Entry[T]:
 
 def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> dict[str, Any]:
     """What to store for `value`, where `raw` was stored before (empty: nothing was)."""
-    try:
-        # Through JSON, so that every home gets the same: no infinities, no halves of characters.
-        new: dict[str, Any] = json.loads(to_json(msgspec.to_builtins(value, str_keys=True)))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise Invalid(f"this cannot be stored in {kind.name}: {error}") from error
+    # Through JSON, so that every home gets the same: no infinities, no halves of characters.
+    new: dict[str, Any] = json.loads(to_json(msgspec.to_builtins(value, str_keys=True)))
     if raw:
         old, doc = _read(kind, raw)
         new = _with_unknown(doc, msgspec.to_builtins(old, str_keys=True), new)
@@ -59,8 +56,10 @@ def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> di
 
 
 def to_json(doc: Any) -> str:
-    text = json.dumps(doc, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return clean(text)
+    try:
+        return clean(json.dumps(doc, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Invalid(f"this cannot be stored: {error}") from error
 
 
 def clean(text: str) -> str:

@@ -33,8 +33,12 @@ class File:
         self._closed = False
         with self._translated():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self.connection() as db:
-            self._migrate(db)
+        try:
+            with self.connection() as db:
+                self._migrate(db)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         with self._lock:
@@ -120,6 +124,8 @@ class File:
 
         def end() -> None:
             stop.set()
+            with self._lock:
+                self._watches = [other for other in self._watches if other is not end]
             if thread is not threading.current_thread():
                 thread.join()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,7 +38,7 @@ class FirestoreStore(FirestoreLeases):
             listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener.stop()
-        self._calls.client.close()
+        self._calls.close()
 
     def get(self, kind: Kind[T], key: str) -> Entry[T]:
         (snapshot,) = self._calls.read([self._document(kind, key)])
@@ -133,12 +134,16 @@ class FirestoreStore(FirestoreLeases):
         return [msgspec.convert(note.to_dict(), Event) for note in self._calls.query(query)]
 
     def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
-        # One document is enough to hear of every change, and the cost of an event grows with what is listened to.
-        newest = self._calls.client.collection(kind.name).order_by(native.CHANGED, direction=_direction(True)).limit(1)
-        listener = Listener(newest.on_snapshot, self._reachable, wake)
+        listener = Listener(partial(self._calls.listen, kind.name, native.CHANGED), self._reachable, wake)
         with self._lock:
             self._listeners.append(listener)
-        return listener.stop
+
+        def end() -> None:
+            with self._lock:
+                self._listeners = [other for other in self._listeners if other is not listener]
+            listener.stop()
+
+        return end
 
     def _queries(self, kind: Kind[T], states: Sequence[str], newest: bool, after: str) -> Sequence[Any]:
         from google.cloud.firestore_v1.base_query import FieldFilter

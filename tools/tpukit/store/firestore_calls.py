@@ -1,9 +1,11 @@
-"""Calls to Firestore: each tried once and not for long, its errors in sentences, the server's time from every answer."""
+"""Calls to Firestore: each tried once and not for long, errors in sentences, the server's time from every answer."""
 
 from __future__ import annotations
 
 import logging
+import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +16,9 @@ from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
 CALL_SECONDS = 10.0
 CLOCK_SECONDS = 60.0
 """So long the server's time is carried on by this machine's steady clock before it is asked again."""
+RECONNECT_SECONDS = 3.0
 TRIES = 8
+_log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
@@ -36,12 +40,67 @@ class Calls:
         except ImportError as error:
             hint = "pip install 'tpukit[firestore]'"
             raise Invalid(f"the store {self.address} needs the package google-cloud-firestore", hint=hint) from error
-        # It warns whenever a listener is put away while the server is.
-        logging.getLogger("google.api_core.bidi").setLevel(logging.ERROR)
         # Whoever calls decides about trying again. None would mean the same, but queries trip over it.
         self._once = {"retry": Retry(predicate=lambda error: False), "timeout": CALL_SECONDS}
         with self._translated():
             self.client: Any = firestore.Client(project=project, database=database)
+            _connect(self.client)
+
+    def close(self) -> None:
+        self.client._firestore_api.transport.close()  # the client's own `close` leaves it open
+
+    def listen(
+        self, collection: str, field: str, changed: Callable[[], None], lost: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call when a document gets the highest value of a field, and when that cannot be heard any more. The answer
+        ends it.
+
+        Not the client's own listener: while a server is away that one connects again without a pause, which costs a
+        core and makes thousands of threads, and it cannot be ended before the server is back.
+        """
+        from google.cloud.firestore_v1 import types
+
+        database = f"projects/{self.client.project}/databases/{self.client._database}"
+        # One document is enough to hear of every change, and the cost of an event grows with what is listened to.
+        query = types.StructuredQuery(
+            from_=[{"collection_id": collection}],
+            order_by=[{"field": {"field_path": field}, "direction": "DESCENDING"}],
+            limit=1,
+        )
+        target = types.Target(query={"parent": f"{database}/documents", "structured_query": query}, target_id=1)
+        done = threading.Event()
+
+        def requests() -> Iterator[Any]:
+            yield types.ListenRequest(database=database, add_target=target)
+            done.wait()
+
+        once = {**self._once, "timeout": None}
+        try:
+            stream = self.client._firestore_api.listen(requests(), metadata=self.client._rpc_metadata, **once)
+        except BaseException:
+            done.set()
+            raise
+
+        def consume() -> None:
+            try:
+                for response in stream:
+                    if response._pb.WhichOneof("response_type") != "target_change":
+                        changed()
+            except Exception as error:  # of whatever kind: whoever listens asks the server next
+                _log.debug("a listener ended: %s", error)
+            finally:
+                done.set()
+                lost()
+
+        thread = threading.Thread(target=consume, name="store-listen", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            done.set()
+            stream.cancel()
+            thread.join()
+
+        return end
 
     def now(self) -> float:
         at, steady = self._clock
@@ -97,6 +156,28 @@ class Calls:
             if isinstance(translated, Transient) and not isinstance(translated, _Busy):
                 self._trouble()
             raise translated from error
+
+
+def _connect(client: Any) -> None:
+    """Give it a connection that tries again soon: by default gRPC waits up to two minutes after a longer absence."""
+    import grpc
+    from google.cloud.firestore_v1.services.firestore import FirestoreClient
+    from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcTransport
+
+    options = [
+        ("grpc.max_reconnect_backoff_ms", int(RECONNECT_SECONDS * 1000)),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.max_receive_message_length", -1),
+    ]
+    emulator = os.environ.get("FIRESTORE_EMULATOR_HOST")
+    if emulator:
+        channel = grpc.insecure_channel(emulator, options=options)
+    else:
+        channel = FirestoreGrpcTransport.create_channel(
+            client._target, credentials=client._credentials, options=options
+        )
+    transport = FirestoreGrpcTransport(host=client._target, channel=channel)
+    client._firestore_api_internal = FirestoreClient(transport=transport)
 
 
 def _translation(address: str, error: Exception) -> TpukitError:

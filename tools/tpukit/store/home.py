@@ -8,7 +8,8 @@ from pathlib import Path
 from tpukit.errors import Invalid
 from tpukit.store import Store
 
-SHARED = r"firestore://(?P<project>(?:[a-z0-9][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9])(?:/(?P<database>[a-z][-a-z0-9]{3,62}|\(default\)))?"
+_DATABASE = r"[a-z][-a-z0-9]{2,61}[a-z0-9]|\(default\)"
+_SHARED = rf"firestore://(?P<project>[a-z0-9][-a-z0-9.:]+[a-z0-9])(?:/(?P<database>{_DATABASE}))?"
 
 
 def open_store(setting: str | None, folder: Path) -> Store:
@@ -17,7 +18,7 @@ def open_store(setting: str | None, folder: Path) -> Store:
         from tpukit.store.sqlite import SqliteStore
 
         return SqliteStore(folder / "store.db")
-    named = re.fullmatch(SHARED, setting)
+    named = re.fullmatch(_SHARED, setting)
     if named is None:
         hint = "write sqlite, or firestore://PROJECT, or firestore://PROJECT/DATABASE"
         raise Invalid(f"{setting!r} is no home for the store", hint=hint)

@@ -1,7 +1,7 @@
 """A listener as a hint: made anew now and then, put away while the server is away.
 
-Listeners are known to fall silent without an error, and while a server is away they connect again without any pause,
-which costs a whole core. So they are believed only when they say something, and exist only while calls succeed.
+Listeners are known to fall silent without an error, so they are believed only when they say something, and exist only
+while calls succeed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 RENEW_SECONDS = 600.0
+PAUSE_SECONDS = 1.0
 PROBE_SECONDS = 5.0  # a read each time, some 17,000 a day
 _log = logging.getLogger(__name__)
 
 
 class Listener:
-    """`subscribe(callback)` begins to listen and gives what has `unsubscribe` and `is_active`; `reachable` asks the
-    server something small. `wake` is called from a thread of the listener's own."""
+    """`subscribe(changed, lost)` begins to listen and gives what ends that; `reachable` asks the server something
+    small. `wake` is called from a thread of the listener's own."""
 
     def __init__(
-        self, subscribe: Callable[[Callable[..., None]], Any], reachable: Callable[[], bool], wake: Callable[[], None]
+        self,
+        subscribe: Callable[[Callable[[], None], Callable[[], None]], Callable[[], None]],
+        reachable: Callable[[], bool],
+        wake: Callable[[], None],
     ) -> None:
         self._subscribe = subscribe
         self._reachable = reachable
@@ -54,22 +57,22 @@ class Listener:
             if self._reachable():
                 self._trouble = False
                 self._listen()
+                self._wait(PAUSE_SECONDS, ())
             else:
                 self._wait(PROBE_SECONDS, ())
 
     def _listen(self) -> None:
         """Until it is time for a new one, or something is wrong with this one."""
         try:
-            watch = self._subscribe(lambda *_: self._tell("_changed"))
+            unsubscribe = self._subscribe(lambda: self._tell("_changed"), self.trouble)
         except Exception as error:  # whatever the client raises: there is always a next time
             _log.debug("no listener: %s", error)
-            self._wait(PROBE_SECONDS, ())
             return
         try:
             until = time.monotonic() + RENEW_SECONDS
             while not self._stopped and time.monotonic() < until:
                 self._wait(PROBE_SECONDS, ("_changed", "_trouble"))
-                if self._trouble or not watch.is_active or not (self._changed or self._reachable()):
+                if self._trouble or not (self._changed or self._reachable()):
                     return
                 if self._changed:
                     self._changed = False
@@ -79,7 +82,7 @@ class Listener:
                         _log.exception("what a change of the store woke failed")
         finally:
             with suppress(Exception):  # it may have ended by itself
-                watch.unsubscribe()
+                unsubscribe()
 
     def _wait(self, seconds: float, news: tuple[str, ...]) -> None:
         with self._news:

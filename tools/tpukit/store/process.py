@@ -58,7 +58,7 @@ def _machine() -> str:
     # Images of machines without an id of their own are alike: then a machine lasts from one start to the next.
     machine = _text(Path("/etc/machine-id")) or _boot()
     try:
-        namespace = os.readlink(_PROC / "self" / "ns" / "pid")
+        namespace = str((_PROC / "self" / "ns" / "pid").readlink())
     except OSError:
         namespace = ""
     return f"{machine}/{host}/{namespace}"

@@ -14,8 +14,9 @@ MIGRATIONS = (
     # from the old one, and the tokens of one lease from each other.
     """
     CREATE TABLE documents (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, key TEXT NOT NULL, revision INTEGER NOT NULL,
-        state TEXT NOT NULL, sort REAL NOT NULL, doc TEXT NOT NULL, UNIQUE (collection, key)) STRICT;
+        number INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, key TEXT NOT NULL,
+        revision INTEGER NOT NULL, state TEXT NOT NULL, sort REAL NOT NULL, doc TEXT NOT NULL,
+        UNIQUE (collection, key)) STRICT;
     CREATE INDEX documents_sort ON documents (collection, sort, key);
     CREATE INDEX documents_state ON documents (collection, state, sort, key);
     CREATE TABLE leases (

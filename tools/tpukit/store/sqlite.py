@@ -62,7 +62,7 @@ class SqliteStore:
             if lease:
                 self._check(db, lease)
             done = db.execute(
-                f"UPDATE documents SET revision = ?, state = ?, sort = ?, doc = ? WHERE {_SAME}",
+                _UPDATE,
                 (revision, codec.state(kind, value), codec.order(kind, value), codec.to_json(doc), *_same(kind, entry)),
             )
             if not done.rowcount:
@@ -72,7 +72,7 @@ class SqliteStore:
 
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
         with self._file.transaction() as db:
-            if not db.execute(f"DELETE FROM documents WHERE {_SAME}", _same(kind, entry)).rowcount:
+            if not db.execute(_DELETE, _same(kind, entry)).rowcount:
                 raise refusals.outdated(kind, entry)
             db.execute("DELETE FROM events WHERE collection = ? AND key = ?", (kind.name, entry.key))
             _note(db, kind.name, entry.key, ())
@@ -87,7 +87,9 @@ class SqliteStore:
             later = [*codec.position(after)]
         # One branch for each state: SQLite merges them in order as it goes, where `state IN` would sort all there are.
         wanted = [str(state) for state in dict.fromkeys(states)]
-        query = " UNION ALL ".join([f"{_SELECT} WHERE {where}{' AND state = ?' if wanted else ''}"] * (len(wanted) or 1))
+        query = " UNION ALL ".join(
+            [f"{_SELECT} WHERE {where}{' AND state = ?' if wanted else ''}"] * (len(wanted) or 1)
+        )
         parts = [[*values, *later, *([state] if wanted else [])] for state in wanted or [""]]
         direction = "DESC" if newest else "ASC"
         with self._file.connection() as db:
@@ -147,7 +149,7 @@ class SqliteStore:
     def leases(self) -> Sequence[Lease]:
         return self._live("ORDER BY name")
 
-    def _live(self, which: str, *values: str) -> list[Lease]:
+    def _live(self, which: str, *values: str) -> Sequence[Lease]:
         with self._file.connection() as db:
             rows = db.execute(f"{_LEASES} {which}", values).fetchall()
         now = self.now()
@@ -181,6 +183,8 @@ class SqliteStore:
 _SELECT = "SELECT key, revision, number, sort, doc FROM documents"
 _KEY, _SORT = 0, 3
 _SAME = "collection = ? AND key = ? AND revision = ? AND (number = ? OR ? IS NULL)"
+_UPDATE = f"UPDATE documents SET revision = ?, state = ?, sort = ?, doc = ? WHERE {_SAME}"  # noqa: S608
+_DELETE = f"DELETE FROM documents WHERE {_SAME}"  # noqa: S608
 _LEASES = "SELECT name, holder, ends, token, seconds FROM leases"
 _NAME, _HOLDER, _ENDS, _TOKEN, _SECONDS = range(5)
 

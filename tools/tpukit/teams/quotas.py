@@ -54,18 +54,18 @@ def given(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
     return _sums(one for one in cluster_queues if _ours(one) and one["metadata"]["name"] != COMMON)
 
 
-def divide(there: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
+def divide(available: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
     """The common queue, then one for each team that has a quota."""
-    all_chips = sum(quota.chips for quota in there)
-    own = {team.name: [_share(quota, team, all_chips) for quota in there] for team in teams if team.quota}
-    left = remaining(there, [quota for has in own.values() for quota in has])
-    return [common_queue(left, there), *(team_queue(name, has) for name, has in own.items())]
+    all_chips = sum(quota.chips for quota in available)
+    own = {team.name: [_share(quota, team, all_chips) for quota in available] for team in teams if team.quota}
+    left = remaining(available, [quota for has in own.values() for quota in has])
+    return [common_queue(left, available), *(team_queue(name, has) for name, has in own.items())]
 
 
-def check(there: Sequence[Quota], wanted: Team, others: Iterable[Team]) -> None:
+def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team]) -> None:
     """Raise what cannot be given."""
-    chips = {quota.flavor: quota.chips for quota in there}
-    every = list(others)
+    chips = {quota.flavor: quota.chips for quota in available}
+    every = list(rest)
     problems = []
     if wanted.borrow is not None and not wanted.quota:
         what = f"{wanted.name} has no quota of its own, and shares a queue in which nobody borrows"

@@ -11,7 +11,7 @@ from tpukit import catalogue
 from tpukit.errors import Invalid, Problem
 from tpukit.render.kueue import COMMON, flavor_name
 from tpukit.spec.fields import TEAM
-from tpukit.spec.forms import Found, shown
+from tpukit.spec.forms import Violation, shown
 
 NONE, UNLIMITED = "none", "unlimited"
 _KINDS = {"user": "User", "group": "Group", "account": "ServiceAccount"}
@@ -99,7 +99,7 @@ def project(email: str) -> str:
 
 
 def _name(name: str) -> Iterator[Problem]:
-    wrong: list[Found] = []
+    wrong: list[Violation] = []
     TEAM.check(name, ("NAME",), wrong)
     yield from (Problem("", what, hint) for _, what, hint in wrong)
     if name == COMMON:

@@ -1,7 +1,7 @@
 """What hosts printed, read back from Cloud Logging: for attempts that nobody followed while their pods were there.
 
 GKE sends every line of a container there, with the labels of its pod, and holds it for 30 days unless the project says
-otherwise (https://cloud.google.com/kubernetes-engine/docs/how-to/view-logs). Lines arrive seconds after they were
+otherwise (https://cloud.google.com/logging/quotas#logs_retention_periods). Lines arrive seconds after they were
 printed. A line that was a JSON object comes back with its keys in another order, and without what became fields of the
 entry (severity, time): https://cloud.google.com/logging/docs/structured-logging.
 """

@@ -199,7 +199,7 @@ def _archive(folder: Path, files: Iterable[str], sink: _Parts) -> None:
     paths = {Path(name) for name in files}
     entries = paths | {parent for path in paths for parent in path.parents if parent.name}
     with (
-        gzip.GzipFile("", "wb", fileobj=sink, mtime=0) as packed,  # type: ignore[arg-type]
+        gzip.GzipFile("", "wb", fileobj=sink, mtime=0) as packed,
         # GNU's format: other readers of tar, BusyBox's above all, get long and non-ASCII names wrong in the newer one.
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8") as tar,
     ):

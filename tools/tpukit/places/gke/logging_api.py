@@ -45,7 +45,7 @@ class LoggingApi:
 
     def _ask(self, path: str, body: Mapping[str, Any], *, again: bool = True) -> dict[str, Any]:
         fresh = not self._identity
-        self._identity = self._identity or _identity(self._endpoint)
+        self._identity = self._identity or identity(self._endpoint)
         headers = {"Content-Type": "application/json", **self._identity}
         content = json.dumps(body).encode()
         request = urllib.request.Request(f"{self._endpoint}/v2/{path}", content, headers)  # noqa: S310  https, or typed
@@ -89,7 +89,7 @@ def _explanation(error: urllib.error.HTTPError) -> str:
         return str(error.reason)
 
 
-def _identity(endpoint: str) -> dict[str, str]:
+def identity(endpoint: str) -> dict[str, str]:
     """Headers that say who asks. Tokens of Google's go over an encrypted connection or not at all."""
     own = os.environ.get(TOKEN, "")
     local = urllib.parse.urlsplit(endpoint).hostname in ("127.0.0.1", "localhost", "::1")

@@ -10,7 +10,7 @@ from tpukit.places.gke.failure import image_trouble
 from tpukit.places.gke.jobsets import Doc, JobSetState, phase, true_condition
 from tpukit.plan import Plan
 from tpukit.reasons import Reason
-from tpukit.render.pools import capacity_labels, host_labels
+from tpukit.render.node_labels import capacity_labels, host_labels
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 

@@ -10,7 +10,7 @@ Jobs give, and the ways in which hosts go away.
 """
 
 from tpukit.sandbox.agent.client import AgentClient
-from tpukit.sandbox.agent.faults import Fault
+from tpukit.sandbox.agent.host_faults import Fault
 from tpukit.sandbox.agent.pools import Pool, of_slice
 
 __all__ = ["AgentClient", "Fault", "Pool", "of_slice"]

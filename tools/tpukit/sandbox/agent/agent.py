@@ -16,10 +16,10 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
 from tpukit.sandbox.agent import execute, launch, logs
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.driver import HOST
-from tpukit.sandbox.agent.faults import Fault, Faults
+from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Machine
 from tpukit.sandbox.agent.names import Names
@@ -77,7 +77,7 @@ class Agent:
         self.kubelet.orphans()  # only now it is known which these are
         threads: list[Callable[[], None]] = [
             self._watch,
-            self.kubelet.ends.serve,
+            self.kubelet.exits.serve,
             self._server.serve_forever,
             lambda: self._every(BEAT_SECONDS, self.nodes.beat, self.nodes.restore_missing),
             *[self.kubelet.serve] * WORKERS,

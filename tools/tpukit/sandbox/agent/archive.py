@@ -10,6 +10,7 @@ A log moves there in one step when its pod is removed, so whoever lists `pods` b
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 
 LIMIT_BYTES = 256 << 20
 LIVE, ARCHIVED = "pods", "archive"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,17 @@ class Archive:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def take(self, pod: Path) -> None:
-        """Move the logs of a pod's folder. What was moved before a kill stays moved."""
-        for log in sorted(_logs(pod)):
-            home = self._root / log.relative_to(pod.parent).parent
-            home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for name in ("pod.json", "node.json"):
-                if (pod / name).exists():
-                    shutil.copyfile(pod / name, self._root / pod.name / name)
-            log.replace(home / "log")
+        """Move the logs of a pod's folder. What was moved before a kill stays moved; a full disk loses them."""
+        try:
+            for log in sorted(_logs(pod)):
+                home = self._root / log.relative_to(pod.parent).parent
+                home.mkdir(parents=True, exist_ok=True, mode=0o700)
+                for name in ("pod.json", "node.json"):
+                    if (pod / name).exists():
+                        shutil.copyfile(pod / name, self._root / pod.name / name)
+                log.replace(home / "log")
+        except OSError as error:
+            _log.warning("logs of %s are lost: %s", pod.name, error)
         self._trim()
 
     def _trim(self) -> None:

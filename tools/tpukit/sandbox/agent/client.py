@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
-from tpukit.sandbox.agent.faults import Fault
+from tpukit.sandbox.agent.host_faults import Fault
 from tpukit.sandbox.agent.pools import Pool
 
 _ERRORS = {400: Invalid, 401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
@@ -34,7 +34,7 @@ class AgentClient:
         return {record["pool"]["name"]: record for record in self._call("GET", "pools")["pools"]}
 
     def add_pool(self, pool: Pool) -> None:
-        """Its nodes, and no others of this pool, are in the API server when this returns. Twice is once."""
+        """Its nodes, and no others of this pool, are in the API server when this returns. Safe to repeat."""
         self._call("POST", "pools", pool.to_json())
         self._until(lambda: not self.pools().get(pool.name, {}).get("going"), f"pool {pool.name} does not shrink", 90.0)
 

@@ -16,15 +16,15 @@ from typing import Any
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound
-from tpukit.sandbox.agent import launch, tpu, volumes
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent import launch, tpu_environment, volumes
+from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Container, Ending, containers, read_ending, write_ending
 from tpukit.sandbox.agent.decide import Step, next_step
 from tpukit.sandbox.agent.env import BadConfig, Object
 from tpukit.sandbox.agent.launch import MISSING_IMAGE, Machine, Site
 from tpukit.sandbox.agent.lookups import Lookups
 from tpukit.sandbox.agent.names import Names, pod_name, reported
-from tpukit.sandbox.agent.status import Waiting, pod_status
+from tpukit.sandbox.agent.pod_status import Waiting, pod_status
 from tpukit.sandbox.agent.times import parse
 
 HOST = "127.0.0.1"
@@ -173,8 +173,8 @@ class Driver:
         """The pod's own address, and the names of the hosts of its slice, all of which have one from now on."""
         metadata, spec = pod["metadata"], pod["spec"]
         own = pod_name(spec.get("hostname") or metadata["name"], spec.get("subdomain", ""))
-        slice_names = tpu.host_names(pod, self._lookups.job(pod)) if spec.get("subdomain") else []
-        names = [own, *slice_names, *filter(None, [tpu.coordinator(pod)])]
+        slice_names = tpu_environment.host_names(pod, self._lookups.job(pod)) if spec.get("subdomain") else []
+        names = [own, *slice_names, *filter(None, [tpu_environment.coordinator(pod)])]
         return self._names.addresses(metadata["namespace"], names)[own], tuple(slice_names)
 
     def _site(self, pod: Object, folder: Path, node: Node) -> Site:

@@ -12,14 +12,14 @@ from pathlib import Path
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import ARCHIVED, Archive
 from tpukit.sandbox.agent.containers import Ending, pod_folder, write_ending, write_json
 from tpukit.sandbox.agent.driver import RETRY_SECONDS, Driver, Node
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.launch import Machine
 from tpukit.sandbox.agent.names import Names
-from tpukit.sandbox.agent.work import Ends, Line
+from tpukit.sandbox.agent.work import ExitWatcher, Line
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class Kubelet:
         self._pods: dict[str, Object] = {}
         self._lock = threading.Lock()
         self.line = Line()
-        self.ends = Ends(self.line.add)
-        self._driver = Driver(api, names, machine, clock, buckets, self.ends.watch)
+        self.exits = ExitWatcher(self.line.add)
+        self._driver = Driver(api, names, machine, clock, buckets, self.exits.watch)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._archive = Archive(folder.parent / ARCHIVED)
 
@@ -85,7 +85,7 @@ class Kubelet:
         while (uid := self.line.take()) is not None:
             again: float | None = RETRY_SECONDS
             try:
-                again = self.look(uid)
+                again = self.sync(uid)
             except TpukitError as error:
                 _log.warning("pod %s: %s", uid, error)
             except Exception as error:
@@ -95,7 +95,7 @@ class Kubelet:
             if again is not None:
                 self.line.add(uid, again)
 
-    def look(self, uid: str) -> float | None:
+    def sync(self, uid: str) -> float | None:
         """Do what is due with a pod; seconds until there is more, if nothing happens."""
         with self._lock:
             pod = self._pods.get(uid)

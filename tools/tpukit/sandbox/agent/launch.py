@@ -19,7 +19,7 @@ from pathlib import Path
 from tpukit import pods
 from tpukit.pods import Mount, Pod
 from tpukit.sandbox.agent import env as environment
-from tpukit.sandbox.agent import tpu, volumes
+from tpukit.sandbox.agent import tpu_environment, volumes
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.names import rewrite
 
@@ -105,13 +105,13 @@ def _environment(machine: Machine, site: Site, container: Container, folder: Pat
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         **machine.env,
-        **tpu.given(pod, spec, site.labels, site.slice_names),
+        **tpu_environment.given(pod, spec, site.labels, site.slice_names),
     }
     context = site.context
     env = environment.environment(spec, pod, base, context.addresses, context.capacity, context.sources)
     return {
         **env,
-        **tpu.simulated(spec, site.labels, site.address, env),
+        **tpu_environment.simulated(spec, site.labels, site.address, env),
         "TPUKIT_PROGRESS": str(folder / "progress"),
     }
 

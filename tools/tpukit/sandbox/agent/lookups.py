@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 
 from tpukit.errors import Invalid, NotFound
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.env import BadConfig, Object
 
-_KEPT_JOBS = 1000
+_CACHED_JOBS = 1000
 
 
 class Lookups:
@@ -38,7 +38,7 @@ class Lookups:
         if owner is None:
             return None
         if owner["uid"] not in self._jobs:
-            if len(self._jobs) > _KEPT_JOBS:
+            if len(self._jobs) > _CACHED_JOBS:
                 self._jobs.clear()
             try:
                 self._jobs[owner["uid"]] = self._api.get("Job", owner["name"], pod["metadata"]["namespace"])

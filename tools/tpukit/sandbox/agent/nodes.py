@@ -18,7 +18,7 @@ from typing import Any
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, NotFound, Transient
 from tpukit.sandbox.agent import pools
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import write_json
 from tpukit.sandbox.agent.driver import Node
 from tpukit.sandbox.agent.pools import Pool
@@ -114,7 +114,7 @@ class Nodes:
             return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead)
 
     def add(self, pool: Pool) -> None:
-        """Twice is once, and changes nothing about where the pool is: one that was preempted stays away.
+        """Safe to repeat, and changes nothing about where the pool is: one that was preempted stays away.
 
         With other nodes than before the pool has those; nodes too many go when their pods have ended, as `tick` says.
         """

@@ -66,7 +66,7 @@ class Line:
             self._changed.notify_all()
 
 
-class Ends:
+class ExitWatcher:
     """Calls `ended` once for each run that was watched, as soon as it is over. Costs nothing while they run."""
 
     def __init__(self, ended: Callable[[str], None]) -> None:

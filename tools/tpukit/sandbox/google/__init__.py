@@ -5,7 +5,7 @@ against it. It is honest: what Google would refuse is refused in Google's words,
 and stock have an end, and it remembers everything through a kill. Nothing costs anything.
 
     from tpukit.sandbox.google.server import Emulator
-    from tpukit.sandbox.google.settings import Settings
+    from tpukit.sandbox.google.emulator_settings import Settings
 
     with Emulator(folder, Settings(projects=("my-project",))) as google:
         subprocess.run(["terraform", "apply", ...], env={**os.environ, **google.environment()})
@@ -22,14 +22,14 @@ from tpukit.sandbox.google import (
     iam,
     log_entries,
     machines,
+    node_pools,
     objects,
-    pools,
     projects,
     queue,
     registry,
     services,
     storage,
-    tensorboard,
+    tensorboard_data,
     tpu,
     updates,
     uploads,
@@ -55,5 +55,5 @@ APIS = (
     vertex.api,
 )
 
-PARTS = (clusters, machines, pools, queue, tensorboard, updates, vms)
+PARTS = (clusters, machines, node_pools, queue, tensorboard_data, updates, vms)
 """Modules that add routes to an API that another one begins."""

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 from tpukit.errors import TpukitError
+from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
-from tpukit.sandbox.google.settings import Settings
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -92,7 +92,7 @@ class Api:
 
         return register
 
-    def ends(self, *types: str) -> Callable[[Effect], Effect]:
+    def on_operation_end(self, *types: str) -> Callable[[Effect], Effect]:
         """What happens when operations of these types end, in one transaction.
 
         What it returns is called before the operation is done, with nothing locked, and its Refused is the operation's

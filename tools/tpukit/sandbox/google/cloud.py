@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tpukit.clock import Clock, SystemClock
 from tpukit.sandbox.google.api import After, Api, Started
-from tpukit.sandbox.google.faults import Faults
-from tpukit.sandbox.google.files import Files
+from tpukit.sandbox.google.api_faults import Faults
+from tpukit.sandbox.google.bucket_folders import Files
+from tpukit.sandbox.google.emulator_settings import Hooks, Settings, number_of
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Hooks, Settings, number_of
 from tpukit.sandbox.google.state import Doc, State
 
 PLAIN_KINDS = {"fault", "group", "limit", "operation", "pending", "service"}

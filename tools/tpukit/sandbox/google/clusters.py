@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import capacity, pools
+from tpukit.sandbox.google import capacity, node_pools
 from tpukit.sandbox.google.api import After, Call, Started, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import relative
@@ -46,7 +46,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
     made = _made(cloud, call, full, {key: value for key, value in body.items() if key != "nodePools"})
     cloud.state.put("cluster", full, made)
     for pool in body.get("nodePools") or [_default_pool(made)]:
-        pools.add(cloud, full, made, pool)
+        node_pools.add(cloud, full, made, pool)
     return cloud.start(api, "CREATE_CLUSTER", scope(call), full)
 
 
@@ -130,7 +130,7 @@ def _default_pool(cluster: Doc) -> Doc:
     }
 
 
-@api.ends("CREATE_CLUSTER")
+@api.on_operation_end("CREATE_CLUSTER")
 def _came(cloud: Cloud, operation: Doc) -> After | None:
     full = operation["target"]
     cluster = cloud.state.get("cluster", full)
@@ -142,7 +142,7 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
         for name in cloud.state.all("pool", f"{full}/"):
             cloud.state.delete("pool", name)
         return None
-    tellers = [pools.bring_up(cloud, operation, name) for name in cloud.state.all("pool", f"{full}/")]
+    tellers = [node_pools.bring_up(cloud, operation, name) for name in cloud.state.all("pool", f"{full}/")]
     cloud.state.put("cluster", full, {**cluster, "status": "RUNNING"})
     return lambda: _tell_all(tellers)
 
@@ -161,7 +161,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "DELETE_CLUSTER", scope(call), full)
 
 
-@api.ends("DELETE_CLUSTER")
+@api.on_operation_end("DELETE_CLUSTER")
 def _went(cloud: Cloud, operation: Doc) -> After | None:
     full = operation["target"]
     cluster = cloud.state.get("cluster", full)
@@ -176,5 +176,5 @@ def _went(cloud: Cloud, operation: Doc) -> After | None:
 
 def _remove(cloud: Cloud, full: str) -> None:
     for name in cloud.state.all("pool", f"{full}/"):
-        pools.remove(cloud, name)
+        node_pools.remove(cloud, name)
     cloud.state.delete("cluster", full)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud, stamp
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
-from tpukit.sandbox.google.settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 ROOT = "https://www.googleapis.com/compute/v1"
@@ -159,7 +159,7 @@ def _delete(cloud: Cloud, call: Call, collection: Collection) -> Started:
     return cloud.start(api, "delete", _scope(full), full, kind=collection.kind)
 
 
-@api.ends("insert", "patch", "delete")
+@api.on_operation_end("insert", "patch", "delete")
 def _changed(cloud: Cloud, doc: Doc) -> None:
     if doc["fail"]:
         cloud.fail(doc)

@@ -18,8 +18,8 @@ from typing import Any
 from tpukit.errors import Invalid, TpukitError
 from tpukit.sandbox.google import capacity
 from tpukit.sandbox.google.api import Answer, Request, merged
+from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.faults import Fault
 
 
 def answer(cloud: Cloud, request: Request) -> Answer:

@@ -17,7 +17,7 @@ api = Api(
     "firestore",
     service="firestore.googleapis.com",
     schema="firestore",
-    operation=longrunning.written("google.firestore.admin.v1.CreateDatabaseMetadata"),
+    operation=longrunning.operation_format("google.firestore.admin.v1.CreateDatabaseMetadata"),
 )
 longrunning.serve(api, DATABASE + "/operations")
 
@@ -75,7 +75,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "DELETE", database["name"], database["name"])
 
 
-@api.ends("CREATE", "DELETE")
+@api.on_operation_end("CREATE", "DELETE")
 def _changed(cloud: Cloud, operation: Doc) -> None:
     if operation["fail"]:
         cloud.fail(operation)

@@ -28,7 +28,7 @@ from tpukit.sandbox.google.log_files import Line
 from tpukit.sandbox.google.log_filter import SEVERITIES
 from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.routing import check_enabled
-from tpukit.sandbox.google.settings import Log
+from tpukit.sandbox.google.emulator_settings import Log
 from tpukit.sandbox.google.state import Doc
 
 DEFAULT_PAGE, MAX_PAGE, MAX_RESOURCES = 50, 1000, 100
@@ -167,8 +167,8 @@ def _common(cloud: Cloud, log: Log) -> Doc:
 def _payload(text: str) -> Doc:
     """A line that is a JSON object is taken apart, and some of its fields become those of the entry.
 
-    https://cloud.google.com/logging/docs/structured-logging; that a line with nothing but a message is text is said
-    there too. Keys in alphabetical order are a guess: the order of a Struct means nothing.
+    https://cloud.google.com/logging/docs/structured-logging. Two guesses: a line with nothing but a message becomes
+    text, and keys come in alphabetical order, as the order of a Struct means nothing.
     """
     try:
         value = json.loads(text) if text.lstrip().startswith("{") else None

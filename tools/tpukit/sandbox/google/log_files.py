@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tpukit.sandbox.google.settings import Log
+from tpukit.sandbox.google.emulator_settings import Log
 
 MAX_BYTES = 256 << 10
 """Cloud Logging takes no larger entries (https://cloud.google.com/logging/quotas). What is longer goes on in another

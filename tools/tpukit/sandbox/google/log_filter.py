@@ -137,7 +137,7 @@ def bounds(node: Node) -> tuple[str, str]:
 
 def moment(text: str) -> str:
     """A time of RFC 3339, or a date, in the one form in which times can be compared as text."""
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[-+]\d\d:\d\d))?", text)
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[-+]\d\d:?\d\d))?", text)
     if not match:
         raise invalid(f"Unparseable filter: invalid timestamp '{text}'")
     try:

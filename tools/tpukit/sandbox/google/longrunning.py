@@ -12,7 +12,7 @@ from tpukit.sandbox.google.state import Doc
 TYPES = "type.googleapis.com/"
 
 
-def written(metadata: str) -> Callable[[Doc], Doc]:
+def operation_format(metadata: str) -> Callable[[Doc], Doc]:
     """How an API writes its operations; typed clients want to know which message tells about them."""
 
     def operation(doc: Doc) -> Doc:

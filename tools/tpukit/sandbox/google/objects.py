@@ -6,7 +6,7 @@ import json
 import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import versions
+from tpukit.sandbox.google import object_versions
 from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -21,9 +21,9 @@ root = Api("", service=SERVICE)
 
 def find(cloud: Cloud, call: Call) -> Doc:
     find_bucket(cloud, call["bucket"])
-    found = versions.live(cloud, call["bucket"], call["object"])
+    found = object_versions.live(cloud, call["bucket"], call["object"])
     if generation := call.query.get("generation"):
-        every = versions.versions(cloud, call["bucket"], call["object"])
+        every = object_versions.versions(cloud, call["bucket"], call["object"])
         found = next((doc for doc in every if doc["generation"] == generation), None)
     if found is None:
         raise Refused(404, f"No such object: {call['bucket']}/{call['object']}")
@@ -68,14 +68,14 @@ def _media(cloud: Cloud, call: Call, found: Doc) -> Answer:
     }
     wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", call.request.headers.get("range", ""))
     if not wanted or wanted[0] == "bytes=-":
-        return Answer(200, versions.content_of(cloud, found), headers)
+        return Answer(200, object_versions.content_of(cloud, found), headers)
     first, last = wanted[1], wanted[2]
     start = int(first) if first else max(0, size - int(last))
     end = min(int(last), size - 1) if first and last else size - 1
     if start > end:
         raise Refused(416, "The requested range cannot be satisfied.", status="OUT_OF_RANGE")
     headers["content-range"] = f"bytes {start}-{end}/{size}"
-    return Answer(206, versions.content_of(cloud, found, start, end - start + 1), headers)
+    return Answer(206, object_versions.content_of(cloud, found, start, end - start + 1), headers)
 
 
 @api.on("GET", BUCKET + "/o")
@@ -84,7 +84,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
     query = call.query
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     every = query.get("versions") == "true"
-    versions.notice(cloud, bucket, prefix)
+    object_versions.notice(cloud, bucket, prefix)
     items, prefixes = [], []
     for doc in cloud.state.all("object", f"{bucket}/{prefix}").values():
         if "timeDeleted" in doc and not every:
@@ -114,7 +114,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
     count = {"metageneration": str(int(old["metageneration"]) + 1), "updated": cloud.stamp()}
     keep = {key: old[key] for key in ("name", "bucket", "generation", "size")}
     new = {**merged(old, call.body), **count, **keep}
-    versions.change(cloud, new)
+    object_versions.change(cloud, new)
     return shown(call, new)
 
 
@@ -123,26 +123,26 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
     found = find(cloud, call)
     check_preconditions(call.query, found)
     if "generation" in call.query:
-        versions.erase(cloud, found)
+        object_versions.erase(cloud, found)
     else:
-        versions.retire(cloud, found)
+        object_versions.retire(cloud, found)
     return Answer(204, b"")
 
 
 @api.on("POST", BUCKET + "/o/{object+}/compose", body="")
 def _compose(cloud: Cloud, call: Call) -> Doc:
     bucket = find_bucket(cloud, call["bucket"])["name"]
-    check_preconditions(call.query, versions.live(cloud, bucket, call["object"]))
+    check_preconditions(call.query, object_versions.live(cloud, bucket, call["object"]))
     parts = []
     for source in call.body.get("sourceObjects", []):
-        found = versions.live(cloud, bucket, source["name"])
+        found = object_versions.live(cloud, bucket, source["name"])
         if found is None:
             raise Refused(404, f"No such object: {bucket}/{source['name']}")
-        parts.append(versions.content_of(cloud, found))
+        parts.append(object_versions.content_of(cloud, found))
     if not 1 <= len(parts) <= 32:
         raise invalid("From 1 to 32 source objects can be composed.")
     about = {**call.body.get("destination", {}), "name": call["object"]}
-    return shown(call, versions.store(cloud, find_bucket(cloud, bucket), about, b"".join(parts)))
+    return shown(call, object_versions.store(cloud, find_bucket(cloud, bucket), about, b"".join(parts)))
 
 
 @api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="")
@@ -150,10 +150,13 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
 def _copy(cloud: Cloud, call: Call) -> Answer | Doc:
     found = find(cloud, call)
     check_preconditions(call.query, found, what="Source")
-    check_preconditions(call.query, versions.live(cloud, call["to"], call["copy"]))
+    check_preconditions(call.query, object_versions.live(cloud, call["to"], call["copy"]))
     kept: Doc = {key: found[key] for key in ("contentType", "metadata") if key in found}
     about = {**kept, **call.body, "name": call["copy"]}
-    made = shown(call, versions.store(cloud, find_bucket(cloud, call["to"]), about, versions.content_of(cloud, found)))
+    made = shown(
+        call,
+        object_versions.store(cloud, find_bucket(cloud, call["to"]), about, object_versions.content_of(cloud, found)),
+    )
     if "/copyTo/" in call.request.path:
         return made
     sizes = {"totalBytesRewritten": made["size"], "objectSize": made["size"], "done": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpukit.sandbox.google import policy
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.settings import number_of
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 api = Api("resource_manager", schema="cloudresourcemanager")

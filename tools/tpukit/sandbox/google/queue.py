@@ -100,7 +100,7 @@ def _put(cloud: Cloud, full: str, doc: Doc, state: str, by: str = "SERVICE", **m
     cloud.state.put("queued", full, {**doc, "state": about})
 
 
-@api.ends("CREATE_QUEUED_RESOURCE", "RESET_QUEUED_RESOURCE")
+@api.on_operation_end("CREATE_QUEUED_RESOURCE", "RESET_QUEUED_RESOURCE")
 def _accepted(cloud: Cloud, operation: Doc) -> None:
     full = operation["target"]
     doc = cloud.state.get("queued", full)
@@ -115,7 +115,7 @@ def _accepted(cloud: Cloud, operation: Doc) -> None:
     cloud.later(api, "ADVANCE", full, cloud.settings.duration("ADVANCE"))
 
 
-@api.ends("ADVANCE")
+@api.on_operation_end("ADVANCE")
 def _advance(cloud: Cloud, event: Doc) -> None:
     full = event["target"]
     doc = cloud.state.get("queued", full)
@@ -123,7 +123,7 @@ def _advance(cloud: Cloud, event: Doc) -> None:
         return
     state = doc["state"]["state"]
     if state in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
-        _look_for_capacity(cloud, full, doc)
+        _seek_capacity(cloud, full, doc)
     elif state == "PROVISIONING":
         if fault := cloud.faults.strike("fail", f"PROVISION {full}"):
             _remove_vms(cloud, doc)
@@ -137,7 +137,7 @@ def _advance(cloud: Cloud, event: Doc) -> None:
         _put(cloud, full, {**doc, "_holds": doc["_wants"]}, "SUSPENDED")
 
 
-def _look_for_capacity(cloud: Cloud, full: str, doc: Doc) -> None:
+def _seek_capacity(cloud: Cloud, full: str, doc: Doc) -> None:
     if doc["_until"] is not None and cloud.clock.now() >= doc["_until"]:
         _fail(cloud, full, doc, "The request expired before it could be fulfilled.", "FAILED_PRECONDITION")
         return
@@ -212,7 +212,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "DELETE_QUEUED_RESOURCE", place(call), doc["name"])
 
 
-@api.ends("DELETE_QUEUED_RESOURCE")
+@api.on_operation_end("DELETE_QUEUED_RESOURCE")
 def _went(cloud: Cloud, operation: Doc) -> None:
     doc = cloud.state.get("queued", operation["target"])
     if doc is None:

@@ -17,7 +17,7 @@ api = Api(
     "artifact_registry",
     service="artifactregistry.googleapis.com",
     schema="artifactregistry",
-    operation=longrunning.written("google.devtools.artifactregistry.v1.OperationMetadata"),
+    operation=longrunning.operation_format("google.devtools.artifactregistry.v1.OperationMetadata"),
 )
 longrunning.serve(api, LOCATION + "/operations")
 
@@ -65,7 +65,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "DELETE", LOCATION.format(**call.names), full)
 
 
-@api.ends("CREATE", "DELETE")
+@api.on_operation_end("CREATE", "DELETE")
 def _changed(cloud: Cloud, operation: Doc) -> None:
     if operation["fail"]:
         cloud.fail(operation)

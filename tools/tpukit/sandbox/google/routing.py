@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from tpukit.sandbox.google import schemas
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 

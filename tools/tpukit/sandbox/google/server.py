@@ -26,9 +26,9 @@ from tpukit.errors import Transient
 from tpukit.sandbox.google import APIS, control, peers, routing
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.emulator_settings import Hooks, Settings
+from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.settings import Hooks, Settings
 from tpukit.sandbox.google.storage import SERVICE as STORAGE
 
 if TYPE_CHECKING:

@@ -5,23 +5,23 @@ from __future__ import annotations
 from tpukit.sandbox.google import longrunning
 from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
-from tpukit.sandbox.google.settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 EMULATED = (
     *("aiplatform", "artifactregistry", "cloudbilling", "cloudresourcemanager", "compute", "container", "firestore"),
     *("iam", "logging", "serviceusage", "storage", "tpu"),
 )
-OTHERS = ("cloudbuild", "config", "iamcredentials", "monitoring", "oauth2", "secretmanager")
+NOT_EMULATED = ("cloudbuild", "config", "iamcredentials", "monitoring", "oauth2", "secretmanager")
 """Enabled by people who set up a project; nothing of them is emulated."""
-KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *OTHERS)))
+KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"
 
 api = Api(
     "service_usage",
     schema="serviceusage",
-    operation=longrunning.written("google.api.serviceusage.v1.OperationMetadata"),
+    operation=longrunning.operation_format("google.api.serviceusage.v1.OperationMetadata"),
 )
 longrunning.serve(api, "operations")
 

@@ -21,7 +21,7 @@ from tpukit.errors import Conflict
 
 Doc = dict[str, Any]
 
-KEPT_REQUESTS = 20_000
+RETAINED_REQUESTS = 20_000
 """So many of the newest are remembered: a sandbox that runs for weeks answers millions."""
 
 _TABLES = """
@@ -111,7 +111,7 @@ class State:
     def note(self, request: Doc) -> None:
         with self.transaction():
             newest = self._db.execute("INSERT INTO requests (doc) VALUES (?)", (json.dumps(request),)).lastrowid or 0
-            self._db.execute("DELETE FROM requests WHERE number <= ?", (newest - KEPT_REQUESTS,))
+            self._db.execute("DELETE FROM requests WHERE number <= ?", (newest - RETAINED_REQUESTS,))
 
     def requests(self) -> list[Doc]:
         with self._lock:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tpukit.sandbox.google import policy, versions
+from tpukit.sandbox.google import object_versions, policy
 from tpukit.sandbox.google.api import Answer, Api, Call, merged
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
-from tpukit.sandbox.google.settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 BUCKET = "b/{bucket}"
@@ -97,7 +97,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
 @api.on("DELETE", BUCKET)
 def _delete(cloud: Cloud, call: Call) -> Answer:
     name = find_bucket(cloud, call["bucket"])["name"]
-    versions.notice(cloud, name)
+    object_versions.notice(cloud, name)
     if cloud.state.all("object", f"{name}/"):
         raise Refused(409, "The bucket you tried to delete is not empty.", reason="conflict")
     cloud.state.delete("bucket", name)

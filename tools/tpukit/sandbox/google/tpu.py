@@ -16,7 +16,9 @@ RUNTIMES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-
 V2 = "google.cloud.tpu.v2"
 _TYPES = {"V2": "v2", "V3": "v3", "V4": "v4", "V5LITE_POD": "v5e", "V5P": "v5p", "V6E": "v6e"}
 
-api = Api("tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.written(f"{V2}.OperationMetadata"))
+api = Api(
+    "tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.operation_format(f"{V2}.OperationMetadata")
+)
 longrunning.serve(api, LOCATION + "/operations")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpukit.sandbox.google import capacity, shapes
+from tpukit.sandbox.google import capacity, pool_checks
 from tpukit.sandbox.google.api import Call, Started, merged
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
-from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
@@ -102,7 +102,7 @@ def _resize(cloud: Cloud, call: Call) -> Started:
     holding = Holding(**pool["_holds"]) if pool["_holds"] else None
     if holding:
         _, cluster = find_cluster(cloud, call)
-        wish = shapes.check(cloud, cluster, {**pool, "initialNodeCount": count})
+        wish = pool_checks.check(cloud, cluster, {**pool, "initialNodeCount": count})
         assert wish.holding is not None
         more = Holding(holding.zone, holding.generation, max(0, wish.holding.chips - holding.chips), holding.spot)
         if capacity.short_by(cloud, more, capacity.GKE, full):
@@ -140,7 +140,7 @@ def _set_management(cloud: Cloud, call: Call) -> Started:
     full, pool = _pool(cloud, call)
     _, cluster = find_cluster(cloud, call)
     changed = {**pool, "management": call.body.get("management", {})}
-    shapes.check(cloud, cluster, changed)
+    pool_checks.check(cloud, cluster, changed)
     cloud.state.put("pool", full, changed)
     return cloud.start(api, "SET_NODE_POOL_MANAGEMENT", scope(call), full)
 
@@ -154,7 +154,7 @@ def _set_autoscaling(cloud: Cloud, call: Call) -> Started:
 def _rescale(cloud: Cloud, call: Call, full: str, scaling: Doc) -> Started:
     _, cluster = find_cluster(cloud, call)
     changed = {**find_pool(cloud, full), "autoscaling": scaling}
-    shapes.check(cloud, cluster, changed)
+    pool_checks.check(cloud, cluster, changed)
     cloud.state.put("pool", full, changed)
     return cloud.start(api, "UPDATE_CLUSTER", scope(call), full)
 
@@ -186,7 +186,7 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
             raise Refused(501, f"The emulator cannot change {field} of a node pool.")
     _, cluster = find_cluster(cloud, call)
     changed = {**pool, "config": config}
-    shapes.check(cloud, cluster, changed)
+    pool_checks.check(cloud, cluster, changed)
     cloud.state.put("pool", full, changed)
     return cloud.start(api, "UPDATE_NODE_POOL", scope(call), full)
 

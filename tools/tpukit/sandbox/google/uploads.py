@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from tpukit.sandbox.google import objects, versions
+from tpukit.sandbox.google import object_versions, objects
 from tpukit.sandbox.google.api import Answer, Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -39,8 +39,8 @@ def _named(call: Call, about: Doc) -> Doc:
 
 
 def _store(cloud: Cloud, call: Call, about: Doc, content: bytes) -> Doc:
-    check_preconditions(call.query, versions.live(cloud, call["bucket"], about["name"]))
-    return objects.shown(call, versions.store(cloud, find_bucket(cloud, call["bucket"]), about, content))
+    check_preconditions(call.query, object_versions.live(cloud, call["bucket"], about["name"]))
+    return objects.shown(call, object_versions.store(cloud, find_bucket(cloud, call["bucket"]), about, content))
 
 
 def _parts(call: Call) -> tuple[Doc, bytes]:
@@ -68,7 +68,7 @@ def _begin(cloud: Cloud, call: Call) -> Answer:
     about = json.loads(call.request.content or b"{}")
     about = _named(call, about)
     about.setdefault("contentType", call.request.headers.get("x-upload-content-type"))
-    check_preconditions(call.query, versions.live(cloud, call["bucket"], about["name"]))
+    check_preconditions(call.query, object_versions.live(cloud, call["bucket"], about["name"]))
     upload = f"{cloud.state.next():016x}"
     conditions = {key: value for key, value in call.query.items() if key.startswith("if")}
     cloud.state.put("upload", upload, {"bucket": call["bucket"], "about": about, "query": conditions})
@@ -95,10 +95,12 @@ def _piece(cloud: Cloud, call: Call) -> Answer | Doc:
     if total is None or len(have) < total:
         cloud.state.put_content(f"upload {upload}", have)
         return Answer(308, b"", {"range": f"bytes=0-{len(have) - 1}"} if have else {})
-    check_preconditions(session["query"], versions.live(cloud, session["bucket"], session["about"]["name"]))
+    check_preconditions(session["query"], object_versions.live(cloud, session["bucket"], session["about"]["name"]))
     cloud.state.delete("upload", upload)
     cloud.state.delete_content(f"upload {upload}")
-    return objects.shown(call, versions.store(cloud, find_bucket(cloud, session["bucket"]), session["about"], have))
+    return objects.shown(
+        call, object_versions.store(cloud, find_bucket(cloud, session["bucket"]), session["about"], have)
+    )
 
 
 @api.on("DELETE", PATH)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tpukit.sandbox.google import longrunning
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
-from tpukit.sandbox.google.settings import number_of
 from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
@@ -18,7 +18,7 @@ api = Api(
     "vertex_ai",
     service="aiplatform.googleapis.com",
     schema="aiplatform",
-    operation=longrunning.written(f"{V1}.CreateTensorboardOperationMetadata"),
+    operation=longrunning.operation_format(f"{V1}.CreateTensorboardOperationMetadata"),
 )
 longrunning.serve(api, LOCATION + "/operations")
 
@@ -29,10 +29,10 @@ def numbered(call: Call, path: str) -> str:
 
 
 def find_board(cloud: Cloud, call: Call) -> Doc:
-    return found(cloud, "tensorboard", numbered(call, BOARD))
+    return get_or_refuse(cloud, "tensorboard", numbered(call, BOARD))
 
 
-def found(cloud: Cloud, kind: str, name: str) -> Doc:
+def get_or_refuse(cloud: Cloud, kind: str, name: str) -> Doc:
     doc = cloud.state.get(kind, name)
     if doc is None:
         raise Refused(404, f"The {kind} resource {name} is not found.")
@@ -40,7 +40,7 @@ def found(cloud: Cloud, kind: str, name: str) -> Doc:
 
 
 def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
-    old = found(cloud, kind, name)
+    old = get_or_refuse(cloud, kind, name)
     fields = call.query.get("updateMask", ",".join(call.body)).split(",")
     new = merged(old, {field: call.body.get(field) for field in fields if field})
     new["updateTime"] = cloud.stamp()
@@ -83,7 +83,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "DELETE", numbered(call, LOCATION), find_board(cloud, call)["name"])
 
 
-@api.ends("CREATE", "DELETE")
+@api.on_operation_end("CREATE", "DELETE")
 def _changed(cloud: Cloud, operation: Doc) -> None:
     if operation["fail"]:
         cloud.fail(operation)

@@ -66,7 +66,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "CREATE_NODE", place(call), full)
 
 
-@api.ends("CREATE_NODE", "START_NODE")
+@api.on_operation_end("CREATE_NODE", "START_NODE")
 def _came(cloud: Cloud, operation: Doc) -> None:
     full = operation["target"]
     vm = cloud.state.get("vm", full)
@@ -141,7 +141,7 @@ def _start(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "START_NODE", place(call), full)
 
 
-@api.ends("STOP_NODE")
+@api.on_operation_end("STOP_NODE")
 def _stopped(cloud: Cloud, operation: Doc) -> None:
     vm = cloud.state.get("vm", operation["target"])
     if vm is None:
@@ -155,7 +155,7 @@ def _stopped(cloud: Cloud, operation: Doc) -> None:
         _respond(cloud, operation)
 
 
-@api.ends("UPDATE_NODE")
+@api.on_operation_end("UPDATE_NODE")
 def _updated(cloud: Cloud, operation: Doc) -> None:
     _respond(cloud, operation)
 
@@ -177,7 +177,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "DELETE_NODE", place(call), full)
 
 
-@api.ends("DELETE_NODE")
+@api.on_operation_end("DELETE_NODE")
 def _went(cloud: Cloud, operation: Doc) -> None:
     vm = cloud.state.get("vm", operation["target"])
     if vm is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
 from itertools import combinations
 
-KEPT_BY_GOOGLE = (
+RESERVED_BY_GOOGLE = (
     4  # addresses of every subnet: https://cloud.google.com/vpc/docs/subnets#unusable-ip-addresses-in-every-subnet
 )
 _SMALLEST, _LARGEST = 29, 8  # prefixes that a subnet may have

@@ -13,12 +13,12 @@ from rich.console import Console
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError
 from tpukit.infra import diagnosis, gcloud, guard, screen, terraform
-from tpukit.infra.events import Diagnostic, Event, Planned
 from tpukit.infra.programs import Cancelled, Command
-from tpukit.infra.progress import Progress
 from tpukit.infra.screen import Screen
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform import PLAN_FILE, Terraform
+from tpukit.infra.terraform_events import Diagnostic, Event, Planned
+from tpukit.infra.terraform_progress import Progress
 from tpukit.infra.ways import Ask
 from tpukit.infra.workspace import Workspace
 

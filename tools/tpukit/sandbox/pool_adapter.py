@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpukit.sandbox.agent.pools import Pool
-from tpukit.sandbox.google.settings import Pool as GooglePool
+from tpukit.sandbox.google.emulator_settings import Pool as GooglePool
 
 
 def of_google(pool: GooglePool) -> Pool:

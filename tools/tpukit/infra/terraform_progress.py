@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tpukit.infra.events import Diagnostic, Event, Failed, Finished, Planned, Progressed, Started, Summary
+from tpukit.infra.terraform_events import Diagnostic, Event, Failed, Finished, Planned, Progressed, Started, Summary
 
 State = Literal["waiting", "running", "done", "failed"]
 

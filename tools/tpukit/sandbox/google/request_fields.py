@@ -1,6 +1,6 @@
 """The rules from which `fields.json` is written: which fields Google's requests have, and of what type.
 
-    python -m tpukit.sandbox.google.fields FOLDER    writes it
+    python -m tpukit.sandbox.google.request_fields FOLDER    writes it
 
 FOLDER holds Google's discovery documents as `API/VERSION/API-api.json`. The Go module google.golang.org/api carries
 them so: `go list -m -f '{{.Dir}}' google.golang.org/api` below tools/provider prints such a folder.

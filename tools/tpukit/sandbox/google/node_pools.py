@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import zlib
 
-from tpukit.sandbox.google import addresses, capacity, machines, shapes
+from tpukit.sandbox.google import capacity, machines, pod_ranges, pool_checks
 from tpukit.sandbox.google.api import After, Call, Started, merged, public
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, admit, api, find_cluster, find_pool, pool_of, scope
-from tpukit.sandbox.google.nodes import described
+from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
@@ -49,7 +49,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
 def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     """Puts a pool that may be made into the state, PROVISIONING."""
     pool = merged(_defaults(cluster), body)
-    wish = shapes.check(cloud, cluster, pool)
+    wish = pool_checks.check(cloud, cluster, pool)
     full = f"{cluster_name}/nodePools/{pool['name']}"
     if wish.holding and (short := capacity.short_by(cloud, wish.holding, capacity.GKE, full)):
         raise _over_quota(cluster["_project"], wish.holding, *short)
@@ -103,7 +103,7 @@ def _over_quota(project: str, asked: Holding, short: int, limit: int) -> Refused
     )
 
 
-@api.ends("AUTOSCALE", "CREATE_NODE_POOL", "HEAL_NODE_POOL", "SET_NODE_POOL_SIZE")
+@api.on_operation_end("AUTOSCALE", "CREATE_NODE_POOL", "HEAL_NODE_POOL", "SET_NODE_POOL_SIZE")
 def _came(cloud: Cloud, operation: Doc) -> After | None:
     full = operation["target"]
     pool = cloud.state.get("pool", full)
@@ -128,7 +128,7 @@ def bring_up(cloud: Cloud, operation: Doc, full: str) -> After | None:
     holding = Holding(**pool["_holds"]) if pool["_holds"] else None
     if not (holding and holding.up):
         try:
-            addresses.check(cloud, cluster_name, cluster)
+            pod_ranges.check(cloud, cluster_name, cluster)
             if holding:
                 capacity.find(cloud, holding, full)
         except Refused as refused:
@@ -184,7 +184,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "DELETE_NODE_POOL", scope(call), full)
 
 
-@api.ends("DELETE_NODE_POOL")
+@api.on_operation_end("DELETE_NODE_POOL")
 def _went(cloud: Cloud, operation: Doc) -> After | None:
     full = operation["target"]
     pool = cloud.state.get("pool", full)

@@ -26,7 +26,7 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.places import progress
-from tpukit.sandbox.agent.api import Api
+from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Ending, containers, write_json
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.kubelet import Kubelet

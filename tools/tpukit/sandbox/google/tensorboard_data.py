@@ -12,7 +12,7 @@ from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.vertex import BOARD, LOCATION, MESSAGES, api, find_board, found, numbered, patched
+from tpukit.sandbox.google.vertex import BOARD, LOCATION, MESSAGES, api, find_board, get_or_refuse, numbered, patched
 
 EXPERIMENT = BOARD + "/experiments/{experiment}"
 RUN = EXPERIMENT + "/runs/{run}"
@@ -53,7 +53,7 @@ def _register(level: Level) -> None:
 
     @api.on("GET", level.path)
     def show(cloud: Cloud, call: Call) -> Doc:
-        return found(cloud, level.kind, numbered(call, level.path))
+        return get_or_refuse(cloud, level.kind, numbered(call, level.path))
 
     @api.on("PATCH", level.path, body=MESSAGES + level.message)
     def patch(cloud: Cloud, call: Call) -> Doc:
@@ -61,7 +61,7 @@ def _register(level: Level) -> None:
 
     @api.on("DELETE", level.path)
     def delete(cloud: Cloud, call: Call) -> Started:
-        doc = found(cloud, level.kind, numbered(call, level.path))
+        doc = get_or_refuse(cloud, level.kind, numbered(call, level.path))
         return cloud.start(api, "DELETE", numbered(call, LOCATION), doc["name"])
 
 
@@ -69,7 +69,7 @@ def _make(cloud: Cloud, level: Level, parent: str, wanted: str, body: Doc) -> Do
     # Above an experiment there is the instance, which is a level of its own kind.
     above = {"experiment": "tensorboard", "run": "experiment", "series": "run"}[level.kind]
     owner = parent.rpartition("/")[0]
-    found(cloud, above, owner)
+    get_or_refuse(cloud, above, owner)
     if level.kind == "series":
         wanted = wanted or str(10**12 + cloud.state.next())
         if not body.get("valueType") or not body.get("displayName"):
@@ -124,10 +124,10 @@ def _write_experiment(cloud: Cloud, call: Call) -> Doc:
 
 
 def _write(cloud: Cloud, run: str, data: list[Doc]) -> None:
-    found(cloud, "run", run)
+    get_or_refuse(cloud, "run", run)
     for one in data:
         name = f"{run}/timeSeries/{one['tensorboardTimeSeriesId']}"
-        series = found(cloud, "series", name)
+        series = get_or_refuse(cloud, "series", name)
         if one.get("valueType", series["valueType"]) != series["valueType"]:
             raise invalid(f"{name} holds {series['valueType']}, not {one['valueType']}.")
         for value in one.get("values", []):
@@ -149,7 +149,7 @@ def _read_many(cloud: Cloud, call: Call) -> Doc:
 
 
 def _data(cloud: Cloud, name: str, most: int) -> Doc:
-    series = found(cloud, "series", name)
+    series = get_or_refuse(cloud, "series", name)
     points = list(cloud.state.all("point", f"{name}/").values())
     # The service thins a long series out; the first and the last point stay.
     step = max(1, -(-len(points) // most))

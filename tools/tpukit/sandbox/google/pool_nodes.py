@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tpukit.catalogue import Slice, slices
-from tpukit.sandbox.google import addresses
+from tpukit.sandbox.google import pod_ranges
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import find_pool
-from tpukit.sandbox.google.settings import Pool
-from tpukit.sandbox.google.shapes import capacity_of
+from tpukit.sandbox.google.emulator_settings import Pool
+from tpukit.sandbox.google.pool_checks import capacity_of
 from tpukit.sandbox.google.state import Doc
 
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
@@ -31,7 +31,7 @@ def described(cloud: Cloud, full: str) -> Pool:
         taints=_taints(config, shape),
         capacity=capacity_of(config),
         reservation=_reservation(config),
-        max_pods=addresses.max_pods(cluster or {}, doc),
+        max_pods=pod_ranges.max_pods(cluster or {}, doc),
     )
 
 

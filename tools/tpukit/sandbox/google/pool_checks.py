@@ -20,7 +20,7 @@ _HYPERDISK_ONLY = ("v6e", "tpu7x")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PoolRequest:
     """What a pool asks for."""
 
     slice: Slice | None
@@ -32,7 +32,7 @@ class Wish:
         return self.slice is not None and self.slice.hosts > 1
 
 
-def check(cloud: Cloud, cluster: Doc, pool: Doc) -> Wish:
+def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
     """What the pool is, if GKE would take it."""
     config = pool["config"]
     zones: list[str] = pool["locations"]
@@ -50,7 +50,7 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> Wish:
     if shape is None:
         if pool.get("placementPolicy", {}).get("tpuTopology"):
             raise invalid(f"TPU topology is set, and machine type {machine_type} has no TPUs.")
-        return Wish(None, pool["initialNodeCount"], None)
+        return PoolRequest(None, pool["initialNodeCount"], None)
     for zone in zones:
         if zone not in shape.zones:
             raise invalid(f'Machine type "{machine_type}" is not available in zone "{zone}".')
@@ -62,7 +62,7 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> Wish:
     nodes = pool["initialNodeCount"]
     chips = nodes * shape.chips_per_host * len(zones)
     reservation = config.get("reservationAffinity", {}).get("values", [""])[0].rpartition("/")[2]
-    return Wish(shape, nodes, Holding(zones[0], shape.generation, chips, capacity == "spot", reservation))
+    return PoolRequest(shape, nodes, Holding(zones[0], shape.generation, chips, capacity == "spot", reservation))
 
 
 def capacity_of(config: Doc) -> str:

@@ -1,0 +1,37 @@
+"""The promises of a place, on GKE as the sandbox has it: real Kubernetes, JobSet and Kueue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from box import SETTINGS, Box, sandbox
+from place_suite import *  # noqa: F403
+from place_suite import Stand
+from tpukit.clock import SystemClock
+from tpukit.places.gke import GkePlace
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    with sandbox(tmp_path_factory.mktemp("place"), "place") as box:
+        box.furnish()
+        yield box
+
+
+@pytest.fixture
+def stand(box: Box, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
+    monkeypatch.setenv("KUBECONFIG", str(box.place.kubeconfig))
+    made: list[GkePlace] = []
+
+    def place() -> GkePlace:
+        """With a folder of its own: nothing of another one's is needed."""
+        made.append(GkePlace(tmp_path_factory.mktemp("driver"), SystemClock(), lambda: "place-tests"))
+        return made[-1]
+
+    yield Stand(place(), place, SETTINGS, seconds=180.0, fields={"image": "image:1", "capacity": "spot"})
+    for one in made:
+        one.close()
+    for jobset in box.cluster.list("JobSet", SETTINGS.team):
+        box.cluster.delete("JobSet", jobset["metadata"]["name"], SETTINGS.team)

@@ -1,0 +1,168 @@
+"""Ctrl-C at every moment between Enter and the end: it is obeyed or asked about, and no job is left unmentioned."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tpukit.records import JOBS
+from tpukit.store import everything
+from tpukit.store.sqlite import SqliteStore
+from waiting import until
+
+WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
+NEVER = ("Aborted", "Traceback", "Exception ignored")
+DELAYS = [0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.3, 1.7, 2.5]
+# What Python does before it comes to our first line is not ours: moments are counted from there.
+FIRST_LINE = "import pathlib, sys, tpukit.__main__ as tpu; pathlib.Path('began').touch(); tpu.main()"
+
+
+def sent(tpu):
+    """All jobs by id, as the store has them."""
+    file = tpu.home / "state" / "store.db"
+    if not file.exists():
+        return {}
+    store = SqliteStore(file)
+    try:
+        return {entry.key: entry.value for entry in everything(store, JOBS)}
+    finally:
+        store.close()
+
+
+def interrupt_after(tpu, monkeypatch, seconds, *arguments):
+    """Start it, and press Ctrl-C so long after its first line."""
+    began = tpu.folder / "began"
+    began.unlink(missing_ok=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(tpu, "argv", lambda *arguments: [sys.executable, "-c", FIRST_LINE, *map(str, arguments)])
+        process = tpu.start(*arguments)
+    until(began.exists, seconds=60)
+    time.sleep(seconds)  # the moment is what is tested, not waited for
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) is not None
+    return process
+
+
+@pytest.mark.parametrize("choice", ["detach", "stop"])
+def test_ctrl_c_at_any_moment_is_answered_and_no_job_is_left_unmentioned(tpu, monkeypatch, choice):
+    told = set()
+    for seconds in DELAYS:
+        file = tpu.file("sh", "-c", WAIT)
+        run = interrupt_after(tpu, monkeypatch, seconds, "run", file, "--on-interrupt", choice)
+        said = tpu.said(run)
+        assert not [word for word in NEVER if word in said], (seconds, said)
+        new = set(sent(tpu)) - told
+        told |= new
+        if not new:
+            assert run.returncode == 130, (seconds, said)
+            assert "nothing was sent" in said, (seconds, said)
+            continue
+        (job_id,) = new
+        assert job_id in said.splitlines()[0], (seconds, said)
+        job = sent(tpu)[job_id]
+        if choice == "stop":
+            assert (run.returncode, job.state) == (1, "cancelled"), (seconds, said)
+            assert f"{job_id}: is being stopped" in said
+        else:
+            assert run.returncode == 130, (seconds, said)
+            assert f"detached: {job_id} goes on" in said
+            assert job.state in ("pending", "scheduled", "running")
+            tpu("job", "stop", job_id)
+    assert told, "no delay was long enough"
+
+
+def test_ctrl_c_right_after_the_id_was_printed_leaves_no_job_unmentioned(tpu):
+    """12 of 12 ended in Aborted! once, with a job left behind."""
+    for _ in range(6):
+        run = tpu.start("run", tpu.file("sh", "-c", WAIT), "--on-interrupt", "stop")
+        job_id = until(lambda run=run: tpu.said(run).splitlines(), seconds=60)[0]
+        os.kill(run.pid, signal.SIGINT)
+        assert run.wait(timeout=60) == 1, tpu.said(run)
+        assert f"{job_id}: is being stopped" in tpu.said(run)
+        assert sent(tpu)[job_id].state == "cancelled"
+
+
+class Terminal:
+    """`tpu` with a terminal to ask at."""
+
+    def __init__(self, tpu, *arguments):
+        self._main, child = pty.openpty()
+        env = {**tpu.env, "TERM": "xterm", "COLUMNS": "120"}
+        self.process = subprocess.Popen(
+            tpu.argv(*arguments),
+            stdin=child,
+            stdout=child,
+            stderr=child,
+            env=env,
+            cwd=tpu.folder,
+            start_new_session=True,
+        )
+        tpu._started.append(self.process)
+        os.close(child)
+        os.set_blocking(self._main, False)
+        self.text = ""
+
+    def shows(self, pattern):
+        def look():
+            try:
+                self.text += os.read(self._main, 65536).decode(errors="replace")
+            except BlockingIOError:
+                pass
+            except OSError:  # the other side is gone
+                pass
+            return re.search(pattern, self.text)
+
+        return until(look, f"{pattern} in {self.text!r}", 60.0)
+
+    def types(self, text):
+        os.write(self._main, text.encode())
+
+    def presses_ctrl_c(self):
+        os.kill(self.process.pid, signal.SIGINT)
+
+
+def test_ctrl_c_at_a_terminal_asks_and_obeys_each_answer(tpu):
+    screen = Terminal(tpu, "run", tpu.file("sh", "-c", WAIT))
+    job_id = tpu.the_job()
+    for answer in ("go on", "stop"):
+        screen.text = ""
+        screen.presses_ctrl_c()
+        screen.shows("Stop the job, detach from it, or go on")
+        screen.types(f"{answer}\n")
+        if answer == "go on":
+            screen.shows(f"{job_id}.*running")
+    screen.shows("is being stopped")
+    assert screen.process.wait(timeout=60) == 1
+    assert tpu.show(job_id)["state"] == "cancelled"
+
+
+def test_ctrl_c_at_the_question_itself_detaches_and_says_so(tpu):
+    screen = Terminal(tpu, "run", tpu.file("sh", "-c", WAIT))
+    job_id = tpu.the_job()
+    screen.presses_ctrl_c()
+    screen.shows("Stop the job, detach from it, or go on")
+    screen.presses_ctrl_c()
+    screen.shows(f"detached: {job_id} goes on")
+    assert screen.process.wait(timeout=60) == 130
+    tpu("job", "stop", job_id)
+
+
+@pytest.mark.parametrize("arguments", [["job", "list"], ["job", "logs", "train", "-f"], ["--help"]], ids=str)
+def test_ctrl_c_outside_run_is_silent_and_130(tpu, monkeypatch, arguments):
+    job_id = tpu("run", tpu.file("sh", "-c", "echo hello; " + WAIT), "--detach").stdout.strip()
+    serving = tpu.start("serve", "--no-http")
+    tpu.pid(job_id)
+    for seconds in (0.0, 0.05, 0.1, 0.3):
+        process = interrupt_after(tpu, monkeypatch, seconds, *arguments)
+        assert process.returncode in (0, 130)
+        assert not [word for word in NEVER if word in tpu.said(process)], tpu.said(process)
+    tpu("job", "stop", job_id)
+    os.kill(serving.pid, signal.SIGTERM)
+    assert serving.wait(timeout=30) == 0

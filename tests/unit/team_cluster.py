@@ -1,0 +1,67 @@
+"""A cluster that remembers what it was sent, object by object, and can lose its caller at any write."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from tpukit.errors import NotFound
+
+Doc = dict[str, Any]
+
+
+class Killed(BaseException):
+    """The process that talks to the cluster died, as no `except Exception` can prevent."""
+
+
+class FakeCluster:
+    """Objects by kind, namespace and name. `watcher` is called after every write; the write number `dies_at` kills the
+    caller once it was done, as one that dies before it hears of the answer."""
+
+    server = "https://fake"
+
+    def __init__(self, watcher: Callable[[], None] = lambda: None) -> None:
+        self.objects: dict[tuple[str, str, str], Doc] = {}
+        self.watcher = watcher
+        self.writes = 0
+        self.dies_at = 0
+
+    def list(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Doc]:
+        name = fields.removeprefix("metadata.name=")
+        return [
+            copy.deepcopy(one)
+            for (of, where, called), one in sorted(self.objects.items())
+            if of == kind and namespace in ("", where) and name in ("", called)
+            if not labels or labels in one["metadata"].get("labels", {})
+        ]
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Doc:
+        for (of, where, called), one in self.objects.items():
+            if (of, called) == (kind, name) and where in ("", namespace):
+                return copy.deepcopy(one)
+        raise NotFound(f"there is no {kind} {name}")
+
+    def apply(self, document: Doc) -> Doc:
+        meta = document["metadata"]
+        self.objects[document["kind"], meta.get("namespace", ""), meta["name"]] = copy.deepcopy(document)
+        self._count_write()
+        return document
+
+    def delete(self, kind: str, name: str, namespace: str = "") -> None:
+        for key in list(self.objects):
+            inside = kind == "Namespace" and key[1] == name
+            if inside or (key[0] == kind and key[2] == name and key[1] in ("", namespace)):
+                del self.objects[key]
+        self._count_write()
+
+    def call(self, method: str, path: str) -> None:
+        """Only the objects that all teams share are deleted by path; nothing here reads them."""
+        assert method == "DELETE"
+        self._count_write()
+
+    def _count_write(self) -> None:
+        self.writes += 1
+        self.watcher()
+        if self.writes == self.dies_at:
+            raise Killed

@@ -1,0 +1,51 @@
+"""What a place tells people of a job that they may not expect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit import plan
+from tpukit.clock import ManualClock
+from tpukit.places.gke import GkePlace
+from tpukit.places.local import LocalPlace
+from tpukit.plan import Plan
+from tpukit.spec import JobSpec, Settings
+
+MOUNTS = [{"bucket": "my-data", "path": "/data"}]
+
+
+def make(place: str, **fields: Any) -> Plan:
+    spec = {"name": "train", "tpu": "v4-16", "command": ["x"], "image": "i:1", **fields}
+    return plan.make(JobSpec.from_json(spec), Settings(), place)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "chips are simulated: 4 CPU devices stand for the 4 chips of a host"),
+        ({"image": "image:1"}, "the image is not used"),
+        ({"mounts": MOUNTS}, "bucket mounts are not made here"),
+    ],
+)
+def test_notes_of_this_machine(tmp_path: Path, fields: dict[str, Any], expected: str) -> None:
+    notes = LocalPlace(tmp_path, ManualClock()).notes(make("local", **fields))
+    assert any(expected in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"tpu": "v5e-8", "slices": 2}, "Google documents multislice for multi-host slices only"),
+        ({"tensorboard": True}, "TensorBoard data stays in the workdir"),
+    ],
+)
+def test_notes_of_gke(tmp_path: Path, fields: dict[str, Any], expected: str) -> None:
+    notes = GkePlace(tmp_path, ManualClock(), lambda: "me").notes(make("gke", **fields))
+    assert any(expected in note for note in notes)
+
+
+def test_notes_of_gke_where_all_is_as_expected_there_are_none(tmp_path: Path) -> None:
+    assert list(GkePlace(tmp_path, ManualClock(), lambda: "me").notes(make("gke", slices=2))) == []

@@ -1,0 +1,146 @@
+"""`tpu store`: what it shows, and jobs that move from one home to another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from tpukit.cli.store import command
+from tpukit.errors import Conflict, Invalid
+from tpukit.reasons import State
+from tpukit.records import JOBS, Job
+from tpukit.store import Event, Holder, Kind
+from tpukit.store.move import move
+from tpukit.store.sqlite import SqliteStore
+
+
+class Newer(Job, frozen=True):
+    colour: str = ""
+
+
+NEWER: Kind[Newer] = Kind("jobs", Newer, state="state", order="created", upgrades=(dict,))
+
+
+def job(name: str, created: float = 1.0, state: State = State.PENDING) -> Job:
+    return Job(name, "local", "team", "me", created, plan={}, state=state)
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Iterator[tuple[SqliteStore, SqliteStore]]:
+    pair = SqliteStore(tmp_path / "old.db"), SqliteStore(tmp_path / "new.db")
+    yield pair
+    for store in pair:
+        store.close()
+
+
+def test_move_copies_jobs_with_events_and_unknown_fields_once(homes):
+    old, new = homes
+    old.create(JOBS, "a", job("a"), events=[Event(1.0, "sent"), Event(2.0, "began")])
+    old.create(NEWER, "b", Newer("b", "local", "t", "me", 2.0, {}, colour="red"))
+    assert move(old, new, JOBS).copied == ["a", "b"]
+    assert new.events(JOBS, "a") == old.events(JOBS, "a")
+    assert new.get(NEWER, "b").value.colour == "red"
+    again = move(old, new, JOBS)
+    assert (again.copied, again.present) == ([], ["a", "b"])
+    assert len(new.events(JOBS, "a")) == 2
+
+
+def test_move_leaves_what_differs_and_what_cannot_be_read(homes):
+    old, new = homes
+    for name in ("a", "b"):
+        old.create(JOBS, name, job(name))
+    move(old, new, JOBS)
+    there = new.get(JOBS, "a")
+    new.put(JOBS, there, msgspec.structs.replace(there.value, message="went on"))
+
+    class Strange(msgspec.Struct):
+        state: str = "x"
+        created: float = 5.0
+
+    old.create(Kind("jobs", Strange, state="state", order="created"), "c", Strange())
+    done = move(old, new, JOBS, delete=True)
+    assert (done.different, done.present, [broken.key for broken in done.broken]) == (["a"], ["b"], ["c"])
+    assert old.keys(JOBS) == {"a", "c"}
+    assert new.get(JOBS, "a").value.message == "went on"
+
+
+def test_move_that_was_cut_short_goes_on(homes, monkeypatch):
+    old, new = homes
+    for name in ("a", "b", "c"):
+        old.create(JOBS, name, job(name), events=[Event(1.0, "sent")])
+    create, left = new.create, iter([1, 1])
+
+    def failing(*args, **options):
+        next(left)
+        return create(*args, **options)
+
+    monkeypatch.setattr(new, "create", failing)
+    with pytest.raises(StopIteration):
+        move(old, new, JOBS)
+    monkeypatch.undo()
+    done = move(old, new, JOBS)
+    assert (done.present, done.copied) == (["a", "b"], ["c"])
+
+
+@pytest.fixture
+def tpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TPUKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TPUKIT_SETTINGS", str(tmp_path / "settings.yaml"))
+    monkeypatch.delenv("TPUKIT_STORE", raising=False)
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(command, arguments)
+
+    return run
+
+
+@pytest.fixture
+def store(tpu, tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "home" / "state" / "store.db")
+    yield made
+    made.close()
+
+
+def test_show_says_what_is_in_it_and_who_works_on_it(tpu, store):
+    store.create(JOBS, "a", job("a"))
+    store.create(JOBS, "b", job("b", state=State.COMPLETED))
+    store.acquire("jobs/a", Holder("me@there/1"), 60)
+    with store._file.transaction() as db:
+        db.execute("INSERT INTO documents VALUES (9, 'jobs', 'c', 1, 'pending', 3, 'no JSON')")
+    summary = json.loads(tpu("show", "--json").stdout)
+    assert (summary["store"], summary["jobs"]) == ("sqlite", {"active": 1, "ended": 1})
+    assert [(lease["name"], lease["holder"]) for lease in summary["leases"]] == [("jobs/a", "me@there/1")]
+    assert [broken["key"] for broken in summary["unreadable"]] == ["c"]
+    for arguments in ((), ("show",)):
+        done = tpu(*arguments)
+        for text in ("1 active, 1 ended", "jobs/a  me@there/1", "c  it is no JSON"):
+            assert text in done.output
+
+
+def test_move_to_where_the_jobs_are_is_refused(tpu, store):
+    assert isinstance(tpu("move", "sqlite").exception, Invalid)
+    assert isinstance(tpu("move", "elsewhere").exception, Invalid)
+
+
+def test_move_while_somebody_drives_active_jobs_is_refused(tpu, store, monkeypatch):
+    other = SqliteStore(store.path.with_name("other.db"))
+    other.address = "firestore://my-project-1"
+    monkeypatch.setattr("tpukit.store.firestore.FirestoreStore", lambda *_: other)
+    store.create(JOBS, "a", job("a"))
+    lease = store.acquire("jobs/a", Holder("me@there/1"), 60)
+    refused = tpu("move", other.address)
+    assert isinstance(refused.exception, Conflict)
+    assert "driven by me@there/1" in str(refused.exception)
+    store.release(lease)
+    other = SqliteStore(store.path.with_name("other.db"))
+    other.address = "firestore://my-project-1"
+    done = tpu("move", other.address, "--delete")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "store: firestore://my-project-1\n"
+    assert "1 job copied from sqlite to firestore://my-project-1" in done.stderr
+    assert not store.keys(JOBS)

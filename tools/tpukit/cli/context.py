@@ -1,0 +1,142 @@
+"""What commands work with: the store, the places, a driver, and how they say things."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpukit import paths
+from tpukit.clock import SystemClock
+from tpukit.errors import NotFound
+from tpukit.places.base import Observation, Place
+from tpukit.records import JOBS, Job
+
+if TYPE_CHECKING:
+    from tpukit.control import Hooks
+    from tpukit.jobs.driver import Driver
+    from tpukit.store import Holder, Lease, Store
+
+CLOCK = SystemClock()
+
+
+@cache
+def store() -> Store:
+    """One for the process: in the home that $TPUKIT_STORE or the setting `store` names, or on this machine."""
+    from tpukit.spec import settings
+    from tpukit.store.home import open_store
+
+    return open_store(settings.store(), paths.state())
+
+
+@cache
+def places() -> Mapping[str, Place]:
+    from tpukit.places import registry
+
+    return registry.places(paths.data(), CLOCK, sender)
+
+
+def sender() -> str:
+    """What tells this store's jobs from those of all others, in places that are shared."""
+    address = store().address
+    return address if "://" in address else paths.mark(paths.state() / "sender")
+
+
+def shelf() -> Path:
+    """Where snapshots of code are stored."""
+    return paths.data() / "code"
+
+
+def holder() -> Holder:
+    from tpukit.store.process import this_process
+
+    return this_process()
+
+
+def driver(
+    *,
+    parallel: int = 0,
+    workers: int = 0,
+    report: Callable[[str, str], None] = lambda job_id, text: None,
+    complain: Callable[[str, str], None] | None = None,
+    observed: Callable[[str, Observation], None] = lambda job_id, seen: None,
+    hooks: Hooks | None = None,
+) -> Driver:
+    """Trouble that passes is said on stderr."""
+    from tpukit.jobs.driver import Driver
+
+    return Driver(
+        store(),
+        places(),
+        CLOCK,
+        holder(),
+        parallel=parallel,
+        workers=workers,
+        report=report,
+        complain=complain or say,
+        observed=observed,
+        hooks=hooks,
+    )
+
+
+def claim(job_id: str) -> None:
+    """Hold a job before it can be seen, so that nobody drives it who has not got what this machine has: its code."""
+    from tpukit.control.leases import SECONDS
+
+    store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)
+
+
+def lease(job_id: str) -> Lease | None:
+    """Held by whoever drives the job."""
+    return store().lease(f"{JOBS.name}/{job_id}")
+
+
+def driven_by_another(job_id: str) -> str:
+    """Who drives the job, where it is not this process; empty: nobody else does."""
+    held = lease(job_id)
+    return "" if held is None or held.holder.name == holder().name else who(held.holder)
+
+
+def who(one: Holder) -> str:
+    """`ada@desk, process 4711`."""
+    name = one.name.partition("/")[0] or one.user or "somebody"
+    return f"{name}, process {one.pid}" if one.pid else name
+
+
+def find(name: str) -> Job:
+    """A job by its id, by the beginning of it, or the newest one of that name."""
+    matches = store().keys(JOBS, name)
+    if name in matches or not matches:
+        return get(name)
+    meant = [job_id for job_id in matches if job_id.rsplit("-", 1)[0] == name] or matches
+    if len(meant) == 1 or meant is not matches:
+        return max((get(job_id) for job_id in meant), key=lambda job: job.created)
+    raise NotFound(f"{name} could be {', '.join(sorted(matches))}", hint="write more of the id")
+
+
+def get(job_id: str) -> Job:
+    from tpukit.jobs.driver import find as by_id
+
+    return by_id(store(), job_id)
+
+
+def owner() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in many containers
+        return "unknown"
+
+
+def say(job_id: str, text: str) -> None:
+    with suppress(OSError):  # nobody listens any more: what goes on does not depend on it
+        click.echo(f"{job_id}: {text}", err=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))

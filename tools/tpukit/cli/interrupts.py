@@ -1,0 +1,57 @@
+"""Ctrl-C, a hangup and a polite kill while something must not be left half done or unsaid.
+
+A signal is heard at every moment. It is raised as Interrupted only inside `armed`, where work may be broken off at any
+point; everywhere else it waits until the next `armed`, or until somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_HEARD = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+
+
+class Interrupted(BaseException):
+    """Not an Exception: nothing that goes on after errors may go on after this."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.by_person = number == signal.SIGINT  # somebody is there and can be asked
+
+
+class Interrupts:
+    """Hears signals from `start` to the end of the process. What nohup had ignored stays ignored."""
+
+    def __init__(self) -> None:
+        self._pending = 0
+        self._armed = False
+
+    def start(self) -> Interrupts:
+        for number in _HEARD:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._hear)
+        return self
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        """Raises Interrupted for what was heard before or is heard inside."""
+        self._armed = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._armed = False
+
+    def check(self) -> None:
+        if self._pending:
+            number, self._pending = self._pending, 0
+            raise Interrupted(number)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        if self._armed:
+            self._armed, self._pending = False, 0
+            raise Interrupted(number)
+        self._pending = number

@@ -1,0 +1,255 @@
+"""What `tpu job` does to jobs: stop, resume, rerun, forget, adopt."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.cli import job_view
+
+if TYPE_CHECKING:
+    from tpukit.records import Job
+
+WAIT_SECONDS = 0.1
+ASK_SECONDS = 1.0
+detach_option = click.option("--detach", is_flag=True, help="Return at once; `tpu serve` drives it.")
+
+
+@click.command()
+@click.argument("job")
+@click.option("--wait/--no-wait", default=True, help="Return when nothing of it runs any more.", show_default=True)
+def stop(job: str, wait: bool) -> None:
+    """Stop a job. Hosts get their grace time to save; nothing of it is left running."""
+    from tpukit.cli import context
+    from tpukit.cli.follow import ask_to_stop
+    from tpukit.records import Job
+
+    record = job_view.find(job)
+    if not isinstance(record, Job):
+        from tpukit.cli import unmanaged
+
+        unmanaged.stop(*record)
+        return
+    if record.state.ended:
+        click.echo(f"{record.id} has ended already: {record.state}", err=True)
+        return
+    ask_to_stop(record.id)
+    reachable = _reachable(record)
+    driven_by = context.driven_by_another(record.id)
+    if wait and (reachable or driven_by):
+        _wait_for_end(record.id)
+        click.echo(f"{record.id} {context.get(record.id).state}", err=True)
+    elif driven_by:
+        click.echo(f"{record.id} will be stopped by {driven_by}", err=True)
+    elif reachable:
+        _stop_once(record.id)
+    else:
+        text = f"{record.id} will be stopped as soon as somebody drives it: it cannot be reached from this machine"
+        click.echo(f"{text}, and nobody drives it\n  {_for_unreachable(record)}", err=True)
+        if wait:
+            sys.exit(1)
+
+
+def _reachable(record: Job) -> bool:
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.plan import Plan
+
+    place = context.places().get(record.place)
+    try:
+        return place is not None and place.group(Plan.from_json(record.plan)) is not None
+    except TpukitError:  # a plan that this version cannot read
+        return False
+
+
+def _for_unreachable(record: Job) -> str:
+    return f"start `tpu serve` where it runs; `tpu job forget {record.id}` closes it if that is gone for good"
+
+
+def _wait_for_end(job_id: str) -> None:
+    """Take over as soon as nobody else drives it; until then, wait for whoever does."""
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError, Transient
+
+    said: set[str] = set()
+
+    def say(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            context.say(job_id, text)
+
+    def complain(_name: str, text: str) -> None:
+        say(f"{text}\n  tried again; if it is gone for good, `tpu job forget {job_id}` closes the job")
+
+    driver = context.driver(complain=complain)
+    asked = 0.0
+    while True:
+        try:
+            if not driver.round([job_id]):
+                break
+            if context.CLOCK.monotonic() - asked > ASK_SECONDS:
+                asked = context.CLOCK.monotonic()
+                if driven_by := context.driven_by_another(job_id):
+                    say(f"is being stopped by {driven_by}")
+        except Transient as error:
+            complain(job_id, str(error))
+            context.CLOCK.sleep(ASK_SECONDS)
+        except TpukitError:
+            driver.close()
+            raise
+        context.CLOCK.sleep(WAIT_SECONDS)
+    driver.close()
+
+
+def _stop_once(job_id: str) -> None:
+    """Nobody else drives it: tell its place, and say what is left to do."""
+    from tpukit.cli import context
+
+    driver = context.driver()
+    driver.round([job_id])
+    driver.close()
+    if context.get(job_id).state.ended:
+        click.echo(f"{job_id} {context.get(job_id).state}", err=True)
+        return
+    click.echo(
+        f"{job_id} was told to stop from here and nobody drives it: `tpu serve`, or `tpu job stop {job_id}`, "
+        "sees it to its end",
+        err=True,
+    )
+
+
+@click.command()
+@click.argument("job")
+@detach_option
+def resume(job: str, detach: bool) -> None:
+    """Run an ended job again, from its last checkpoint."""
+    _again(job, "resume", detach)
+
+
+@click.command()
+@click.argument("job")
+@detach_option
+def rerun(job: str, detach: bool) -> None:
+    """Run an ended job again, from the beginning."""
+    _again(job, "rerun", detach)
+
+
+def _again(name: str, wanted: str, detach: bool) -> None:
+    from msgspec.structs import replace
+
+    from tpukit.cli import context
+    from tpukit.cli.follow import Follower
+    from tpukit.cli.interrupts import Interrupts
+    from tpukit.errors import Conflict
+    from tpukit.reasons import State
+    from tpukit.records import JOBS, Job
+    from tpukit.store import change
+
+    meant = job_view.find(name)
+    if not isinstance(meant, Job):
+        from tpukit.cli import unmanaged
+
+        unmanaged.rerun(*meant)
+        return
+
+    def ask(job: Job) -> Job:
+        if not job.state.ended:
+            raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {job.id}` first")
+        return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
+
+    interrupts = Interrupts().start()
+    context.claim(meant.id)
+    note = f"{wanted} asked for by {context.owner()}"
+    record = change(context.store(), JOBS, meant.id, ask, note=note, at=context.CLOCK.now()).value
+    click.echo(record.id)
+    follower = Follower(record.id, "ask", interrupts)
+    sys.exit(follower.hand_over() if detach else follower.follow())
+
+
+@click.command()
+@click.argument("job")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget(job: str, yes: bool) -> None:
+    """Close a job whose cluster or machine is gone for good.
+
+    Its record ends as cancelled and says what may be left behind; nothing is stopped, and nobody drives it any more.
+    While its place answers and something of it runs, `tpu job stop` is the way.
+    """
+    from tpukit.cli import context
+    from tpukit.records import JOBS
+    from tpukit.store import change
+
+    record = context.find(job)
+    if record.state.ended:
+        click.echo(f"{record.id} has ended already: {record.state}", err=True)
+        return
+    left = _left_behind(record)
+    if not yes:
+        click.confirm(f"Close {record.id}? {left}", abort=True, err=True)
+    text = f"closed by {context.owner()} without its place's word. {left}"
+    now = context.CLOCK.now()
+    closed = change(context.store(), JOBS, record.id, lambda job: _closed(job, text, now), note=text, at=now).value
+    click.echo(f"{closed.id} {closed.state}: {closed.message}", err=True)
+
+
+def _left_behind(record: Job) -> str:
+    """What may be left of it, in a sentence. Conflict while its place says that something runs."""
+    from tpukit.cli import context
+    from tpukit.errors import Conflict, TpukitError
+    from tpukit.places.base import Handle
+    from tpukit.plan import Plan
+
+    place = context.places().get(record.place)
+    if not record.attempts:
+        return "It never began."
+    if place is None:
+        return f"What it left in {record.place} is not known."
+    try:
+        handle = Handle.of(record)
+        seen = place.observe([handle])[0] if place.group(Plan.from_json(record.plan)) is not None else None
+    except TpukitError:  # nobody answers, or nobody understands it: what it is closed for
+        seen = None
+    if seen is not None and not isinstance(seen, TpukitError):
+        if seen.active:
+            raise Conflict(f"{record.place} answers, and {record.id} runs", hint=f"`tpu job stop {record.id}` stops it")
+        return "Nothing of it runs."
+    try:
+        return f"Left behind, as far as is known: {place.forget(Handle.of(record))}."
+    except TpukitError:
+        return f"What it left in {record.place} is not known."
+
+
+def _closed(job: Job, text: str, now: float) -> Job:
+    from msgspec.structs import replace
+
+    from tpukit.reasons import Reason, State
+
+    if job.state.ended:
+        return job
+    attempts = job.attempts
+    if attempts and not attempts[-1].state.ended:
+        last = replace(attempts[-1], state=State.FAILED, reason=Reason.CANCELLED, detail=text, ended=now)
+        attempts = (*attempts[:-1], last)
+    return replace(
+        job,
+        state=State.CANCELLED,
+        reason=Reason.CANCELLED,
+        message=text,
+        ended=now,
+        wanted="run",
+        attempts=attempts,
+        outcome=None,
+    )
+
+
+@click.command()
+@click.argument("job")
+def adopt(job: str) -> None:
+    """Take over a JobSet that others sent, by name or TEAM/NAME: it may then be stopped and sent again from here."""
+    from tpukit.cli import unmanaged
+    from tpukit.errors import NotFound
+
+    missing = NotFound(f"there is no job {job} in a place that can be asked", hint="`tpu job list` shows all")
+    unmanaged.adopt(*unmanaged.find(job, missing))

@@ -1,0 +1,167 @@
+"""`tpu job list`: jobs of the store, newest first, and those that places have beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpukit import places
+from tpukit.cli.job_view import json_option
+from tpukit.cli.sending import check_place
+
+if TYPE_CHECKING:
+    from tpukit.places.base import Observation
+    from tpukit.records import Job
+    from tpukit.store import Broken, Entry
+
+MOST = 50
+"""Jobs that are listed unless all are asked for."""
+PAGE = 500
+
+
+@click.command("list")
+@click.option("--all", "unlimited", is_flag=True, help=f"All of them, not the newest {MOST}.")
+@click.option("--active", is_flag=True, help="Only jobs that have not ended.")
+@click.option("--tag", default="", help="Only jobs with this tag.")
+@click.option("--place", default="", help=f"Only jobs of this place: {', '.join(places.NAMES)}.")
+@json_option
+def command(
+    unlimited: bool = False, active: bool = False, tag: str = "", place: str = "", as_json: bool = False
+) -> None:
+    """List jobs, newest first.
+
+    Where jobs were sent to a cluster, or KUBECONFIG names one, JobSets that others sent there follow.
+    """
+    from tpukit.cli import context
+
+    check_place(place)
+    limit = 0 if unlimited or tag or active or place else MOST + 1
+    jobs, broken = _matching(active, tag, place, limit)
+    theirs = [] if tag else _unmanaged(jobs, place, active)
+    cut = bool(limit) and len(jobs) + len(broken) > MOST
+    jobs = _as_seen_by_places(jobs[:MOST] if cut else jobs)
+    if as_json:
+        from tpukit import report
+
+        context.print_json([report.job_json(job) for job in [*jobs, *theirs]] + [_broken_json(one) for one in broken])
+        return
+    if not jobs and not theirs and not broken:
+        click.echo(_nothing(active, tag, place), err=True)
+        return
+    from tpukit.report import tables
+
+    now = context.CLOCK.now()
+    if jobs:
+        tables.console().print(tables.jobs(jobs, now))
+    for one in broken:
+        click.echo(f"{one.key} cannot be read by this version: {one.why}", err=True)
+    if cut:
+        click.echo(f"the newest {MOST}; --all shows the rest", err=True)
+    if theirs:
+        if jobs:
+            click.echo()
+        click.echo("sent by others (read-only; `tpu job adopt JOB` takes one over):", err=True)
+        tables.console().print(tables.jobs(theirs, now))
+
+
+def _matching(active: bool, tag: str, place: str, limit: int) -> tuple[list[Job], list[Broken]]:
+    jobs: list[Job] = []
+    broken: list[Broken] = []
+    for page_jobs, page_broken in _pages(active, limit):
+        jobs += [
+            entry.value
+            for entry in page_jobs
+            if (not tag or tag in entry.value.tags) and (not place or place == entry.value.place)
+        ]
+        broken += page_broken
+        if limit and len(jobs) + len(broken) >= limit:
+            break
+    return jobs, broken
+
+
+def _pages(active: bool, limit: int) -> Iterator[tuple[Sequence[Entry[Job]], Sequence[Broken]]]:
+    from tpukit.cli import context
+    from tpukit.records import ACTIVE, JOBS
+
+    cursor = ""
+    while True:
+        page = context.store().list(
+            JOBS, states=ACTIVE if active else (), newest=True, after=cursor, limit=limit or PAGE
+        )
+        yield page.entries, page.broken
+        cursor = page.next
+        if not cursor:
+            return
+
+
+def _unmanaged(jobs: Sequence[Job], place: str, active: bool) -> list[Job]:
+    from tpukit.cli import unmanaged
+
+    return [job for job in unmanaged.listed(jobs, place) if not active or not job.state.ended]
+
+
+def _nothing(active: bool, tag: str, place: str) -> str:
+    from tpukit.cli import context
+    from tpukit.records import JOBS
+
+    if not context.store().keys(JOBS):
+        return "no jobs yet; `tpu run FILE` sends one"
+    kind = "active jobs" if active else "jobs"
+    which = (f" with the tag {tag}" if tag else "") + (f" of {place}" if place else "")
+    return f"no {kind}{which}; `tpu job list` shows the others"
+
+
+def _as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
+    """Places that drive jobs by themselves may be ahead of the record of one that nobody drives just now."""
+    from tpukit.cli import context
+    from tpukit.records import JOBS
+
+    behind = [job for job in jobs if job.attempts and not job.state.ended and _drives_itself(job.place)]
+    if not behind:
+        return list(jobs)
+    driven = {lease.name for lease in context.store().leases()}
+    behind = [job for job in behind if f"{JOBS.name}/{job.id}" not in driven]
+    seen = {job_id: one for name in {job.place for job in behind} for job_id, one in _observed(name, behind)}
+    return [_updated(job, seen[job.id]) if job.id in seen else job for job in jobs]
+
+
+def _drives_itself(place: str) -> bool:
+    from tpukit.cli import context
+
+    return place in context.places() and context.places()[place].capabilities.drives_itself
+
+
+def _observed(name: str, jobs: Sequence[Job]) -> Iterator[tuple[str, Observation]]:
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.places.base import Handle
+
+    place = context.places()[name]
+    groups: dict[str, list[Job]] = {}
+    try:
+        for job in jobs:
+            group = place.group(Handle.of(job).plan) if job.place == name else None
+            if group is not None:
+                groups.setdefault(group, []).append(job)
+        for members in groups.values():
+            for job, one in zip(members, place.observe([Handle.of(job) for job in members]), strict=True):
+                if not isinstance(one, TpukitError):
+                    yield job.id, one
+    except TpukitError as error:
+        context.say(name, f"jobs are shown as they were last seen: {error}")
+
+
+def _updated(job: Job, seen: Observation) -> Job:
+    from msgspec.structs import replace
+
+    from tpukit.reasons import State
+
+    if seen.state is State.PENDING:
+        return job
+    return replace(job, state=seen.state, message=seen.detail or job.message, ended=seen.ended)
+
+
+def _broken_json(one: Broken) -> dict[str, Any]:
+    return {"id": one.key, "state": None, "message": f"cannot be read by this version: {one.why}"}

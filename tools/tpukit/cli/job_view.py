@@ -1,0 +1,181 @@
+"""`tpu job show` and `tpu job logs`: one job in detail, wherever it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.places.base import HostView, Unmanaged
+    from tpukit.places.unmanaged import UnmanagedJobs
+    from tpukit.plan import Plan
+    from tpukit.records import Job
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def find(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
+    """A job of this store, or one that a place has and no store of ours knows."""
+    from tpukit.cli import context
+    from tpukit.errors import NotFound
+
+    try:
+        return context.find(name)
+    except NotFound as missing:
+        from tpukit.cli import unmanaged
+
+        return unmanaged.find(name, missing)
+
+
+def _up_to_date(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
+    """The same, brought up to what its place has, where that goes on while nobody drives the job."""
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.records import Job
+
+    job = find(name)
+    if not isinstance(job, Job) or job.state.ended or job.place not in context.places():
+        return job
+    if not context.places()[job.place].capabilities.drives_itself:
+        return job
+    try:
+        driver = context.driver()
+        driver.round([job.id])
+        driver.close()
+        return context.get(job.id)
+    except TpukitError as error:  # what is remembered of it is worth showing all the same
+        context.say(job.id, str(error))
+        return job
+
+
+@click.command()
+@click.argument("job")
+@json_option
+def show(job: str, as_json: bool) -> None:
+    """Everything about a job: attempts, hosts, and what happened when."""
+    from tpukit import report
+    from tpukit.cli import context
+    from tpukit.records import JOBS, Job
+
+    record = _up_to_date(job)
+    if not isinstance(record, Job):
+        from tpukit.cli import unmanaged
+
+        unmanaged.show(*record, as_json)
+        return
+    plan = _plan(record)
+    hosts = _hosts(record) if plan else ()
+    events = context.store().events(JOBS, record.id)
+    origin = record.attempt.origin if record.attempt else 0
+    place = context.places().get(record.place)
+    workdir = "" if plan is None else place.workdir(plan, origin) if place else plan.workdir_of(origin)
+    command = list(plan.command) if plan else []
+    code = str(plan.snapshot) if plan and plan.snapshot else ""
+    if as_json:
+        context.print_json(
+            report.job_json(record)
+            | {
+                "workdir": workdir,
+                "command": command,
+                "code": code or None,
+                "hosts": [report.host_json(host) for host in hosts],
+                "events": [report.event_json(event) for event in events],
+            }
+        )
+        return
+    from rich.text import Text
+
+    from tpukit.report import tables
+
+    console = tables.console()
+    console.print(
+        Text.assemble((record.id, "bold"), " ", (record.state, tables.STYLES[record.state]), f"  {record.message}")
+    )
+    for label, value in (
+        ("tpu", report.shape(record)),
+        ("command", " ".join(command)),
+        ("code", code),
+        ("workdir", workdir),
+        ("restarts", report.restarts(record)),
+        ("tags", " ".join(record.tags)),
+        ("driver", _driver(record)),
+    ):
+        if value:
+            console.print(Text.assemble((f"{label:9}", "dim"), value), soft_wrap=True)
+    for table in (tables.attempts(record, context.CLOCK.now()), tables.hosts(hosts), tables.events(events)):
+        if table.row_count:
+            console.print()
+            console.print(table)
+
+
+@click.command()
+@click.argument("job")
+@click.option("--host", default="", help="Only this host: its name, or SLICE-HOST such as 0-1.")
+@click.option("--attempt", type=click.IntRange(min=0), help="Of this attempt; the newest unless told.")
+@click.option("-f", "--follow", is_flag=True, help="Go on as lines come.")
+def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
+    """What the hosts of a job printed, each line behind its host."""
+    from tpukit.cli import context
+    from tpukit.errors import NotFound
+    from tpukit.places.base import Handle
+    from tpukit.plan import SLICE_JOB
+    from tpukit.records import Job
+
+    record = _up_to_date(job)
+    if not isinstance(record, Job):
+        from tpukit.cli import unmanaged
+
+        unmanaged.logs(*record, follow)
+        return
+    if not record.attempts:
+        raise NotFound(f"{record.id} has no attempt yet", hint="`tpu serve` drives jobs that nobody follows")
+    if (attempt or 0) >= len(record.attempts):
+        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {len(record.attempts) - 1}")
+    prefix = f"{record.id}-{SLICE_JOB}-"
+    name = f"{prefix}{host}" if host and not host.startswith(record.id) else host
+    handle = Handle.of(record, attempt)
+    if name and name not in handle.plan.host_names:
+        known = ", ".join(known.removeprefix(prefix) for known in handle.plan.host_names)
+        raise NotFound(f"{record.id} has no host {host}", hint=f"it has {known}")
+    for line in context.places()[record.place].logs(handle, name, follow=follow):
+        click.echo(line.text if host else f"{line.host.removeprefix(record.id + '-')}: {line.text}")
+
+
+def _plan(record: Job) -> Plan | None:
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.plan import Plan
+
+    try:
+        return Plan.from_json(record.plan)
+    except (TpukitError, KeyError, TypeError, AttributeError) as error:
+        context.say(record.id, f"its plan cannot be read by this version: {error}")
+        return None
+
+
+def _hosts(record: Job) -> tuple[HostView, ...]:
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.places.base import Handle
+
+    if not record.attempts or record.place not in context.places():
+        return ()
+    try:
+        (seen,) = context.places()[record.place].observe([Handle.of(record)])
+        if isinstance(seen, TpukitError):
+            raise seen
+    except TpukitError as error:
+        context.say(record.id, f"its hosts are not shown: {error}")
+        return ()
+    return seen.hosts
+
+
+def _driver(record: Job) -> str:
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+
+    try:
+        return "" if record.state.ended else context.driven_by_another(record.id)
+    except TpukitError:
+        return ""

@@ -1,0 +1,34 @@
+"""Output whose reader has left (`tpu job list | head -1`), and errors that nobody foresaw."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
+
+
+def quiet_stdout() -> None:
+    """Whatever is still to be written goes nowhere: Python would fail once more when it flushes at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+    finally:
+        os.close(nowhere)
+
+
+def sentence(error: OSError) -> str:
+    """What the machine refused, where, and what to do about it."""
+    where = f": {error.filename}" if error.filename else ""
+    said = f"{error.strerror or error}{where}"
+    if error.errno in _FULL:
+        return f"{said}\n  free some disk space; what was recorded before is still there"
+    if error.errno in _TOO_MANY:
+        return f"{said}\n  raise the limit (ulimit -n) or end other programs"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{said}\n  see who may use it; $TPUKIT_HOME moves tpukit's own files elsewhere"
+    return said

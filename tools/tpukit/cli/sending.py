@@ -1,0 +1,128 @@
+"""From a job file to a record: the plan, the id that it will have, its code, and the moment in which it is sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit import places
+from tpukit.errors import Conflict, Invalid, Problem
+
+if TYPE_CHECKING:
+    from tpukit.places.base import Place
+    from tpukit.plan import Plan
+
+set_option = click.option(
+    "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
+)
+
+
+def make_plan(file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ...] = ()) -> Plan:
+    """The plan for the job in `file`, with `tags` beside its own."""
+    from tpukit import plan, spec
+    from tpukit.spec import settings
+
+    check_place(place)
+    own = settings.load()
+    job = spec.load(file, sets, own.aliases)
+    return plan.make(job.replace(tags=tuple(dict.fromkeys((*job.tags, *tags)))), own, place)
+
+
+def check_place(place: str) -> None:
+    """Empty: any."""
+    if place and place not in places.NAMES:
+        raise Invalid(Problem("--place", f"there is no place {place!r}", f"write one of {', '.join(places.NAMES)}"))
+
+
+def check_tags(where: str, tags: tuple[str, ...]) -> None:
+    from tpukit.spec.fields import TAG_FORM
+
+    if wrong := [tag for tag in tags if not TAG_FORM.fits(tag)]:
+        raise Invalid([Problem(where, f"{tag!r} is not allowed", TAG_FORM.words) for tag in wrong])
+
+
+def settle(plan: Plan) -> Plan:
+    """The plan as it would be sent now: with what its place adds, and the id that is free. Raises what the place would
+    refuse."""
+    from tpukit.cli import context
+
+    place = context.places()[plan.place]
+    return _with_free_id(place, place.prepare(plan))
+
+
+def inspect(plan: Plan) -> Plan:
+    """The plan with its code as it is now; nothing is stored. Raises what would keep it from being staged."""
+    from tpukit import stage
+
+    if not plan.spec.code:
+        return plan
+    code = stage.inspect(Path(plan.spec.code), _own_folders())
+    if code.problems:
+        raise Invalid(code.problems)
+    return replace(plan, snapshot=code.snapshot)
+
+
+def stage_code(plan: Plan) -> Plan:
+    from tpukit import stage
+    from tpukit.cli import context
+
+    if not plan.spec.code:
+        return plan
+    return replace(plan, snapshot=stage.snapshot(Path(plan.spec.code), context.shelf(), _own_folders()))
+
+
+def record(plan: Plan) -> Plan:
+    """Write the job down; the plan with the id that it got. From here on it is driven, by us or by whoever comes."""
+    from tpukit.cli import context
+    from tpukit.records import JOBS, Job
+    from tpukit.store import Event
+
+    while True:
+        now, owner = context.CLOCK.now(), context.owner()
+        job = Job(plan.id, plan.place, plan.team, owner, now, plan=plan.to_json(), tags=tuple(plan.spec.tags))
+        context.claim(plan.id)
+        try:
+            context.store().create(JOBS, plan.id, job, events=[Event(now, f"sent to {plan.place} by {owner}")])
+        except Conflict:
+            if plan.id not in context.store().keys(JOBS, plan.id):
+                raise
+            plan = _with_free_id(context.places()[plan.place], plan)  # somebody took the id a moment ago
+        else:
+            return plan
+
+
+def describe(plan: Plan) -> None:
+    """The plan, for a person."""
+    from tpukit.cli import context
+
+    spec, shape = plan.spec, plan.slice
+    slices = "1 slice" if spec.slices == 1 else f"{spec.slices} slices"
+    click.echo(
+        f"{plan.id}: {slices} of {shape.name} ({shape.topology}), {plan.hosts} hosts, {plan.chips} chips, "
+        f"place {plan.place}, rule {spec.rule}",
+        err=True,
+    )
+    code = [f"code {plan.snapshot}"] if plan.snapshot else []
+    for note in (*code, *context.places()[plan.place].notes(plan)):
+        click.echo(f"  {note}", err=True)
+
+
+def _with_free_id(place: Place, plan: Plan) -> Plan:
+    from tpukit import plan as planning
+    from tpukit.cli import context
+    from tpukit.records import JOBS
+
+    taken = context.store().keys(JOBS, plan.spec.name) | place.taken(plan)
+    plan = replace(plan, id=planning.make(plan.spec, plan.settings, plan.place, taken=taken).id)
+    if problems := place.check(plan):
+        raise Invalid(problems)
+    return plan
+
+
+def _own_folders() -> tuple[Path, ...]:
+    from tpukit import paths
+
+    return paths.data(), paths.state()

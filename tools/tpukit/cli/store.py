@@ -1,0 +1,145 @@
+"""`tpu store`: where jobs are remembered, who works on them, and how to move them to another home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.store import Store
+
+
+@click.group("store", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Where jobs are remembered: a file on this machine, or a Firestore database that a team shares.
+
+    \b
+    Examples:
+      tpu store                                  which one, what is in it, who works on it
+      tpu store move firestore://my-project-1    copy all jobs to a database
+      tpu store move sqlite                      and back to this machine
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(show)
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(as_json: bool = False) -> None:
+    """Which store is used, how many jobs it has, who holds which leases, and what cannot be read."""
+    with _current() as store:
+        summary = _summary(store)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(summary, indent=2))
+        return
+    jobs = summary["jobs"]
+    click.echo(f"store       {summary['store']}" + (f"  {summary['file']}" if summary["file"] else ""))
+    click.echo(f"jobs        {jobs['active']} active, {jobs['ended']} ended")
+    for index, lease in enumerate(summary["leases"]):
+        click.echo(f"{'' if index else 'leases':12}{lease['name']}  {lease['holder']}, {lease['seconds']:.0f} s left")
+    for index, broken in enumerate(summary["unreadable"]):
+        click.echo(f"{'' if index else 'unreadable':12}{broken['key']}  {broken['why']}")
+    if summary["unreadable"]:
+        click.echo("What cannot be read is left alone; a newer tpukit may have written it.", err=True)
+
+
+@command.command()
+@click.argument("destination")
+@click.option("--delete", is_flag=True, help="Remove from the old store what is in the new one.")
+def move(destination: str, delete: bool) -> None:
+    """Copy all jobs, with what happened to them, to DESTINATION: sqlite, or firestore://PROJECT[/DATABASE].
+
+    Jobs that are there already are not touched, so that it can be called again. The old store stays as it is, unless
+    --delete says otherwise.
+    """
+    from tpukit import paths
+    from tpukit.errors import Conflict, Invalid
+    from tpukit.records import ACTIVE, JOBS
+    from tpukit.store.home import open_store
+    from tpukit.store.move import move as move_jobs
+
+    with _current() as source:
+        target = open_store(destination, paths.state())
+        try:
+            if target.address == source.address:
+                raise Invalid(f"{source.address} is where the jobs are", hint="name another store")
+            active = source.list(JOBS, states=ACTIVE, limit=1).entries
+            held = source.leases() if active else ()
+            if held:
+                who = ", ".join(sorted({lease.holder.name for lease in held}))
+                hint = "stop it first (`tpu serve`, or a `tpu run` that somebody follows), then move"
+                raise Conflict(f"jobs are active, and driven by {who}", hint=hint)
+            moved = move_jobs(source, target, JOBS, delete=delete)
+        finally:
+            target.close()
+        click.echo(f"{_count(len(moved.copied))} copied from {source.address} to {target.address}", err=True)
+        if moved.present:
+            click.echo(f"{_count(len(moved.present))} there already", err=True)
+        if delete:
+            click.echo(f"{_count(len(moved.copied) + len(moved.present))} removed from {source.address}", err=True)
+        for broken in moved.broken:
+            click.echo(f"{broken.key} cannot be read and was left alone: {broken.why}", err=True)
+    _say_setting(target.address)
+    if moved.different:
+        names = ", ".join(moved.different)
+        raise Conflict(f"in both stores, and not the same: {names}", hint="remove them from one store, then move again")
+
+
+def _say_setting(address: str) -> None:
+    import os
+
+    from tpukit.spec import settings
+
+    click.echo(f"to use it, write into {settings.path()}:", err=True)
+    click.echo(f"store: {address}")
+    if os.environ.get("TPUKIT_STORE"):
+        click.echo("and mind $TPUKIT_STORE, which counts for more", err=True)
+
+
+@contextmanager
+def _current() -> Iterator[Store]:
+    from tpukit import paths
+    from tpukit.spec import settings
+    from tpukit.store.home import open_store
+
+    store = open_store(settings.store(), paths.state())
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _summary(store: Store) -> dict[str, Any]:
+    from tpukit.records import JOBS
+
+    active = ended = 0
+    unreadable: list[dict[str, str]] = []
+    after = ""
+    while True:
+        page = store.list(JOBS, after=after, limit=500)
+        over = sum(entry.value.state.ended for entry in page.entries)
+        active, ended = active + len(page.entries) - over, ended + over
+        unreadable += [{"key": broken.key, "why": broken.why} for broken in page.broken]
+        after = page.next
+        if not after:
+            break
+    now = store.now()
+    return {
+        "store": store.address,
+        "file": str(getattr(store, "path", "")),
+        "jobs": {"active": active, "ended": ended},
+        "leases": [
+            {"name": lease.name, "holder": lease.holder.name, "seconds": lease.ends - now} for lease in store.leases()
+        ],
+        "unreadable": unreadable,
+    }
+
+
+def _count(number: int) -> str:
+    return "1 job" if number == 1 else f"{number} jobs"

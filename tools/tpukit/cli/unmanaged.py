@@ -1,0 +1,124 @@
+"""Jobs that run in a place and are in no store of ours: how `tpu job` shows them, and what it may do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import click
+
+from tpukit.cli import context
+from tpukit.errors import NotFound, TpukitError
+from tpukit.places import registry
+from tpukit.places.base import Unmanaged
+from tpukit.places.unmanaged import UnmanagedJobs
+from tpukit.records import JOBS, Attempt, Job
+
+
+def listed(jobs: Sequence[Job], only: str) -> list[Job]:
+    """Those of every place that can tell and is worth asking, as records for tables and JSON. `only`: of this place."""
+    there = [(place, one) for place in _places(only, {job.place for job in jobs}) for one in _ask(place, jobs)]
+    ours = context.store().keys(JOBS) if there else frozenset()
+    return [as_job(place.name, one) for place, one in there if one.id.partition("/")[2] not in ours]
+
+
+def find(name: str, missing: NotFound) -> tuple[UnmanagedJobs, Unmanaged]:
+    """By TEAM/NAME, or by a name that one team alone has; where no place can be asked, the store's own answer."""
+    matches = []
+    for place in _places("", set(context.places())):
+        try:
+            there = place.unmanaged(_teams(()))
+        except TpukitError:
+            continue
+        matches += [(place, one) for one in there if name in (one.id, one.id.partition("/")[2])]
+    if not matches:
+        raise missing
+    if len(matches) > 1:
+        raise NotFound(f"{name} could be {', '.join(one.id for _, one in matches)}", hint="write the team before it")
+    return matches[0]
+
+
+def as_job(place: str, one: Unmanaged) -> Job:
+    attempts = tuple(Attempt(number, stage=number, origin=0, state=one.state) for number in range(one.attempts))
+    return Job(
+        one.id,
+        place,
+        one.team,
+        one.owner,
+        one.created,
+        {"spec": {"tpu": one.tpu, "slices": one.slices}},
+        state=one.state,
+        message=one.message,
+        ended=one.ended,
+        attempts=attempts,
+    )
+
+
+def show(place: UnmanagedJobs, one: Unmanaged, as_json: bool) -> None:
+    from tpukit import report
+
+    hosts = place.unmanaged_hosts(one)
+    job = as_job(place.name, one)
+    if as_json:
+        context.print_json(report.job_json(job) | {"hosts": [report.host_json(host) for host in hosts]})
+        return
+    from rich.text import Text
+
+    from tpukit.report import tables
+
+    console = tables.console()
+    console.print(Text.assemble((one.id, "bold"), " ", (one.state, tables.STYLES[one.state]), f"  {one.message}"))
+    whose = (
+        f"adopted by {one.owner}"
+        if one.adopted
+        else f"sent by {one.owner or 'others'}: read-only, `tpu job adopt {one.id}` takes it over"
+    )
+    console.print(Text.assemble(("whose    ", "dim"), whose), soft_wrap=True)
+    console.print(Text.assemble(("tpu      ", "dim"), report.shape(job)))
+    if hosts:
+        console.print()
+        console.print(tables.hosts(hosts))
+
+
+def logs(place: UnmanagedJobs, one: Unmanaged, follow: bool) -> None:
+    name = one.id.partition("/")[2]
+    for line in place.unmanaged_logs(one, follow=follow):
+        click.echo(f"{line.host.removeprefix(name + '-')}: {line.text}")
+
+
+def stop(place: UnmanagedJobs, one: Unmanaged) -> None:
+    place.stop_unmanaged(one)
+    click.echo(f"{one.id} is being removed", err=True)
+
+
+def rerun(place: UnmanagedJobs, one: Unmanaged) -> None:
+    place.rerun_unmanaged(one)
+    click.echo(one.id)
+
+
+def adopt(place: UnmanagedJobs, one: Unmanaged) -> None:
+    place.adopt(one, context.owner())
+    click.echo(f"{one.id} is yours: `tpu job stop {one.id}` stops it", err=True)
+
+
+def _places(only: str, used: set[str]) -> Iterator[UnmanagedJobs]:
+    """Those that can tell. Unless one is named, those that jobs were sent to or that this machine was set up for."""
+    for name in context.places():
+        worth = name == only if only else name in used or registry.is_set_up(name)
+        if worth and context.places()[name].capabilities.unmanaged:
+            yield cast("UnmanagedJobs", context.places()[name])
+
+
+def _ask(place: UnmanagedJobs, jobs: Sequence[Job]) -> Sequence[Unmanaged]:
+    try:
+        return place.unmanaged(_teams([job for job in jobs if job.place == place.name]))
+    except TpukitError as error:
+        context.say(place.name, f"it was not asked: {error}")
+        return ()
+
+
+def _teams(jobs: Sequence[Job]) -> list[str]:
+    """Where to ask, for those who may not ask everywhere."""
+    from tpukit.spec import settings
+
+    return sorted({settings.load().team, *(job.team for job in jobs)})

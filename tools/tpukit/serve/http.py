@@ -1,0 +1,83 @@
+"""Health, readiness and metrics on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tpukit.errors import Conflict, Transient
+from tpukit.serve.metrics import Metrics
+from tpukit.serve.service import Service
+
+LOOPBACK = "127.0.0.1"
+PORT = 9464
+"""What Prometheus exporters of this kind use: https://github.com/prometheus/prometheus/wiki/Default-port-allocations"""
+REQUEST_SECONDS = 10.0
+CHECK_SECONDS = 5.0
+PROBES = {"live": "/healthz", "ready": "/readyz"}
+
+
+def start(service: Service, metrics: Metrics, port: int) -> ThreadingHTTPServer:
+    """Conflict where the port is taken. Port 0 takes one that is free; the answer knows which."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0]
+            if path == "/healthz":
+                self._answer(service.alive(), "rounds come and go\n", "no round for too long\n")
+            elif path == "/readyz":
+                self._answer(service.ready(), "ready\n", "the store is away, or no round went through lately\n")
+            elif path == "/metrics":
+                self._send(200, metrics.text(), metrics.content_type)
+            else:
+                self._send(404, "there are /healthz, /readyz and /metrics\n")
+
+        def _answer(self, well: bool, yes: str, no: str) -> None:
+            self._send(200 if well else 503, yes if well else no)
+
+        def _send(self, status: int, text: str, content: str = "text/plain; charset=utf-8") -> None:
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", content)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+            """A scrape every few seconds is no news."""
+
+    try:
+        server = _Server((LOOPBACK, port), Handler)
+    except OSError as error:
+        raise Conflict(
+            f"health and metrics cannot be served on {LOOPBACK}:{port}: {error.strerror}",
+            hint="--port names another, --no-http does without",
+        ) from error
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return server
+
+
+def check(probe: str, port: int) -> str:
+    """Ask the one that serves on this machine. Transient where it does not answer or is not well."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=CHECK_SECONDS)
+    try:
+        connection.request("GET", PROBES[probe])
+        answer = connection.getresponse()
+        text = answer.read().decode().strip()
+    except (OSError, http.client.HTTPException) as error:
+        raise Transient(f"no `tpu serve` answers on {LOOPBACK}:{port}: {error}") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise Transient(f"tpu serve is not {probe}: {text}")
+    return text
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A reader that left early is no news either."""
