@@ -83,7 +83,9 @@ def test_logs_that_are_nowhere_say_what_was_tried(driving):
     driving.cluster.complete(job_id)
     driving.until(job_id, State.COMPLETED)
     driving.cluster.forget(job_id)
-    with pytest.raises(NotFound, match=r"pods are gone, nobody read them on this machine, and Cloud Logging has nothing"):
+    with pytest.raises(
+        NotFound, match=r"pods are gone, nobody read them on this machine, and Cloud Logging has nothing"
+    ):
         lines(driving, job_id)
 
     def archive(handle, host):
