@@ -32,7 +32,7 @@ class Kubelet:
         self.lines, self.cuts = list(lines), list(cuts)
         self.asked = 0
 
-    def logs(self, pod, namespace, *, container, timestamps, since, limit_bytes):
+    def logs(self, pod, namespace, *, container, timestamps, since, limit_bytes, seconds):
         self.asked += 1
         cut = self.cuts.pop(0) if self.cuts else None
         left = limit_bytes

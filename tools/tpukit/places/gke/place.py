@@ -15,6 +15,7 @@ from pathlib import Path
 from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
+from tpukit.kube.documents import SLIM
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation, Unmanaged
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
@@ -80,7 +81,7 @@ class GkePlace:
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names in use in the team's namespace, whoever uses them."""
-        return frozenset(one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team))
+        return frozenset(one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team, type=SLIM["JobSet"]))
 
     def check(self, plan: Plan) -> Sequence[Problem]:
         """Asks the cluster whether it would take the job as it is."""

@@ -12,6 +12,8 @@ from tpukit.places.gke.hosts import HOST_CONTAINER
 from tpukit.places.gke.jobsets import Doc, host_of
 from tpukit.places.gke.log_lines import NewLines, Position
 
+ANSWER_SECONDS = 10.0
+"""A node that is lost does not answer for its pods."""
 PIECE_BYTES = 512 << 10
 _MOST_BYTES = 64 << 20
 
@@ -45,9 +47,9 @@ class PodLog:
         self.position = position or Position()
         self._bytes = PIECE_BYTES
 
-    def read(self) -> tuple[list[str], bool]:
+    def read(self, seconds: float = ANSWER_SECONDS) -> tuple[list[str], bool]:
         """New lines with their times, and whether there may be more already. A cut connection loses nothing: what came
-        is taken, and the rest comes next time."""
+        is taken, and the rest comes next time. `seconds`: how long the host may be silent."""
         target = self.target
         new = NewLines(self.position)
         lines: list[str] = []
@@ -60,6 +62,7 @@ class PodLog:
                 timestamps=True,
                 since=self.position.since,
                 limit_bytes=self._bytes,
+                seconds=seconds,
             ):
                 received += len(line.encode()) + 1
                 if received > self._bytes:  # the last one of a full piece may lack its end
