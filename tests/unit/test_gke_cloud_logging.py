@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tpukit.sandbox.google.faults import Fault
+from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks, Log, Settings
 
 from tpukit.clock import ManualClock
