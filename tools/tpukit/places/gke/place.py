@@ -81,7 +81,9 @@ class GkePlace:
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names in use in the team's namespace, whoever uses them."""
-        return frozenset(one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team, type=SLIM["JobSet"]))
+        return frozenset(
+            one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team, type=SLIM["JobSet"])
+        )
 
     def check(self, plan: Plan) -> Sequence[Problem]:
         """Asks the cluster whether it would take the job as it is."""
