@@ -1,8 +1,8 @@
-"""A cluster in memory that acts by itself: JobSets, Workloads, Jobs and pods that queue, run, restart, are evicted, preempted,
-deleted and forgotten between any two calls; and an API server that loses answers, refuses and is away.
+"""A cluster in memory that acts by itself: JobSets, Workloads and pods that queue, run, restart, are evicted,
+preempted, deleted and forgotten between any two calls; and an API server that loses answers, refuses and is away.
 
-It does what Kubernetes 1.36, JobSet 0.12 and Kueue 0.16 do, as far as the gke place can see it: counts, conditions, names
-and labels. A seed makes it repeatable.
+It does what Kubernetes 1.36, JobSet 0.12 and Kueue 0.16 do, as far as the gke place can see it: counts, conditions,
+names and labels. A seed makes it repeatable.
 """
 
 from __future__ import annotations

@@ -126,9 +126,9 @@ def test_stop_that_fails_at_any_call_is_done_in_the_end(tmp_path, fault):
         driving.cluster.faults[driving.cluster.calls + number] = fault
         for _ in range(30):
             driving.tick()
-            driving.cluster.step(calm=True) if not driving.cluster.jobset(job_id) or "deletionTimestamp" in (
-                driving.cluster.jobset(job_id)["metadata"]
-            ) else None
+            jobset = driving.cluster.jobset(job_id)
+            if jobset and "deletionTimestamp" in jobset["metadata"]:
+                driving.cluster.leave(job_id)
             if driving.job(job_id).state.ended:
                 break
         assert driving.job(job_id).state is State.CANCELLED
@@ -230,8 +230,8 @@ RULES = ("pass", "resume", "rerun", "reapply", "pre")
 
 @pytest.mark.parametrize("seed", range(30))
 def test_cluster_that_acts_by_itself_between_any_two_calls(tmp_path, seed):
-    """An ended record implies that nothing runs (checked after every round); lost hardware is never charged; every active
-    job comes to its end when the trouble is over."""
+    """An ended record implies that nothing runs (checked after every round); lost hardware is never charged; every
+    active job comes to its end when the trouble is over."""
     driving = Driving(tmp_path, seed)
     dice, cluster = driving.cluster.dice, driving.cluster
     ids = [
@@ -241,7 +241,9 @@ def test_cluster_that_acts_by_itself_between_any_two_calls(tmp_path, seed):
     cluster.meanwhile = lambda: cluster.step() if dice.random() < 0.2 else None
     for number in range(60):
         if dice.random() < 0.2:
-            cluster.faults[cluster.calls + dice.randrange(20)] = dice.choice(["refused", "lost", "killed", "killed after"])
+            cluster.faults[cluster.calls + dice.randrange(20)] = dice.choice(
+                ["refused", "lost", "killed", "killed after"]
+            )
         if number % 20 == 10:
             driving.stop(dice.choice(ids))
         if dice.random() < 0.1:

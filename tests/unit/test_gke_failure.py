@@ -9,9 +9,9 @@ from tpukit.places.gke import failure
 from tpukit.places.gke.attempts import Event
 from tpukit.places.gke.hosts import HostRecord, with_tails
 from tpukit.reasons import MEANINGS, Budget, Reason
+from tpukit.records import Attempt
 from tpukit.render.restarts import restarts
 from tpukit.rules import Action
-from tpukit.records import Attempt
 from unit.gke_world import condition, jobset, pod, state_of, workload
 
 HOSTS = ("h-0", "h-1")
@@ -149,7 +149,9 @@ def test_restarted_what_jobset_did_not_count_is_never_charged_to_the_user(job_ru
 def test_restarting_rule_is_told_while_jobset_restarts_and_not_after():
     restarting = state_of(of=jobset(condition("RestartingJobSet", "FailurePolicy_preempted")))
     assert failure.restarting_rule(restarting) == "preempted"
-    assert failure.restarting_rule(state_of(of=jobset(condition("RestartingJobSet", "JobsReady", status="False")))) == ""
+    assert (
+        failure.restarting_rule(state_of(of=jobset(condition("RestartingJobSet", "JobsReady", status="False")))) == ""
+    )
 
 
 def test_evicted_says_for_whom():

@@ -32,7 +32,7 @@ class Kubelet:
         self.lines, self.cuts = list(lines), list(cuts)
         self.asked = 0
 
-    def logs(self, pod, namespace, *, container, timestamps, since, limit_bytes):
+    def logs(self, pod, namespace, *, container, timestamps, since, limit_bytes, seconds):
         self.asked += 1
         cut = self.cuts.pop(0) if self.cuts else None
         left = limit_bytes
@@ -55,7 +55,9 @@ def target(cluster, cache=None, name="train-1-slice-0-0-abcde"):
     return Target(cluster, "research", name, f"uid-{name}", "host", name.rpartition("-")[0], cache)
 
 
-@given(moments, st.lists(texts, min_size=14, max_size=14), st.lists(st.integers(0, 6), max_size=20), st.integers(60, 200))
+@given(
+    moments, st.lists(texts, min_size=14, max_size=14), st.lists(st.integers(0, 6), max_size=20), st.integers(60, 200)
+)
 def test_pod_log_cut_off_anywhere_has_each_line_once_in_order(at, words, cuts, piece):
     printed = [stamped(moment, text) for moment, text in zip(at, words, strict=False)]
     kubelet = Kubelet(printed, cuts)
@@ -194,7 +196,7 @@ def test_progress_is_read_while_another_process_holds_the_cache_and_only_not_wri
 
 @pytest.mark.parametrize("said", ["nonsense", "[]", '{"step": 1e400}', "[" * 100_000, '{"step": "x"}'])
 def test_progress_that_is_no_progress_changes_nothing(watching, said):
-    clock, kubelet, logs = watching
+    _, kubelet, logs = watching
     kubelet.lines += [stamped(1, progress(4)), stamped(2, f"tpukit-progress {said}")]
     logs.poll()
     ((known, _),) = logs.progress("job/0").values()
@@ -246,7 +248,10 @@ def test_chosen_all_hosts_while_there_are_few_else_the_first_of_each_job():
     few = following.chosen({"a": running(32), "b": running(32)})
     assert [len(pods) for pods in few.values()] == [32, 32]
     many = following.chosen({"a": running(33, "a"), "b": running(32, "b")})
-    assert [[one["metadata"]["name"] for one in pods] for pods in many.values()] == [["a-slice-0-0-x"], ["b-slice-0-0-x"]]
+    assert [[one["metadata"]["name"] for one in pods] for pods in many.values()] == [
+        ["a-slice-0-0-x"],
+        ["b-slice-0-0-x"],
+    ]
 
 
 def test_chosen_job_that_seems_to_hang_has_all_its_hosts_read():

@@ -53,7 +53,7 @@ def test_unmanaged_jobset_is_shown_with_its_shape_state_and_hosts(world):
 
 
 def test_unmanaged_jobset_is_touched_only_once_adopted(world):
-    cluster, place = world
+    _, place = world
     with pytest.raises(Conflict, match="was sent by others"):
         place.stop_unmanaged(only(place))
     with pytest.raises(Conflict, match="was sent by others"):

@@ -33,7 +33,7 @@ class Metrics:
     def hooks(self) -> Hooks:
         return Hooks(timed=self._timed, failed=self._failed, ended=self._job_ended)
 
-    def round(self, _seconds: float) -> None:
+    def round(self) -> None:
         with self._lock:
             self._rounds += 1
 

@@ -1,31 +1,40 @@
-"""Logs of attempts whose pods are gone, from Cloud Logging: which lines there are of an attempt."""
+"""Logs of attempts whose pods are gone, from Cloud Logging: which of its lines are those of an attempt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tpukit.places.base import Handle, Line
-from tpukit.places.gke import cloud_logging
+from tpukit.places.gke import cloud_logging, hosts
 from tpukit.places.gke.attempts import Position
+from tpukit.places.gke.cloud_logging import Wanted, Where
 from tpukit.places.gke.log_lines import PROGRESS
 
 SLACK_SECONDS = 60.0
-"""Clocks of hosts and of the control plane differ, and an attempt prints before all its hosts have started."""
+"""Clocks of hosts and of the control plane differ."""
+START_SECONDS = 600.0
+"""Hosts print before all of them have started."""
 
 
 def read(handle: Handle, host: str) -> Iterator[Line]:
     plan, attempt = handle.plan, handle.attempt
-    where = cloud_logging.Where.of(
-        plan.cluster.context if plan.cluster else "", getattr(plan.settings, "project", None)
-    )
+    where = Where.of(plan.cluster.context if plan.cluster else "", plan.settings.project)
     known = Position.of(attempt.learned)
-    lines = cloud_logging.read(
-        where,
+    wanted = Wanted(
         plan.team,
         plan.id,
         restart=known.restarts if known else None,
         host=host,
-        since=attempt.started - SLACK_SECONDS * 10 if attempt.started else None,
+        since=_since(handle),
         until=attempt.ended + SLACK_SECONDS if attempt.ended else None,
     )
+    lines = cloud_logging.read(where, wanted)
     return (Line(one.host, one.text) for one in lines if not one.text.startswith(PROGRESS))
+
+
+def _since(handle: Handle) -> float | None:
+    """After an eviction, pods of two attempts have the same count of restarts: then time alone tells them apart."""
+    began = [one.began for one in hosts.recorded(handle.attempt.learned).values() if one.began]
+    if began:
+        return min(began) - SLACK_SECONDS
+    return handle.attempt.started - START_SECONDS if handle.attempt.started else None

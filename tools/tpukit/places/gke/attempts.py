@@ -29,8 +29,8 @@ class Position:
     def of(learned: Mapping[str, Any]) -> Position | None:
         if not learned.get("uid"):
             return None
-        counts = (int(learned.get(name) or 0) for name in ("restarts", "evictions", "counted"))
-        return Position(str(learned["uid"]), *counts, str(learned.get("workload") or ""))
+        restarts, evictions, counted = (int(learned.get(name) or 0) for name in ("restarts", "evictions", "counted"))
+        return Position(str(learned["uid"]), restarts, evictions, counted, str(learned.get("workload") or ""))
 
     @staticmethod
     def now(state: JobSetState) -> Position:

@@ -108,13 +108,42 @@ def to_record(records: Mapping[str, HostRecord]) -> dict[str, Any]:
     return {name: (one if name in tails else replace(one, tail=())).to_json() for name, one in telling}
 
 
-def merged(before: Mapping[str, HostRecord], pods: Iterable[Doc], nodes: Mapping[str, Doc]) -> Records:
+class PodRecords:
+    """Records of pods that just run, by the very document they were made from: of thousands few change in a round."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Doc, str, HostRecord]] = {}
+
+    def of(self, pod: Doc) -> tuple[str, HostRecord] | None:
+        """The host's name and its record; None for a pod that trains nothing."""
+        known = self._known.get(pod["metadata"]["uid"])
+        if known is None or known[0] is not pod:
+            if label(pod, REPLICATED_JOB) != SLICE_JOB:
+                return None
+            known = self._known[pod["metadata"]["uid"]] = pod, host_of(pod), HostRecord.of(pod)
+        return known[1:]
+
+    def forget(self, most: int) -> None:
+        """All, where there are more than so many: those of pods that are gone are among them."""
+        if len(self._known) > most:
+            self._known.clear()
+
+
+def merged(
+    before: Mapping[str, HostRecord],
+    pods: Iterable[Doc],
+    nodes: Mapping[str, Doc],
+    made: PodRecords | None = None,
+) -> Records:
     """What is known of hosts, brought up by their pods as they are now."""
-    known = dict(before)
+    known, made = dict(before), made or PodRecords()
     for pod in pods:
-        if label(pod, REPLICATED_JOB) == SLICE_JOB:
-            name = host_of(pod)
-            known[name] = HostRecord.of(pod, nodes.get(pod.get("spec", {}).get("nodeName") or ""), known.get(name))
+        if one := made.of(pod):
+            name, record = one
+            if record.tells or nodes:
+                node = nodes.get(pod.get("spec", {}).get("nodeName") or "")
+                record = HostRecord.of(pod, node, known.get(name))
+            known[name] = record
     return known
 
 

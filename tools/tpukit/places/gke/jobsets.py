@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from tpukit.render.jobset import ATTEMPT
@@ -149,8 +150,9 @@ def host_of(pod: Doc) -> str:
     return str(pod["metadata"]["name"].rpartition("-")[0])
 
 
+@lru_cache(maxsize=4096)
 def seconds(text: str | None) -> float:
-    """A time of Kubernetes, since the epoch."""
+    """A time of Kubernetes, since the epoch. Pods of one job have the same few times, by the thousand."""
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 

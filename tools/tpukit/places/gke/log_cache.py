@@ -1,5 +1,5 @@
-"""What hosts printed, as far as a `tpu` on this machine has read it: pods are gone soon after their attempt. A convenience
-and no record: nothing is decided by it, and without it logs are read from the pods or from Cloud Logging.
+"""What hosts printed, as far as a `tpu` on this machine has read it: pods are gone soon after their attempt. It is a
+convenience and no record: nothing is decided by it, and without it logs are read from pods or from Cloud Logging.
 """
 
 from __future__ import annotations

@@ -49,7 +49,11 @@ class LogReader:
             yield from (Line(name, text) for text in log_lines.for_people(LogCache(self.cache(handle, name)).lines()))
         while True:
             self._open(handle, logs, pods)
-            yield from self._rest(logs)
+            try:
+                yield from self._rest(logs)
+            except Transient:
+                if not follow or not going_on:
+                    raise
             if not follow or not going_on:
                 return
             self.clock.sleep(max(FOLLOW_SECONDS, len(logs) / (AT_ONCE * 4)))
@@ -88,16 +92,15 @@ class LogReader:
             yield from lines
 
     def _piece(self, log: PodLog) -> tuple[list[str], bool]:
-        for tried in range(TRIES):
-            before = log.position
+        for left in reversed(range(TRIES)):
             try:
-                lines, more = log.read()
+                return log.read()
             except Transient:
-                self.clock.sleep(0.2 * 2**tried)
-                continue
+                if not left:
+                    raise
+                self.clock.sleep(0.2 * 2 ** (TRIES - left))
             except TpukitError:  # it has not started, or it is gone
-                return [], False
-            return lines, more and log.position != before
+                break
         return [], False
 
     def _pods(self, handle: Handle, state: JobSetState, names: Sequence[str]) -> dict[str, Doc]:

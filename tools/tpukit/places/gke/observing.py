@@ -33,6 +33,7 @@ from tpukit.reasons import Reason, State
 
 IMAGE_SECONDS = 120.0
 """So long a host may try to get an image that is not there, before the job gives its slices back."""
+RECORDS_MOST = 50_000
 TAILS_MOST = 4
 """Hosts that failed whose last lines are asked for."""
 _GONE = "its JobSet is gone: deleted by somebody, or ended more than a day ago while nobody looked"
@@ -48,6 +49,7 @@ class Observer:
     clock: Clock
     sender: Callable[[], str]
     without_image: dict[str, float] = field(default_factory=dict)  # since when, by attempt
+    pod_records: hosts.PodRecords = field(default_factory=hosts.PodRecords)
     nothing_left: dict[str, str] = field(default_factory=dict)  # attempts of which a fresh list showed nothing
 
     def observe(self, handles: Sequence[Handle]) -> list[Observation | TpukitError]:
@@ -60,6 +62,7 @@ class Observer:
             except TpukitError as error:
                 listings[team] = error
         self._follow(handles, listings)
+        self.pod_records.forget(RECORDS_MOST)
         return [self._one(handle, listings[handle.plan.team]) for handle in handles]
 
     def _follow(self, handles: Sequence[Handle], listings: Mapping[str, Listing | TpukitError]) -> None:
@@ -113,7 +116,7 @@ class Observer:
         learned: dict[str, Any] = began.learned()
         if state.finished:
             return self._finished(handle, state, began, known)
-        records = hosts.merged(known, pods, self._nodes(handle, pods))
+        records = hosts.merged(known, pods, self._nodes(handle, pods), self.pod_records)
         if state.leaving:
             learned["ended"] = state.ended_at
         learned |= _hosts(records, handle)

@@ -1,8 +1,8 @@
 """The gke place: sends JobSets, says what became of them, and what their hosts printed.
 
 A job has one JobSet, which lives through many attempts: JobSet restarts it after a failure, Kueue takes it out and
-brings it back. Both count, and the counts say which attempt it is at (attempts.py). What only a living pod can tell goes
-into the attempt's record, so another driver on another machine goes on from there.
+brings it back. Both count, and the counts say which attempt it is at (attempts.py). What only a living pod can tell
+goes into the attempt's record, so another driver on another machine goes on from there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
+from tpukit.kube.documents import SLIM
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation, Unmanaged
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
@@ -80,12 +81,14 @@ class GkePlace:
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names in use in the team's namespace, whoever uses them."""
-        return frozenset(one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team))
+        return frozenset(
+            one["metadata"]["name"] for one in self._cluster(plan).list("JobSet", plan.team, type=SLIM["JobSet"])
+        )
 
     def check(self, plan: Plan) -> Sequence[Problem]:
         """Asks the cluster whether it would take the job as it is."""
         cluster = self._cluster(plan)
-        problems = []
+        problems: list[Problem] = []
         try:
             for document in documents(plan):
                 cluster.apply(document, dry_run=True)
@@ -125,13 +128,14 @@ class GkePlace:
         self._connection(handle.plan).sending.stop(handle, grace)
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """In the cluster that jobs are sent to now. No cluster, or none that answers: nothing is said of it."""
+        """In the cluster that jobs are sent to now."""
         if not (self._root / "sent").exists():  # whoever never sent anything has nothing there
             return []
         try:
-            return self._sweeper.sweep(self.clusters.open(self.clusters.current()), known)
-        except TpukitError:
+            cluster = self._current()
+        except NotFound:  # no cluster any more
             return []
+        return self._sweeper.sweep(cluster, known)
 
     def workdir(self, plan: Plan, origin: int) -> str:
         return plan.workdir_of(origin)

@@ -12,6 +12,8 @@ from tpukit.places.gke.hosts import HOST_CONTAINER
 from tpukit.places.gke.jobsets import Doc, host_of
 from tpukit.places.gke.log_lines import NewLines, Position
 
+ANSWER_SECONDS = 10.0
+"""A node that is lost does not answer for its pods."""
 PIECE_BYTES = 512 << 10
 _MOST_BYTES = 64 << 20
 
@@ -45,13 +47,12 @@ class PodLog:
         self.position = position or Position()
         self._bytes = PIECE_BYTES
 
-    def read(self) -> tuple[list[str], bool]:
+    def read(self, seconds: float = ANSWER_SECONDS) -> tuple[list[str], bool]:
         """New lines with their times, and whether there may be more already. A cut connection loses nothing: what came
-        is taken, and the rest comes next time."""
+        is taken, and the rest comes next time. `seconds`: how long the host may be silent."""
         target = self.target
         new = NewLines(self.position)
         lines: list[str] = []
-        before = self.position
         received, cut = 0, False
         try:
             for line in target.cluster.logs(
@@ -61,6 +62,7 @@ class PodLog:
                 timestamps=True,
                 since=self.position.since,
                 limit_bytes=self._bytes,
+                seconds=seconds,
             ):
                 received += len(line.encode()) + 1
                 if received > self._bytes:  # the last one of a full piece may lack its end
@@ -74,18 +76,16 @@ class PodLog:
             cut = True
         self.position = new.position
         cut = cut or received >= self._bytes
-        if cut and not lines and self.position == before:
-            self._bytes = min(self._bytes * 4, _MOST_BYTES)  # one second, or one line, that is longer than a piece
-        elif lines:
+        if lines:
             self._bytes = PIECE_BYTES
+        elif cut:  # one second, or one line, that is longer than a piece
+            cut = self._bytes < _MOST_BYTES
+            self._bytes = min(self._bytes * 4, _MOST_BYTES)
         return lines, cut
 
     def rest(self) -> Iterator[str]:
         """All that is there and was not read yet."""
         more = True
         while more:
-            before = (self.position, self._bytes)
             lines, more = self.read()
             yield from lines
-            if more and (self.position, self._bytes) == before:
-                return  # a line that is longer than the most that is read

@@ -16,7 +16,7 @@ from tpukit.errors import TpukitError
 from tpukit.places import progress
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.log_cache import LogCache
-from tpukit.places.gke.pod_log import PodLog, Target
+from tpukit.places.gke.pod_log import ANSWER_SECONDS, PodLog, Target
 from tpukit.places.progress import Progress
 
 REQUESTS_PER_SECOND = 20.0
@@ -95,8 +95,11 @@ class PodLogs:
             return {name: list(one.tail) for (of, name), one in self._hosts.items() if of == attempt and one.tail}
 
     def settle(self, attempt: str, targets: Iterable[Target]) -> None:
-        """Read the last lines of pods that have ended, now. What cannot be read is left."""
+        """Read the last lines of pods that have ended, now. What cannot be read soon is left."""
+        until = self._clock.monotonic() + SETTLE_SECONDS
         for target in targets:
+            if self._clock.monotonic() >= until:
+                return
             with self._lock:
                 host = self._hosts.get((attempt, target.host))
                 if host is None or host.log.target.uid != target.uid:
@@ -104,7 +107,7 @@ class PodLogs:
                     host = self._hosts[attempt, target.host] = _Host(PodLog(target, position), float("inf"))
             if host.busy.acquire(timeout=SETTLE_SECONDS):
                 try:
-                    while self._read(host):
+                    while self._read(host, SETTLE_SECONDS) and self._clock.monotonic() < until:
                         pass
                 finally:
                     host.busy.release()
@@ -156,11 +159,11 @@ class PodLogs:
         finally:
             host.busy.release()
 
-    def _read(self, host: _Host) -> bool:
+    def _read(self, host: _Host, seconds: float = ANSWER_SECONDS) -> bool:
         """Whether there may be more at once."""
         before = host.log.position
         try:
-            lines, more = host.log.read()
+            lines, more = host.log.read(seconds)
         except TpukitError:
             host.failures += 1
             if host.due != float("inf"):
