@@ -360,16 +360,20 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now:
 
 def _old_jax() -> list[str]:
     """Before 0.12, steps dispatched without waiting deadlock on simulated slices, with no message and for ever."""
-    from importlib import metadata
-
-    try:
-        version = metadata.version("jax")
-    except metadata.PackageNotFoundError:
-        return []
-    if tuple(int(part) for part in version.split(".")[:2]) >= (0, 12):
+    version = _jax_version()
+    numbers = version.split(".")[:2]
+    if not version or not all(part.isdigit() for part in numbers) or tuple(map(int, numbers)) >= (0, 12):
         return []
     advice = "use Python 3.12 or newer, or tpukit.host, which waits for each step"
     return [f"jax {version} can hang on simulated slices; {advice}"]
+
+
+def _jax_version() -> str:
+    """By the name of its folder: importlib.metadata would read a long text for it, while hosts need the cores."""
+    for folder in sys.path:
+        for info in Path(folder).glob("jax-*.dist-info"):
+            return info.name.removeprefix("jax-").removesuffix(".dist-info")
+    return ""
 
 
 def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
