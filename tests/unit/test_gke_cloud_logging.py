@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tpukit.sandbox.google.api_faults import Fault
-from tpukit.sandbox.google.emulator_settings import Hooks, Log, Settings
 
 from tpukit.clock import ManualClock
 from tpukit.errors import Denied, Invalid, NotFound, Transient
@@ -20,6 +18,8 @@ from tpukit.places.gke import cloud_logging, logging_api
 from tpukit.places.gke.cloud_logging import Printed, Wanted, Where, condition, read
 from tpukit.places.gke.logging_api import ENDPOINT, TOKEN
 from tpukit.sandbox.google import log_filter
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import Hooks, Log, Settings
 from tpukit.sandbox.google.server import Emulator
 
 PROJECT = "tpu-project"
