@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from measure import Pairs, Took, milliseconds
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -17,18 +19,52 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    heading = Row("what", "tpukit", "peer", "result", "bar", True)
+    heading = Row("what", "tpukit", "peer", "result (95 % interval)", "bar", True)
     cells = [
         (row.what, row.ours, row.theirs, row.result, row.bar, "" if row is heading else "met" if row.met else "MISSED")
         for row in (heading, *rows)
     ]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    widths = [max(len(line[number]) for line in cells) for number in range(len(cells[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
     )
 
 
-def least(what: str, times: Sequence[float], shown: str, *, below: float) -> Row:
+def faster(what: str, pairs: Pairs, *, at_least: float) -> Row:
+    ratio = pairs.times_faster()
+    result = f"{ratio.value:.1f}× faster ({ratio.low:.1f}–{ratio.high:.1f})"
+    bar, met = f"≥ {at_least:g}×", ratio.at_least(at_least)
+    return Row(what, milliseconds(pairs.ours), milliseconds(pairs.theirs), result, bar, met)
+
+
+def as_long(what: str, pairs: Pairs, *, at_most: float) -> Row:
+    ratio = pairs.times_as_long()
+    result = f"{ratio.value:.2f}× the time ({ratio.low:.2f}–{ratio.high:.2f})"
+    bar, met = f"≤ {at_most:g}×", ratio.at_most(at_most)
+    return Row(what, milliseconds(pairs.ours), milliseconds(pairs.theirs), result, bar, met)
+
+
+def longer_by(what: str, pairs: Pairs, *, below: float) -> Row:
+    more = pairs.longer_by()
+    result = f"{more.value * 1e3:+.0f} ms ({more.low * 1e3:+.0f} to {more.high * 1e3:+.0f})"
+    bar, met = f"< {below:g} s", more.at_most(below)
+    return Row(what, milliseconds(pairs.ours), milliseconds(pairs.theirs), result, bar, met)
+
+
+def least(what: str, times: Sequence[float], *, below: float) -> Row:
     """Where there is nobody to compare with, the least of several runs counts: the one that was disturbed the least."""
     seconds = min(times)
-    return Row(what, shown, "–", f"{seconds:.1f} s", f"< {below:g} s", seconds < below)
+    return Row(what, milliseconds(times), "–", f"{seconds:.2f} s", f"< {below:g} s", seconds < below)
+
+
+def least_cpu(what: str, took: Sequence[Took], *, below: float) -> Row:
+    """For what only computes and reads files: CPU seconds, which are no more where others use the machine too."""
+    seconds = min(one.cpu for one in took)
+    shown = milliseconds([one.wall for one in took])
+    return Row(what, shown, "–", f"{seconds:.2f} s of CPU", f"< {below:g} s", seconds < below)
+
+
+def below(what: str, value: float, unit: str, bar: float, *, digits: int = 1) -> Row:
+    """Something that is counted."""
+    shown = f"{value:.{digits}f}{unit}"
+    return Row(what, shown, "–", shown, f"< {bar:g}{unit}", value < bar)

@@ -3,7 +3,9 @@
     make bench
 
 Peers are installed by name and version into an environment of their own (.bench/), with the interpreter that runs
-this. Ratios are medians over pairs of runs that were made in turn; times are medians with the least and the most.
+this. Ratios are medians over pairs of runs that were made in turn, with their interval: a bar is missed only where all of
+the interval is on its wrong side. Times are medians with the least and the most. `make bench ONLY=start,fleet` measures
+a part.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -21,10 +22,11 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from measure import command, environment, in_turn, milliseconds
-from rows import Row, least, table
-
+import driving
+import history
 import sandbox
+from measure import command, environment, in_turn, wall
+from rows import Row, as_long, faster, least_cpu, table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -34,6 +36,8 @@ EMPTY = BENCH / "empty"  # where commands run: nothing there can change what the
 TPU = str(Path(sys.executable).with_name("tpu"))
 
 SLICES, HOSTS, CHIPS = 2, 2, 4
+PAIRS = 21
+STARTS = 15
 HELLO = ROOT / "examples" / "01-hello-tpu"
 
 JOB = """\
@@ -57,10 +61,19 @@ def main() -> int:
         ("render", lambda: [measure_render(xpk)]),
         ("start", lambda: [measure_start()]),
         ("all shapes", lambda: [measure_all_shapes()]),
+        ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
+        ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),
     ]
+    only = [name for name in os.environ.get("ONLY", "").split(",") if name]
+    if unknown := set(only) - {name for name, _ in measures}:
+        raise SystemExit(
+            f"bench: there is no {', '.join(unknown)}; there are {', '.join(name for name, _ in measures)}"
+        )
     rows = []
     for name, measure in measures:
+        if only and name not in only:
+            continue
         print(f"measuring: {name}", flush=True)
         rows += measure()
     print()
@@ -104,9 +117,9 @@ def our_environment() -> dict[str, str]:
 
 
 def measure_help(xpk: str) -> Row:
-    ours = partial(command, [TPU, "--help"], env=our_environment(), cwd=EMPTY, shows=["catalogue"])
-    theirs = partial(command, [xpk, "--help"], env=peer_environment(), cwd=EMPTY, shows=["workload"])
-    return faster("tpu --help / xpk --help", ours, theirs, at_least=10.0)
+    ours = partial(wall, [TPU, "--help"], env=our_environment(), cwd=EMPTY, shows=["catalogue"])
+    theirs = partial(wall, [xpk, "--help"], env=peer_environment(), cwd=EMPTY, shows=["workload"])
+    return faster("tpu --help / xpk --help", in_turn(ours, theirs, PAIRS), at_least=10.0)
 
 
 def measure_render(xpk: str) -> Row:
@@ -114,33 +127,19 @@ def measure_render(xpk: str) -> Row:
     job = EMPTY / "job.yaml"
     job.write_text(JOB, encoding="utf-8")
     shows = ["kind: ", "JobSet", "2x2x4", "us-docker.pkg.dev/project/repository/train:1"]
-    ours = partial(command, [TPU, "job", "render", str(job)], env=our_environment(), cwd=EMPTY, shows=shows)
+    ours = partial(wall, [TPU, "job", "render", str(job)], env=our_environment(), cwd=EMPTY, shows=shows)
     create = ["workload", "create", "--dry-run", "--skip-validation", "--workload=bench", "--cluster=cluster"]
     where = ["--project=project", "--zone=us-central2-b", "--tpu-type=v4-32", "--num-slices=2"]
     what = ["--command=python train.py", "--docker-image=us-docker.pkg.dev/project/repository/train:1"]
-    theirs = partial(command, [xpk, *create, *where, *what], env=peer_environment(), cwd=EMPTY, shows=shows)
-    return faster("tpu job render / xpk workload create --dry-run", ours, theirs, at_least=5.0)
-
-
-def faster(what: str, ours: Callable[[], float], theirs: Callable[[], float], *, at_least: float) -> Row:
-    pairs = in_turn(ours, theirs, pairs=11)
-    ratios = pairs.ratios()
-    ratio = statistics.median(ratios)
-    result = f"{ratio:.1f}× faster ({min(ratios):.1f}–{max(ratios):.1f})"
-    met = ratio >= at_least
-    return Row(what, milliseconds(pairs.ours), milliseconds(pairs.theirs), result, f"≥ {at_least:g}×", met)
+    theirs = partial(wall, [xpk, *create, *where, *what], env=peer_environment(), cwd=EMPTY, shows=shows)
+    pairs = in_turn(ours, theirs, PAIRS)
+    return faster("tpu job render / xpk workload create --dry-run", pairs, at_least=5.0)
 
 
 def measure_start() -> Row:
     """From the command to the moment when the last of four hosts reports its first step."""
-    at_most = 1.2
-    pairs = in_turn(start_by_tpukit, start_by_bare_script, pairs=9)
-    ratios = pairs.ratios(ours_over_theirs=True)
-    ratio = statistics.median(ratios)
-    result = f"{ratio:.2f}× the time ({min(ratios):.2f}–{max(ratios):.2f})"
-    what = f"tpu run / bare script, to the first step of {SLICES} × {HOSTS} hosts"
-    met = ratio <= at_most
-    return Row(what, milliseconds(pairs.ours), milliseconds(pairs.theirs), result, f"≤ {at_most:g}×", met)
+    pairs = in_turn(start_by_tpukit, start_by_bare_script, STARTS)
+    return as_long(f"tpu run / bare script, to the first step of {SLICES} × {HOSTS} hosts", pairs, at_most=1.2)
 
 
 def start_by_tpukit() -> float:
@@ -173,8 +172,8 @@ def first_step(reports: list[Path]) -> float:
 
 def measure_all_shapes() -> Row:
     argv = [sys.executable, str(HERE / "all_shapes.py")]
-    times = [command(argv, env=our_environment(), cwd=EMPTY, shows=["shapes"]) for _ in range(5)]
-    return least("rendering every slice that GKE offers", times, milliseconds(times), below=5.0)
+    took = [command(argv, env=our_environment(), cwd=EMPTY, shows=["shapes"]) for _ in range(5)]
+    return least_cpu("rendering every slice that GKE offers", took, below=5.0)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from measure import command, environment, milliseconds
-from rows import Row, least
+from measure import environment, wall
+from rows import Row, below, least
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import crowd
@@ -24,10 +24,8 @@ LOOKS = 5
 
 def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
     """Leaves no sandbox behind."""
-    # The programs are built once for all: where they are not yet, the first start takes minutes and does not count.
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    env = environment(home, TPUKIT_HOME=str(home / "sandbox"), XDG_CACHE_HOME=cache)
-    run = partial(command, env=env, cwd=cwd)
+    env = {**with_programs(home), "TPUKIT_HOME": str(home / "sandbox")}
+    run = partial(wall, env=env, cwd=cwd)
     down = [tpu, "sandbox", "down", "--name", NAME]
     up = [tpu, "sandbox", "up", "--name", NAME]
     try:
@@ -39,7 +37,7 @@ def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
         status = subprocess.run(
             [tpu, "sandbox", "status", "--name", NAME, "--json"], env=env, capture_output=True, check=True
         )
-        told = json.loads(status.stdout)
+        memory = json.loads(status.stdout)["memory_bytes"] / 2**30
         kubeconfig = home / "sandbox" / "data" / "sandbox" / NAME / "kubeconfig"
         print("measuring: a thousand hosts, a hundred jobs", flush=True)
         first = _fill(Cluster(kubeconfig))
@@ -49,13 +47,18 @@ def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
     finally:
         subprocess.run(down, env=env, capture_output=True, check=False)
     crowded = f"on {crowd.POOLS * crowd.SHAPE.hosts:,} hosts and {crowd.JOBS} JobSets"
-    memory = told["memory_bytes"] / 2**30
     return [
-        least("tpu sandbox up, programs built", starts, milliseconds(starts), below=20.0),
-        Row("sandbox without jobs", f"{memory:.2f} GiB", "–", f"{memory:.2f} GiB", "< 1.5 GiB", memory < 1.5),
-        least(f"tpu job list {crowded}", listed, milliseconds(listed), below=2.0),
-        least(f"tpu team queue {crowded}", queued, milliseconds(queued), below=3.0),
+        least("tpu sandbox up, programs built", starts, below=20.0),
+        below("sandbox without jobs", memory, " GiB", 1.5, digits=2),
+        least(f"tpu job list {crowded}", listed, below=2.0),
+        least(f"tpu team queue {crowded}", queued, below=3.0),
     ]
+
+
+def with_programs(home: Path) -> dict[str, str]:
+    """The programs are built once for all: where they are not yet, the first start takes minutes and does not count."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return environment(home, XDG_CACHE_HOME=cache)
 
 
 def _fill(cluster: Cluster) -> str:

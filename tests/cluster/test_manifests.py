@@ -109,7 +109,7 @@ def test_serve_runs_a_command_that_there_is():
 
     (deployment,) = [one for one in template.parse(kubectl("kustomize", SERVE)) if one["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    lines = [container["command"], *(container[f"{name}Probe"]["exec"]["command"] for name in ("liveness", "readiness"))]
-    for program, *arguments in lines:
+    probes = [container[f"{name}Probe"]["exec"]["command"] for name in ("startup", "liveness", "readiness")]
+    for program, *arguments in [container["command"], *probes]:
         assert program == "tpu"
         assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0

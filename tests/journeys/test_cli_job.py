@@ -339,6 +339,20 @@ def test_reader_that_has_seen_enough_is_no_error(tpu, arguments):
     assert not re.search("(?i)broken pipe|traceback|exception", done.stderr)
 
 
+def test_list_onto_a_full_disk_is_a_sentence(tpu):
+    fill(tpu.home, 1)
+    script = f"{' '.join(tpu.argv('job', 'list'))} > /dev/full"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, env=tpu.env, cwd=tpu.folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tpu: No space left on device")
+
+
+def test_store_that_is_damaged_says_so(tpu):
+    (tpu.home / "state").mkdir()
+    (tpu.home / "state" / "store.db").write_bytes(b"not a database, and longer than a header of one would be" * 99)
+    assert "is damaged" in tpu("job", "list", code=1).stderr
+
+
 def test_logs_into_a_reader_that_has_seen_enough_end_quietly(tpu):
     tpu("run", tpu.file("sh", "-c", "seq 100000"))
     line = " ".join(tpu.argv("job", "logs", "train"))

@@ -188,6 +188,21 @@ def test_serve_beside_an_api_server_that_hangs_drives_local_jobs_and_leaves_in_t
         assert time.monotonic() - asked < 4.0
 
 
+def test_job_of_a_cluster_that_is_gone_can_be_closed_and_serve_goes_idle(tpu):
+    with socket.socket() as gone:
+        gone.bind(("127.0.0.1", 0))
+        server = f"https://127.0.0.1:{gone.getsockname()[1]}"  # nobody listens there
+    tpu.env["KUBECONFIG"] = str(kubeconfig(tpu.folder / "kubeconfig", server))
+    job_id = send_to_cluster(tpu, server)
+    serving = serve(tpu, "--until-idle")
+    until(lambda: f"{job_id}: " in tpu.said(serving), seconds=60)
+    assert serving.poll() is None
+    done = tpu("job", "forget", job_id, "--yes")
+    assert f"delete jobset {job_id}" in done.stderr or "never began" in done.stderr
+    assert serving.wait(timeout=60) == 0
+    assert tpu.show(job_id)["state"] == "cancelled"
+
+
 def kubeconfig(path, server):
     named = {"clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": True}}]}
     path.write_text(
@@ -208,12 +223,13 @@ def kubeconfig(path, server):
 def send_to_cluster(tpu, server):
     """A job of a cluster as a record alone: that cluster cannot be asked."""
     spec = JobSpec.from_json(
-        {"name": "far", "tpu": "v4-8", "command": ["true"], "image": "a/b:1", "workdir": "gs://b/runs"}
+        {"name": "far", "tpu": "v4-8", "command": ["true"], "image": "a/b:1", "workdir": "gs://bucket/runs"}
     )
     far = plan.make(spec, Settings(), "gke", cluster=plan.ClusterName("c", server))
     store = SqliteStore(tpu.home / "state" / "store.db")
     store.create(JOBS, far.id, Job(far.id, "gke", far.team, "me", time.time(), plan=far.to_json()))
     store.close()
+    return far.id
 
 
 def cpu_seconds(tpu, *arguments):

@@ -20,6 +20,11 @@ def data() -> Path:
     return _folder("data", "XDG_DATA_HOME", ".local/share")
 
 
+def cache() -> Path:
+    """What can be made again: whoever removes it loses time and nothing else."""
+    return _folder("cache", "XDG_CACHE_HOME", ".cache")
+
+
 def mark(file: Path) -> str:
     """Random text that is made once and kept in `file`: by it this folder is known elsewhere."""
     if not file.exists():

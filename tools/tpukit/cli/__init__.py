@@ -86,7 +86,7 @@ def main() -> None:
     try:
         code = _call()
     except (_ReaderLeft, BrokenPipeError):
-        output.quiet_stdout()
+        output.silence(sys.stdout)
         code = 0
     except (_Interrupted, KeyboardInterrupt):
         code = 130
@@ -98,13 +98,8 @@ def main() -> None:
         code = 1
     # What comes now would only be heard by Python while it takes itself apart.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        output.quiet_stdout()
-    except OSError as error:
-        output.quiet_stdout()
-        _complain(output.sentence(error))
+    if failed := output.flush():
+        _complain(output.sentence(failed))
         code = code or 1
     sys.exit(code)
 

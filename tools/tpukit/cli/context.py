@@ -15,12 +15,12 @@ import click
 from tpukit import paths
 from tpukit.clock import SystemClock
 from tpukit.errors import NotFound
-from tpukit.places.base import Observation, Place
 from tpukit.records import JOBS, Job
 
 if TYPE_CHECKING:
     from tpukit.control import Hooks
     from tpukit.jobs.driver import Driver
+    from tpukit.places.base import Observation, Place
     from tpukit.store import Holder, Lease, Store
 
 CLOCK = SystemClock()

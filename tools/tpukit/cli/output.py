@@ -5,20 +5,33 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from typing import TextIO
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
-def quiet_stdout() -> None:
+def silence(stream: TextIO) -> None:
     """Whatever is still to be written goes nowhere: Python would fail once more when it flushes at the end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, stream.fileno())
     except (OSError, ValueError):
         return
     finally:
         os.close(nowhere)
+
+
+def flush() -> OSError | None:
+    """What could not be written, if it is worth a word: a reader that has left is not."""
+    failed = None
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            silence(stream)
+            failed = failed if isinstance(error, BrokenPipeError) else error
+    return failed
 
 
 def sentence(error: OSError) -> str:

@@ -99,9 +99,9 @@ def _check_loss(lose: str | None, detach: bool, place: str) -> None:
 
 def _print_id(job_id: str) -> None:
     """A reader that has left loses the id, not the job."""
-    from tpukit.cli.output import quiet_stdout
+    from tpukit.cli.output import silence
 
     try:
         click.echo(job_id)
     except BrokenPipeError:
-        quiet_stdout()
+        silence(sys.stdout)

@@ -18,8 +18,8 @@ from tpukit.records import JOBS, Attempt, Job
 def listed(jobs: Sequence[Job], only: str) -> list[Job]:
     """Those of every place that can tell and is worth asking, as records for tables and JSON. `only`: of this place."""
     there = [(place, one) for place in _places(only, {job.place for job in jobs}) for one in _ask(place, jobs)]
-    ours = context.store().keys(JOBS) if there else frozenset()
-    return [as_job(place.name, one) for place, one in there if one.id.partition("/")[2] not in ours]
+    names = context.store().keys(JOBS) if there else frozenset()
+    return [as_job(place.name, one) for place, one in there if not _is_ours(one, jobs, names)]
 
 
 def find(name: str, missing: NotFound) -> tuple[UnmanagedJobs, Unmanaged]:
@@ -105,7 +105,7 @@ def _places(only: str, used: set[str]) -> Iterator[UnmanagedJobs]:
     """Those that can tell. Unless one is named, those that jobs were sent to or that this machine was set up for."""
     for name in context.places():
         worth = name == only if only else name in used or registry.is_set_up(name)
-        if worth and context.places()[name].capabilities.unmanaged:
+        if worth and registry.is_shared(name) and context.places()[name].capabilities.unmanaged:
             yield cast("UnmanagedJobs", context.places()[name])
 
 
@@ -122,3 +122,15 @@ def _teams(jobs: Sequence[Job]) -> list[str]:
     from tpukit.spec import settings
 
     return sorted({settings.load().team, *(job.team for job in jobs)})
+
+
+def _is_ours(one: Unmanaged, jobs: Sequence[Job], names: frozenset[str]) -> bool:
+    """Whether the store has it: another team may use the same name."""
+    name = one.id.partition("/")[2]
+    if name not in names:
+        return False
+    try:
+        job = next((job for job in jobs if job.id == name), None) or context.get(name)
+    except TpukitError:  # one that cannot be read is listed as such
+        return True
+    return job.team == one.team

@@ -30,16 +30,17 @@ class Liveness:
 
     def count(self, job_id: str, attempt: int, hosts: Iterable[HostView]) -> tuple[HostView, ...]:
         """The hosts with `idle` filled in."""
-        counted = []
-        for host in hosts:
-            key = (job_id, attempt, host.name)
-            last = self._last.get(key)
-            idle = 0.0
-            if last and last.step == host.step:
-                idle = last.idle + min(max(0.0, host.heard - last.heard), MOST_AT_ONCE)
-            self._last[key] = _Last(host.step, host.heard, idle)
-            counted.append(replace(host, idle=idle))
-        return tuple(counted)
+        return tuple(self._counted((job_id, attempt, host.name), host) for host in hosts)
+
+    def _counted(self, key: tuple[str, int, str], host: HostView) -> HostView:
+        last = self._last.get(key)
+        if last is None and host.step is None and not host.heard:
+            return host  # of most hosts of a large job nothing is read, and nothing is to be remembered
+        idle = 0.0
+        if last and last.step == host.step:
+            idle = last.idle + min(max(0.0, host.heard - last.heard), MOST_AT_ONCE)
+        self._last[key] = _Last(host.step, host.heard, idle)
+        return host if idle == host.idle else replace(host, idle=idle)
 
     def keep_only(self, job_ids: Iterable[str]) -> None:
         """Forget jobs that are driven no more."""

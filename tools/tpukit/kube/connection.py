@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from tpukit.errors import Denied, TpukitError, Transient, Unauthenticated
 from tpukit.kube import answers, config
 from tpukit.kube.kinds import Doc, encode
+from tpukit.kube.requests import REQUESTS
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -88,6 +89,7 @@ class Connection:
         if body is not None:
             headers["Content-Type"] = content
         connect = CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)
+        REQUESTS.add(method, path, query or {})
         try:
             with closing(
                 self._client.rest_client.pool_manager.request(

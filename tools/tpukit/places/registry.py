@@ -31,6 +31,11 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     return _Lazy(dict(zip(NAMES, (local, gke), strict=True)))
 
 
+def is_shared(name: str) -> bool:
+    """Whether others may run things there. One that is not need not be made to say so."""
+    return name != "local"
+
+
 def is_set_up(name: str) -> bool:
     """Whether this machine was pointed at the place by more than a default, so that it is worth asking unasked."""
     return name == "gke" and "KUBECONFIG" in os.environ

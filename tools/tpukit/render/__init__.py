@@ -7,20 +7,20 @@ word on whether a cluster takes it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpukit.catalogue import Slice
 from tpukit.plan import Plan
-from tpukit.records import Attempt
-from tpukit.render import jobset, kueue, template
+from tpukit.render import jobset, template
+from tpukit.render.jobset import Attempt
+
+if TYPE_CHECKING:
+    from tpukit.render import kueue
 
 __all__ = ["cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 
 
-FIRST = Attempt(number=0, stage=0, origin=0)
-
-
-def text(plan: Plan, attempt: Attempt = FIRST, code_parts: int | None = None) -> str:
+def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
     """The YAML of a plan: the JobSet of this attempt, with its code in so many parts (one, where that is not known)."""
     jobset.check(plan)
     parts = int(plan.spec.code is not None) if code_parts is None else code_parts
@@ -32,7 +32,7 @@ def text(plan: Plan, attempt: Attempt = FIRST, code_parts: int | None = None) ->
     return template.fill("jobset", "jobset", **context)
 
 
-def documents(plan: Plan, attempt: Attempt = FIRST, code_parts: int | None = None) -> list[dict[str, Any]]:
+def documents(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> list[dict[str, Any]]:
     """The same, parsed."""
     return template.parse(text(plan, attempt, code_parts))
 
@@ -47,6 +47,8 @@ def queue_files(
 ) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each shape, so many CPUs and so much memory
     of the CPU pool, shared by these teams; less what was `given` to others as their own."""
+    from tpukit.render import kueue
+
     context = kueue.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb, given=given)
     return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
 

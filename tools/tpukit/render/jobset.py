@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from tpukit.errors import Invalid, Problem
 from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
-from tpukit.records import Attempt
 from tpukit.render import hosts
 from tpukit.render.node_labels import CPU_POOL, SPOT, capacity_labels, host_labels
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
@@ -31,6 +31,26 @@ first characters."""
 COMMIT = "tpukit.dev/commit"
 """Annotation of a JobSet: the commit that its code came from, with -dirty behind it where files differed from it."""
 _DAY = 86400
+
+
+class Attempt(Protocol):
+    """What a JobSet says of the attempt that it is made for. Whoever only renders loads no records."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def stage(self) -> int: ...
+    @property
+    def origin(self) -> int: ...
+
+
+class _Attempt(NamedTuple):
+    number: int
+    stage: int
+    origin: int
+
+
+FIRST: Attempt = _Attempt(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,19 @@ nothing to remember and no way around it; a name that the context lacks is an er
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpukit import resources
+from tpukit import paths, resources
+from tpukit.errors import TpukitError
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import BytecodeCache, Environment
 
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Characters that JSON lets stand in a string and YAML does not, or reads as a line break."""
@@ -59,4 +63,33 @@ def _environment(folder: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        bytecode_cache=_compiled(),
     )
+
+
+def _compiled() -> BytecodeCache | None:
+    """Templates as they were compiled before: compiling one takes as long as all else that rendering does.
+
+    Jinja compares the text of a template and the version of Python. What it does not compare is how we set it up, which
+    is in this file.
+    """
+    from jinja2.bccache import Bucket, FileSystemBytecodeCache
+
+    class Cache(FileSystemBytecodeCache):
+        def load_bytecode(self, bucket: Bucket) -> None:
+            try:
+                super().load_bytecode(bucket)
+            except Exception:  # it is damaged, and says so in many ways
+                bucket.reset()
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):  # a full disk: then it is compiled again next time
+                super().dump_bytecode(bucket)
+
+    try:
+        folder = paths.cache() / "templates"
+        folder.mkdir(exist_ok=True, mode=0o700)
+        setup = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
+    except (OSError, TpukitError):  # nowhere to write
+        return None
+    return Cache(str(folder), f"{setup}-%s")

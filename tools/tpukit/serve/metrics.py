@@ -33,7 +33,7 @@ class Metrics:
     def hooks(self) -> Hooks:
         return Hooks(timed=self._timed, failed=self._failed, ended=self._job_ended)
 
-    def round(self, _seconds: float) -> None:
+    def round(self) -> None:
         with self._lock:
             self._rounds += 1
 
@@ -63,6 +63,12 @@ class Metrics:
                         (("state", state), ("reason", reason)): count
                         for (state, reason), count in sorted(self._ended.items())
                     },
+                ),
+                *_metric(
+                    "tpukit_api_requests_total",
+                    "counter",
+                    "Requests to API servers of clusters, by verb and resource.",
+                    _api_requests(),
                 ),
                 *_histograms("tpukit_round_seconds", "How long a round over one group took.", self._seconds),
             ]
@@ -99,6 +105,14 @@ class _Histogram:
     def add(self, seconds: float) -> None:
         self.counts[sum(1 for bound in _BUCKETS if seconds > bound)] += 1
         self.total += seconds
+
+
+def _api_requests() -> Mapping[tuple[tuple[str, str], ...], float]:
+    from tpukit.kube.requests import REQUESTS
+
+    return {
+        (("verb", verb), ("resource", resource)): count for (verb, resource), count in sorted(REQUESTS.counts().items())
+    }
 
 
 def _metric(name: str, kind: str, text: str, values: Mapping[tuple[tuple[str, str], ...], float]) -> Iterable[str]:

@@ -79,14 +79,14 @@ class Service:
 
     def _round(self) -> int:
         """How many jobs are left that can be driven from here. An unknown number counts as one."""
-        self._beat = began = self._clock.monotonic()
+        self._beat = self._clock.monotonic()
         try:
             self._driver.round()
         except Exception as error:
             self._trouble(error)
             return 1
         self._finished = self._clock.monotonic()
-        self._metrics.round(self._finished - began)
+        self._metrics.round()
         if self._away:
             self._say("the store is back")
         self._away, self._failures = "", 0

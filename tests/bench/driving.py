@@ -1,0 +1,218 @@
+"""One `tpu serve` that drives a fleet: what it asks of the API server, what it takes of this machine, and what a second
+cluster that does not answer costs the jobs of the first.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import fleet
+import kubelet
+from fleet import Size
+from history import cpu_seconds, until_ready
+from measure import in_turn
+from rows import Row, below, longer_by
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tpukit.plan import ClusterName, Plan
+from tpukit.records import JOBS
+from tpukit.sandbox.folder import read
+from tpukit.store.sqlite import SqliteStore
+
+FULL = Size(200, "v4-512")
+NAME = "fleet"
+SENDER = "bench"
+KINDS = 4  # JobSets, Workloads, Jobs, pods
+LOG_READS = 20.0  # a second, of a cluster
+STEADY_SECONDS = 60.0
+FEW = 20  # jobs with which a cluster that does not answer is tried
+DEAD = "dead"
+PAIRS, PAIR_SECONDS = 4, 12.0
+_PATIENCE = 300.0
+_LOG = 'verb="get",resource="pods/log"'
+
+
+def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, size: Size = FULL) -> list[Row]:
+    """Leaves no sandbox behind."""
+    shutil.rmtree(home, ignore_errors=True)
+    env = {**env, "TPUKIT_HOME": str(home)}
+
+    def sandbox(word: str) -> None:
+        argv = [tpu, "sandbox", word, "--name", NAME]
+        subprocess.run(argv, env=env, cwd=cwd, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+    try:
+        sandbox("up")
+        place = read(home / "data" / "sandbox" / NAME)
+        kubeconfig = place.kubeconfig.read_text(encoding="utf-8")
+        context = re.findall(r'"?current-context"?: *"?([\w-]+)', kubeconfig)[0]
+        with kubelet.serve(place.certificates("cluster")) as port, _silent_server() as dead:
+            began = time.monotonic()
+            store = _store(home)
+            plans = fleet.fill(place, store, SENDER, size, context, port)
+            store.close()
+            print(f"  {size} run after {time.monotonic() - began:.0f} s", flush=True)
+            env["KUBECONFIG"] = str(_with_dead_cluster(home, kubeconfig, dead))
+            return [*_steady(tpu, env, cwd, size, context), _unreachable(tpu, env, home, cwd, plans, context, dead)]
+    finally:
+        subprocess.run(
+            [tpu, "sandbox", "down", "--name", NAME], env=env, cwd=cwd, capture_output=True, stdin=subprocess.DEVNULL
+        )
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Of a `tpu serve`, at one moment."""
+
+    at: float
+    cpu: float
+    rounds: float
+    requests: float  # without those for logs
+    log_reads: float
+
+
+class Serving:
+    def __init__(self, process: subprocess.Popen[str], port: int, group: str) -> None:
+        self.process, self._port, self._group = process, port, group
+
+    def sample(self) -> Sample:
+        found = self.metrics()
+        requests = {name: value for name, value in found.items() if name.startswith("tpukit_api_requests_total{")}
+        logs = sum(value for name, value in requests.items() if _LOG in name)
+        rounds = found.get(f'tpukit_round_seconds_count{{group="{self._group}"}}', 0.0)
+        return Sample(time.monotonic(), cpu_seconds(self.process.pid), rounds, sum(requests.values()) - logs, logs)
+
+    def metrics(self) -> dict[str, float]:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://127.0.0.1:{self._port}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+    def until(self, true: Callable[[dict[str, float]], bool]) -> None:
+        due = time.monotonic() + _PATIENCE
+        while not true(self.metrics()):
+            if time.monotonic() > due or self.process.poll() is not None:
+                raise SystemExit(f"bench: `tpu serve` does not drive its jobs after {_PATIENCE:.0f} s")
+            time.sleep(0.5)
+
+    def until_round(self, more: int) -> None:
+        first = self.sample().rounds
+        self.until(lambda _: self.sample().rounds >= first + more)
+
+    def most_memory(self) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
+
+
+@contextmanager
+def _serving(tpu: str, env: Mapping[str, str], cwd: Path, group: str) -> Iterator[Serving]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    argv = [tpu, "serve", "--port", str(port)]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process: subprocess.Popen[str] = subprocess.Popen(argv, env=env, cwd=cwd, **quiet)  # type: ignore[call-overload]
+    try:
+        until_ready(port)
+        yield Serving(process, port, f"gke {group}")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _steady(tpu: str, env: Mapping[str, str], cwd: Path, size: Size, context: str) -> list[Row]:
+    with _serving(tpu, env, cwd, context) as serving:
+        serving.until(lambda found: found.get('tpukit_jobs_active{state="running"}', 0.0) >= size.jobs)
+        serving.until_round(3)
+        before = serving.sample()
+        time.sleep(STEADY_SECONDS)
+        after = serving.sample()
+        memory = serving.most_memory() / 1e6
+    seconds, rounds = after.at - before.at, after.rounds - before.rounds
+    cores = (after.cpu - before.cpu) / seconds
+    requests = (after.requests - before.requests) / rounds
+    reads = (after.log_reads - before.log_reads) / seconds
+    print(f"  a round each {seconds / rounds:.2f} s, {(after.cpu - before.cpu) / rounds:.2f} s of CPU each", flush=True)
+    most = KINDS * len(fleet.TEAMS)
+    what = f"tpu serve, {size}"
+    return [
+        below(f"{what} in {len(fleet.TEAMS)} namespaces: requests a round", requests, "", most + 1),
+        below(f"{what}: reads of logs", reads, "/s", LOG_READS + 1),
+        below(f"{what}: CPU", cores, " cores", 1.0, digits=2),
+        below(f"{what}: most memory", memory, " MB", 300.0, digits=0),
+    ]
+
+
+def _unreachable(
+    tpu: str, env: Mapping[str, str], home: Path, cwd: Path, plans: Sequence[Plan], context: str, dead: int
+) -> Row:
+    """Seconds from one round of the healthy cluster's jobs to the next, with jobs on the other and without."""
+    few, alone, both = plans[:FEW], home / "alone", home / "both"
+    _copy_records(home, alone, few, ())
+    _copy_records(home, both, few, [_elsewhere(one, dead) for one in plans[FEW : 2 * FEW] or few])
+
+    def seconds(folder: Path) -> float:
+        with _serving(tpu, {**env, "TPUKIT_HOME": str(folder)}, cwd, context) as serving:
+            serving.until_round(3)
+            before = serving.sample()
+            time.sleep(PAIR_SECONDS)
+            after = serving.sample()
+        return (after.at - before.at) / max(1.0, after.rounds - before.rounds)
+
+    pairs = in_turn(lambda: seconds(both), lambda: seconds(alone), PAIRS)
+    return longer_by(f"a round of {len(few)} jobs while another cluster is silent / without it", pairs, below=1.0)
+
+
+def _store(home: Path) -> SqliteStore:
+    (home / "data").mkdir(parents=True, exist_ok=True)
+    (home / "state").mkdir(parents=True, exist_ok=True)
+    (home / "data" / "sender").write_text(SENDER, encoding="ascii")
+    return SqliteStore(home / "state" / "store.db")
+
+
+def _copy_records(source: Path, target: Path, plans: Sequence[Plan], silent: Sequence[Plan]) -> None:
+    old, new = SqliteStore(source / "state" / "store.db"), _store(target)
+    for one in plans:
+        new.create(JOBS, one.id, old.get(JOBS, one.id).value)
+    for one in silent:
+        new.create(JOBS, one.id, fleet.record(one))
+    old.close(), new.close()
+
+
+def _elsewhere(made: Plan, port: int) -> Plan:
+    from dataclasses import replace
+
+    return replace(made, id=f"dead-{made.id}", cluster=ClusterName(DEAD, f"https://127.0.0.1:{port}", "nobody"))
+
+
+def _with_dead_cluster(home: Path, kubeconfig: str, port: int) -> Path:
+    """The sandbox's kubeconfig with another context, whose server takes connections and says nothing."""
+    import yaml
+
+    config = yaml.safe_load(kubeconfig)
+    config["clusters"].append({"name": DEAD, "cluster": {"server": f"https://127.0.0.1:{port}"}})
+    config["users"].append({"name": DEAD, "user": {"token": DEAD}})
+    config["contexts"].append({"name": DEAD, "context": {"cluster": DEAD, "user": DEAD}})
+    file = home / "kubeconfig"
+    file.touch(mode=0o600)
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return file
+
+
+@contextmanager
+def _silent_server() -> Iterator[int]:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(1024)
+        yield server.getsockname()[1]
