@@ -79,6 +79,16 @@ def test_submit_waits_until_the_hosts_of_the_last_attempt_have_left(cluster, pla
     assert (made["tpukit.dev/attempt"], made["tpukit.dev/sender"]) == ("1", "this-store")
 
 
+def test_submit_waits_for_hosts_that_outlive_their_jobset(cluster, place):
+    place.submit(handle())
+    cluster.admit(handle().plan.id)
+    cluster.start(handle().plan.id)
+    del cluster.objects["JobSet"]["research", handle().plan.id]
+    with pytest.raises(NotYet, match="still leaving"):
+        place.submit(handle(1))
+    assert cluster.jobset(handle().plan.id) is None
+
+
 def test_submit_of_a_paused_driver_leaves_the_jobset_of_a_later_attempt_alone(cluster, place):
     place.submit(handle(2))
     with pytest.raises(Conflict, match="later than attempt 1"):
