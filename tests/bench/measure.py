@@ -61,7 +61,7 @@ class Took:
 
 def median(values: Sequence[float]) -> Estimate:
     """With the interval that resampling gives it (bootstrap, 95 %). The same values give the same interval."""
-    draw = random.Random(0)  # noqa: S311 (no secret)
+    draw = random.Random(0)
     medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
     cut = RESAMPLES // 40
     return Estimate(statistics.median(values), medians[cut], medians[-cut - 1])

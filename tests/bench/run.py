@@ -24,9 +24,10 @@ from pathlib import Path
 
 import driving
 import history
-import sandbox
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
+
+import sandbox
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

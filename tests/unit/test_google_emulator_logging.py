@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tpukit.sandbox.google.emulator_settings import Hooks, number_of
 
 from tpukit.sandbox.agent.archive import Archive
 from tpukit.sandbox.emulator import logs
 from tpukit.sandbox.google import log_entries, log_filter
+from tpukit.sandbox.google.emulator_settings import Hooks, number_of
 from tpukit.sandbox.google.refusal import Refused
 from unit.google_world import PROJECT, World, pool
 

@@ -108,7 +108,9 @@ def test_update_values_of_array_libraries_are_written_as_plain_numbers(tmp_path,
     assert (said.step, said.loss, said.saved) == (7, 2.5, 5)
 
 
-@pytest.mark.parametrize("value", [object(), [1], 10**400, 1j, Scalar("x")], ids=["object", "list", "huge", "complex", "text"])
+@pytest.mark.parametrize(
+    "value", [object(), [1], 10**400, 1j, Scalar("x")], ids=["object", "list", "huge", "complex", "text"]
+)
 def test_update_value_that_is_no_number_costs_only_itself(tmp_path, clock, value):
     path = tmp_path / "progress"
     Progress(str(path), clock=clock).update({"step": 3, "loss": value})

@@ -221,8 +221,8 @@ def test_decide_job_stopped_before_its_first_attempt_can_be_asked_for_again(aske
     assert (step.act, step.job.attempt, step.job.wanted) == (Act.SUBMIT, Attempt(0, stage=0, origin=0), "run")
 
 
-# What can happen between two rounds: the place moves on (or not, or by itself), a person asks for something, the process
-# that decided dies before it acts.
+# What can happen between two rounds: the place moves on (or not, or by itself), a person asks for something, the
+# process that decided dies before it acts.
 sights = st.sampled_from(["absent", "running", "stuck", "waits", "went on", *Reason])
 rounds = st.tuples(sights, st.sampled_from(["", "", "", "stop"]), st.booleans(), st.floats(0, 100))
 

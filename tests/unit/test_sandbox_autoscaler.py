@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tpukit.sandbox.google.api_faults import Fault
 
 from tpukit.sandbox.autoscaler import BACKOFF_SECONDS, IDLE_SECONDS, Autoscaler, Backoff, Scalable, fits, grown
+from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks
 from unit.google_world import World, pool
 

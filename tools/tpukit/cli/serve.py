@@ -70,9 +70,14 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
-    stop = threading.Event()
+    stop, asked = threading.Event(), threading.Event()
+
+    def leave(*_: object) -> None:
+        asked.set()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, leave)
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_prune)
@@ -90,14 +95,14 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
     rounds = threading.Thread(target=run, name="rounds", daemon=True)
     rounds.start()
     stop.wait()
-    idle = until_idle and not rounds.is_alive()
     service.stop()
-    if not idle:
-        _say("left; jobs run on, start `tpu serve` again to drive them")
     rounds.join(LEAVE_SECONDS / 2)
+    driver.kernel.settle(LEAVE_SECONDS / 2)
     closing = threading.Thread(target=driver.close, daemon=True)
     closing.start()
     closing.join(LEAVE_SECONDS)
+    if asked.is_set():
+        _say("left; jobs run on, start `tpu serve` again to drive them")
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -15,6 +15,7 @@ and stock have an end, and it remembers everything through a kill. Nothing costs
 from __future__ import annotations
 
 from tpukit.sandbox.google import (
+    artifact_registry,
     clusters,
     compute,
     container,
@@ -26,7 +27,6 @@ from tpukit.sandbox.google import (
     objects,
     projects,
     queue,
-    registry,
     services,
     storage,
     tensorboard_data,
@@ -45,7 +45,7 @@ APIS = (
     log_entries.api,
     projects.api,
     projects.billing,
-    registry.api,
+    artifact_registry.api,
     services.api,
     storage.api,
     uploads.api,

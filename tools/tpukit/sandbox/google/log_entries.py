@@ -24,11 +24,11 @@ from typing import Any
 from tpukit.sandbox.google import log_files, log_filter
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import Log
 from tpukit.sandbox.google.log_files import Line
 from tpukit.sandbox.google.log_filter import SEVERITIES
 from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.routing import check_enabled
-from tpukit.sandbox.google.emulator_settings import Log
 from tpukit.sandbox.google.state import Doc
 
 DEFAULT_PAGE, MAX_PAGE, MAX_RESOURCES = 50, 1000, 100
