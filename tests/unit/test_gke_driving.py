@@ -169,6 +169,20 @@ def test_jobset_that_somebody_deletes_ends_the_job_and_is_not_made_again(driving
     assert driving.cluster.jobset(job_id) is None
 
 
+def test_jobset_deleted_in_the_background_is_over_only_when_its_jobs_can_make_no_more_pods(driving):
+    job_id = driving.send()
+    driving.run(job_id)
+    uid = driving.cluster.jobset(job_id)["metadata"]["uid"]
+    labels = {"jobset.sigs.k8s.io/jobset-name": job_id, "jobset.sigs.k8s.io/jobset-uid": uid}
+    metadata = {"name": f"{job_id}-slice-0", "namespace": "research", "labels": labels}
+    driving.cluster.forget(job_id)
+    driving.cluster._add("Job", {"metadata": metadata, "spec": {}, "status": {}})
+    driving.tick(3)
+    assert driving.job(job_id).state is State.RUNNING
+    driving.cluster.objects["Job"].clear()
+    driving.until(job_id, State.CANCELLED)
+
+
 def test_resume_of_an_ended_job_makes_a_new_jobset_after_the_old_one_is_gone(driving):
     job_id = driving.send(max={"restarts": 0})
     driving.run(job_id)

@@ -53,9 +53,16 @@ class Evidence:
         if state.active:
             self.nothing_left.pop(key, None)
             return True
-        if self.nothing_left.get(key) != state.uid:
-            if replace(state, pods=self.fresh_pods(handle, state)).active:
-                return True
+        over = handle.attempt.state.ended  # nobody sends an attempt that has ended
+        if over and self.nothing_left.get(key) == state.uid:
+            return False
+        jobs = state.jobs
+        if state.jobset is None:  # deleted in the background, its Jobs go after it and may still make pods
+            listed = self.lister.jobs_of(handle.plan.team, handle.plan.id)
+            jobs = [one for one in listed if not state.foreign or label(one, UID) != state.foreign]
+        if replace(state, jobs=jobs, pods=self.fresh_pods(handle, state)).active:
+            return True
+        if over:
             self.nothing_left[key] = state.uid
         return False
 
