@@ -243,6 +243,53 @@ def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resume
     assert ended["attempts"][0]["detail"] == f"for research/{high} (high)"
 
 
+def test_evictions_while_nobody_drove_and_one_before_the_first_look_are_not_charged(box: Box, ada: Person):
+    """Rule pass does nothing about lost hosts; the queue gives back what it took all the same."""
+    job = ada.job("unseen", "python", "-c", who(40), priority="low", rule="pass")
+    low = ada.tpu("run", job, "--place", "gke", "--detach").stdout.strip()
+    for number in (1, 2):
+        until(lambda: hosts_up(box, low), 120)
+        file = ada.home / f"higher-{number}.yaml"
+        file.write_text(higher(number))
+        box.kubectl("apply", "-f", str(file))
+        until(lambda number=number: evictions(box, low) == number and hosts_up(box, f"higher-{number}"), 120)
+        box.kubectl("delete", "-f", str(file), "--wait=false")
+    until(lambda: hosts_up(box, low), 120)
+    uid = box.cluster.get("JobSet", low, TEAM)["metadata"]["uid"]
+
+    ada.tpu("serve", "--until-idle")
+
+    shown = ada.show(low)
+    assert [one["reason"] for one in shown["attempts"]] == ["evicted", "evicted", "done"]
+    assert shown["state"] == "completed"
+    assert box.cluster.get("JobSet", low, TEAM)["metadata"]["uid"] == uid
+
+
+def higher(number: int) -> str:
+    """A JobSet that takes all slices from jobs of lower priority."""
+    queue = "kueue.x-k8s.io/queue-name: research"
+    raw = RAW.replace("name: theirs", f"name: higher-{number}").replace(
+        "- name: workers", "- name: workers\n    replicas: 2"
+    )
+    return raw.replace(queue, f"{queue}, kueue.x-k8s.io/priority-class: high")
+
+
+def hosts_up(box: Box, name: str) -> bool:
+    pods = box.cluster.list("Pod", TEAM, labels=f"jobset.sigs.k8s.io/jobset-name={name}")
+    running = [
+        one for one in pods if one["status"]["phase"] == "Running" and "deletionTimestamp" not in one["metadata"]
+    ]
+    return len(running) == 4
+
+
+def evictions(box: Box, name: str) -> int:
+    for one in box.cluster.list("Workload", TEAM):
+        if any(owner["name"] == name for owner in one["metadata"].get("ownerReferences", [])):
+            counts = one["status"].get("schedulingStats", {}).get("evictions", [])
+            return sum(int(count["count"]) for count in counts)
+    return -1
+
+
 def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_log(ada: Person):
     follower = ada.start("run", ada.job("followed", "python", "-c", who(15)), "--place", "gke")
     ada.state("followed", "running")

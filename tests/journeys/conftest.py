@@ -34,6 +34,7 @@ class Tpu:
         self.home, self.folder = home, folder
         self.env = {
             "PATH": os.environ["PATH"],
+            "PYTHONFAULTHANDLER": "1",
             "HOME": str(folder),
             "PYTHONPATH": str(Path(tpukit.__file__).parents[1]),
             "TPUKIT_HOME": str(home),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tpukit.errors import Transient
 from tpukit.reasons import Reason, State
 from unit.gke_driving import Driving, charged
 
@@ -168,6 +169,20 @@ def test_jobset_that_somebody_deletes_ends_the_job_and_is_not_made_again(driving
     assert driving.cluster.jobset(job_id) is None
 
 
+def test_jobset_deleted_in_the_background_is_over_only_when_its_jobs_can_make_no_more_pods(driving):
+    job_id = driving.send()
+    driving.run(job_id)
+    uid = driving.cluster.jobset(job_id)["metadata"]["uid"]
+    labels = {"jobset.sigs.k8s.io/jobset-name": job_id, "jobset.sigs.k8s.io/jobset-uid": uid}
+    metadata = {"name": f"{job_id}-slice-0", "namespace": "research", "labels": labels}
+    driving.cluster.forget(job_id)
+    driving.cluster._add("Job", {"metadata": metadata, "spec": {}, "status": {}})
+    driving.tick(3)
+    assert driving.job(job_id).state is State.RUNNING
+    driving.cluster.objects["Job"].clear()
+    driving.until(job_id, State.CANCELLED)
+
+
 def test_resume_of_an_ended_job_makes_a_new_jobset_after_the_old_one_is_gone(driving):
     job_id = driving.send(max={"restarts": 0})
     driving.run(job_id)
@@ -223,6 +238,64 @@ def test_many_jobs_cost_as_many_requests_a_round_as_one(driving):
     driving.tick()
     listed = [call for call in driving.cluster.log if call != "logs"]
     assert sorted(listed) == ["list Job", "list JobSet", "list Pod", "list Workload"]
+
+
+def report(driving, job_id, step):
+    for pod in driving.cluster.pods(job_id):
+        driving.cluster.say(pod, f'tpukit-progress {{"step": {step}, "saved": {step}, "time": {driving.clock.now()}}}')
+
+
+def test_logs_that_cannot_be_read_for_an_hour_stop_nobody(driving, monkeypatch):
+    job_id = driving.send(max={"stall": "60s"})
+    driving.run(job_id)
+    report(driving, job_id, 1)
+    driving.tick(5)
+
+    def broken(*_, **__):
+        raise Transient("the connection was lost")
+        yield
+
+    monkeypatch.setattr(driving.cluster, "logs", broken)
+    for _ in range(360):
+        driving.clock.sleep(9.0)
+        driving.tick()
+    monkeypatch.undo()
+    report(driving, job_id, 9)
+    driving.clock.sleep(120.0)
+    driving.tick(3)
+    job = driving.job(job_id)
+    assert (job.state, len(job.attempts), job.attempt.saved) == (State.RUNNING, 1, 9)
+
+
+def test_host_that_is_read_and_makes_no_steps_is_a_hang_and_the_job_resumes(driving):
+    job_id = driving.send(rule="pre", max={"stall": "60s"})
+    driving.run(job_id)
+    report(driving, job_id, 5)
+    for _ in range(30):
+        driving.clock.sleep(5.0)
+        driving.tick()
+        if driving.job(job_id).attempt.stopping:
+            break
+    driving.cluster.leave(job_id)
+    driving.tick(2)
+    job = driving.job(job_id)
+    assert driving.reasons(job_id) == ["hang"]
+    assert (job.attempts[0].saved, job.attempt.number, job.attempt.stage) == (5, 1, 1)
+    assert driving.cluster.jobset(job_id)["metadata"]["annotations"]["tpukit.dev/attempt"] == "1"
+
+
+def test_api_server_that_is_away_costs_nothing_but_time(driving):
+    job_id = driving.send()
+    driving.run(job_id)
+    driving.cluster.away = True
+    for _ in range(20):
+        driving.clock.sleep(60.0)
+        driving.tick()
+    assert "does not answer" in driving.job(job_id).message
+    driving.cluster.away = False
+    driving.cluster.complete(job_id)
+    driving.clock.sleep(120.0)
+    assert driving.until(job_id, State.COMPLETED).attempts[0].reason is Reason.DONE
 
 
 RULES = ("pass", "resume", "rerun", "reapply", "pre")

@@ -39,15 +39,15 @@ def test_host_record_with_a_field_of_a_newer_version_is_read():
 
 @given(st.dictionaries(st.text(max_size=8), some_records, max_size=50))
 def test_to_record_is_small_and_has_who_was_disrupted_and_who_failed_first(records):
-    kept = hosts.recorded({"hosts": json.loads(json.dumps(hosts.to_record(records)))})
-    assert len(kept) <= hosts.MOST_RECORDED
-    assert sum(1 for one in kept.values() if one.tail) <= hosts.TAILS_RECORDED
+    recorded = hosts.recorded({"hosts": json.loads(json.dumps(hosts.to_record(records)))})
+    assert len(recorded) <= hosts.MOST_RECORDED
+    assert sum(1 for one in recorded.values() if one.tail) <= hosts.TAILS_RECORDED
     telling = {name: one for name, one in records.items() if one.disrupted}
     failed = {name: one for name, one in records.items() if one.failed and not one.disrupted}
     if telling:
-        assert min(telling, key=lambda name: (not telling[name].failed, telling[name].ended, name)) in kept
+        assert min(telling, key=lambda name: (not telling[name].failed, telling[name].ended, name)) in recorded
     if failed and len(telling) < hosts.MOST_RECORDED:
-        assert min(failed, key=lambda name: (failed[name].ended, name)) in kept
+        assert min(failed, key=lambda name: (failed[name].ended, name)) in recorded
 
 
 def test_to_record_hosts_that_just_run_are_not_worth_a_write():

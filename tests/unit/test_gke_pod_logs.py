@@ -261,3 +261,17 @@ def test_chosen_job_that_seems_to_hang_has_all_its_hosts_read():
 
 def test_chosen_nothing_runs_nothing_is_read():
     assert following.chosen({"a": running(0), "b": running(65, "b")})["a"] == []
+
+
+def test_progress_that_this_machine_has_read_before_is_known_at_once(watching, tmp_path):
+    clock, kubelet, logs = watching
+    kubelet.lines += [stamped(1, progress(4)), stamped(2, "ValueError: it broke")]
+    logs.poll()
+    another = PodLogs(clock, workers=0)
+    another.follow({"job/0": [target(kubelet, tmp_path / "log")]})
+    ((said, heard),) = another.progress("job/0").values()
+    assert (said.step, heard) == (4, 0.0)
+    assert another.tails("job/0") == {"train-1-slice-0-0": ["ValueError: it broke"]}
+    kubelet.asked = 0
+    another.poll()
+    assert kubelet.asked == 1

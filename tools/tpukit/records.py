@@ -66,3 +66,6 @@ class Job(msgspec.Struct, frozen=True):
 
 
 JOBS: Kind[Job] = Kind("jobs", Job, state="state", order="created", opaque=("plan",))
+
+# msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
+msgspec.json.Decoder(Job)

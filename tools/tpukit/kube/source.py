@@ -6,6 +6,7 @@ pods of a thousand hosts take little memory. A document that does not fit its sc
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -116,9 +117,18 @@ class Source:
                 yield happened.type, self._connection.decoded(bytes(happened.object))
 
 
-@cache
+# msgspec finds out what a type is made of here, and crashes if another thread does so meanwhile with a part of it.
+_describing = threading.Lock()
+
+
 def _decoders(schema: Any) -> tuple[Any, Any, Any]:
     """Of a page of a list, of an event, and of one object."""
+    with _describing:
+        return _make_decoders(schema)
+
+
+@cache
+def _make_decoders(schema: Any) -> tuple[Any, Any, Any]:
     import msgspec
 
     page = msgspec.defstruct("Page", [("metadata", dict[str, Any]), ("items", list[schema] | None)])

@@ -87,6 +87,11 @@ class Lease(msgspec.Struct, frozen=True):
     token: int  # grows whenever the lease changes hands, or is taken again after it had lapsed
 
 
+# msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
+for _read_by_threads in (Event, Holder, Lease):
+    msgspec.json.Decoder(_read_by_threads)
+
+
 class Store(Protocol):
     """Every call is one transaction. Errors are those of tpukit.errors; Transient where the home is away."""
 

@@ -100,10 +100,10 @@ def evicted(workload: Doc | None, all_workloads: Sequence[Doc], *, last: bool = 
 def event_time(state: JobSetState, event: Event) -> str | None:
     """When the last of these events happened, or a moment at which it had: conditions tell when they last changed."""
     if event is Event.EVICTED:
-        told = condition(state.workload or {}, "Evicted")
+        changed = condition(state.workload or {}, "Evicted")
     else:
-        told = condition(state.jobset or {}, "RestartingJobSet")
-    return str(told["lastTransitionTime"]) if told and told.get("lastTransitionTime") else None
+        changed = condition(state.jobset or {}, "RestartingJobSet")
+    return str(changed["lastTransitionTime"]) if changed and changed.get("lastTransitionTime") else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,10 +79,12 @@ class Lister:
         except NotFound:
             jobsets = []
         workloads = self.cluster.list("Workload", namespace, type=SLIM["Workload"]) if jobsets else []
-        mine = f"{NAME}={name}"
-        jobs = self.cluster.list("Job", namespace, labels=mine, type=SLIM["Job"])
+        jobs = self.jobs_of(namespace, name)
         pods = self.pods_of(namespace, name)
         return listing(jobsets, workloads, jobs, pods).any_state(name)
+
+    def jobs_of(self, namespace: str, name: str) -> Docs:
+        return self.cluster.list("Job", namespace, labels=f"{NAME}={name}", type=SLIM["Job"])
 
     def pods_of(self, namespace: str, name: str) -> Docs:
         return self.cluster.list("Pod", namespace, labels=f"{NAME}={name}", type=SLIM["Pod"])

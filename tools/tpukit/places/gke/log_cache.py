@@ -55,6 +55,18 @@ class LogCache:
         except OSError:
             return False
 
+    def tail(self) -> list[str]:
+        """The last lines, with their times."""
+        try:
+            with self.file.open("rb") as log:
+                size = os.fstat(log.fileno()).st_size
+                log.seek(max(0, size - _TAIL_BYTES))
+                *complete, _ = log.read().split(b"\n")
+        except OSError:
+            return []
+        cut = int(size > _TAIL_BYTES)  # the first one lacks its beginning
+        return [line.decode(errors="replace") for line in complete[cut:]]
+
     def lines(self) -> Iterator[str]:
         """With their times, whole lines only."""
         with suppress(OSError), self.file.open("rb") as log:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from tpukit.clock import Clock
@@ -12,57 +11,44 @@ from tpukit.errors import Conflict, TpukitError, Transient
 from tpukit.places.base import Handle, Observation
 from tpukit.places.gke import attempts, failure, following, hosts, waiting
 from tpukit.places.gke.attempts import Event, Position, Where
+from tpukit.places.gke.evidence import Evidence, begun, key_of
 from tpukit.places.gke.hosts import Records
 from tpukit.places.gke.jobsets import (
-    REPLICATED_JOB,
     RESTART,
     UID,
     Doc,
     JobSetState,
     label,
-    phase,
     seconds,
-    true_condition,
 )
-from tpukit.places.gke.listing import Lister, Listing
-from tpukit.places.gke.pod_log import Target
-from tpukit.places.gke.pod_logs import PodLogs
+from tpukit.places.gke.listing import Listing
 from tpukit.places.verdict import Verdict
-from tpukit.plan import SLICE_JOB
 from tpukit.reasons import Reason, State
 
 IMAGE_SECONDS = 120.0
 """So long a host may try to get an image that is not there, before the job gives its slices back."""
-RECORDS_MOST = 50_000
-TAILS_MOST = 4
-"""Hosts that failed whose last lines are asked for."""
 _GONE = "its JobSet is gone: deleted by somebody, or ended more than a day ago while nobody looked"
 
 
 @dataclass(slots=True)
 class Observer:
-    """Of one cluster. What it holds between two rounds saves requests, and is needed by nobody else."""
+    """Of one cluster."""
 
-    lister: Lister
-    logs: PodLogs
-    cache: Callable[[Handle, str], Path]  # where lines of a host are kept on this machine
+    evidence: Evidence
     clock: Clock
     sender: Callable[[], str]
     without_image: dict[str, float] = field(default_factory=dict)  # since when, by attempt
-    pod_records: hosts.PodRecords = field(default_factory=hosts.PodRecords)
-    nothing_left: dict[str, str] = field(default_factory=dict)  # attempts of which a fresh list showed nothing
 
     def observe(self, handles: Sequence[Handle]) -> list[Observation | TpukitError]:
         listings: dict[str, Listing | TpukitError] = {}
         for team in dict.fromkeys(handle.plan.team for handle in handles):
             try:
-                listings[team] = self.lister.list(team)
+                listings[team] = self.evidence.lister.list(team)
             except Transient:  # the API server itself: the other namespaces would wait for it as long
                 raise
             except TpukitError as error:
                 listings[team] = error
         self._follow(handles, listings)
-        self.pod_records.forget(RECORDS_MOST)
         return [self._one(handle, listings[handle.plan.team]) for handle in handles]
 
     def _follow(self, handles: Sequence[Handle], listings: Mapping[str, Listing | TpukitError]) -> None:
@@ -74,11 +60,14 @@ class Observer:
                 continue
             state = listing.state(handle.plan.id, self.sender())
             where, _ = _locate(handle, state)
-            pods = _begun(state.current_pods()) if where is Where.CURRENT and not state.finished else []
+            pods = begun(state.current_pods()) if where is Where.CURRENT and not state.finished else []
             stall = float(handle.plan.spec.max.stall)
-            running[key] = following.Running(pods, handle.plan.host_names[0], self.logs.idle(key), stall)
-        self.logs.follow(
-            {key: [self._target(by_key[key], pod) for pod in pods] for key, pods in following.chosen(running).items()}
+            running[key] = following.Running(pods, handle.plan.host_names[0], self.evidence.logs.idle(key), stall)
+        self.evidence.logs.follow(
+            {
+                key: [self.evidence.target(by_key[key], pod) for pod in pods]
+                for key, pods in following.chosen(running).items()
+            }
         )
 
     def _one(self, handle: Handle, listing: Listing | TpukitError) -> Observation | TpukitError:
@@ -94,7 +83,7 @@ class Observer:
     def _observe(self, handle: Handle, state: JobSetState) -> Observation:
         attempt = handle.attempt
         if attempt.state.ended:
-            return Observation(attempt.state, reason=attempt.reason, active=self._active(handle, state))
+            return Observation(attempt.state, reason=attempt.reason, active=self.evidence.active(handle, state))
         where, began = _locate(handle, state)
         if where is Where.NEWER:
             raise Conflict(
@@ -103,7 +92,7 @@ class Observer:
             )
         known = hosts.recorded(attempt.learned)
         if where is Where.NOT_MADE or (where is Where.OLDER and not began.uid):
-            return self._seen(handle, State.PENDING, known, active=self._active(handle, state))
+            return self._seen(handle, State.PENDING, known, active=self.evidence.active(handle, state))
         if where in (Where.GONE, Where.OLDER):
             return self._gone(handle, state, known)
         if where is Where.OVERTAKEN:
@@ -116,25 +105,25 @@ class Observer:
         learned: dict[str, Any] = began.learned()
         if state.finished:
             return self._finished(handle, state, began, known)
-        records = hosts.merged(known, pods, self._nodes(handle, pods), self.pod_records)
+        records = self.evidence.of(handle, known, pods)
         if state.leaving:
             learned["ended"] = state.ended_at
         learned |= _hosts(records, handle)
         if reason := self._no_image(handle, pods):
             return self._seen(handle, State.FAILED, records, verdict=reason, learned=learned)
-        begun = _begun(pods)
+        there = begun(pods)
         were_there = handle.attempt.state is State.RUNNING and state.admitted_at is not None
-        if len(begun) < plan.hosts and not were_there:
+        if len(there) < plan.hosts and not were_there:
             why = waiting.Waiting("its hosts are leaving")
             if not state.leaving:
-                why = waiting.why(plan, state, self.lister.surroundings(plan.team))
+                why = waiting.why(plan, state, self.evidence.lister.surroundings(plan.team))
             seen = self._seen(handle, State.SCHEDULED, records, learned=learned)
             return replace(seen, reason=why.reason, detail=why.detail)
         return self._seen(handle, State.RUNNING, records, learned=learned)
 
     def _finished(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
-        pods = self._fresh_pods(handle, state)
-        records = self._with_last_lines(handle, known, [pod for pod in pods if _is_of(pod, began)])
+        pods = self.evidence.fresh_pods(handle, state)
+        records = self.evidence.with_last_lines(handle, known, [pod for pod in pods if _is_of(pod, began)])
         said = Verdict(Reason.DONE)
         if not state.condition("Completed"):
             said = failure.why(state, {name: records.get(name) for name in handle.plan.host_names})
@@ -148,12 +137,12 @@ class Observer:
         event, after, last = attempts.next_event(began, state)
         records = known
         if event is Event.EVICTED:
-            queues = self.lister.surroundings(handle.plan.team).queues if last else None
+            queues = self.evidence.lister.surroundings(handle.plan.team).queues if last else None
             newest = state.evictions == after.evictions
             said = failure.evicted(state.workload, queues.workloads if queues else (), last=newest)
         else:
-            pods = [pod for pod in self._fresh_pods(handle, state) if _is_of(pod, began)]
-            records = self._with_last_lines(handle, known, pods)
+            pods = [pod for pod in self.evidence.fresh_pods(handle, state) if _is_of(pod, began)]
+            records = self.evidence.with_last_lines(handle, known, pods)
             rule = failure.restarting_rule(state) if last else ""
             by_host = {name: records.get(name) for name in handle.plan.host_names}
             said = failure.restarted(event, rule, handle.plan.spec.rule, by_host)
@@ -163,7 +152,7 @@ class Observer:
             State.FAILED,
             records,
             verdict=said,
-            active=self._active(handle, state),
+            active=self.evidence.active(handle, state),
             ended=at,
             learned={**began.learned(), **_hosts(records, handle)},
         )
@@ -171,9 +160,9 @@ class Observer:
 
     def _gone(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
         """Its JobSet was there, and is no more."""
-        if self._active(handle, state):
+        if self.evidence.active(handle, state):
             pods = [pod for pod in state.pods if label(pod, UID) in _uid(handle)]
-            records = hosts.merged(known, pods, {})
+            records = self.evidence.of(handle, known, pods)
             return self._seen(handle, State.RUNNING, records, learned=_hosts(records, handle))
         names = handle.plan.host_names
         ended = float(handle.attempt.learned.get("ended") or 0.0)
@@ -196,12 +185,12 @@ class Observer:
         learned: Mapping[str, Any] | None = None,
     ) -> Observation:
         """How long it ran is not said: the JobSet itself has the deadline, on the cluster's clock."""
-        views = hosts.views(handle.plan, records, self.logs.progress(key_of(handle)), over=state.ended)
-        begun = [one.began for one in records.values() if one.began]
+        views = hosts.views(handle.plan, records, self.evidence.logs.progress(key_of(handle)), over=state.ended)
+        starts = [one.began for one in records.values() if one.began]
         return Observation(
             state,
             views,
-            started=max(begun) if len(begun) >= handle.plan.hosts else handle.attempt.started,
+            started=max(starts) if len(starts) >= handle.plan.hosts else handle.attempt.started,
             saved=max([handle.attempt.saved, *(view.saved for view in views)]),
             reason=verdict.reason if verdict else None,
             host=verdict.host if verdict else "",
@@ -210,35 +199,6 @@ class Observer:
             ended=ended,
             learned=learned or {},
         )
-
-    def _active(self, handle: Handle, state: JobSetState) -> bool:
-        """Whether anything of the job runs. Nothing: only after a list that was made for this question."""
-        key = key_of(handle)
-        if state.active:
-            self.nothing_left.pop(key, None)
-            return True
-        if self.nothing_left.get(key) != state.uid:
-            if replace(state, pods=self._fresh_pods(handle, state)).active:
-                return True
-            self.nothing_left[key] = state.uid
-        return False
-
-    def _fresh_pods(self, handle: Handle, state: JobSetState) -> list[Doc]:
-        """Without those of a JobSet of the same name that somebody else sent."""
-        pods = self.lister.pods_of(handle.plan.team, handle.plan.id)
-        return [pod for pod in pods if not state.foreign or label(pod, UID) != state.foreign]
-
-    def _with_last_lines(self, handle: Handle, known: Records, pods: Sequence[Doc]) -> Records:
-        """What is known of hosts, with the last words of those that failed first and the last progress of the first."""
-        records = hosts.merged(known, pods, self._nodes(handle, pods))
-        targets = {target.host: target for target in (self._target(handle, pod) for pod in _begun(pods))}
-        failed = sorted(
-            (name for name in targets if name in records and records[name].failed),
-            key=lambda name: (records[name].ended, name),
-        )
-        wanted = dict.fromkeys([*failed[:TAILS_MOST], handle.plan.host_names[0]])
-        self.logs.settle(key_of(handle), [targets[name] for name in wanted if name in targets])
-        return hosts.with_tails(records, self.logs.tails(key_of(handle)))
 
     def _no_image(self, handle: Handle, pods: Sequence[Doc]) -> Verdict | None:
         trouble = failure.image_trouble(pods)
@@ -249,21 +209,6 @@ class Observer:
         if now - self.without_image.setdefault(key_of(handle), now) <= IMAGE_SECONDS:
             return None
         return Verdict(Reason.BAD_IMAGE, trouble.host, trouble.said)
-
-    def _nodes(self, handle: Handle, pods: Sequence[Doc]) -> dict[str, Doc]:
-        """Nodes of hosts that are being taken away: their labels tell maintenance from preemption."""
-        if not any(true_condition(pod, "DisruptionTarget") for pod in pods):
-            return {}
-        nodes = self.lister.surroundings(handle.plan.team).nodes or []
-        return {one["metadata"]["name"]: one for one in nodes}
-
-    def _target(self, handle: Handle, pod: Doc) -> Target:
-        target = Target.of(self.lister.cluster, pod)
-        return replace(target, cache=self.cache(handle, target.host))
-
-
-def key_of(handle: Handle) -> str:
-    return f"{handle.plan.id}/{handle.attempt.number}"
 
 
 def _locate(handle: Handle, state: JobSetState) -> tuple[Where, Position]:
@@ -278,10 +223,6 @@ def _uid(handle: Handle) -> set[str]:
 
 def _is_of(pod: Doc, began: Position) -> bool:
     return label(pod, UID) in ("", began.uid) and label(pod, RESTART) == str(began.restarts)
-
-
-def _begun(pods: Sequence[Doc]) -> list[Doc]:
-    return [pod for pod in pods if phase(pod) != "Pending" and label(pod, REPLICATED_JOB) == SLICE_JOB]
 
 
 def _hosts(records: Records, handle: Handle) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tpukit.kube.documents import SLIM
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation, Unmanaged
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
+from tpukit.places.gke.evidence import Evidence
 from tpukit.places.gke.listing import Lister
 from tpukit.places.gke.log_reading import LogReader
 from tpukit.places.gke.observing import Observer
@@ -194,7 +195,7 @@ class GkePlace:
                 known = self._connected[id(cluster)] = _Connected(
                     lister,
                     pod_logs,
-                    Observer(lister, pod_logs, self._cache, self._clock, self._sender),
+                    Observer(Evidence(lister, pod_logs, self._cache), self._clock, self._sender),
                     Sending(lister, self._root / "code", self._clock, self._sender),
                 )
         return known

@@ -23,6 +23,7 @@ REQUESTS_PER_SECOND = 20.0
 SHORTEST_INTERVAL, LONGEST_PAUSE = 1.0, 60.0
 TAIL_LINES, LINE_CHARACTERS = 100, 2000
 SETTLE_SECONDS = 5.0
+FIRST_SECONDS = 1.5
 FORGET_SECONDS = 300.0
 """A job that cannot be driven for a moment is not asked about; its logs are read on."""
 
@@ -70,13 +71,13 @@ class PodLogs:
             for key, target in wanted.items():
                 known = self._hosts.get(key)
                 if known is None or known.log.target.uid != target.uid:
-                    position = LogCache(target.cache).position() if target.cache else None
-                    self._hosts[key] = _Host(PodLog(target, position), now)
+                    self._hosts[key] = self._new(target, now)
                 elif known.due == float("inf"):
                     known.due = now
             self._lock.notify_all()
         if wanted and self._workers and not self._threads:
             self._start()
+            self._wait_for_first([self._hosts[key] for key in wanted if key in self._hosts])
 
     def progress(self, attempt: str) -> dict[str, tuple[Progress, float]]:
         """By host, with the moment, on the monotonic clock, at which it could last be read."""
@@ -103,8 +104,7 @@ class PodLogs:
             with self._lock:
                 host = self._hosts.get((attempt, target.host))
                 if host is None or host.log.target.uid != target.uid:
-                    position = LogCache(target.cache).position() if target.cache else None
-                    host = self._hosts[attempt, target.host] = _Host(PodLog(target, position), float("inf"))
+                    host = self._hosts[attempt, target.host] = self._new(target, float("inf"))
             if host.busy.acquire(timeout=SETTLE_SECONDS):
                 try:
                     while self._read(host, SETTLE_SECONDS) and self._clock.monotonic() < until:
@@ -122,6 +122,20 @@ class PodLogs:
             self._closed = True
             self._hosts = {}
             self._lock.notify_all()
+
+    def _new(self, target: Target, due: float) -> _Host:
+        """With what this machine has read of it before: it goes on from there."""
+        if target.cache is None:
+            return _Host(PodLog(target), due)
+        cache = LogCache(target.cache)
+        host = _Host(PodLog(target, cache.position()), due)
+        self._note(host, cache.tail())
+        return host
+
+    def _wait_for_first(self, hosts: Sequence[_Host]) -> None:
+        """Whoever asks once, such as `tpu job show`, wants to know how far hosts are."""
+        with self._lock:
+            self._lock.wait_for(lambda: all(one.heard or one.failures for one in hosts), FIRST_SECONDS)
 
     def _start(self) -> None:
         for number in range(self._workers):
@@ -158,6 +172,8 @@ class PodLogs:
             self._read(host)
         finally:
             host.busy.release()
+            with self._lock:
+                self._lock.notify_all()
 
     def _read(self, host: _Host, seconds: float = ANSWER_SECONDS) -> bool:
         """Whether there may be more at once."""

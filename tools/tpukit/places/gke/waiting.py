@@ -80,8 +80,8 @@ def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:
         fitting = [node for node in around.nodes if wanted.items() <= node["metadata"].get("labels", {}).items()]
         if not fitting:
             more = f": {failed[-1].get('message', '')}" if failed else ""
-            told = ", ".join(f"{key.rpartition('/')[2]}={value}" for key, value in wanted.items())
-            return f"the cluster has no nodes of {shape} ({told}){more}"
+            labels = ", ".join(f"{key.rpartition('/')[2]}={value}" for key, value in wanted.items())
+            return f"the cluster has no nodes of {shape} ({labels}){more}"
         ready = [node for node in fitting if true_condition(node, "Ready")]
         if len(ready) < plan.hosts:
             return f"{plan.hosts} hosts of {shape} are needed, and the cluster has {len(ready)} that are ready"

@@ -1,0 +1,176 @@
+"""Making and removing JobSets: twice is once, and never another one's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpukit.clock import ManualClock
+from tpukit.errors import Conflict, Invalid, NotYet
+from tpukit.places.gke import code
+from tpukit.plan import Plan, Snapshot
+from tpukit.reasons import State
+from unit.fake_cluster import FakeCluster
+from unit.gke_driving import place_on
+from unit.gke_world import handle, planned
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster(ManualClock())
+
+
+@pytest.fixture
+def place(cluster, tmp_path):
+    place = place_on(cluster, tmp_path / "data")
+    yield place
+    place.close()
+
+
+def learned(cluster, one):
+    return {"uid": cluster.jobset(one.plan.id)["metadata"]["uid"], "restarts": 0, "evictions": 0, "counted": 0}
+
+
+def replace_by_a_newer_one(cluster, place, number=1):
+    """As another driver did it meanwhile."""
+    newer = handle(number)
+    cluster.meanwhile = lambda: None
+    cluster.forget(newer.plan.id)
+    place.submit(newer)
+    return cluster.jobset(newer.plan.id)["metadata"]["uid"]
+
+
+def once_before(cluster, call, action):
+    """Let it happen just before the next call of that name."""
+    original = cluster._call
+
+    def hooked(name):
+        if name == call:
+            cluster._call = original
+            action()
+        return original(name)
+
+    cluster._call = hooked
+
+
+def test_submit_twice_is_once(cluster, place):
+    place.submit(handle())
+    uid = cluster.jobset(handle().plan.id)["metadata"]["uid"]
+    place.submit(handle())
+    assert cluster.jobset(handle().plan.id)["metadata"]["uid"] == uid
+
+
+def test_submit_of_an_attempt_that_the_jobset_began_by_itself_is_nothing_to_do(cluster, place):
+    place.submit(handle())
+    place.submit(handle(3, learned=learned(cluster, handle())))
+    assert cluster.log.count("create JobSet") == 1
+    assert "delete JobSet" not in cluster.log
+
+
+def test_submit_waits_until_the_hosts_of_the_last_attempt_have_left(cluster, place):
+    place.submit(handle())
+    cluster.admit(handle().plan.id)
+    cluster.start(handle().plan.id)
+    for _ in range(2):
+        with pytest.raises(NotYet, match="still leaving"):
+            place.submit(handle(1))
+    cluster.leave(handle().plan.id)
+    place.submit(handle(1))
+    made = cluster.jobset(handle().plan.id)["metadata"]["annotations"]
+    assert (made["tpukit.dev/attempt"], made["tpukit.dev/sender"]) == ("1", "this-store")
+
+
+def test_submit_waits_for_hosts_that_outlive_their_jobset(cluster, place):
+    place.submit(handle())
+    cluster.admit(handle().plan.id)
+    cluster.start(handle().plan.id)
+    del cluster.objects["JobSet"]["research", handle().plan.id]
+    with pytest.raises(NotYet, match="still leaving"):
+        place.submit(handle(1))
+    assert cluster.jobset(handle().plan.id) is None
+
+
+def test_submit_of_a_paused_driver_leaves_the_jobset_of_a_later_attempt_alone(cluster, place):
+    place.submit(handle(2))
+    with pytest.raises(Conflict, match="later than attempt 1"):
+        place.submit(handle(1))
+    assert "delete JobSet" not in cluster.log
+
+
+def test_submit_between_whose_looking_and_removing_another_one_came_removes_nothing(cluster, place):
+    place.submit(handle())
+    uids = []
+    once_before(cluster, "delete JobSet", lambda: uids.append(replace_by_a_newer_one(cluster, place, 2)))
+    with pytest.raises(Conflict):
+        place.submit(handle(1))
+    assert cluster.jobset(handle().plan.id)["metadata"]["uid"] == uids[0]
+
+
+def test_stop_of_a_paused_driver_leaves_the_jobset_of_a_later_attempt_alone(cluster, place):
+    place.submit(handle())
+    old = handle(0, state=State.RUNNING, learned=learned(cluster, handle()))
+    uid = replace_by_a_newer_one(cluster, place)
+    with pytest.raises(Conflict, match="not ours to stop"):
+        place.stop(old, 5.0)
+    assert cluster.jobset(old.plan.id)["metadata"]["uid"] == uid
+
+
+def test_stop_between_whose_looking_and_removing_another_one_came_removes_nothing(cluster, place):
+    place.submit(handle())
+    uids = []
+    once_before(cluster, "delete JobSet", lambda: uids.append(replace_by_a_newer_one(cluster, place)))
+    with pytest.raises(Conflict):
+        place.stop(handle(), 5.0)
+    assert "deletionTimestamp" not in cluster.jobset(handle().plan.id)["metadata"]
+    assert cluster.jobset(handle().plan.id)["metadata"]["uid"] == uids[0]
+
+
+def test_stop_of_what_hangs_gives_its_pods_no_time_and_asks_once(cluster, place):
+    place.submit(handle())
+    cluster.admit(handle().plan.id)
+    cluster.start(handle().plan.id)
+    for _ in range(3):
+        place.stop(handle(), 1.0)
+    assert {pod["metadata"]["deletionGracePeriodSeconds"] for pod in cluster.pods(handle().plan.id)} == {1}
+    assert (cluster.log.count("delete Pod"), cluster.log.count("delete JobSet")) == (4, 1)
+
+
+def with_code(digest="0" * 64):
+    plan = planned().to_json()
+    plan["snapshot"] = {"digest": digest, "commit": "", "dirty": False}
+    return Plan.from_json(plan)
+
+
+def test_code_that_is_gone_from_this_machine_and_from_the_cluster_ends_the_job_with_that_reason(place):
+    with pytest.raises(Invalid, match=r"is not in .* any more"):
+        place.submit(handle(plan=with_code()))
+
+
+def test_code_that_is_gone_from_this_machine_is_used_from_the_cluster(cluster, place):
+    plan = with_code()
+    assert plan.snapshot == Snapshot("0" * 64, "", False)
+    for document in code.config_maps("research", plan.snapshot.digest, [b"one", b"two"]):
+        cluster.create(document)
+    place.submit(handle(plan=plan))
+    volumes = cluster.jobset(plan.id)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["volumes"]
+    (projected,) = [one["projected"] for one in volumes if "projected" in one]
+    assert [one["configMap"]["name"] for one in projected["sources"]] == code.names(plan.snapshot.digest, 2)
+
+
+def test_check_tells_what_the_cluster_lacks_and_makes_nothing(cluster, place):
+    plan = planned(priority="high")
+    said = [problem.what for problem in place.check(plan)]
+    assert said == ["team: research has no queue", "priority: the cluster has no high"]
+    assert not cluster.objects.get("JobSet")
+
+
+def test_prepare_settles_the_cluster_and_refuses_what_gke_has_not(place):
+    plan = place.prepare(planned())
+    assert (plan.cluster.context, plan.cluster.uid) == ("fake", "uid-of-fake")
+    assert place.group(plan) == "fake"
+    with pytest.raises(Invalid, match="GKE has no v2-8"):
+        place.prepare(planned(tpu="v2-8", slices=1))
+
+
+def test_forget_says_where_a_jobset_may_be_left(place):
+    said = place.forget(handle())
+    assert all(word in said for word in (handle().plan.id, "research", "--context fake"))
