@@ -120,6 +120,7 @@ def _run_one(cluster: Cluster, place: Folder, made: Plan, sender: str) -> list[D
     """One job, sent and running: its JobSet, Workload, Jobs and pods."""
     sending = GkePlace(place.path / "fleet", SystemClock(), lambda: sender, clusters=_Only(cluster))
     sending.submit(Handle(made, _scheduled()))
+    sending.close()
 
     def objects() -> list[Doc]:
         mine = f"{JOBSET_LABEL}={made.id}"

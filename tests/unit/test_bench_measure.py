@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-from measure import Pairs, in_turn, median
+_FILE = Path(__file__).resolve().parents[1] / "bench" / "measure.py"
+_SPEC = importlib.util.spec_from_file_location("bench_measure", _FILE)
+measure = importlib.util.module_from_spec(_SPEC)
+sys.modules["bench_measure"] = measure
+_SPEC.loader.exec_module(measure)
+Pairs, in_turn, median = measure.Pairs, measure.in_turn, measure.median
 
 
 def noisy(true_ratio: float, seed: int, pairs: int = 21) -> Pairs:
