@@ -130,6 +130,8 @@ class AutonomousPlace:
     def check(self, plan: Plan) -> Sequence[Problem]:
         return ()
 
+    def check_code(self, plan: Plan) -> None: ...
+
     def group(self, plan: Plan) -> str | None:
         return ""
 

@@ -114,6 +114,8 @@ class SimulatedPlace:
     def check(self, plan: Plan) -> Sequence[Problem]:
         return ()
 
+    def check_code(self, plan: Plan) -> None: ...
+
     def group(self, plan: Plan) -> str | None:
         return ""
 
