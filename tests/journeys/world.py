@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tpukit import plan
 from tpukit.clock import ManualClock
-from tpukit.errors import Problem, TpukitError, Transient
+from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.jobs.driver import Driver
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
 from tpukit.plan import Plan
@@ -45,6 +45,7 @@ class Try:
     hangs: bool = False  # reports a first step, then none, and never ends by itself
     refusals: int = 0  # how many submits fail before one is taken
     leaves: float = 1.0  # seconds it takes to leave when told
+    impossible: bool = False  # its first host starts, and the others never can
 
 
 @dataclass
@@ -98,6 +99,8 @@ class SimulatedPlace:
                 self.begun[job_id, attempt.number, name] += 1
                 it.hosts.append(name)
                 it.began = self._clock.now()
+                if it.script.impossible:
+                    raise Invalid("the workdir is a file")
                 if self.half_submits:
                     self.half_submits = False
                     raise Killed
