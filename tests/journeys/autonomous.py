@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from journeys.bare_place import BarePlace
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, NotYet, Problem, TpukitError, Transient
-from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
+from tpukit.errors import Conflict, NotYet, TpukitError, Transient
+from tpukit.places.base import Capabilities, Handle, HostView, Observation
 from tpukit.plan import Plan
 from tpukit.reasons import MEANINGS, Budget, Reason, State
 from tpukit.rules import RULES, Action
@@ -44,8 +45,7 @@ class Object:
         return self.phase in ("running", "leaving")
 
 
-class AutonomousPlace:
-    name = "local"
+class AutonomousPlace(BarePlace):
     capabilities = Capabilities(drives_itself=True)
 
     def __init__(self, clock: ManualClock, seed: int, *, answers_lost: float = 0.1, forgets_after: float = 1e9) -> None:
@@ -121,30 +121,6 @@ class AutonomousPlace:
         it = self.objects.get(job_id)
         return it is not None and it.unfinished
 
-    def prepare(self, plan: Plan) -> Plan:
-        return plan
-
-    def taken(self, plan: Plan) -> frozenset[str]:
-        return frozenset()
-
-    def check(self, plan: Plan) -> Sequence[Problem]:
-        return ()
-
-    def group(self, plan: Plan) -> str | None:
-        return ""
-
-    def workdir(self, plan: Plan, origin: int) -> str:
-        return plan.workdir_of(origin)
-
-    def notes(self, plan: Plan) -> Sequence[str]:
-        return ()
-
-    def forget(self, handle: Handle) -> str:
-        return "nothing"
-
-    def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
-        yield from ()
-
     def submit(self, handle: Handle) -> None:
         self.advance()
         self._may_fail("before")
@@ -175,9 +151,6 @@ class AutonomousPlace:
         if it is not None and it.phase in ("queued", "running"):
             it.phase, it.since = "leaving", self._clock.now()
         self._may_fail("after")
-
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        return ()
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
         self.advance()

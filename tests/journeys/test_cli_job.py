@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -405,5 +406,36 @@ def test_tag_adds_and_removes(tpu):
 def test_render_creates_nothing_and_shows_the_id_that_the_first_send_gets(tpu):
     file = tpu.file("true", image="a/b:1", workdir="gs://my-bucket/runs")
     text = tpu("job", "render", file).stdout
-    assert list(tpu.home.rglob("*")) == []
+    assert [path for path in tpu.home.iterdir() if path.name != "cache"] == []
     assert tpu("run", file, "--detach").stdout.strip() in text
+
+
+@pytest.mark.parametrize("asked", ["resume", "rerun"])
+def test_job_whose_staged_code_is_gone_is_refused_before_its_record_changes(tpu, asked):
+    (tpu.folder / "code").mkdir()
+    (tpu.folder / "code" / "train.py").write_text("print('hi')")
+    job_id = tpu("run", tpu.file("python", "train.py", code="code")).stdout.strip()
+    for folder in (tpu.home / "data" / "code", tpu.home / "data" / "runs" / job_id / "code"):
+        shutil.rmtree(folder)
+    refused = tpu("job", asked, job_id, code=2)
+    assert "code" in refused.stderr
+    assert (tpu.show(job_id)["state"], len(tpu.show(job_id)["attempts"])) == ("completed", 1)
+
+
+def test_job_whose_workdir_becomes_a_file_ends_with_its_reason_and_holds_no_slot(tpu):
+    """It could be sent, and can never start: the job behind it does not wait for it."""
+    stuck = tpu("run", tpu.file("true", name="stuck", workdir=str(tpu.folder / "work")), "--detach").stdout.strip()
+    (tpu.folder / "work").touch()
+    behind = tpu("run", tpu.file("true", name="behind"), "--detach").stdout.strip()
+    tpu("serve", "--until-idle", "--no-http", "--parallel", "1", "--tick", "0.05")
+    shown = tpu.show(stuck)
+    assert (shown["state"], shown["reason"]) == ("failed", "cannot start")
+    assert str(tpu.folder / "work") in shown["message"]
+    assert tpu.show(behind)["state"] == "completed"
+
+
+def test_run_whose_workdir_is_a_file_is_refused_and_nothing_is_sent(tpu):
+    (tpu.folder / "work").touch()
+    refused = tpu("run", tpu.file("true", workdir=str(tpu.folder / "work")), code=2)
+    assert "is a file" in refused.stderr
+    assert tpu.jobs() == []

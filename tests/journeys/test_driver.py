@@ -141,6 +141,19 @@ def test_job_that_a_busy_place_refuses_is_tried_again_and_said_so_once(world):
     assert world.complaints == ["the place is busy"]
 
 
+def test_job_that_can_never_start_ends_with_its_reason_once_its_first_host_is_gone(tmp_path):
+    """`check` after every round: the record does not say so while that host runs. The job behind it gets its turn."""
+    world = World(tmp_path, parallel=1)
+    stuck = world.send(Try(runs=1000, leaves=5, impossible=True), name="stuck")
+    world.clock.sleep(1)
+    behind = world.send(Try(), name="behind")
+    world.run()
+    assert world.summary(stuck)[:2] == (State.FAILED, Reason.CANNOT_START)
+    assert "the workdir is a file" in world.job(stuck).message
+    assert world.job(behind).state is State.COMPLETED
+    world.close()
+
+
 def test_job_whose_record_cannot_be_read_does_not_keep_others_waiting(world):
     broken, sound = world.send(Try(), name="broken"), world.send(Try(), name="sound")
     newer = {"spec": {"name": "broken", "field_of_a_newer_version": 1}}

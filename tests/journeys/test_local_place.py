@@ -189,7 +189,7 @@ def test_peers_of_a_host_that_was_told_to_leave_get_the_grace_to_save(place):
     attempt = handle(roles(saving, "trap 'exit 143' TERM; echo ready; " + FOREVER), max={"grace": "20s"})
     place.submit(attempt)
     until(lambda: len(list(place.logs(attempt))) == 2)
-    os.kill(pods.look(folder(place, attempt, 1)).pid, signal.SIGTERM)
+    os.kill(pods.status(folder(place, attempt, 1)).pid, signal.SIGTERM)
     seen = ended(place, attempt)
     assert (seen.reason, seen.host) == (Reason.PREEMPTED, host_of(attempt, 1))
     assert "saved" in [line.text for line in place.logs(attempt, host_of(attempt, 0))]
@@ -199,7 +199,7 @@ def test_hosts_killed_with_their_watchers_are_lost_and_leave_nothing(place):
     attempt = handle("setsid sleep 600 & sleep 600")
     place.submit(attempt)
     until(lambda: len(pods.strays(folder(place, attempt).parent)) == 6)
-    os.kill(pods.look(folder(place, attempt, 0)).shim, signal.SIGKILL)
+    os.kill(pods.status(folder(place, attempt, 0)).shim, signal.SIGKILL)
     seen = ended(place, attempt)
     assert (seen.reason, seen.host) == (Reason.HOST_LOST, host_of(attempt, 0))
     assert pods.strays(folder(place, attempt).parent) == []
@@ -253,7 +253,7 @@ def test_uploader_does_not_decide_success_and_does_not_outlive_the_hosts(place, 
     uploader = place.host_folder(attempt, f"{attempt.plan.id}-tensorboard-0-0")
     seen = ended(place, attempt)
     assert seen.reason is Reason.DONE
-    assert not alive(pods.look(uploader).pid)
+    assert not alive(pods.status(uploader).pid)
 
 
 def test_uploader_that_fails_does_not_fail_the_job(place, monkeypatch):
@@ -282,7 +282,7 @@ def test_sweep_ends_only_what_no_attempt_knows(home):
     known, unknown = handle("sleep 600", tpu="v4-8"), handle("exec sleep 600", tpu="v4-8", number=1)
     place.submit(known)
     place.submit(unknown)
-    pids = [pods.look(folder(place, attempt)).pid for attempt in (known, unknown)]
+    pids = [pods.status(folder(place, attempt)).pid for attempt in (known, unknown)]
     assert place.sweep(lambda: [known]) == [], "seen once"
     assert place.sweep(lambda: [known]) == [], "seen twice at once"
     clock.sleep(MINIMUM_AGE)
@@ -321,7 +321,7 @@ def test_sweep_asks_who_is_known_after_it_has_looked(place):
         return begun
 
     assert place.sweep(known) == []
-    assert pods.look(folder(place, attempt)).phase is pods.Phase.RUNNING
+    assert pods.status(folder(place, attempt)).phase is pods.Phase.RUNNING
     place.stop(attempt, 0)
     ended(place, attempt)
 

@@ -8,19 +8,19 @@ that has ended), and after every tick the world checks what must always hold.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from journeys.bare_place import BarePlace
 from tpukit import plan
 from tpukit.clock import ManualClock
-from tpukit.errors import Problem, TpukitError, Transient
+from tpukit.errors import Invalid, TpukitError, Transient
 from tpukit.jobs.driver import Driver
-from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
-from tpukit.plan import Plan
+from tpukit.places.base import Capabilities, Handle, HostView, Observation
 from tpukit.reasons import Reason, State
 from tpukit.records import ACTIVE, JOBS, Job
 from tpukit.spec import JobSpec, Settings
@@ -45,6 +45,7 @@ class Try:
     hangs: bool = False  # reports a first step, then none, and never ends by itself
     refusals: int = 0  # how many submits fail before one is taken
     leaves: float = 1.0  # seconds it takes to leave when told
+    impossible: bool = False  # its first host starts, and the others never can
 
 
 @dataclass
@@ -64,8 +65,7 @@ class Running:
         return by_itself if self.told is None else min(by_itself, self.leaves_by)
 
 
-class SimulatedPlace:
-    name = "local"
+class SimulatedPlace(BarePlace):
     capabilities = Capabilities(uses_this_machine=True)
 
     def __init__(self, clock: ManualClock) -> None:
@@ -98,6 +98,8 @@ class SimulatedPlace:
                 self.begun[job_id, attempt.number, name] += 1
                 it.hosts.append(name)
                 it.began = self._clock.now()
+                if it.script.impossible:
+                    raise Invalid("the workdir is a file")
                 if self.half_submits:
                     self.half_submits = False
                     raise Killed
@@ -105,39 +107,12 @@ class SimulatedPlace:
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
         return [self._observe(handle) for handle in handles]
 
-    def prepare(self, plan: Plan) -> Plan:
-        return plan
-
-    def taken(self, plan: Plan) -> frozenset[str]:
-        return frozenset()
-
-    def check(self, plan: Plan) -> Sequence[Problem]:
-        return ()
-
-    def group(self, plan: Plan) -> str | None:
-        return ""
-
-    def workdir(self, plan: Plan, origin: int) -> str:
-        return plan.workdir_of(origin)
-
-    def notes(self, plan: Plan) -> Sequence[str]:
-        return ()
-
-    def forget(self, handle: Handle) -> str:
-        return ""
-
     def stop(self, handle: Handle, grace: float) -> None:
         self.acts[handle.plan.id] += 1
         it = self._attempt(handle)
         if it.told is None:
             it.told = self._clock.now()
             it.leaves_by = it.told + (min(grace, it.script.leaves) if it.hosts else 0.0)
-
-    def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
-        yield from ()
-
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        return ()
 
     def _attempt(self, handle: Handle) -> Running:
         key = (handle.plan.id, handle.attempt.number)

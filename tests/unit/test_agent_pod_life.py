@@ -216,7 +216,7 @@ def test_pod_whose_processes_vanished_with_their_shim_fails(world: World):
     world.shell("exec sleep 60")
     world.phase("Running")
     run = next((world.home / "agent" / "pods").glob("*/main/0"))
-    os.kill(pods.look(run).shim, 9)
+    os.kill(pods.status(run).shim, 9)
     ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
 

@@ -17,7 +17,7 @@ PYTHON = sys.executable
 
 def finished(folder: Path, seconds: float = 20.0) -> PodState:
     until = time.monotonic() + seconds
-    while (state := pods.look(folder)).phase is Phase.RUNNING and time.monotonic() < until:
+    while (state := pods.status(folder)).phase is Phase.RUNNING and time.monotonic() < until:
         time.sleep(0.02)
     return state
 
@@ -30,7 +30,7 @@ def run(home: Path, code: str, **options: object) -> PodState:
 
 def test_memory_above_limit_ends_as_out_of_memory(home: Path):
     state = run(home, "import time; held = bytearray(200 << 20); time.sleep(60)", memory=100 << 20)
-    assert (state.code, state.out_of_memory, state.told) == (137, True, False)
+    assert (state.code, state.out_of_memory, state.signalled) == (137, True, False)
 
 
 def test_memory_counts_every_process_of_the_pod(home: Path):
@@ -133,4 +133,4 @@ def test_mounted_pod_dies_with_its_shim(home: Path, volume: Path):
     while Path(f"/proc/{members[0]}").exists() and time.monotonic() < until:
         time.sleep(0.02)
     assert not Path(f"/proc/{members[0]}").exists()
-    assert pods.look(pod.folder).phase is Phase.LOST
+    assert pods.status(pod.folder).phase is Phase.LOST

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, Invalid, NotYet
+from tpukit.errors import Conflict, Invalid, NotYet, Transient
 from tpukit.places.gke import code
 from tpukit.plan import Plan, Snapshot
 from tpukit.reasons import State
@@ -140,9 +140,12 @@ def with_code(digest="0" * 64):
     return Plan.from_json(plan)
 
 
-def test_code_that_is_gone_from_this_machine_and_from_the_cluster_ends_the_job_with_that_reason(place):
-    with pytest.raises(Invalid, match=r"is not in .* any more"):
+def test_code_that_is_gone_from_this_machine_and_from_the_cluster_is_said_and_waited_for(place):
+    """Another machine that shares the store may have it; a person who asks for another attempt is refused."""
+    with pytest.raises(Transient, match=r"neither the cluster nor this machine has its code"):
         place.submit(handle(plan=with_code()))
+    with pytest.raises(Invalid, match=r"is not in .* any more"):
+        place.check_code(with_code())
 
 
 def test_code_that_is_gone_from_this_machine_is_used_from_the_cluster(cluster, place):
@@ -150,6 +153,7 @@ def test_code_that_is_gone_from_this_machine_is_used_from_the_cluster(cluster, p
     assert plan.snapshot == Snapshot("0" * 64, "", False)
     for document in code.config_maps("research", plan.snapshot.digest, [b"one", b"two"]):
         cluster.create(document)
+    place.check_code(plan)
     place.submit(handle(plan=plan))
     volumes = cluster.jobset(plan.id)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["volumes"]
     (projected,) = [one["projected"] for one in volumes if "projected" in one]

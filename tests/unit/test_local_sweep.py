@@ -48,7 +48,7 @@ def test_sweep_with_3000_old_runs_reads_none_of_them_and_still_ends_what_nobody_
     old_runs(home, 3000)
     folder = home / "runs" / "lost" / "attempt-2" / "lost-slice-0-0"
     pods.start([pods.Pod(folder, ("sleep", "600"), {"PATH": os.environ["PATH"]}, home)])
-    pid = pods.look(folder).pid
+    pid = pods.status(folder).pid
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(tpukit.__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-c", SWEEP, str(home)],
@@ -67,7 +67,7 @@ def test_sweep_with_3000_old_runs_reads_none_of_them_and_still_ends_what_nobody_
 def test_living_are_pods_of_which_a_process_or_the_shim_runs(home):
     folder = home / "runs" / "a" / "attempt-0" / "a-slice-0-0"
     pods.start([pods.Pod(folder, ("sleep", "600"), {"PATH": os.environ["PATH"]}, home)])
-    state = pods.look(folder)
+    state = pods.status(folder)
     assert pods.living(home / "runs") == {folder: [state.pid]}
     assert pods.living(home / "run") == {}  # a name that begins alike
     assert pods.strays(home / "runs" / "a") == [state.pid]

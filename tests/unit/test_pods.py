@@ -41,7 +41,7 @@ def python(folder: Path, script: str) -> None:
 
 
 def ended(folder: Path, seconds: float = 20.0) -> PodState:
-    return until(lambda: (state := pods.look(folder)).phase in (Phase.ENDED, Phase.LOST) and state, seconds=seconds)
+    return until(lambda: (state := pods.status(folder)).phase in (Phase.ENDED, Phase.LOST) and state, seconds=seconds)
 
 
 def log(folder: Path) -> str:
@@ -57,7 +57,7 @@ def test_start_exit_code_is_recorded(folder, script, code):
     before = time.time()
     shell(folder, script)
     state = ended(folder)
-    assert (state.phase, state.code, state.told, state.error) == (Phase.ENDED, code, False, "")
+    assert (state.phase, state.code, state.signalled, state.error) == (Phase.ENDED, code, False, "")
     assert before <= state.began <= state.ended <= time.time()
     assert not state.disk_full
     assert not state.out_of_memory
@@ -159,7 +159,7 @@ def test_start_many_at_once_runs_once(folder):
 
 def test_start_returns_when_it_has_begun(folder):
     start(folder, "sleep", "60")
-    state = pods.look(folder)
+    state = pods.status(folder)
     assert state.phase is Phase.RUNNING
     assert alive(state.pid)
     pods.stop(folder, 0)
@@ -179,14 +179,14 @@ def test_start_shim_that_fails_says_why(folder):
 
 
 def test_look_never_started_is_absent(folder):
-    assert pods.look(folder) == PodState(Phase.ABSENT)
+    assert pods.status(folder) == PodState(Phase.ABSENT)
 
 
 def test_order_of_ends_is_the_order_of_deaths_not_of_cleaning_up(home):
     """A host that leaves much behind takes long to clean up after, and is still the first that failed."""
     first, second = home / "first", home / "second"
     shell(first, "for i in $(seq 30); do setsid sleep 60 & done; sleep 0.3; exit 1")
-    shell(second, f"while [ -e /proc/{pods.look(first).pid} ]; do :; done; exit 1")
+    shell(second, f"while [ -e /proc/{pods.status(first).pid} ]; do :; done; exit 1")
     assert ended(first).order < ended(second).order
 
 
@@ -195,7 +195,7 @@ def test_stop_gives_the_grace_and_records_the_answer(folder):
     until(lambda: "ready" in pods.tail(folder))
     pods.stop(folder, 10)
     state = ended(folder)
-    assert (state.code, state.told, log(folder)) == (143, True, "ready\nsaved\n")
+    assert (state.code, state.signalled, log(folder)) == (143, True, "ready\nsaved\n")
 
 
 def test_stop_after_the_grace_kills(folder):
@@ -204,16 +204,16 @@ def test_stop_after_the_grace_kills(folder):
     before = time.monotonic()
     pods.stop(folder, 0.5)
     state = ended(folder)
-    assert (state.code, state.told) == (137, True)
+    assert (state.code, state.signalled) == (137, True)
     assert 0.4 < time.monotonic() - before < 5
 
 
 def test_stop_stopped_process_is_killed_too(folder):
     shell(folder, "kill -STOP $$")
-    until(lambda: pods.stopped(pods.look(folder).pid))
+    until(lambda: pods.stopped(pods.status(folder).pid))
     pods.stop(folder, 0.2)
     assert ended(folder).code == 137
-    assert not pods.stopped(pods.look(folder).pid)
+    assert not pods.stopped(pods.status(folder).pid)
 
 
 def test_stop_again_and_again_tells_the_program_once_and_does_not_prolong_its_grace(folder):
@@ -221,7 +221,7 @@ def test_stop_again_and_again_tells_the_program_once_and_does_not_prolong_its_gr
     shell(folder, "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done")
     until(lambda: "ready" in pods.tail(folder))
     before = time.monotonic()
-    while pods.look(folder).phase is Phase.RUNNING and time.monotonic() - before < 10:
+    while pods.status(folder).phase is Phase.RUNNING and time.monotonic() - before < 10:
         pods.stop(folder, 1.0)
         time.sleep(0.1)
     assert ended(folder).code == 137
@@ -250,16 +250,16 @@ def test_stop_after_the_end_changes_nothing(folder):
     shell(folder, "exit 5")
     before = ended(folder)
     pods.stop(folder, 0)
-    assert pods.look(folder) == before
-    assert not pods.told_to_stop(folder)
+    assert pods.status(folder) == before
+    assert not pods.stop_requested(folder)
 
 
 def test_stop_before_the_start_is_the_end(folder):
     """A shim that somebody launched before they were killed must not begin behind the back of whoever stopped it."""
     pods.stop(folder, 5)
-    assert pods.look(folder) == PodState(Phase.ENDED, code=143, told=True)
+    assert pods.status(folder) == PodState(Phase.ENDED, code=143, signalled=True)
     shell(folder, "echo ran")
-    assert pods.look(folder) == PodState(Phase.ENDED, code=143, told=True)
+    assert pods.status(folder) == PodState(Phase.ENDED, code=143, signalled=True)
     assert not (folder / "log").exists()
 
 
@@ -272,7 +272,7 @@ def test_stop_while_it_starts_never_leaves_it_running(home):
         time.sleep(index * 0.006)
         pods.stop(folder, 0)
         starter.join()
-        assert ended(folder).told
+        assert ended(folder).signalled
 
 
 def test_stop_between_the_start_and_the_first_process_is_heard(folder):
@@ -284,17 +284,17 @@ def test_stop_between_the_start_and_the_first_process_is_heard(folder):
     until((folder / "lock").exists)
     time.sleep(0.1)
     pods.stop(folder, 0)
-    assert pods.look(folder).phase is Phase.ABSENT  # it may still begin
+    assert pods.status(folder).phase is Phase.ABSENT  # it may still begin
     pod = {"argv": ["sleep", "60"], "env": {**ENV, pods.MARK: str(folder)}, "cwd": str(folder)}
     (folder / "pod.json").write_text(
-        json.dumps({**pod, "disks": [], "memory": 0, "mounts": [], "stamped": False, "keeper": False})
+        json.dumps({**pod, "disks": [], "memory": 0, "mounts": [], "stamped": False, "starts_pods": False})
     )
     starter.join()
-    assert ended(folder).told
+    assert ended(folder).signalled
 
 
-@pytest.mark.parametrize(("keeper", "phase", "code"), [(True, Phase.ENDED, 7), (False, Phase.LOST, 137)])
-def test_end_of_what_started_pods_leaves_them_running_where_it_is_a_keeper_of_pods(folder, keeper, phase, code):
+@pytest.mark.parametrize(("starts_pods", "phase", "code"), [(True, Phase.ENDED, 7), (False, Phase.LOST, 137)])
+def test_end_of_what_started_pods_leaves_them_running_where_it_is_known_to_start_pods(folder, starts_pods, phase, code):
     inner, go = folder.parent / "inner", folder.parent / "go"
     script = f"while [ ! -e {go} ]; do sleep 0.02; done; exit 7"
     outer = (
@@ -304,9 +304,9 @@ def test_end_of_what_started_pods_leaves_them_running_where_it_is_a_keeper_of_po
     )
     env = {**ENV, "PYTHONPATH": str(Path(pods.__file__).parents[2])}
     argv = (sys.executable, "-c", outer)
-    pods.start([Pod(folder, argv, env, folder.parent, keeper=keeper)])
-    until(lambda: pods.look(inner).phase is Phase.RUNNING)
-    os.kill(pods.look(folder).pid, signal.SIGKILL)
+    pods.start([Pod(folder, argv, env, folder.parent, starts_pods=starts_pods)])
+    until(lambda: pods.status(inner).phase is Phase.RUNNING)
+    os.kill(pods.status(folder).pid, signal.SIGKILL)
     assert ended(folder).code == 137
     go.touch()
     state = ended(inner)
@@ -316,27 +316,27 @@ def test_end_of_what_started_pods_leaves_them_running_where_it_is_a_keeper_of_po
 def test_end_sweeps_what_the_program_left_behind(folder):
     """Children in the group, daemons in sessions of their own, and daemons that even dropped the mark."""
     shell(folder, "sleep 60 & setsid sleep 61 & env -i setsid sh -c 'sleep 62 & sleep 63' & sleep 0.3; exit 0")
-    pids = until(lambda: len(found := _descendants(pods.look(folder).pid)) >= 5 and found)
+    pids = until(lambda: len(found := _descendants(pods.status(folder).pid)) >= 5 and found)
     assert ended(folder).code == 0
     assert not any(alive(pid) for pid in pids)
 
 
 def test_shim_killed_pod_is_lost_and_its_process_dead(folder):
     start(folder, "sleep", "60")
-    state = pods.look(folder)
+    state = pods.status(folder)
     os.kill(shim_of(folder), signal.SIGKILL)
     lost = ended(folder)
     assert (lost.phase, lost.pid, lost.code, lost.began) == (Phase.LOST, state.pid, 137, state.began)
     until(lambda: not alive(state.pid))
     shell(folder, "echo again")  # what was lost is not run again
-    assert pods.look(folder).phase is Phase.LOST
+    assert pods.status(folder).phase is Phase.LOST
 
 
 def test_shim_killed_children_that_slipped_away_are_found_by_their_mark(folder):
     shell(folder, "setsid sleep 60 & sleep 60")
     until(lambda: len(pods.strays(folder)) >= 3)
     os.kill(shim_of(folder), signal.SIGKILL)
-    until(lambda: not alive(pods.look(folder).pid))
+    until(lambda: not alive(pods.status(folder).pid))
     left = pods.strays(folder)
     assert len(left) == 2  # one in the session of the dead process, one in its own
     assert pods.kill_strays(folder.parent) == left
@@ -355,7 +355,7 @@ def test_kill_strays_reaches_what_its_victims_start_meanwhile(folder):
 def test_strays_folder_with_a_longer_name_is_another(home):
     start(home / "pod-10", "sleep", "60")
     assert pods.strays(home / "pod-1") == []
-    assert pods.strays(home / "pod-10") == [pods.look(home / "pod-10").pid]
+    assert pods.strays(home / "pod-10") == [pods.status(home / "pod-10").pid]
     pods.stop(home / "pod-10", 0)
     ended(home / "pod-10")
 
@@ -393,7 +393,7 @@ def start(script):
     pods.start([pods.Pod(folder, ("sh", "-c", script), {"PATH": os.environ["PATH"]}, folder.parent)])
 def ended():
     due = time.monotonic() + 15
-    while (state := pods.look(folder)).phase is pods.Phase.RUNNING and time.monotonic() < due:
+    while (state := pods.status(folder)).phase is pods.Phase.RUNNING and time.monotonic() < due:
         time.sleep(0.02)
     return {"phase": state.phase, "code": state.code, "disk_full": state.disk_full}
 """

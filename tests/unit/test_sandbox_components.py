@@ -64,7 +64,7 @@ def test_component_that_was_killed_is_started_again_and_old_logs_are_bounded(pla
         assert (run.restarts, run.state.phase) == (number, Phase.RUNNING)
         pods.stop(run.folder, 0)
         due = time.monotonic() + 10
-        while pods.look(run.folder).phase is Phase.RUNNING:
+        while pods.status(run.folder).phase is Phase.RUNNING:
             assert time.monotonic() < due
             time.sleep(0.01)
     kept = sorted(int(path.name) for path in (place.path / "components" / "a").iterdir())
@@ -116,7 +116,7 @@ def test_environment_of_the_user_is_not_passed_on(place, monkeypatch):
     components.start(place, [printing])
     run = components.runs(place)["a"]
     due = time.monotonic() + 10
-    while pods.look(run.folder).phase is Phase.RUNNING:
+    while pods.status(run.folder).phase is Phase.RUNNING:
         assert time.monotonic() < due
         time.sleep(0.01)
     names = {line.partition("=")[0] for line in run.log.read_text().splitlines()}

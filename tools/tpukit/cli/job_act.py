@@ -143,6 +143,7 @@ def _again(name: str, wanted: str, detach: bool) -> None:
     from tpukit.cli.follow import Follower
     from tpukit.cli.interrupts import Interrupts
     from tpukit.errors import Conflict
+    from tpukit.plan import Plan
     from tpukit.reasons import State
     from tpukit.records import JOBS, Job
     from tpukit.store import change
@@ -159,6 +160,8 @@ def _again(name: str, wanted: str, detach: bool) -> None:
             raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {job.id}` first")
         return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
 
+    ask(meant)
+    context.places()[meant.place].check_code(Plan.from_json(meant.plan))
     interrupts = Interrupts().start()
     context.claim(meant.id)
     note = f"{wanted} asked for by {context.owner()}"

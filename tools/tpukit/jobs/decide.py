@@ -165,7 +165,7 @@ def _close(job: Job, spec: JobSpec, seen: Observation, now: float) -> Step:
     assert job.outcome is not None
     if seen.active:
         return Step(job, Act.STOP, float(spec.max.grace))
-    return Step(_ended(job, job.outcome, now), note="nothing of it runs any more")
+    return Step(_ended(job, job.outcome, now))
 
 
 def _ended(job: Job, outcome: Outcome, at: float) -> Job:

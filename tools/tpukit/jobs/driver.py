@@ -17,7 +17,7 @@ from tpukit.jobs.liveness import Liveness
 from tpukit.places.base import Handle, Observation, Place
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State, message
-from tpukit.records import ACTIVE, JOBS, Job
+from tpukit.records import ACTIVE, JOBS, Job, Outcome
 from tpukit.store import Entry, Holder, Store, everything
 
 
@@ -123,18 +123,13 @@ class JobUse:
         ended = with_fields(
             attempt, state=State.FAILED, reason=Reason.CANNOT_START, detail=str(error), ended=now, started=0.0
         )
-        return Decision(
-            with_fields(
-                job,
-                attempts=(*job.attempts[:-1], ended),
-                state=State.FAILED,
-                reason=Reason.CANNOT_START,
-                message=said,
-                ended=now,
-                wanted="run",
-            ),
-            note=said,
+        closing = with_fields(
+            job,
+            attempts=(*job.attempts[:-1], ended),
+            outcome=Outcome(State.FAILED, Reason.CANNOT_START, said),
+            message=said,
         )
+        return Decision(closing, note=said)  # some of it may have started: the record ends when nothing runs
 
     def troubled(self, job: Job, text: str) -> Job:
         return with_fields(job, message=text) if not job.state.ended else job

@@ -43,6 +43,7 @@ class Liveness:
         return host if idle == host.idle else replace(host, idle=idle)
 
     def keep_only(self, job_ids: Iterable[str]) -> None:
-        """Forget jobs that are driven no more."""
+        """Forget jobs that are driven no more. Other threads may count meanwhile, so a copy is gone through."""
         active = set(job_ids)
-        self._last = {key: last for key, last in self._last.items() if key[0] in active}
+        for key in [key for key in list(self._last) if key[0] not in active]:
+            self._last.pop(key, None)

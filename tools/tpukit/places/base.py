@@ -115,6 +115,9 @@ class Place(Protocol):
     def check(self, plan: Plan) -> Sequence[Problem]:
         """What the place would refuse, asked with the very names that will be used. Nothing is made."""
 
+    def check_code(self, plan: Plan) -> None:
+        """Before another attempt: Invalid where the code that the job was sent with is gone."""
+
     def group(self, plan: Plan) -> str | None:
         """Attempts of one group are observed in one call. None: this machine cannot reach where it runs."""
 

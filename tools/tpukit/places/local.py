@@ -80,6 +80,10 @@ class LocalPlace:
             return [Problem("", f"workdir: {in_the_way} is a file", "name a folder, or one that can be made")]
         return []
 
+    def check_code(self, plan: Plan) -> None:
+        if plan.snapshot and not (self._runs / plan.id / "code").exists():
+            stage.require(self._shelf, plan.snapshot.digest)
+
     def group(self, plan: Plan) -> str | None:
         return "" if plan.machine in ("", self._identity()) else None
 
@@ -150,7 +154,7 @@ class LocalPlace:
         folder = self._folder(handle)
         positions = dict.fromkeys(names, 0)
         while True:
-            over = not follow or all(pods.look(folder / name).phase is not Phase.RUNNING for name in names)
+            over = not follow or all(pods.status(folder / name).phase is not Phase.RUNNING for name in names)
             for name in names:
                 for line, position in lines.read(folder / name / "log", positions[name], unfinished=over):
                     positions[name] = position
@@ -173,7 +177,7 @@ class LocalPlace:
         unknown = sorted(host for host in unowned if str(host) in confirmed)
         removed = []
         for host in unknown:
-            if pods.look(host).phase is Phase.RUNNING:
+            if pods.status(host).phase is Phase.RUNNING:
                 pods.stop(host, 0)
                 removed.append(host.name)
         strays = [pid for attempt in sorted({host.parent for host in unknown}) for pid in pods.kill_strays(attempt)]
@@ -218,7 +222,7 @@ class LocalPlace:
     def _observe(self, handle: Handle) -> Observation:
         folder = self._folder(handle)
         names = handle.plan.host_names
-        states = {name: pods.look(folder / name) for name in names}
+        states = {name: pods.status(folder / name) for name in names}
         now, heard = self._clock.now(), self._clock.monotonic()
         hosts = tuple(
             _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now, heard)
@@ -261,15 +265,15 @@ class LocalPlace:
         else:
             wait, grace = SETTLE_SECONDS, PEER_GRACE
         if passed >= wait:
-            self._tell(handle, [name for name in alive if not pods.told_to_stop(self._folder(handle) / name)], grace)
+            self._tell(handle, [name for name in alive if not pods.stop_requested(self._folder(handle) / name)], grace)
 
     def _uploader_lives(self, handle: Handle) -> bool:
         folder = self._folder(handle) / f"{handle.plan.id}-{UPLOADER_JOB}-0-0"
         if not handle.plan.spec.tensorboard:
             return False
-        if not pods.told_to_stop(folder):
+        if not pods.stop_requested(folder):
             pods.stop(folder, UPLOADER_GRACE)
-        return pods.look(folder).phase in (Phase.ABSENT, Phase.RUNNING)
+        return pods.status(folder).phase in (Phase.ABSENT, Phase.RUNNING)
 
 
 def _base_env() -> dict[str, str]:
@@ -382,7 +386,7 @@ def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
         code=state.code,
         order=state.order,
         lost=state.phase is Phase.LOST,
-        signalled_by_us=state.told,
+        signalled_by_us=state.signalled,
         error=state.error,
         out_of_memory=state.out_of_memory,
         disk_full=state.disk_full,

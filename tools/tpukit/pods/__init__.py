@@ -48,7 +48,7 @@ class Pod:
     memory: int = 0  # bytes it may take; it is killed at more
     mounts: tuple[Mount, ...] = ()
     stamped: bool = False  # the log holds the time of every line
-    keeper: bool = False  # pods that it starts are none of its own processes: they outlive it
+    starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
 
 
 class Phase(StrEnum):
@@ -68,7 +68,7 @@ class PodState:
     ended: float = 0.0
     order: float = 0.0  # a clock shared by all pods of this machine, for who failed first
     code: int = 0
-    told: bool = False  # it ended after being told to leave
+    signalled: bool = False  # it ended after being told to leave
     error: str = ""  # what kept it from starting
     out_of_memory: bool = False
     disk_full: bool = False
@@ -91,7 +91,7 @@ def start(pods: Iterable[Pod]) -> None:
                     "memory": pod.memory,
                     "mounts": [[str(mount.source), mount.target, mount.read_only] for mount in pod.mounts],
                     "stamped": pod.stamped,
-                    "keeper": pod.keeper,
+                    "starts_pods": pod.starts_pods,
                 },
             )
         shims.append((pod, _start_shim(pod.folder)))
@@ -108,13 +108,13 @@ def _start_shim(folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={})
 
 
-def look(folder: Path) -> PodState:
+def status(folder: Path) -> PodState:
     began = _read(folder / "began")
     if began is None:
-        if not told_to_stop(folder) or _locked(folder / "lock"):
+        if not stop_requested(folder) or _locked(folder / "lock"):
             return PodState(Phase.ABSENT)
         # Whoever locks it from now on finds the note and does not start it.
-        return look(folder) if (folder / "began").exists() else PodState(Phase.ENDED, code=143, told=True)
+        return status(folder) if (folder / "began").exists() else PodState(Phase.ENDED, code=143, signalled=True)
     ended = _read(folder / "end")
     if ended is None and not _locked(folder / "lock"):
         ended = _read(folder / "end")  # it may have ended between the two looks
@@ -138,7 +138,7 @@ def look(folder: Path) -> PodState:
         ended=_float(ended["at"]),
         order=_float(ended["order"]),
         code=_int(ended["code"]),
-        told=bool(ended["told"]),
+        signalled=bool(ended["told"]),
         error=str(ended["error"]),
         out_of_memory=bool(ended["out_of_memory"]),
         disk_full=bool(ended["disk_full"]),
@@ -150,7 +150,7 @@ def stop(folder: Path, grace: float) -> None:
 
     One that has not begun never will.
     """
-    if look(folder).phase in (Phase.ENDED, Phase.LOST):
+    if status(folder).phase in (Phase.ENDED, Phase.LOST):
         return
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
@@ -173,7 +173,7 @@ def can_mount(folder: Path) -> bool:
 
 def members(folder: Path) -> list[int]:
     """Processes of a running pod, its first one first."""
-    state = look(folder)
+    state = status(folder)
     if state.phase is not Phase.RUNNING:
         return []
     found, todo = [], [state.pid]
@@ -202,7 +202,7 @@ def stopped(pid: int) -> bool:
         return False
 
 
-def told_to_stop(folder: Path) -> bool:
+def stop_requested(folder: Path) -> bool:
     return (folder / "stop").exists()
 
 

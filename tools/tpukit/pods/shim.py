@@ -15,7 +15,7 @@ the files it keeps in the pod's folder:
     root       an empty folder; in the pod's own view of the file system, where it has one, the root
 
 Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except
-pods that it started, where pod.json says "keeper". So is a pod that takes more memory than it may.
+pods that it started, where pod.json says "starts_pods". So is a pod that takes more memory than it may.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def run(tell: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, False, False)
     at, order = time.time(), time.monotonic()
-    sweep(spare_pods=pod["keeper"])
+    sweep(spare_pods=pod["starts_pods"])
     copied.acquire(timeout=5.0)
     record = {
         "at": at,

@@ -30,7 +30,7 @@ def agent(folder: Folder) -> Component:
         *(f"--visible={path}" for path in sorted(visible)),
     ]
     argv = _argv("tpukit.sandbox.agent", *words)
-    return Component("agent", argv, _env(), probe=f"{folder.url('agent')}/healthz", keeper=True)
+    return Component("agent", argv, _env(), probe=f"{folder.url('agent')}/healthz", starts_pods=True)
 
 
 def google(folder: Folder) -> Component:

@@ -49,7 +49,7 @@ def runs(folder: Folder) -> dict[str, Run]:
     for component in sorted((folder.path / "components").glob("*")):
         newest = max(component.iterdir(), key=lambda run: int(run.name), default=None)
         if newest:
-            found[component.name] = Run(component.name, newest, pods.look(newest))
+            found[component.name] = Run(component.name, newest, pods.status(newest))
     return found
 
 
@@ -71,7 +71,7 @@ def start(folder: Folder, components: Iterable[Component]) -> None:
             _end(run, grace=5.0)
         number = run.restarts + 1 if run else 0
         home = folder.path / "components" / component.name
-        wanted.append(Pod(home / str(number), component.argv, env, cwd=folder.path, keeper=component.keeper))
+        wanted.append(Pod(home / str(number), component.argv, env, cwd=folder.path, starts_pods=component.starts_pods))
         for old in home.glob("*"):
             if int(old.name) <= number - _RETAINED_RUNS:
                 shutil.rmtree(old)
@@ -119,7 +119,7 @@ def _resident(pid: int) -> int:
 def _end(run: Run, grace: float) -> None:
     pods.stop(run.folder, grace)
     due = time.monotonic() + grace + 10.0
-    while pods.look(run.folder).phase is Phase.RUNNING:
+    while pods.status(run.folder).phase is Phase.RUNNING:
         if time.monotonic() > due:
             raise Transient(f"{run.component} does not end", hint=f"its folder is {run.folder}")
         time.sleep(0.05)

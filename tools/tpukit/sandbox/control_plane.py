@@ -26,7 +26,7 @@ class Component:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     probe: str = ""  # answers 200 when it is ready; "" where nothing listens
-    keeper: bool = False  # it starts pods, and they outlive it
+    starts_pods: bool = False  # it starts pods, and they outlive it
 
 
 def store(folder: Folder, binaries: Binaries) -> Component:

@@ -109,6 +109,9 @@ class GkePlace:
     def group(self, plan: Plan) -> str | None:
         return None if plan.cluster is None else self.clusters.context(plan.cluster)
 
+    def check_code(self, plan: Plan) -> None:
+        self._connection(plan).sending.check_code(plan)
+
     def submit(self, handle: Handle) -> None:
         self._connection(handle.plan).sending.submit(handle)
         self._note_sent()

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, NotFound, NotYet, Transient
+from tpukit.errors import Conflict, Invalid, NotFound, NotYet, Transient
 from tpukit.places.base import Handle
 from tpukit.places.gke import code
 from tpukit.places.gke.attempts import Position
@@ -61,6 +61,17 @@ class Sending:
         if grace < plan.spec.max.grace:  # what hangs is not given the time to save
             self._hurry(plan, state, uids, max(1, int(grace)))
 
+    def check_code(self, plan: Plan) -> None:
+        if plan.snapshot and not self._parts(plan.team, plan.snapshot.digest):
+            stage.require(self.shelf, plan.snapshot.digest)
+
+    def _parts(self, team: str, digest: str) -> int | None:
+        """Of the code in the team's namespace; None: it is not there, or not all of it."""
+        return code.complete(self._code_maps(team, digest), digest)
+
+    def _code_maps(self, team: str, digest: str) -> list[Any]:
+        return list(self.lister.cluster.list("ConfigMap", team, labels=code.selector(digest), type=_NamedDoc))
+
     def _is_there(self, handle: Handle, state: JobSetState) -> bool:
         """Whether the JobSet that has the name is this attempt's."""
         plan, number = handle.plan, handle.attempt.number
@@ -98,21 +109,28 @@ class Sending:
     def _send_code(self, team: str, digest: str) -> int:
         """Bring code to the team's namespace, unless it is there, from whatever machine; the number of its parts."""
         cluster = self.lister.cluster
-        there = cluster.list("ConfigMap", team, labels=code.selector(digest), type=_NamedDoc)
+        there = self._code_maps(team, digest)
         if not code.complete(there, digest):
-            made = code.config_maps(team, digest, code.pack(stage.require(self.shelf, digest)))
+            made = code.config_maps(team, digest, code.pack(self._shelved(digest)))
             for name in code.in_the_way(there, made):
                 cluster.delete("ConfigMap", name, team)
             for document in made:
                 with suppress(Conflict):  # it is there: from a start that was cut off, or from somebody else just now
                     cluster.create(document)
-            there = cluster.list("ConfigMap", team, labels=code.selector(digest), type=_NamedDoc)
-        parts = code.complete(there, digest)
+        parts = self._parts(team, digest)
         if parts is None:
             raise Transient(f"the code {digest[:12]} is not yet complete in {team}")
         with suppress(NotFound):  # removed in this moment: the hosts wait for it, and it is sent again
             cluster.patch("ConfigMap", code.names(digest, 1)[0], code.mark_used(self.clock.now()), team)
         return parts
+
+    def _shelved(self, digest: str) -> Path:
+        """With a shared store another machine may have the code, and bring it."""
+        try:
+            return stage.require(self.shelf, digest)
+        except Invalid as error:
+            hint = "start `tpu serve` on the machine that sent the job, or send it anew"
+            raise Transient(f"neither the cluster nor this machine has its code: {error}", hint=hint) from error
 
     def _fresh(self, plan: Plan) -> JobSetState:
         return self.lister.fresh(plan.team, plan.id)

@@ -86,7 +86,7 @@ def containers(pod: Object, folder: Path) -> list[Container]:
 def _runs(folder: Path) -> tuple[PodState, ...]:
     found: list[PodState] = []
     while (folder / str(len(found)) / "pod.json").exists():
-        found.append(pods.look(folder / str(len(found))))
+        found.append(pods.status(folder / str(len(found))))
     if found and found[-1].phase is Phase.ABSENT:  # the agent was killed between writing it down and starting it
         found.pop()
     return tuple(found)

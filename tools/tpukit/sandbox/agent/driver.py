@@ -112,7 +112,7 @@ class Driver:
     def _stop(self, step: Step) -> None:
         for container, grace in step.stop:
             run = container.run_folder()
-            if grace <= 0 or not pods.told_to_stop(run):
+            if grace <= 0 or not pods.stop_requested(run):
                 pods.stop(run, grace)
 
     def _report(

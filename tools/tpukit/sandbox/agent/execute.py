@@ -34,7 +34,7 @@ def serve(request: Request, root: Path) -> None:
     namespace, pod, container = request.words[1:4]
     command = [value for name, value in request.queries if name == "command"]
     run = find_run(root, namespace, pod, container)
-    state = pods.look(run)
+    state = pods.status(run)
     if state.phase is not Phase.RUNNING:
         raise Invalid(f'container "{container}" of pod "{pod}" does not run')
     offered = [word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]

@@ -119,7 +119,7 @@ class Kubelet:
         for folder in self.root.glob(f"*_{uid}"):
             for run in folder.glob("*/*/pod.json"):
                 pods.stop(run.parent, 0)
-            if any(pods.look(run.parent).phase is pods.Phase.RUNNING for run in folder.glob("*/*/pod.json")):
+            if any(pods.status(run.parent).phase is pods.Phase.RUNNING for run in folder.glob("*/*/pod.json")):
                 return 0.1
             pods.kill_strays(folder)
             self._archive.take(folder)

@@ -47,7 +47,7 @@ def find_run(root: Path, namespace: str, pod: str, container: str, *, previous: 
     if not folders:
         raise NotFound(f'pod "{pod}" not found')
     runs = sorted((folders[-1] / container).glob("[0-9]*"), key=lambda path: int(path.name))
-    began = [run for run in runs if pods.look(run).phase is not Phase.ABSENT]
+    began = [run for run in runs if pods.status(run).phase is not Phase.ABSENT]
     if previous:
         if len(began) < 2:
             raise Invalid(f'previous terminated container "{container}" in pod "{pod}" not found')
@@ -73,7 +73,7 @@ def _pieces(run: Path, wanted: Wanted) -> Iterator[bytes]:
     first = True
     position = 0
     while True:
-        ended = pods.look(run).phase is not Phase.RUNNING
+        ended = pods.status(run).phase is not Phase.RUNNING
         try:
             with (run / "log").open("rb") as log:
                 log.seek(position)

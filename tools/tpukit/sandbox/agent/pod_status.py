@@ -78,7 +78,7 @@ def _phase(containers: Sequence[Container], *, over: bool, ending: Ending | None
 def _interrupted(containers: Sequence[Container]) -> bool:
     """Whether a pod did not end by itself: what was to end it may have come too late."""
     counted = [container for container in containers if container.role is not Role.SIDECAR]
-    return any(not one.runs or one.last.told or one.last.phase is Phase.LOST for one in counted)
+    return any(not one.runs or one.last.signalled or one.last.phase is Phase.LOST for one in counted)
 
 
 def _initialised(container: Container) -> bool:

@@ -81,11 +81,11 @@ class ExitWatcher:
             if run in self._folders:
                 return
             try:
-                process = os.pidfd_open(pods.look(run).shim)
+                process = os.pidfd_open(pods.status(run).shim)
             except OSError:
                 process = -1
             # Only now it is sure that the id was not another's by then.
-            if process < 0 or pods.look(run).phase is not Phase.RUNNING:
+            if process < 0 or pods.status(run).phase is not Phase.RUNNING:
                 if process >= 0:
                     os.close(process)
                 self._ended(key)

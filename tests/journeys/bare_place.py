@@ -1,0 +1,42 @@
+"""What a simulated place has nothing to say about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tpukit.errors import Problem
+from tpukit.places.base import Handle, Line
+from tpukit.plan import Plan
+
+
+class BarePlace:
+    name = "local"
+
+    def prepare(self, plan: Plan) -> Plan:
+        return plan
+
+    def taken(self, plan: Plan) -> frozenset[str]:
+        return frozenset()
+
+    def check(self, plan: Plan) -> Sequence[Problem]:
+        return ()
+
+    def check_code(self, plan: Plan) -> None: ...
+
+    def group(self, plan: Plan) -> str | None:
+        return ""
+
+    def workdir(self, plan: Plan, origin: int) -> str:
+        return plan.workdir_of(origin)
+
+    def notes(self, plan: Plan) -> Sequence[str]:
+        return ()
+
+    def forget(self, handle: Handle) -> str:
+        return "nothing"
+
+    def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
+        yield from ()
+
+    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
+        return ()
