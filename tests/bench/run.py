@@ -38,7 +38,7 @@ TPU = str(Path(sys.executable).with_name("tpu"))
 
 SLICES, HOSTS, CHIPS = 2, 2, 4
 PAIRS = 21
-STARTS = 15
+STARTS = 21
 HELLO = ROOT / "examples" / "01-hello-tpu"
 
 JOB = """\
