@@ -11,6 +11,7 @@ import pytest
 from tpukit.clock import ManualClock, SystemClock
 from tpukit.errors import Transient
 from tpukit.jobs.driver import Driver
+from tpukit.kube.requests import REQUESTS
 from tpukit.reasons import Reason, State
 from tpukit.records import JOBS, Job
 from tpukit.serve import unit
@@ -120,6 +121,13 @@ def test_metrics_escape_what_they_are_told_and_leave_out_what_nobody_knows(store
     assert 'tpukit_jobs_active{state="running"} 0' in text
     store.away = True
     assert "tpukit_jobs_active{" not in metrics.text()
+
+
+def test_metrics_say_what_api_servers_were_asked_for(store):
+    before = Metrics(store, "me").text()
+    REQUESTS.add("GET", "/api/v1/namespaces/research/odd-things", {})
+    assert 'resource="odd-things"' not in before
+    assert 'tpukit_api_requests_total{verb="list",resource="odd-things"} 1\n' in Metrics(store, "me").text()
 
 
 def test_unit_quotes_what_systemd_would_read_otherwise(tmp_path):
