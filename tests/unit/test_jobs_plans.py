@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpukit import plan
-from tpukit.jobs.driver import _Plans
+from tpukit.jobs.plans import Plans
 from tpukit.plan import Plan
 from tpukit.records import Job
 from tpukit.spec import Settings, loads
@@ -15,18 +15,18 @@ def job(command: str = "x") -> Job:
 
 
 def test_of_equal_plan_of_a_later_read_is_the_same_object():
-    plans = _Plans()
+    plans = Plans()
     assert plans.of(job()) is plans.of(job())
 
 
 def test_of_record_with_another_plan_reads_it_anew():
-    plans = _Plans()
+    plans = Plans()
     plans.of(job())
     assert plans.of(job("y")) == Plan.from_json(job("y").plan)
 
 
 def test_keep_only_forgets_jobs_that_are_driven_no_more():
-    plans = _Plans()
+    plans = Plans()
     first = plans.of(job())
     plans.keep_only({"other"})
     assert plans.of(job()) is not first

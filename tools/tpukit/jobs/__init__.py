@@ -1,1 +1,1 @@
-"""Jobs: the first use of the kernel. `decide` is pure; `driver` asks places and acts on them."""
+"""Jobs: the first use of the kernel. Its rooms are those of every use: `decide` (pure), `observe`, `act`, `driver`."""

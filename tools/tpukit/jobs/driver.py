@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from msgspec.structs import replace as with_fields
+from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
-from tpukit.errors import Invalid, NotFound, TpukitError
-from tpukit.jobs.decide import Act, Step, decide
-from tpukit.jobs.liveness import Liveness
+from tpukit.errors import NotFound, TpukitError
+from tpukit.jobs import act as acting
+from tpukit.jobs.act import Order
+from tpukit.jobs.decide import decide
+from tpukit.jobs.observe import Observer
 from tpukit.places.base import Handle, Observation, Place
-from tpukit.plan import Plan
-from tpukit.reasons import Reason, State, message
-from tpukit.records import ACTIVE, JOBS, Job, Outcome
+from tpukit.records import ACTIVE, JOBS, Job
 from tpukit.store import Entry, Holder, Store, everything
-
-
-@dataclass(frozen=True, slots=True)
-class _Do:
-    act: Act
-    grace: float
-
-
-class _Plans:
-    """Plans as they were read from records. A round asks for each several times, and they seldom change."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, tuple[Mapping[str, Any], Plan]] = {}
-
-    def of(self, job: Job) -> Plan:
-        known = self._read.get(job.id)
-        if known is None or known[0] != job.plan:
-            known = self._read[job.id] = job.plan, Plan.from_json(job.plan)
-        return known[1]
-
-    def handle(self, job: Job) -> Handle:
-        """Of its last attempt."""
-        return Handle(self.of(job), job.attempts[-1])
-
-    def keep_only(self, job_ids: Container[str]) -> None:
-        self._read = {job_id: read for job_id, read in self._read.items() if job_id in job_ids}
 
 
 class JobUse:
@@ -54,22 +26,15 @@ class JobUse:
     states: Sequence[str] = ACTIVE
 
     def __init__(
-        self,
-        places: Mapping[str, Place],
-        clock: Clock,
-        parallel: int = 0,
-        observed: Callable[[str, Observation], None] = lambda job_id, seen: None,
+        self, places: Mapping[str, Place], parallel: int, observed: Callable[[str, Observation], None]
     ) -> None:
-        self._places, self._clock = places, clock
-        self._observed = observed
+        self._places = places
+        self._observer = Observer(places, observed)
         self._parallel = parallel  # jobs that may use this machine at once; 0: all
-        self._liveness, self._plans = Liveness(), _Plans()
 
     def select(self, entries: Sequence[Entry[Job]]) -> Sequence[Entry[Job]]:
         """In the order they were sent; those for this machine as many as it takes at once."""
-        active = {entry.key for entry in entries}
-        self._liveness.keep_only(active)
-        self._plans.keep_only(active)
+        self._observer.keep_only([entry.value for entry in entries])
         if not self._parallel:
             return entries
         local = [entry.value for entry in entries if self._uses_this_machine(entry.value)]
@@ -85,65 +50,30 @@ class JobUse:
         return chosen
 
     def group(self, job: Job) -> str | None:
-        place = self._places.get(job.place)
-        if place is None:
-            return None
-        group = place.group(self._plans.of(job))
-        return None if group is None else f"{job.place} {group}".strip()
+        return self._observer.group(job)
 
     def observe(self, group: str, entries: Sequence[Entry[Job]]) -> Mapping[str, Observation | TpukitError]:
-        running = [entry.value for entry in entries if entry.value.attempts]
-        if not running:
-            return {}
-        place = self._places[running[0].place]
-        seen = place.observe([self._plans.handle(job) for job in running])
-        return {job.id: self._with_idle(job, one) for job, one in zip(running, seen, strict=True)}
+        return self._observer.observe([entry.value for entry in entries])
 
     def decide(self, job: Job, seen: Observation | None, now: float) -> Decision[Job]:
-        if job.state not in ACTIVE:  # somebody closed it since we listed it
-            return Decision(job)
         if seen is None and job.attempts:  # somebody launched one since we looked: look first
             return Decision(job)
-        step: Step = decide(job, self._plans.of(job).spec, seen, now)
-        return Decision(step.job, _Do(step.act, step.grace) if step.act else None, step.note)
+        step = decide(job, self._observer.plans.of(job).spec, seen, now)
+        return Decision(step.job, Order(step.act, step.grace) if step.act else None, step.note)
 
-    def act(self, job: Job, act: _Do) -> None:
-        place = self._places[job.place]
-        if act.act is Act.SUBMIT:
-            place.submit(self._plans.handle(job))
-        else:
-            place.stop(self._plans.handle(job), act.grace)
+    def act(self, job: Job, act: Order) -> None:
+        acting.act(self._places, job, act)
 
-    def failed(self, job: Job, act: _Do, error: TpukitError, now: float) -> Decision[Job] | None:
-        """A job that can never start as it is ends with the reason, and makes room for the next."""
-        attempt = job.attempt
-        if act.act is not Act.SUBMIT or not isinstance(error, Invalid) or attempt is None:
-            return None
-        said = f"{message(Reason.CANNOT_START)}: {error}"
-        ended = with_fields(
-            attempt, state=State.FAILED, reason=Reason.CANNOT_START, detail=str(error), ended=now, started=0.0
-        )
-        closing = with_fields(
-            job,
-            attempts=(*job.attempts[:-1], ended),
-            outcome=Outcome(State.FAILED, Reason.CANNOT_START, said),
-            message=said,
-        )
-        return Decision(closing, note=said)  # some of it may have started: the record ends when nothing runs
+    def failed(self, job: Job, act: Order, error: TpukitError, now: float) -> Decision[Job] | None:
+        closing = acting.failed(job, act, error, now)
+        return Decision(closing, note=closing.message) if closing else None
 
     def troubled(self, job: Job, text: str) -> Job:
-        return with_fields(job, message=text) if not job.state.ended else job
+        return replace(job, message=text) if not job.state.ended else job
 
     def _uses_this_machine(self, job: Job) -> bool:
         place = self._places.get(job.place)
         return place is not None and place.capabilities.uses_this_machine
-
-    def _with_idle(self, job: Job, seen: Observation | TpukitError) -> Observation | TpukitError:
-        if isinstance(seen, TpukitError) or job.attempt is None:
-            return seen
-        seen = replace(seen, hosts=self._liveness.count(job.id, job.attempt.number, seen.hosts))
-        self._observed(job.id, seen)
-        return seen
 
 
 class Driver:
@@ -169,7 +99,7 @@ class Driver:
             self.leases.keep()
         self.kernel: Kernel[Job, Observation] = Kernel(
             store,
-            JobUse(places, clock, parallel, observed),
+            JobUse(places, parallel, observed),
             self.leases,
             clock,
             workers=workers,
@@ -191,11 +121,6 @@ class Driver:
             except TpukitError as error:
                 self._complain(place.name, f"it was not swept: {error}")
         return removed
-
-    def holds(self, job_id: str) -> bool:
-        """Whether this process drives it, or nobody does."""
-        lease = self._store.lease(f"{JOBS.name}/{job_id}")
-        return lease is None or lease.holder.name == self.leases.holder.name
 
     def close(self) -> None:
         self.kernel.close()

@@ -1,0 +1,45 @@
+"""What was decided of a job, done in its place, and what its record says where that cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from tpukit.errors import Invalid, TpukitError
+from tpukit.jobs.decide import Act
+from tpukit.places.base import Handle, Place
+from tpukit.reasons import Reason, State, message
+from tpukit.records import Job, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An act with what belongs to it."""
+
+    act: Act
+    grace: float
+
+
+def act(places: Mapping[str, Place], job: Job, order: Order) -> None:
+    """Doing it twice does it once."""
+    place = places[job.place]
+    if order.act is Act.SUBMIT:
+        place.submit(Handle.of(job))
+    else:
+        place.stop(Handle.of(job), order.grace)
+
+
+def failed(job: Job, order: Order, error: TpukitError, now: float) -> Job | None:
+    """A job that can never start as it is ends with the reason, and makes room for the next. None: it is tried again.
+
+    Some of it may have started: the record ends when nothing of it runs.
+    """
+    attempt = job.attempt
+    if order.act is not Act.SUBMIT or not isinstance(error, Invalid) or attempt is None:
+        return None
+    said = f"{message(Reason.CANNOT_START)}: {error}"
+    ended = replace(attempt, state=State.FAILED, reason=Reason.CANNOT_START, detail=str(error), ended=now, started=0.0)
+    outcome = Outcome(State.FAILED, Reason.CANNOT_START, said)
+    return replace(job, attempts=(*job.attempts[:-1], ended), outcome=outcome, message=said)
