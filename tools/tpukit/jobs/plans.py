@@ -1,4 +1,4 @@
-"""Plans of records. A round asks for each several times, reading one costs as much as deciding, and they seldom change."""
+"""Plans of records. A round asks for each several times, reading one costs as much as deciding, and few change."""
 
 from __future__ import annotations
 
