@@ -83,7 +83,8 @@ class Observer:
     def _observe(self, handle: Handle, state: JobSetState) -> Observation:
         attempt = handle.attempt
         if attempt.state.ended:
-            return Observation(attempt.state, reason=attempt.reason, active=self.evidence.active(handle, state))
+            views = hosts.views(handle.plan, hosts.recorded(attempt.learned), {}, over=True)
+            return Observation(attempt.state, views, reason=attempt.reason, active=self.evidence.active(handle, state))
         where, began = _locate(handle, state)
         if where is Where.NEWER:
             raise Conflict(
