@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import pytest
 
 from box import TEAM, ZONE, Box, sandbox, until
+from person import Person
 from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.cloud_logging import Printed, Wanted, Where, host_of, read
 from tpukit.places.gke.logging_api import ENDPOINT, TOKEN
@@ -74,6 +79,37 @@ def test_every_line_of_every_host_is_read_attempt_by_attempt_after_the_pods_are_
             own = [line for line in lines if line.startswith("attempt ")]
             who = own[0].split()[3]
             assert own == [f"attempt {restart} host {who} line {number}" for number in range(LINES)]
+
+
+def test_job_that_ended_while_nobody_looked_shows_its_true_end_and_all_its_lines_after_its_jobset_is_gone(box):
+    ada = Person(box.home / "ada", box.place.kubeconfig)
+    ada.settle(project="tpu-project")
+    ada.env |= {ENDPOINT: f"http://127.0.0.1:{box.place.ports['google']}/logging/v2/", TOKEN: box.place.token}
+    program = "for i in 1 2 3; do echo host $TPU_WORKER_ID line $i; done"
+    job = ada.tpu("run", ada.job("unwatched", "sh", "-c", program), "--place", "gke", "--detach").stdout.strip()
+    finished = until(lambda: condition(box, job, "Completed"), 180)
+    time.sleep(5)  # so that when it ended and when somebody looked can be told apart
+    shown = ada.show(job)
+    assert shown["state"] == "completed"
+    assert datetime.fromisoformat(shown["ended"]) == datetime.fromisoformat(finished["lastTransitionTime"])
+
+    box.cluster.delete("JobSet", job, TEAM)
+    until(lambda: not box.cluster.list("Pod", TEAM, labels=f"jobset.sigs.k8s.io/jobset-name={job}"))
+    shutil.rmtree(ada.home / "data")  # nothing of it is needed to know what happened
+    again = ada.show(job)
+    assert (again["state"], again["ended"]) == ("completed", shown["ended"])
+    lines = until(lambda: len(said := ada.tpu("job", "logs", job).stdout.splitlines()) >= 12 and said)
+    assert sorted(lines) == sorted(
+        f"slice-{slice_}-{host}: host {host} line {number}"
+        for slice_ in (0, 1)
+        for host in (0, 1)
+        for number in (1, 2, 3)
+    )
+
+
+def condition(box: Box, jobset: str, kind: str) -> dict[str, Any] | None:
+    conditions = box.cluster.get("JobSet", jobset, TEAM).get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == kind and one["status"] == "True"), None)
 
 
 def test_pods_that_get_no_nodes_say_that_there_is_no_capacity(box):

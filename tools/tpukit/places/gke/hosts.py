@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from tpukit.places.base import HostView
 from tpukit.places.gke.jobsets import REPLICATED_JOB, TERMINAL, Doc, host_of, label, phase, seconds, true_condition
@@ -21,11 +23,10 @@ _SAY_NOTHING = ("Error", "Completed", "Terminated")
 _SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Failed": "ended"}
 
 
-@dataclass(frozen=True, slots=True)
-class HostRecord:
+class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a pod, also when it is gone."""
 
-    uid: str
+    uid: str = ""
     node: str = ""
     phase: str = "Pending"
     began: float = 0.0
@@ -77,25 +78,16 @@ class HostRecord:
     def failed(self) -> bool:
         return self.phase == "Failed" or self.code not in (None, 0)
 
-    def to_json(self) -> dict[str, Any]:
-        """Without what is as always."""
-        default = HostRecord("")
-        values = {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
-        return {**values, "tail": list(self.tail)} if self.tail else values
 
-    @staticmethod
-    def from_json(doc: Mapping[str, Any]) -> HostRecord:
-        names = {one.name for one in fields(HostRecord)}
-        known = {name: value for name, value in doc.items() if name in names}
-        return HostRecord(**{"uid": "", **known, "tail": tuple(doc.get("tail", ()))})
-
+# msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
+msgspec.json.Decoder(HostRecord)
 
 Records = dict[str, HostRecord]
 """By the host's name."""
 
 
 def recorded(learned: Mapping[str, Any]) -> Records:
-    return {str(name): HostRecord.from_json(doc) for name, doc in (learned.get("hosts") or {}).items()}
+    return {str(name): msgspec.convert(doc, HostRecord) for name, doc in (learned.get("hosts") or {}).items()}
 
 
 def to_record(records: Mapping[str, HostRecord]) -> dict[str, Any]:
@@ -105,7 +97,7 @@ def to_record(records: Mapping[str, HostRecord]) -> dict[str, Any]:
         key=lambda pair: (not pair[1].disrupted, not pair[1].failed, pair[1].ended, pair[0]),
     )[:MOST_RECORDED]
     tails = {name for name, one in [pair for pair in telling if pair[1].tail][:TAILS_RECORDED]}
-    return {name: (one if name in tails else replace(one, tail=())).to_json() for name, one in telling}
+    return {name: msgspec.to_builtins(one if name in tails else replace(one, tail=())) for name, one in telling}
 
 
 class PodRecords:
