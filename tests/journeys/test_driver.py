@@ -13,7 +13,7 @@ from journeys.world import Try, World
 from tpukit.control.leases import SECONDS
 from tpukit.places.base import Capabilities
 from tpukit.reasons import Reason, State
-from tpukit.records import JOBS
+from tpukit.records import JOBS, Attempt
 from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS
 from tpukit.store import Holder, change
 from tpukit.store.process import this_process
@@ -154,7 +154,9 @@ def test_job_that_can_never_start_ends_with_its_reason_once_its_first_host_is_go
     world.close()
 
 
-def test_job_whose_record_cannot_be_read_does_not_keep_others_waiting(world):
+@pytest.mark.parametrize("parallel", [0, 2])
+def test_job_whose_record_cannot_be_read_does_not_keep_others_waiting(tmp_path, parallel):
+    world = World(tmp_path, parallel=parallel)
     broken, sound = world.send(Try(), name="broken"), world.send(Try(), name="sound")
     newer = {"spec": {"name": "broken", "field_of_a_newer_version": 1}}
     change(world.store, JOBS, broken, lambda job: replace(job, plan=newer))
@@ -163,6 +165,7 @@ def test_job_whose_record_cannot_be_read_does_not_keep_others_waiting(world):
     assert world.job(sound).state is State.COMPLETED
     assert world.job(broken).state is State.PENDING
     assert len(world.complaints) == 1
+    world.close()
 
 
 def test_jobs_in_parallel_are_no_more_than_allowed_and_served_in_turn(tmp_path):
@@ -183,6 +186,21 @@ def test_jobs_elsewhere_do_not_wait_for_room_on_this_machine(tmp_path):
     ids = [world.send(Try(runs=4), name=f"job-{index}") for index in range(3)]
     world.tick()
     assert all(world.place.live(job_id) for job_id in ids)
+    world.close()
+
+
+def test_jobs_of_another_machine_take_no_room_on_this_one(tmp_path):
+    """With a shared store: they are listed here, and can be driven only there."""
+    world = World(tmp_path, parallel=1)
+    theirs = [world.send(Try(runs=4), name=f"theirs-{index}") for index in range(3)]
+    world.place.group = lambda plan: None if plan.id in theirs else ""
+    begun = Attempt(0, stage=0, origin=0, state=State.RUNNING)
+    for job_id in theirs:  # running there
+        change(world.store, JOBS, job_id, lambda job: replace(job, attempts=(begun,), state=State.RUNNING))
+    mine = world.send(Try(runs=4), name="mine")
+    world.driver.round()
+    assert world.place.live(mine)
+    assert not any(world.place.live(job_id) for job_id in theirs)
     world.close()
 
 

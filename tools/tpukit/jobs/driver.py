@@ -72,8 +72,12 @@ class JobUse:
         return replace(job, message=text) if not job.state.ended else job
 
     def _uses_this_machine(self, job: Job) -> bool:
+        """Jobs of other machines in a shared store take no room here, nor do those that cannot be read."""
         place = self._places.get(job.place)
-        return place is not None and place.capabilities.uses_this_machine
+        try:
+            return place is not None and place.capabilities.uses_this_machine and self.group(job) is not None
+        except TpukitError:
+            return False
 
 
 class Driver:
