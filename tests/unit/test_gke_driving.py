@@ -66,6 +66,28 @@ def test_restarts_that_nobody_saw_are_charged_as_jobset_counted_them(driving):
     assert job.state is State.RUNNING
 
 
+def test_program_that_aborts_by_itself_is_charged_and_stopped_when_its_budget_is_spent(driving):
+    """JobSet takes exit code 134 for a lost peer, and would repeat it for ever."""
+    job_id = driving.send(rule="pre", max={"restarts": 1})
+    cluster = driving.cluster
+    driving.run(job_id)
+    for _ in range(2):
+        first = cluster.pods(job_id)[0]
+        cluster.say(first, "F0000 00:00:00.000000   12 train.cc:7] Check failed: batch > 0 (0 vs. 0)")
+        cluster.fail(job_id, "peerLost", host=0)
+        driving.tick(3)
+        if not driving.job(job_id).outcome:
+            cluster.restart(job_id)
+            cluster.start(job_id)
+            driving.until(job_id, State.RUNNING)
+    cluster.leave(job_id)
+    job = driving.until(job_id, State.FAILED)
+    assert driving.reasons(job_id) == ["user error", "user error"]
+    assert "Check failed: batch > 0" in job.message
+    assert job.attempts[0].host == f"{job_id}-slice-0-0"
+    assert cluster.jobset(job_id) is None
+
+
 def test_attempts_end_is_that_of_the_cluster_and_not_of_the_look(driving):
     job_id = driving.send(rule="pass")
     driving.run(job_id)

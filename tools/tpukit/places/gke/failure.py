@@ -14,7 +14,7 @@ from tpukit.places.gke.attempts import Event
 from tpukit.places.gke.hosts import HostRecord
 from tpukit.places.gke.jobsets import TERMINAL, Doc, JobSetState, condition, host_of, true_condition
 from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
-from tpukit.reasons import MEANINGS, Reason
+from tpukit.reasons import MEANINGS, Budget, Reason
 from tpukit.render.restarts import restarts
 from tpukit.teams import workloads
 
@@ -72,7 +72,8 @@ def restarting_rule(state: JobSetState) -> str:
 
 def restarted(event: Event, rule: str, job_rule: str, hosts: Hosts) -> Verdict:
     """Of an attempt that JobSet repeated. `rule` is JobSet's own, empty where nobody saw it; `job_rule` is that of the
-    job, from which follows what JobSet repeats at all. The counts say who paid, whatever else is said."""
+    job, from which follows what JobSet repeats at all. The counts say who paid, unless a host's own words say that its
+    program aborted: then the driver charges it, and stops the JobSet when the budget is spent."""
     said = verdict([_end(name, hosts[name]) for name in hosts])
     free = [one.name for one in restarts(job_rule) if one.action.endswith("IgnoreMaxRestarts")]
     possible = ["userError"] if event is Event.USER else [one for one in free if rule in ("", one)] or free
@@ -81,6 +82,9 @@ def restarted(event: Event, rule: str, job_rule: str, hosts: Hosts) -> Verdict:
     known = said.reason not in (Reason.DONE, Reason.CANCELLED)
     if known and (ours.budget, ours.lost) in meanings:
         return said
+    culprit = hosts.get(said.host)
+    if rule == "peerLost" and ours.budget is Budget.USER and culprit is not None and culprit.tail:
+        return said  # it aborted by itself: JobSet cannot tell that from a lost peer, its last words can
     decided = _RULES[possible[0]] if len(possible) == 1 else Reason.HOST_LOST
     return Verdict(decided, said.host if known else "", (said.detail if known else "") or _NOT_SEEN)
 
