@@ -112,8 +112,9 @@ def test_attempt_runs_with_all_its_hosts_and_ends_well(stand):
     assert [host.name for host in seen.hosts] == handle.plan.host_names
     assert seen.active
     assert began - 5 < seen.started < time.time() + 5
-    _, over = stand.until(running, State.COMPLETED)
-    assert (over.reason, over.active) == (Reason.DONE, False)
+    ended, over = stand.until(running, State.COMPLETED)
+    assert over.reason is Reason.DONE
+    until(lambda: not stand.observe(ended).active, "its hosts to leave", stand.seconds)
     assert seen.started <= over.ended <= time.time() + 5
 
 
@@ -133,7 +134,8 @@ def test_program_that_fails_on_one_host_is_its_error_and_the_host_is_named(stand
     handle = handle_of(stand.plan(script))
     stand.submit(handle)
     ended, seen = stand.until(handle, State.FAILED)
-    assert (seen.reason, seen.host, seen.active) == (Reason.USER_ERROR, handle.plan.host_names[1], False)
+    assert (seen.reason, seen.host) == (Reason.USER_ERROR, handle.plan.host_names[1])
+    until(lambda: not stand.observe(ended).active, "its peers to leave", stand.seconds)
     assert "exit code 3" in seen.detail
     assert "it broke" in seen.detail
     assert "it broke" in [line.text for line in stand.place.logs(ended, handle.plan.host_names[1])]
