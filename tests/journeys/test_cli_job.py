@@ -420,22 +420,3 @@ def test_job_whose_staged_code_is_gone_is_refused_before_its_record_changes(tpu,
     refused = tpu("job", asked, job_id, code=2)
     assert "code" in refused.stderr
     assert (tpu.show(job_id)["state"], len(tpu.show(job_id)["attempts"])) == ("completed", 1)
-
-
-def test_job_whose_workdir_becomes_a_file_ends_with_its_reason_and_holds_no_slot(tpu):
-    """It could be sent, and can never start: the job behind it does not wait for it."""
-    stuck = tpu("run", tpu.file("true", name="stuck", workdir=str(tpu.folder / "work")), "--detach").stdout.strip()
-    (tpu.folder / "work").touch()
-    behind = tpu("run", tpu.file("true", name="behind"), "--detach").stdout.strip()
-    tpu("serve", "--until-idle", "--no-http", "--parallel", "1", "--tick", "0.05")
-    shown = tpu.show(stuck)
-    assert (shown["state"], shown["reason"]) == ("failed", "cannot start")
-    assert str(tpu.folder / "work") in shown["message"]
-    assert tpu.show(behind)["state"] == "completed"
-
-
-def test_run_whose_workdir_is_a_file_is_refused_and_nothing_is_sent(tpu):
-    (tpu.folder / "work").touch()
-    refused = tpu("run", tpu.file("true", workdir=str(tpu.folder / "work")), code=2)
-    assert "is a file" in refused.stderr
-    assert tpu.jobs() == []
