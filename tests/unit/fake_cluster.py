@@ -67,6 +67,9 @@ class FakeCluster:
                 if namespace in ("", team) and (not key or _matches(one, key, value))
             ]
 
+    def list_metadata(self, kind, namespace="", *, labels="", seconds=20.0) -> list[Doc]:
+        return [{"metadata": one["metadata"]} for one in self.list(kind, namespace, labels=labels)]
+
     def get(self, kind, name, namespace="", *, seconds=20.0) -> Doc:
         with self._call(f"get {kind}"):
             return copy.deepcopy(self._get(kind, namespace, name))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tpukit.clock import ManualClock
 from tpukit.places.base import Handle
+from tpukit.places.gke import code
+from tpukit.places.gke.sweeping import CODE_AGE
+from tpukit.plan import Snapshot
 from tpukit.reasons import State
 from unit.fake_cluster import FakeCluster
 from unit.gke_driving import Driving, place_on
@@ -88,3 +93,24 @@ def test_sweep_beside_a_driver_leaves_its_jobs_alone(tmp_path):
     assert driving.job(job_id).state is State.RUNNING
     assert Handle.of(driving.job(job_id))
     driving.close()
+
+
+def test_sweep_removes_code_that_nobody_used_for_a_month_and_keeps_what_a_job_or_jobset_has(tmp_path):
+    cluster = FakeCluster(ManualClock())
+    place = place_on(cluster, tmp_path / "data")
+    plan = handle().plan
+    digests = {name: letter * 64 for name, letter in (("old", "a"), ("needed", "b"), ("sent", "c"))}
+    for digest in digests.values():
+        for document in code.config_maps("research", digest, [b"one", b"two"]):
+            cluster.create(document)
+    with_code = {name: Snapshot(digest, "", False) for name, digest in digests.items()}
+    sent = handle(plan=replace(plan, snapshot=with_code["sent"]))
+    needed = handle(plan=replace(plan, id="needed-1", snapshot=with_code["needed"]))
+    place.submit(sent)
+    assert place.sweep(lambda: [sent, needed]) == [], "all of it is young"
+    cluster.clock.sleep(CODE_AGE + 86400.0)
+    removed = place.sweep(lambda: [sent, needed])
+    assert removed == [f"research/{name}" for name in code.names(digests["old"], 2)]
+    left = {one["metadata"]["name"] for one in cluster.list("ConfigMap", "research")}
+    assert left == {name for kind in ("needed", "sent") for name in code.names(digests[kind], 2)}
+    assert place.sweep(lambda: [sent, needed]) == []

@@ -16,6 +16,10 @@ from tpukit.kube.source import WATCH_SECONDS, Source
 LONGEST_PAUSE = 10.0
 
 
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches"""
+
+
 class Cluster:
     """One cluster, as whoever the kubeconfig says.
 
@@ -55,6 +59,12 @@ class Cluster:
     ) -> Docs:
         """All objects of a kind, of every namespace unless one is named; with `type`, only the fields that it names."""
         return self.source(kind, namespace, labels=labels, fields=fields, type=type).list(seconds)[0]
+
+    def list_metadata(
+        self, kind: str, namespace: str = "", *, labels: str = "", seconds: float = ANSWER_SECONDS
+    ) -> Docs:
+        """Their metadata alone: a ConfigMap may hold a megabyte, and that is not asked for."""
+        return Source(self._connection, kind, namespace, labels=labels, accept=_METADATA_ONLY).list(seconds)[0]
 
     def source(
         self,

@@ -56,9 +56,10 @@ class Connection:
         *,
         body: object = None,
         content: str = "application/json",
+        accept: str = "application/json",
         seconds: float = ANSWER_SECONDS,
     ) -> bytes:
-        with self.answer(method, path, query, body=body, content=content, seconds=seconds) as answer:
+        with self.answer(method, path, query, body=body, content=content, accept=accept, seconds=seconds) as answer:
             return answer.data
 
     def decoded(self, content: bytes) -> Doc:
@@ -80,12 +81,13 @@ class Connection:
         *,
         body: object = None,
         content: str = "application/json",
+        accept: str = "application/json",
         seconds: float | None = ANSWER_SECONDS,
     ) -> Iterator[BaseHTTPResponse]:
         """An answer that is still coming. `seconds`: the longest silence; None: as long as the connection lives."""
         import urllib3
 
-        headers = {"Accept": "application/json", "User-Agent": "tpukit", **self._credentials()}
+        headers = {"Accept": accept, "User-Agent": "tpukit", **self._credentials()}
         if body is not None:
             headers["Content-Type"] = content
         connect = CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)

@@ -38,8 +38,10 @@ class Source:
         labels: str = "",
         fields: str = "",
         schema: Any = None,
+        accept: str = "application/json",
     ) -> None:
         self._connection = connection
+        self._accept = accept
         self._path, self._query = KINDS[kind].path(namespace), selectors(labels, fields)
         self._named = {"apiVersion": KINDS[kind].api_version, "kind": kind}
         self._schema = schema or dict[str, Any]
@@ -81,7 +83,8 @@ class Source:
         version, token = "", ""
         while True:
             asked = {**({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
-            content = self._connection.read("GET", self._path, {**self._query, **asked}, seconds=seconds)
+            query = {**self._query, **asked}
+            content = self._connection.read("GET", self._path, query, accept=self._accept, seconds=seconds)
             items, metadata = self._page(content)
             # Objects in a list do not say what they are.
             objects += [each(item if "kind" in item else {**self._named, **item}) for item in items]

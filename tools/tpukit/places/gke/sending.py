@@ -6,11 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from tpukit import stage
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound, NotYet, Transient
+from tpukit.kube import Docs
 from tpukit.places.base import Handle
 from tpukit.places.gke import code
 from tpukit.places.gke.attempts import Position
@@ -18,10 +19,6 @@ from tpukit.places.gke.jobsets import SENDER, UID, JobSetState, label, runs
 from tpukit.places.gke.listing import Lister
 from tpukit.plan import Plan
 from tpukit.render import documents
-
-
-class _NamedDoc(TypedDict, total=False):
-    metadata: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,8 @@ class Sending:
         """Of the code in the team's namespace; None: it is not there, or not all of it."""
         return code.complete(self._code_maps(team, digest), digest)
 
-    def _code_maps(self, team: str, digest: str) -> list[Any]:
-        return list(self.lister.cluster.list("ConfigMap", team, labels=code.selector(digest), type=_NamedDoc))
+    def _code_maps(self, team: str, digest: str) -> Docs:
+        return self.lister.cluster.list_metadata("ConfigMap", team, labels=code.selector(digest))
 
     def _is_there(self, handle: Handle, state: JobSetState) -> bool:
         """Whether the JobSet that has the name is this attempt's."""

@@ -7,17 +7,22 @@ which whoever sends it has long recorded it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, Denied, TpukitError
+from tpukit.errors import Conflict, Denied, TpukitError, Unauthenticated
 from tpukit.kube import Cluster, Docs
 from tpukit.kube.documents import SLIM
 from tpukit.places.base import Handle
+from tpukit.places.gke import code
 from tpukit.places.gke.jobsets import JobSetState, seconds
 
 MINIMUM_AGE = 600.0
 BETWEEN_SECONDS = 60.0
+CODE_AGE = 30 * 86400.0
+"""Code that nobody used for so long, and no JobSet and no active job has, goes."""
+CODE_SECONDS = 86400.0
 OURS = "app.kubernetes.io/managed-by=tpukit"
 
 
@@ -26,11 +31,13 @@ class Sweeper:
     clock: Clock
     sender: Callable[[], str]
     _seen: dict[str, float] = field(default_factory=dict)  # uid: when it was first seen without a job
+    _code_swept: float | None = None
 
     def sweep(self, cluster: Cluster, known: Callable[[], Sequence[Handle]]) -> list[str]:
         """What was removed. `known` is asked after the cluster: what is sent between the two is too young anyway."""
-        jobsets = _jobsets(cluster, known)
-        active = {(handle.plan.team, handle.plan.id) for handle in known()}
+        jobsets = _everywhere(lambda team: cluster.list("JobSet", team, labels=OURS, type=SLIM["JobSet"]), known)
+        handles = known()
+        active = {(handle.plan.team, handle.plan.id) for handle in handles}
         now = self.clock.monotonic()
         removed = []
         without_job: dict[str, float] = {}
@@ -46,6 +53,22 @@ class Sweeper:
             if now - since >= BETWEEN_SECONDS and _removed(cluster, name, namespace, state.uid):
                 removed.append(f"{namespace}/{name}")
         self._seen = without_job
+        if self._code_swept is None or now - self._code_swept >= CODE_SECONDS:
+            self._code_swept = now
+            removed += self._sweep_code(cluster, jobsets, handles)
+        return removed
+
+    def _sweep_code(self, cluster: Cluster, jobsets: Docs, handles: Sequence[Handle]) -> list[str]:
+        maps = _everywhere(lambda team: cluster.list_metadata("ConfigMap", team, labels=OURS), lambda: handles)
+        needed = [handle.plan.snapshot.digest for handle in handles if handle.plan.snapshot]
+        removed = []
+        for team in sorted({str(one["metadata"]["namespace"]) for one in maps}):
+            in_team = [one for one in jobsets if one["metadata"]["namespace"] == team]
+            mine = [one for one in maps if one["metadata"]["namespace"] == team]
+            for name in code.unused(mine, in_team, self.clock.now(), CODE_AGE, needed):
+                with suppress(Denied):  # whoever may removes it
+                    cluster.delete("ConfigMap", name, team)
+                    removed.append(f"{team}/{name}")
         return removed
 
 
@@ -59,9 +82,11 @@ def _removed(cluster: Cluster, name: str, namespace: str, uid: str) -> bool:
     return True
 
 
-def _jobsets(cluster: Cluster, known: Callable[[], Sequence[Handle]]) -> Docs:
+def _everywhere(listed: Callable[[str], Docs], known: Callable[[], Sequence[Handle]]) -> Docs:
+    """Whoever may not list everywhere lists where their jobs are."""
     try:
-        return cluster.list("JobSet", labels=OURS, type=SLIM["JobSet"])
-    except Denied:  # whoever may not list everywhere lists where their jobs are
-        teams = sorted({handle.plan.team for handle in known()})
-        return [one for team in teams for one in cluster.list("JobSet", team, labels=OURS, type=SLIM["JobSet"])]
+        return listed("")
+    except Unauthenticated:
+        raise
+    except Denied:
+        return [one for team in sorted({handle.plan.team for handle in known()}) for one in listed(team)]
