@@ -340,8 +340,7 @@ def test_backoff_spreads_those_who_failed_together(failures):
 
 
 def test_backoff_heeds_what_the_server_asks_for():
-    error = Transient("slow down")
-    error.retry_after = 90.0  # type: ignore[attr-defined]
+    error = Transient("slow down", retry_after=90.0)
     assert backoff.after(error, 1, lambda: 0.0).seconds >= 90.0
 
 

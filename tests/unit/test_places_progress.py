@@ -162,6 +162,6 @@ def test_parse_whatever_it_is_can_be_stored_and_shown(text):
     assert 0.0 <= said.moved <= NOW
     for number in (said.loss, said.steps_per_s):
         assert number is None or math.isfinite(number)
-        assert number is None or len(report.number(number, 4)) < 20
+        assert number is None or len(report.measure(number, 4)) < 20
     assert isinstance(said.step, (int, type(None))) and not isinstance(said.step, bool)
     json.dumps([said.step, said.loss, said.steps_per_s, said.saved, said.moved], allow_nan=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, NotYet
+from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, NotYet, Transient
 
 AT_ONCE, SOON = 0.0, 0.5
 FIRST, LONGEST = 1.0, 60.0
@@ -29,8 +29,8 @@ def after(error: BaseException, failures: int, random: Callable[[], float]) -> W
         return Wait(SOON, recorded=False)
     if isinstance(error, (Invalid, Denied)):
         return Wait(min(SLOW, 5.0 * 2 ** min(failures - 1, 10)) * _jitter(random), recorded=True)
-    told = float(getattr(error, "retry_after", 0.0) or 0.0)
-    wait = max(_growing(failures, random), min(told, SLOW))
+    asked_for = error.retry_after if isinstance(error, Transient) else 0.0
+    wait = max(_growing(failures, random), min(asked_for, SLOW))
     return Wait(wait, recorded=failures > QUIET or isinstance(error, (NoCapacity, NotFound)))
 
 

@@ -38,11 +38,6 @@ def elapsed(start: float, end: float) -> str:
     return duration(end - start) if start > 0 else "-"
 
 
-def number(value: float, digits: int) -> str:
-    """With so many digits behind the point; a number that would fill the screen in powers of ten."""
-    return f"{value:.{digits}f}" if abs(value) < 1e9 else f"{value:.{digits}e}"
-
-
 def clock_time(at: float) -> str:
     moment = _moment(at)
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else "-"

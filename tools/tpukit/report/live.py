@@ -107,9 +107,9 @@ class Screen:
                 continue
             line = f"{host.name} step {host.step}"
             if host.loss is not None:
-                line += f" loss {report.number(host.loss, 4)}"
+                line += f" loss {report.measure(host.loss, 4)}"
             if host.steps_per_s is not None:
-                line += f" {report.number(host.steps_per_s, 2)} steps/s"
+                line += f" {report.measure(host.steps_per_s, 2)} steps/s"
             if self._shown.get(host.name) != line:
                 self._shown[host.name] = line
                 self._console.print(Text(line), soft_wrap=True)
