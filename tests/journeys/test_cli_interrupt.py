@@ -19,7 +19,7 @@ from waiting import until
 
 WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 NEVER = ("Aborted", "Traceback", "Exception ignored")
-DELAYS = [0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.3, 1.7, 2.5]
+DELAYS = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.7]
 # What Python does before it comes to our first line is not ours: moments are counted from there.
 FIRST_LINE = "import pathlib, sys, tpukit.__main__ as tpu; pathlib.Path('began').touch(); tpu.main()"
 

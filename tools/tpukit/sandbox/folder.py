@@ -22,7 +22,7 @@ import re
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,9 +147,14 @@ def locked(name: str) -> Iterator[Path]:
     path = _root() / check(name)
     while True:
         path.mkdir(exist_ok=True, mode=0o700)
-        with _flock(path) as handle:
-            # Whoever held it before may have removed the folder: then this is a lock on nothing.
-            if path.is_dir() and os.fstat(handle).st_ino == path.stat().st_ino:
+        with ExitStack() as held:
+            try:
+                handle = held.enter_context(_flock(path))
+                # Whoever held it before may have removed the folder: then this is a lock on nothing.
+                same = os.fstat(handle).st_ino == path.stat().st_ino
+            except FileNotFoundError:  # removed in this moment
+                continue
+            if same:
                 yield path
                 return
 
