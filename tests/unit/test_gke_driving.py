@@ -6,6 +6,7 @@ import pytest
 
 from tpukit.errors import Transient
 from tpukit.reasons import Reason, State
+from unit.fake_cluster import _set
 from unit.gke_driving import Driving, charged
 
 
@@ -49,6 +50,32 @@ def test_two_evictions_while_nobody_drove_and_one_before_the_first_look_are_not_
     assert job.attempt.number == 3
     assert cluster.jobset(job_id)["metadata"]["uid"] == uid
     assert charged(job) == 0
+    cluster.complete(job_id)
+    driving.until(job_id, State.COMPLETED)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("rule", ["pass", "resume", "pre"])
+def test_eviction_that_jobset_takes_for_a_failure_of_the_leaving_hosts_is_still_one(driving, rule, watched):
+    """They end with 143, which under rule pass fails the JobSet, before it is seen that it was suspended."""
+    job_id = driving.send(rule=rule)
+    cluster = driving.cluster
+    driving.run(job_id) if watched else driving.tick()
+    cluster.admit(job_id)
+    cluster.start(job_id)
+    cluster.evict(job_id)
+    _set(cluster.jobset(job_id), "Failed", "True", "FailedJobs", at=cluster.time())
+    cluster.leave(job_id)
+    driving.clock.sleep(60.0)
+    driving.new_driver()
+    driving.tick(5)
+    cluster.leave(job_id)  # the JobSet that ended makes room
+    driving.tick(5)
+    cluster.admit(job_id)
+    cluster.start(job_id)
+    job = driving.until(job_id, State.RUNNING)
+    assert driving.reasons(job_id) == ["evicted"]
+    assert (job.attempt.number, job.attempt.stage, charged(job)) == (1, 1, 0)
     cluster.complete(job_id)
     driving.until(job_id, State.COMPLETED)
 

@@ -157,7 +157,9 @@ class Observer:
             ended=at,
             learned={**began.learned(), **_hosts(records, handle)},
         )
-        return replace(seen, next=after.learned())
+        # JobSet may take the hosts that leave for a failure and end instead of waiting for its turn: nothing follows.
+        ended = event is Event.EVICTED and last and state.finished and state.admitted_at is None
+        return replace(seen, next=None if ended else after.learned())
 
     def _gone(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
         """Its JobSet was there, and is no more."""
