@@ -157,9 +157,11 @@ class Observer:
             ended=at,
             learned={**began.learned(), **_hosts(records, handle)},
         )
-        # JobSet may take the hosts that leave for a failure and end instead of waiting for its turn: nothing follows.
-        ended = event is Event.EVICTED and last and state.finished and state.admitted_at is None
-        return replace(seen, next=None if ended else after.learned())
+        # JobSet may take the hosts that left for a failure, and end without one host of the next attempt: none follows.
+        ended = event is Event.EVICTED and last and state.condition("Failed") is not None
+        if ended and not replace(state, pods=self.evidence.fresh_pods(handle, state)).current_pods():
+            return seen
+        return replace(seen, next=after.learned())
 
     def _gone(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
         """Its JobSet was there, and is no more."""
