@@ -128,6 +128,8 @@ class Observer:
         said = Verdict(Reason.DONE)
         if not state.condition("Completed"):
             said = failure.why(state, {name: records.get(name) for name in handle.plan.host_names})
+            if began.evictions and not records:  # no host of it began: JobSet took those that left for a failure
+                said = failure.evicted(state.workload, ())
         learned = {**began.learned(), **_hosts(records, handle), "ended": state.ended_at}
         active = replace(state, pods=pods).active
         ended = State.COMPLETED if said.reason is Reason.DONE else State.FAILED
