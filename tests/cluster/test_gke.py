@@ -178,7 +178,8 @@ def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resume
     assert f"research/{high} (high)" in waits["message"]
     ada.state(high, "completed")
     ended = ada.state(low, "completed")
-    assert [attempt["reason"] for attempt in ended["attempts"]] == ["evicted", "done"]
+    *before, last = [attempt["reason"] for attempt in ended["attempts"]]
+    assert (set(before), last) == ({"evicted"}, "done")
     assert ended["attempts"][0]["detail"] == f"for research/{high} (high)"
 
 
@@ -202,7 +203,9 @@ def test_evictions_while_nobody_drove_are_not_charged_and_the_job_goes_on(box: B
     ada.tpu("serve", "--until-idle")
 
     shown = ada.show(low)
-    assert [one["reason"] for one in shown["attempts"]] == ["evicted"] * evicted + ["done"]
+    *before, last = [one["reason"] for one in shown["attempts"]]
+    assert (set(before), last) == ({"evicted"}, "done")
+    assert len(before) >= evicted
     assert shown["state"] == "completed"
 
 
