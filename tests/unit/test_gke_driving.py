@@ -80,6 +80,27 @@ def test_eviction_that_jobset_takes_for_a_failure_of_the_leaving_hosts_is_still_
     driving.until(job_id, State.COMPLETED)
 
 
+@pytest.mark.parametrize("rule", ["pass", "resume", "pre"])
+def test_eviction_that_fails_the_jobset_when_it_is_let_in_again_is_still_one(driving, rule):
+    """The driver saw the eviction; the Jobs count the hosts that had left once they are resumed."""
+    job_id = driving.send(rule=rule)
+    cluster = driving.cluster
+    driving.run(job_id)
+    cluster.evict(job_id)
+    cluster.leave(job_id)
+    driving.tick(3)
+    assert driving.reasons(job_id) == ["evicted"]
+    _set(cluster.jobset(job_id), "Failed", "True", "FailedJobs", at=cluster.time())
+    driving.tick(5)
+    cluster.leave(job_id)
+    driving.tick(5)
+    cluster.admit(job_id)
+    cluster.start(job_id)
+    job = driving.until(job_id, State.RUNNING)
+    assert set(driving.reasons(job_id)) == {"evicted"}
+    assert charged(job) == 0
+
+
 def test_restarts_that_nobody_saw_are_charged_as_jobset_counted_them(driving):
     job_id = driving.send(rule="pre", max={"restarts": 5})
     driving.run(job_id)
