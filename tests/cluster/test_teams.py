@@ -226,14 +226,18 @@ def test_quota_is_lent_while_idle_and_taken_back_whatever_the_priority(desk, clu
     owner_, other = team(quota=["v4-16=1"]), team()
     jobs = [send(cluster, other, f"job{number}", priority="high") for number in range(2)]
     until(lambda: set(running(cluster, other)) == set(jobs), "the idle quota is lent")
-    common = desk.common()
-    assert (common.own, common.used, common.borrowed) == ("1", "2", "1")
-    assert "borrows 1 × v4-16" in desk.row(jobs[0]).why
+
+    def lent():
+        common = desk.common()
+        return (common.own, common.used, common.borrowed) == ("1", "2", "1")
+
+    until(lent, "Kueue counts what it lent")  # it writes a queue's status some time after it lets a job in
+    until(lambda: "borrows 1 × v4-16" in desk.row(jobs[0]).why, "the job says what it borrows")
     mine = send(cluster, owner_, "mine", priority="low")
     until(lambda: mine in running(cluster, owner_), "the owner gets its quota back")
     until(lambda: len(running(cluster, other)) == 1, "one of the two has left")
     (evicted,) = set(jobs) - set(running(cluster, other))
-    assert f"by {owner_}/{mine} (low)" in desk.row(evicted).why
+    until(lambda: f"by {owner_}/{mine} (low)" in desk.row(evicted).why, "the evicted job says for whom it left")
     cluster.delete("JobSet", mine, owner_)
     until(lambda: set(running(cluster, other)) == set(jobs), "what was evicted resumes")
 
@@ -247,15 +251,15 @@ def test_limit_of_borrowing_holds_until_it_is_raised(desk, cluster, team):
     assert set(running(cluster, name)) == {first}, "though a slice is free"
     desk.change(name, borrow=["v4-16=1"])
     until(lambda: second in running(cluster, name), "it borrows")
-    assert "borrows 1 × v4-16" in desk.row(first).why
+    until(lambda: "borrows 1 × v4-16" in desk.row(first).why, "the job says what its queue borrows")
 
 
 def test_job_that_can_never_run_says_so(desk, cluster, team):
     name = team()
     job = send(cluster, name, "huge", slices=3)
-    assert desk.row(job).why == "can never run: asks for 3 × v4-16, and its queue can have 2"
+    until(lambda: desk.row(job).why == "can never run: asks for 3 × v4-16, and its queue can have 2", "it says so")
     other = send(cluster, name, "other", tpu="v4-32")
-    assert desk.row(other).why == "ClusterQueue tpu has no v4-32"
+    until(lambda: desk.row(other).why == "ClusterQueue tpu has no v4-32", "it names what is missing")
 
 
 def test_team_given_a_quota_takes_its_waiting_jobs_along_and_gives_it_back(desk, cluster, team):
