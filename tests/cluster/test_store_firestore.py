@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from firestore_emulator import PROJECT, Emulator, emulator
-from store_suite import *  # noqa: F403
-from store_suite import LONG, A, B, add, ids, job, put, texts
+from store_documents_suite import *  # noqa: F403
+from store_home import *  # noqa: F403
+from store_home import LONG, A, B, add, ids, job, put, texts
+from store_leases_suite import *  # noqa: F403
 from tpukit.errors import Conflict, Invalid, Transient
 from tpukit.reasons import State
 from tpukit.records import ACTIVE, JOBS, Attempt
