@@ -32,6 +32,7 @@ def command(context: click.Context) -> None:
     Examples:
       tpu team add vision --quota v4-16=2 --member user:ada@example.com
       tpu team add vision --borrow v4-16=1         change one thing, and leave the rest
+      tpu team add vision --quota v4-16:spot=1     where there are on-demand and spot slices
       tpu team add speech --dry-run                the documents that the cluster would get
       tpu team                                     all teams
       tpu team queue                               what runs, what waits, in which order and why
@@ -44,11 +45,16 @@ def command(context: click.Context) -> None:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--quota", multiple=True, metavar="TPU=SLICES", help="Slices of its own, for each kind; or none.")
+@click.option(
+    "--quota",
+    multiple=True,
+    metavar="TPU[:CAPACITY]=SLICES",
+    help="Slices of its own: v4-16=2, or v4-16:spot=2 where there are several kinds; or none.",
+)
 @click.option(
     "--borrow",
     multiple=True,
-    metavar="TPU=SLICES",
+    metavar="TPU[:CAPACITY]=SLICES",
     help="Slices of others that it may use while they do not; or none, or unlimited (as it is at first).",
 )
 @click.option(

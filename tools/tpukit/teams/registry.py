@@ -99,12 +99,12 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     before = next((team for team in teams if team.name == request.name), None)
     if before is None:
         _check_name_is_free(cluster, request.name)
-    after = request.applied(before)
+    there = cluster.list("ClusterQueue")
+    total = quotas.total(there)
+    after = request.applied(before, [quota.flavor for quota in total if quota.chips])
     if after.made_with_cluster and after.quota:
         hint = "its queue belongs to the cluster's own setup: give quotas to teams made with `tpu team add`"
         raise Conflict(f"team {after.name} came with the cluster and shares the common queue", hint=hint)
-    there = cluster.list("ClusterQueue")
-    total = quotas.total(there)
     rest = [team for team in _with_quota(teams, there) if team.name != after.name]
     quotas.check(total, after, rest)
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
