@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from tpukit.sandbox.google import (
     artifact_registry,
+    cloud_build,
     clusters,
     compute,
     container,
@@ -49,6 +50,7 @@ APIS = (
     projects.api,
     projects.billing,
     artifact_registry.api,
+    cloud_build.api,
     services.api,
     storage.api,
     uploads.api,

@@ -61,6 +61,7 @@ _PRODUCTS = {
 _GCLOUD = {
     "AIPLATFORM": "vertex_ai/",
     "ARTIFACTREGISTRY": "artifact_registry/",
+    "CLOUDBUILD": "cloud_build/",
     "CLOUDRESOURCEMANAGER": "resource_manager/",
     "COMPUTE": "compute/v1/",
     "CONTAINER": "container/",

@@ -13,11 +13,11 @@ from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
 EMULATED = (
-    *("aiplatform", "artifactregistry", "cloudbilling", "cloudresourcemanager", "compute", "container", "firestore"),
-    *("iam", "iamcredentials", "logging", "serviceusage", "storage", "tpu"),
+    *("aiplatform", "artifactregistry", "cloudbilling", "cloudbuild", "cloudresourcemanager"),
+    *("compute", "container", "firestore", "iam", "iamcredentials", "logging", "serviceusage", "storage", "tpu"),
 )
 NOT_EMULATED = (
-    *("binaryauthorization", "cloudbuild", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
+    *("binaryauthorization", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
     *("containersecurity", "datastore", "monitoring", "oauth2", "secretmanager"),
 )
 """Enabled by people who set up a project; nothing of them is emulated."""
