@@ -53,7 +53,7 @@ Doc = dict[str, Any]
 class Box:
     def __init__(self, home: Path, name: str) -> None:
         self.home, self.name = home, name
-        self.tpu("up")
+        self.tpu("up", "--addons")
         self.place = read(home / "data" / "sandbox" / name)
         self.cluster = Cluster(self.place.kubeconfig)
         self.agent = agent(self.place)

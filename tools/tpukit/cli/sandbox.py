@@ -53,14 +53,20 @@ def command(context: click.Context) -> None:
 @click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
 @click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
+@click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
-    name: str, projects: tuple[str, ...], seconds: tuple[str, ...], seed: int | None, slices: tuple[str, ...]
+    name: str,
+    projects: tuple[str, ...],
+    seconds: tuple[str, ...],
+    seed: int | None,
+    addons: bool,
+    slices: tuple[str, ...],
 ) -> None:
     """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
 
     With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
-    empty project, as Google gives one: Terraform or `tpu cluster` makes the rest.
+    empty project, as Google gives one: Terraform or `tpu cluster` makes the rest, JobSet and Kueue included.
     """
     from tpukit.sandbox import lifecycle
 
@@ -71,7 +77,7 @@ def up(
 
     began = time.monotonic()
     with _Progress() as progress:
-        place = lifecycle.up(name, progress.say, google=tuple(google) or None)
+        place = lifecycle.up(name, progress.say, google=tuple(google) or None, addons=addons or bool(wanted))
         if wanted:
             from tpukit.sandbox.furnish import furnish
 
