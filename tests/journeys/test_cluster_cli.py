@@ -188,11 +188,37 @@ def test_apply_by_cloud_build_from_an_installed_package_asks_for_a_checkout(mach
     assert "--source" in done.stderr
 
 
-def test_apply_by_cloud_build_refuses_what_the_build_file_cannot_be_told(machine):
-    done = machine.tpu("apply", "--via", "cloud-build", "--set", "tpu_disk_size=200", "--set", "labels={a: b}")
+def test_apply_by_cloud_build_says_every_variable(machine):
+    words = ("--set", "tpu_disk_size=200", "--set", "labels={a: b}", "--evict")
+    sent = substitutions(machine.tpu("apply", "--via", "cloud-build", "--dry-run", *words).stdout)
+    assert json.loads(sent["_TF_VARS"]) == {"tpu_disk_size": 200, "labels": {"a": "b"}}
+    assert sent["_TPU_TYPE"] == "v4-32"
+
+
+def test_apply_by_cloud_build_says_a_shape_in_the_words_of_the_file(machine):
+    file = machine.folder / "cluster.yaml"
+    words = "tpu_machine_type: ct4p-hightpu-4t\ntpu_topology: 2x2x4"
+    file.write_text(file.read_text().replace("tpu_type: v4-32", words))
+    sent = substitutions(machine.tpu("apply", "--via", "cloud-build", "--dry-run", "--evict").stdout)
+    assert sent["_TPU_TYPE"] == ""
+    assert json.loads(sent["_TF_VARS"]) == {"tpu_machine_type": "ct4p-hightpu-4t", "tpu_topology": "2x2x4"}
+
+
+def test_apply_by_cloud_build_refuses_more_than_a_substitution_holds(machine):
+    labels = {f"label-{number}": "x" * 60 for number in range(60)}
+    done = machine.tpu("apply", "--via", "cloud-build", "--set", f"labels={json.dumps(labels)}")
     assert done.returncode == 2
-    assert "tpu_disk_size: the build file has no substitution for it" in done.stderr
-    assert "labels: the build file has no substitution for it" in done.stderr
+    assert "4000 bytes" in done.stderr
+    assert "--via local" in done.stderr
+
+
+def substitutions(printed: str) -> dict[str, str]:
+    """What a build is sent, from its command line."""
+    text = shlex.split(printed.strip().splitlines()[-1])[-2].removeprefix("--substitutions=")
+    comma = ","
+    if text.startswith("^"):
+        comma, text = text[1], text[3:]
+    return dict(pair.split("=", 1) for pair in text.split(comma))
 
 
 def test_apply_by_infrastructure_manager_that_fails_tells_what_terraform_said_there(machine):
@@ -307,8 +333,7 @@ def test_build_files_take_every_substitution_that_is_sent(machine):
     words = ["--set", "capacity=reservation", "--set", "reservation_name=r", "--set", "num_of_chips=32"]
     for verb, file in (("apply", "cloudbuild.provision.yaml"), ("destroy", "cloudbuild.destroy.yaml")):
         line = machine.tpu(verb, "--via", "cloud-build", "--evict", "--dry-run", *words).stdout.strip()
-        sent = shlex.split(line)[-2].removeprefix("--substitutions=")
-        names = {pair.partition("=")[0] for pair in sent.split(",")}
+        names = set(substitutions(line))
         text = (ROOT / file).read_text()
         document = yaml.safe_load(text)
         assert {name for name in names if f"${{{name}}}" not in text} == set()

@@ -55,6 +55,7 @@ def command(context: click.Context) -> None:
 @click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
+@click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
     name: str,
@@ -62,13 +63,14 @@ def up(
     seconds: tuple[str, ...],
     apis: tuple[str, ...],
     seed: int | None,
+    addons: bool,
     slices: tuple[str, ...],
 ) -> None:
     """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
 
     With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
     empty project, as Google gives one, with its APIs off: `tpu cluster bootstrap` turns them on, and Terraform or
-    `tpu cluster` makes the rest.
+    `tpu cluster` makes the rest, JobSet and Kueue included.
     """
     from tpukit.sandbox import lifecycle
 
@@ -80,7 +82,7 @@ def up(
 
     began = time.monotonic()
     with _Progress() as progress:
-        place = lifecycle.up(name, progress.say, google=tuple(google) or None)
+        place = lifecycle.up(name, progress.say, google=tuple(google) or None, addons=addons or bool(wanted))
         if wanted:
             from tpukit.sandbox.furnish import furnish
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
-from tpukit.infra import checks, ip_ranges, pool_shapes
+from tpukit.infra import checks, ip_ranges, pool_shapes, state_prefix
 from tpukit.render import PoolKind
 from tpukit.spec import document, overrides
 from tpukit.spec.document import Node
@@ -233,8 +233,7 @@ class ClusterSpec(Model):
 
     @property
     def state_prefix(self) -> str:
-        """Of its own for each cluster: two that shared one would delete each other."""
-        return self.tf_state_prefix or f"gke-tpu-training-environment/{self.cluster_name}"
+        return self.tf_state_prefix or state_prefix.of(self.cluster_name)
 
     @property
     def context(self) -> str:
