@@ -104,7 +104,13 @@ class ClusterSpec(Model):
 
     project_id: str = field(PROJECT, "Project of the environment.", "my-project-1")
     region: str = field(REGION, "Region of the cluster, the network and the bucket.", "us-central2")
-    zone: str = field(ZONE, "Zone of every node.", "us-central2-b")
+    zone: str = field(ZONE, "Zone of the slices.", "us-central2-b")
+    cpu_zone: str | None = field(
+        ZONE,
+        "Zone of the nodes without TPUs; that of the slices, or the parent of an AI zone.",
+        "us-central2-b",
+        default=None,
+    )
     any_zone: bool = field(Flag(), "Whether to take a zone that is not known to have the TPUs.", True, default=False)
     artifact_repository_bucket_name: str = field(_BUCKET, "Bucket for datasets, checkpoints and logs.", "my-artifacts")
     network_name: str = field(_named(52), "Name of the network.", "tpu-network")
@@ -161,7 +167,7 @@ class ClusterSpec(Model):
     num_of_chips: int | None = field(_COUNT, "Chips of all slices; it follows from them.", 32, default=None)
     cpu_pool_node_count: int = field(Integer(1, 1000), "Nodes without TPUs.", 3, default=3)
     cpu_pool_machine_type: str = field(
-        _named(63), "Machine type of the nodes without TPUs.", "n1-standard-4", default="n1-standard-4"
+        _named(63), "Machine type of the nodes without TPUs.", "n2-standard-4", default="n2-standard-4"
     )
     cpu_pool_disk_type: str = field(
         _named(63), "Boot disks of the nodes without TPUs.", "pd-standard", default="pd-standard"
