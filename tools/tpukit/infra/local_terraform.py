@@ -77,7 +77,9 @@ class Local:
         except Cancelled:
             raise
         except TpukitError as error:
-            if "google_compute_network" not in str(error) or not self._sweep():
+            # In a network that existed before, the rules may be those of other clusters.
+            ours = self._spec.create_network and "google_compute_network" in str(error)
+            if not ours or not self._sweep():
                 raise
         self._console.print("GKE left firewall rules behind. They are gone now; once more:")
         # The person has agreed to all of it already.
