@@ -54,7 +54,10 @@ class Machine:
     folder: Path
 
     def tpu(self, *argv: str) -> Said:
-        done = CliRunner().invoke(command, ["cluster", *argv], prog_name="tpu")
+        return self.run("cluster", *argv)
+
+    def run(self, *argv: str) -> Said:
+        done = CliRunner().invoke(command, argv, prog_name="tpu")
         if isinstance(done.exception, TpukitError):
             return Said(done.exception.exit_code, done.stdout, f"{done.stderr}tpu: {done.exception}\n")
         if done.exception and not isinstance(done.exception, SystemExit):
@@ -91,6 +94,7 @@ def make(tmp_path, monkeypatch):
     for name, value in {
         "PATH": str(bin_folder),
         "TPUKIT_HOME": str(tmp_path / "home"),
+        "TPUKIT_SETTINGS": str(tmp_path / "settings.yaml"),
         "STANDIN_HOME": str(tmp_path),
         "STANDIN_FLAGS": str(FIXTURES / "flags.json"),
     }.items():
