@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Invalid, Problem, TpukitError
-from tpukit.infra import bootstrap, diagnosis, gcloud, remote, terraform
+from tpukit.infra import bootstrap, diagnosis, gcloud, outputs, remote, terraform
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform_events import Diagnostic, Planned
@@ -70,6 +70,22 @@ class InfraManager:
             "listing resources",
         )
         return [str(one.get("terraformInfo", {}).get("address", one.get("name"))) for one in listed]
+
+    def outputs(self) -> dict[str, Any]:
+        revision = gcloud.read_json(
+            gcloud.command(
+                *(
+                    "infra-manager",
+                    "revisions",
+                    "describe",
+                    self._revision(),
+                    f"--deployment={self._spec.cluster_name}",
+                ),
+                *(f"--project={self._spec.project_id}", f"--location={self._location}", "--format=json(applyResults)"),
+            ),
+            "reading the outputs",
+        )
+        return outputs.values((revision.get("applyResults") or {}).get("outputs") or {})
 
     def _revision(self) -> str:
         deployment = gcloud.read_json(self._describe(), "looking at the deployment")
