@@ -83,7 +83,8 @@ def test_dry_run_prints_the_very_lines_that_a_run_calls_and_calls_none(machine, 
     printed = machine.tpu(verb, "--via", via, "--evict", "--dry-run", "--set", "force_destroy=true")
     assert (printed.returncode, machine.calls()) == (0, [])
     machine.answer(shown_plan())
-    done = machine.tpu(verb, "--via", via, "--evict", "--yes", "--set", "force_destroy=true")
+    named = ["--name", "tpu-cluster"] if verb == "destroy" else []
+    done = machine.tpu(verb, "--via", via, "--evict", "--yes", *named, "--set", "force_destroy=true")
     assert done.returncode == 0, done.stderr
     lines = [line for line in printed.stdout.splitlines() if not line.startswith(("#", "mkdir ", "cp ", "rm "))]
     assert [call for call in machine.calls() if "version -json" not in call] == lines
@@ -165,7 +166,7 @@ def test_apply_that_takes_a_pool_from_a_cluster_that_does_not_answer_is_refused(
 @pytest.mark.parametrize("via", ["cloud-build", "infra-manager"])
 def test_destroy_elsewhere_is_refused_while_a_job_runs(machine, via):
     machine.answer(*RUNS_A_JOB, preview(deletes(POOL, name="tpu-node-pool-1")))
-    done = machine.tpu("destroy", "--yes", "--via", via)
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--via", via)
     assert done.returncode == 1
     assert "tpu-node-pool-1 runs tpu-training/pretrain" in done.stderr
     assert not any("submit" in call or "deployments delete" in call for call in machine.calls())
@@ -218,7 +219,7 @@ def test_preview_that_fails_tells_what_terraform_said_there_and_applies_nothing(
 def test_destroy_by_infrastructure_manager_of_a_bucket_with_data_is_refused_before_anything_goes(machine):
     bucket = deletes("google_storage_bucket", name="my-artifacts", force_destroy=False)
     machine.answer(preview(bucket), {"to": ["storage ls"], "out": "gs://my-artifacts/checkpoint#1\n"})
-    done = machine.tpu("destroy", "--yes", "--via", "infra-manager")
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--via", "infra-manager")
     assert done.returncode == 1
     assert "gs://my-artifacts is not empty" in done.stderr
     assert not any("deployments delete" in call for call in machine.calls())
@@ -292,7 +293,7 @@ def test_apply_by_infrastructure_manager_that_fails_tells_what_terraform_said_th
 
 def test_destroy_protected_cluster_is_refused_before_anything_goes(machine):
     machine.answer(shown_plan(deletes("google_container_cluster", name="tpu-cluster", deletion_protection=True)))
-    done = machine.tpu("destroy", "--yes", "--evict")
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--evict")
     assert done.returncode == 1
     assert "tpu cluster apply --set deletion_protection=false" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
@@ -301,7 +302,7 @@ def test_destroy_protected_cluster_is_refused_before_anything_goes(machine):
 def test_destroy_bucket_with_data_is_refused_before_anything_goes(machine):
     bucket = deletes("google_storage_bucket", name="my-artifacts", force_destroy=False)
     machine.answer(shown_plan(bucket), {"to": ["storage ls"], "out": "gs://my-artifacts/checkpoint#1\n"})
-    done = machine.tpu("destroy", "--yes")
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 1
     assert "gs://my-artifacts is not empty" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
@@ -318,7 +319,7 @@ def test_destroy_held_up_by_firewall_rules_of_gke_removes_them_and_goes_on(machi
         {"to": ["terraform", " apply "], "out": json.dumps(error) + "\n", "code": 1, "times": 1},
         {"to": ["firewall-rules list"], "out": "gke-tpu-cluster-all\nk8s-fw-1\n"},
     )
-    done = machine.tpu("destroy", "--yes")
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 0, done.stderr
     calls = machine.calls()
     assert any("firewall-rules delete gke-tpu-cluster-all k8s-fw-1" in call for call in calls)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tpukit.errors import Conflict, Invalid, NotFound
-from tpukit.infra import bootstrap, gcloud, remote, substitutions
+from tpukit.infra import bootstrap, expectations, gcloud, remote, substitutions
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform_events import Planned
@@ -23,7 +24,8 @@ class CloudBuild:
         if verb == "status":
             return []
         asked = [] if self._evict else remote.lines(self._spec, self._context)
-        return [*asked, str(self.command(verb))]
+        shown = expectations.lines(self._spec) if verb == "apply" else []
+        return [*asked, *shown, str(self.command(verb))]
 
     def command(self, verb: str) -> Command:
         if verb not in FILES:
@@ -70,6 +72,9 @@ class CloudBuild:
     def resources(self) -> list[str]:
         raise Conflict("Cloud Build keeps no list of resources", hint="--via local reads it out of the state bucket")
 
+    def outputs(self) -> dict[str, Any]:
+        raise Conflict("Cloud Build shows no outputs", hint="--via local reads them out of the state bucket")
+
     def _submit(self, verb: str, question: str, ask: Ask) -> bool:
         command = self.command(verb)
         if not (self._source / FILES[verb]).is_file():
@@ -79,6 +84,8 @@ class CloudBuild:
             )
         if not self._evict:
             remote.check(self._spec, self._context, verb)
+        if verb == "apply":
+            expectations.show(self._spec, None, self._say)
         if not ask(question):
             return False
         gcloud.follow(command, f"{verb} by Cloud Build", self._say)
