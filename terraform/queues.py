@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tpukit import catalogue
-from tpukit.infra import queues
+from tpukit.infra import outputs, queues
+from tpukit.render import PoolKind
 
 
 def files(
@@ -29,7 +30,10 @@ def files(
     """The files of the kustomization, by name."""
     return queues.files(
         [
-            catalogue.find_shape(pool["generation"], pool["topology"], machine_type=pool["machine_type"])
+            PoolKind(
+                catalogue.find_shape(pool["generation"], pool["topology"], machine_type=pool["machine_type"]),
+                f"reservation:{pool['reservation_name']}" if pool["capacity"] == "reservation" else pool["capacity"],
+            )
             for pool in environment["tpu_pools"].values()
         ],
         namespace=environment["tpu_namespace"],
@@ -47,9 +51,8 @@ def main() -> int:
     words.add_argument("--team-queues", type=Path, required=True, help="ClusterQueues that teams have, as JSON")
     words.add_argument("--into", type=Path, required=True, help="folder for the files")
     said = words.parse_args()
-    outputs = json.loads(said.environment.read_text())
     made = files(
-        {name: output["value"] for name, output in outputs.items()},
+        outputs.values(json.loads(said.environment.read_text())),
         json.loads(said.cpu_nodes.read_text()),
         json.loads(said.team_queues.read_text()),
     )

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from tpukit.sandbox.google import (
     artifact_registry,
+    cloud_build,
     clusters,
     compute,
     container,
+    credentials,
     firestore,
     iam,
     log_entries,
     machines,
+    managed_folders,
     node_pools,
     objects,
     projects,
@@ -40,12 +43,14 @@ from tpukit.sandbox.google import (
 APIS = (
     compute.api,
     container.api,
+    credentials.api,
     firestore.api,
     iam.api,
     log_entries.api,
     projects.api,
     projects.billing,
     artifact_registry.api,
+    cloud_build.api,
     services.api,
     storage.api,
     uploads.api,
@@ -55,5 +60,5 @@ APIS = (
     vertex.api,
 )
 
-PARTS = (clusters, machines, node_pools, queue, tensorboard_data, updates, vms)
+PARTS = (clusters, machines, managed_folders, node_pools, queue, tensorboard_data, updates, vms)
 """Modules that add routes to an API that another one begins."""
