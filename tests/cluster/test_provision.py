@@ -275,10 +275,10 @@ def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(envir
         return {one["state"].get("waiting", {}).get("reason", "") for one in every}
 
     change("registry.k8s.io/jobset/jobset:v0.2.3", 1)
-    until(lambda: reasons() & {"ErrImagePull", "ImagePullBackOff"}, "the image to be looked for", 120)
+    until(lambda: reasons() & {"ErrImagePull", "ImagePullBackOff"}, "the image that is gone to be named")
     assert environment.addons()["jobset"] == "False"
     change(good, 1)
-    until(lambda: environment.addons()["jobset"] == "True", "JobSet to be available again", 120)
+    until(lambda: environment.addons()["jobset"] == "True", "JobSet to be available again")
 
 
 def test_second_cluster_never_plans_the_first_one_away(environment):

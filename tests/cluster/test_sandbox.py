@@ -83,7 +83,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def box(home):
     sandbox = Box(home, "first")
-    sandbox.tpu("up", "--addons", "--api=*")
+    sandbox.tpu("up", "--api=*", "--addons")
     yield sandbox
     if sandbox.folder.exists():
         sandbox.tpu("down")
