@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -31,6 +33,16 @@ async def free_port() -> int:
     return int(port)
 
 
+@asynccontextmanager
+async def serving(port: int, *words: object) -> AsyncIterator[None]:
+    task = asyncio.create_task(tunnel.serve(port, *words))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def connected(port: int, **tls: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """As soon as somebody listens."""
     for _ in range(200):
@@ -54,15 +66,14 @@ def test_service_leads_to_the_process_behind_it_both_ways_until_one_ends():
     async def story():
         server, far = await echo()
         port = await free_port()
-        task = asyncio.create_task(tunnel.serve(port, {"10.96.0.7:443": far}.get))
-        reader, writer = await connected(port)
-        assert await asked(reader, writer, b"CONNECT 10.96.0.7:443 HTTP/1.1") == b"HTTP/1.1 200 Connection established"
-        writer.write(b"hello" * 100_000)
-        writer.write_eof()
-        assert await reader.read() == b"HELLO" * 100_000
-        writer.close()
-        task.cancel()
-        server.close()
+        async with server, serving(port, {"10.96.0.7:443": far}.get):
+            reader, writer = await connected(port)
+            said = await asked(reader, writer, b"CONNECT 10.96.0.7:443 HTTP/1.1")
+            assert said == b"HTTP/1.1 200 Connection established"
+            writer.write(b"hello" * 100_000)
+            writer.write_eof()
+            assert await reader.read() == b"HELLO" * 100_000
+            writer.close()
 
     run(story())
 
@@ -78,12 +89,11 @@ def test_service_leads_to_the_process_behind_it_both_ways_until_one_ends():
 def test_what_nothing_stands_for_is_refused_at_once(line, status):
     async def story():
         port, nobody = await free_port(), await free_port()
-        task = asyncio.create_task(tunnel.serve(port, {"10.96.0.8:443": nobody}.get))
-        reader, writer = await connected(port)
-        assert (await asked(reader, writer, line)).split()[1] == status
-        assert await reader.read() == b""
-        writer.close()
-        task.cancel()
+        async with serving(port, {"10.96.0.8:443": nobody}.get):
+            reader, writer = await connected(port)
+            assert (await asked(reader, writer, line)).split()[1] == status
+            assert await reader.read() == b""
+            writer.close()
 
     run(story())
 
@@ -96,27 +106,26 @@ def test_caller_without_a_certificate_is_led_nowhere(tmp_path):
 
     def strange(port: int) -> bytes:
         with (
+            suppress(ssl.SSLError, ConnectionError),
             socket.create_connection((HOST, port)) as plain,
             trust().wrap_socket(plain, server_hostname=HOST) as caller,
         ):
             caller.sendall(b"CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n")
             return caller.recv(1)
+        return b""
 
     async def story():
         server, far = await echo()
         port = await free_port()
-        task = asyncio.create_task(tunnel.serve(port, lambda target: far, tunnel.known_callers(keys)))
-        ours = trust()
-        ours.load_cert_chain(keys / "tls.crt", keys / "tls.key")
-        reader, writer = await connected(port, ssl=ours, server_hostname=HOST)
-        assert (await asked(reader, writer, b"CONNECT 127.0.0.1:1 HTTP/1.1")).split()[1] == b"200"
-        writer.write(b"x")
-        assert await reader.read(1) == b"X"
-        writer.close()
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            await asyncio.to_thread(strange, port)
-        task.cancel()
-        server.close()
+        async with server, serving(port, lambda target: far, tunnel.known_callers(keys)):
+            ours = trust()
+            ours.load_cert_chain(keys / "tls.crt", keys / "tls.key")
+            reader, writer = await connected(port, ssl=ours, server_hostname=HOST)
+            assert (await asked(reader, writer, b"CONNECT 127.0.0.1:1 HTTP/1.1")).split()[1] == b"200"
+            writer.write(b"x")
+            assert await reader.read(1) == b"X"
+            writer.close()
+            assert await asyncio.to_thread(strange, port) == b""
 
     run(story())
 
@@ -134,8 +143,8 @@ def test_release_is_downloaded_by_its_public_name_and_no_other(tmp_path):
 
     async def story():
         server, port = await downloads.start(keys, {"/a/manifests.yaml": b"kind: A"})
-        assert (await get(port, "/a/manifests.yaml")).endswith(b"\r\n\r\nkind: A")
-        assert (await get(port, "/b/manifests.yaml")).startswith(b"HTTP/1.1 404")
-        server.close()
+        async with server:
+            assert (await get(port, "/a/manifests.yaml")).endswith(b"\r\n\r\nkind: A")
+            assert (await get(port, "/b/manifests.yaml")).startswith(b"HTTP/1.1 404")
 
     run(story())
