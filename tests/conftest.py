@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("store_suite", "place_suite")
+pytest.register_assert_rewrite("store_home", "store_documents_suite", "store_leases_suite", "place_suite")
 
 # Loads differ between machines, examples do not.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "home"
     folder.mkdir()
     yield folder
-    until = time.monotonic() + 3.0
+    until = time.monotonic() + 30.0
     while (left := processes_of(folder)) and time.monotonic() < until:
         time.sleep(0.05)
     for pid in left:

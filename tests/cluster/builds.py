@@ -109,6 +109,7 @@ elif name == "python3" and "pip" not in words:
         self.said: dict[str, str] = {}
         self.workspace.mkdir(parents=True)
         shutil.copytree(ROOT / "terraform", self.workspace / "terraform", ignore=shutil.ignore_patterns(".terraform*"))
+        shutil.copytree(ROOT / "kueue", self.workspace / "kueue")
         self.programs.mkdir()
         self.answer()
         path = environment.get("PATH", os.environ["PATH"])
@@ -143,12 +144,12 @@ elif name == "python3" and "pip" not in words:
     def calls(self) -> list[str]:
         return self.calls_file.read_text().replace(str(self.workspace), "/workspace").splitlines()
 
-    def run(self, file: Path, given: dict[str, str]) -> list[str]:
-        """Runs all steps; gives back the command lines that they ran."""
+    def run(self, file: Path, given: dict[str, str], only: str = "") -> list[str]:
+        """Runs all steps, or one; gives back the command lines that they ran."""
         build = substituted(yaml.safe_load(file.read_text()), given)
         self.calls_file.write_text("")
         variables = dict(one.split("=", 1) for one in build["options"]["env"])
-        for step in build["steps"]:
+        for step in [step for step in build["steps"] if only in ("", step["id"])]:
             script = self.workspace.parent / f"{step['id']}.script"
             script.write_text(step["script"].replace("/workspace", str(self.workspace)))
             script.chmod(0o700)

@@ -143,7 +143,7 @@ def queue(team: str, as_json: bool) -> None:
     if team and not local:
         raise NotFound(f"there is no team {team}", hint="`tpu team` lists them")
     rows = listing.jobs(queues, team)
-    has = listing.queues_of(queues.cluster_queues, local[0]["spec"]["clusterQueue"] if local else "")
+    has = listing.queues_of(queues, local[0]["spec"]["clusterQueue"] if local else "", all_teams=all_teams)
     if as_json:
         team_tables.print_json({"queues": [asdict(row) for row in has], "jobs": [asdict(row) for row in rows]})
         return
@@ -161,16 +161,16 @@ def queue(team: str, as_json: bool) -> None:
 @_project
 def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     """Remove a team with all that is in its namespace, and give its quota back."""
-    from tpukit.teams import registry, workloads
+    from tpukit.teams import registry
 
     cluster, account = _cluster(), _account()
     team = _find(cluster, name, account)
     if team.made_with_cluster:
         hint = "it goes with the cluster's queues: `kubectl delete` the files that made it, or the cluster"
         raise Conflict(f"team {name} came with the cluster", hint=hint)
-    there = registry.jobs(registry.read_queues(cluster)[0], name)
+    there = registry.jobs(cluster, name)
     if there and not force:
-        named = ", ".join(sorted(workloads.job(one) for one in there)[:3])
+        named = ", ".join(there[:3])
         hint = f"`tpu team queue {name}` shows them; --force ends them"
         raise Conflict(f"team {name} has {_count(len(there), 'job')} ({named}): nothing was removed", hint=hint)
     for line in registry.remove(cluster, team, account, SystemClock()):
