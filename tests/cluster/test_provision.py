@@ -56,9 +56,17 @@ class Environment:
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
+    def make_accounts(self) -> None:
+        """As `tpu cluster bootstrap` does, long before the first build."""
+        for name in ("gke-sa", "cloud-tpu-sa"):
+            made = self.google(f"iam/v1/{PROJECT}/serviceAccounts", json.dumps({"accountId": name}).encode())
+            aged = {"kind": "account", "name": made["name"], "patch": {"_made": 0}}
+            self.google("emulator/resources", json.dumps(aged).encode())
+
     def there(self) -> set[str]:
-        """What the cloud holds besides the state of Terraform."""
-        return {one for one in self.google("emulator/resources") if "tpu-tf-state" not in one}
+        """What the cloud holds besides the state of Terraform and the accounts, which no build makes."""
+        every = self.google("emulator/resources")
+        return {one for one in every if "tpu-tf-state" not in one and not one.startswith("account ")}
 
     def documents(self) -> dict[str, Any]:
         """All of it to the last field."""
@@ -129,7 +137,9 @@ def environment(
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
         (builder.workspace / "terraform" / "tuned_override.tf").write_text(TUNED)
-        yield Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"])
+        made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"])
+        made.make_accounts()
+        yield made
         tpu(home, "down", "--name=provision")
     finally:
         pods.kill_strays(home)
@@ -151,7 +161,6 @@ def test_provision_makes_the_environment_and_finds_jobset_and_kueue_at_their_ver
     ]
     assert "JobSet v0.12.0 is there." in environment.builder.said["jobset"]
     assert "Kueue v0.16.6 is there." in environment.builder.said["kueue"]
-    account = PROJECT + "/serviceAccounts/{0}@tpu-project.iam.gserviceaccount.com"
     made = {one for one in environment.there() if not one.startswith(("policy", "firewall", "tensorboard"))}
     assert made == {
         "bucket tpu-artifacts",
@@ -161,8 +170,6 @@ def test_provision_makes_the_environment_and_finds_jobset_and_kueue_at_their_ver
         *TPU_POOLS,
         f"repository {PROJECT}/locations/us-central1/repositories/tpu-cluster",
         f"router {PROJECT}/regions/us-central2/routers/tpu-network-router",
-        "account " + account.format("cloud-tpu-sa"),
-        "account " + account.format("gke-sa"),
         f"subnetwork {PROJECT}/regions/us-central2/subnetworks/tpu-subnet",
     }
     state = environment.google("emulator/resources?kind=bucket")["tpu-tf-state"]
