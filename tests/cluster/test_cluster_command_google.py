@@ -174,8 +174,8 @@ def test_status_counts_what_the_state_in_the_bucket_knows(person):
 
 
 def test_destroy_is_refused_while_a_job_runs_and_then_leaves_nothing(person):
-    assert "runs research/pretrain" in person.tpu("destroy", "--yes").stderr
+    assert "runs research/pretrain" in person.tpu("destroy", "--name", "tpu-cluster").stderr
     person.runs(job_on="")
-    done = person.tpu("destroy", "--yes")
+    done = person.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 0, done.stderr
     assert {one for one in person.google.cloud.inventory() if "tf-state" not in one} == set()

@@ -50,6 +50,7 @@ ROLES = (
     # made here, by whoever may.
     "roles/aiplatform.user",  # TensorBoard
     "roles/artifactregistry.admin",
+    "roles/cloudbuild.builds.viewer",  # a build asks how long it may run before it begins
     "roles/compute.networkAdmin",
     "roles/compute.securityAdmin",  # firewall rules
     "roles/container.admin",
