@@ -58,9 +58,17 @@ class Environment:
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
+    def make_accounts(self) -> None:
+        """As `tpu cluster bootstrap` does, long before the first build."""
+        for name in ("gke-sa", "cloud-tpu-sa"):
+            made = self.google(f"iam/v1/{PROJECT}/serviceAccounts", json.dumps({"accountId": name}).encode())
+            aged = {"kind": "account", "name": made["name"], "patch": {"_made": 0}}
+            self.google("emulator/resources", json.dumps(aged).encode())
+
     def there(self) -> set[str]:
-        """What the cloud holds besides the state of Terraform."""
-        return {one for one in self.google("emulator/resources") if "tpu-tf-state" not in one}
+        """What the cloud holds besides the state of Terraform and the accounts, which no build makes."""
+        every = self.google("emulator/resources")
+        return {one for one in every if "tpu-tf-state" not in one and not one.startswith("account ")}
 
     def documents(self) -> dict[str, Any]:
         """All of it to the last field."""
@@ -145,7 +153,9 @@ def environment(
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
         (builder.workspace / "terraform" / "tuned_override.tf").write_text(TUNED)
-        yield Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
+        made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
+        made.make_accounts()
+        yield made
         tpu(home, "down", "--name=provision")
     finally:
         pods.kill_strays(home)
@@ -177,7 +187,6 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
     ]
     assert environment.addons() == {"jobset": "True", "kueue": "True"}
-    account = PROJECT + "/serviceAccounts/{0}@tpu-project.iam.gserviceaccount.com"
     made = {one for one in environment.there() if not one.startswith(("policy", "firewall", "tensorboard"))}
     assert made == {
         "bucket tpu-artifacts",
@@ -187,8 +196,6 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         *TPU_POOLS,
         f"repository {PROJECT}/locations/us-central1/repositories/tpu-cluster",
         f"router {PROJECT}/regions/us-central2/routers/tpu-network-router",
-        "account " + account.format("cloud-tpu-sa"),
-        "account " + account.format("gke-sa"),
         f"subnetwork {PROJECT}/regions/us-central2/subnetworks/tpu-subnet",
     }
     state = environment.google("emulator/resources?kind=bucket")["tpu-tf-state"]
