@@ -45,13 +45,20 @@ module "tpu_shapes" {
 module "network" {
   source = "./modules/network"
 
-  project_id        = var.project_id
-  region            = var.region
-  network_name      = var.network_name
-  subnet_name       = var.subnet_name
-  subnet_ip_range   = var.subnet_ip_range
-  pods_ip_range     = var.pods_ip_range
-  services_ip_range = var.services_ip_range
+  project_id          = var.project_id
+  network_project_id  = var.network_project_id
+  region              = var.region
+  owner               = var.cluster_name
+  create_network      = var.create_network
+  create_subnet       = var.create_subnet
+  create_nat          = var.create_nat
+  network_name        = var.network_name
+  subnet_name         = var.subnet_name
+  subnet_ip_range     = var.subnet_ip_range
+  pods_ip_range       = var.pods_ip_range
+  services_ip_range   = var.services_ip_range
+  pods_range_name     = var.pods_range_name
+  services_range_name = var.services_range_name
   nodes = [
     { count = var.cpu_pool_node_count, max_pods_per_node = var.cpu_pool_max_pods_per_node },
     { count = sum(concat([0], values(module.tpu_shapes.shapes)[*].hosts)), max_pods_per_node = var.tpu_max_pods_per_node },
@@ -116,6 +123,7 @@ module "tpu_pools" {
   pools                 = module.tpu_shapes.shapes
   autoscaling           = var.enable_tpu_autoscaling
   max_run_duration      = var.flex_start_duration
+  spot_shutdown_seconds = var.spot_shutdown_seconds
   max_pods_per_node     = var.tpu_max_pods_per_node
   disk_size             = var.tpu_disk_size
   auto_upgrade          = local.auto_upgrade
@@ -138,6 +146,7 @@ module "artifact_bucket" {
   source = "./modules/artifact_bucket"
 
   project_id    = var.project_id
+  create        = var.create_bucket
   name          = var.artifact_repository_bucket_name
   location      = var.region
   force_destroy = var.force_destroy
@@ -149,8 +158,9 @@ module "artifact_registry" {
   source = "./modules/artifact_registry"
 
   project_id = var.project_id
+  create     = var.create_artifact_registry
   name       = coalesce(var.artifact_registry_name, var.cluster_name)
-  location   = local.services_region
+  location   = coalesce(var.artifact_registry_location, local.services_region)
   labels     = local.labels
   reader     = module.node_account.member
 }
@@ -160,7 +170,8 @@ module "tensorboard" {
   count  = var.enable_tensorboard ? 1 : 0
 
   project_id = var.project_id
-  region     = local.services_region
+  region     = var.tensorboard_region
+  near       = local.services_region
   name       = var.cluster_name
   labels     = local.labels
 }

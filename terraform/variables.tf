@@ -58,6 +58,42 @@ variable "subnet_name" {
   }
 }
 
+variable "create_network" {
+  description = "Whether to create the network. With false, network_name names one that exists: it is used and never changed, and destroy leaves it"
+  type        = bool
+  default     = true
+}
+
+variable "create_subnet" {
+  description = "Whether to create the subnet. With false, subnet_name names one that exists in a network that exists, and the ranges are those that pods_range_name and services_range_name name"
+  type        = bool
+  default     = true
+}
+
+variable "create_nat" {
+  description = "Whether to create a router with a NAT for the subnet, through which nodes pull from outside Google. Left out, it comes with the network: one that exists usually has its own"
+  type        = bool
+  default     = null
+}
+
+variable "network_project_id" {
+  description = "Host project of the Shared VPC that network and subnet are of, with create_network = false and create_subnet = false; the project itself if left out"
+  type        = string
+  default     = null
+}
+
+variable "pods_range_name" {
+  description = "Secondary range of the pods in a subnet that exists. A new subnet's is named after it"
+  type        = string
+  default     = null
+}
+
+variable "services_range_name" {
+  description = "Secondary range of the services in a subnet that exists. A new subnet's is named after it"
+  type        = string
+  default     = null
+}
+
 variable "subnet_ip_range" {
   description = "Addresses of the nodes"
   type        = string
@@ -342,6 +378,17 @@ variable "flex_start_duration" {
   }
 }
 
+variable "spot_shutdown_seconds" {
+  description = "How long a spot slice delays its shutdown when Google takes it back, so that pods can save: 30 or 120, of which 15 are for the node's own; 0 kills them at once. Left out, as GKE has it (about 30). A change makes the hosts anew"
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.spot_shutdown_seconds == null || contains([0, 30, 120], coalesce(var.spot_shutdown_seconds, 0))
+    error_message = "GKE takes 0, 30 or 120 seconds."
+  }
+}
+
 variable "tpu_workload_policy" {
   description = "Workload policy of tpu7x slices of several hosts. Left out, each pool gets one of its own; a name takes that one, which must be in the same region"
   type        = string
@@ -406,6 +453,12 @@ variable "artifact_repository_bucket_name" {
   }
 }
 
+variable "create_bucket" {
+  description = "Whether to create the bucket. With false, the bucket of that name exists: accounts are granted roles on it, and destroy takes those grants back and nothing else"
+  type        = bool
+  default     = true
+}
+
 variable "force_destroy" {
   description = "Whether destroying the environment may delete what is in the bucket. Off, a bucket that is not empty stops the destroy"
   type        = bool
@@ -418,10 +471,28 @@ variable "artifact_registry_name" {
   default     = null
 }
 
+variable "create_artifact_registry" {
+  description = "Whether to create the repository for container images. With false, one of that name exists: nodes are granted to read it, and destroy takes that grant back and nothing else"
+  type        = bool
+  default     = true
+}
+
+variable "artifact_registry_location" {
+  description = "Region or multi-region, such as us, of the repository for container images; services_region if left out"
+  type        = string
+  default     = null
+}
+
 variable "enable_tensorboard" {
   description = "Whether to create a Vertex AI TensorBoard instance"
   type        = bool
   default     = true
+}
+
+variable "tensorboard_region" {
+  description = "Region of the TensorBoard instance; that of the other services if left out, or one on the same continent where that one has no TensorBoard"
+  type        = string
+  default     = null
 }
 
 variable "firestore_database" {
@@ -436,7 +507,7 @@ variable "firestore_database" {
 }
 
 variable "services_region" {
-  description = "Region of the image repository, TensorBoard and Firestore; the cluster's if left out, but us-central1 for us-central2, which has TPUs and few services"
+  description = "Region of the image repository and Firestore; the cluster's if left out, but us-central1 for us-central2, which has TPUs and few services"
   type        = string
   default     = null
 }

@@ -43,9 +43,16 @@ def _around(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         },
         "network": {
             "project_id": spec.project_id,
+            "network_project_id": spec.network_project_id,
             "region": spec.region,
+            "owner": spec.cluster_name,
+            "create_network": spec.create_network,
+            "create_subnet": spec.create_subnet,
+            "create_nat": spec.create_nat,
             "network_name": spec.network_name,
             "subnet_name": spec.subnet_name,
+            "pods_range_name": spec.pods_range_name,
+            "services_range_name": spec.services_range_name,
             "subnet_ip_range": spec.subnet_ip_range,
             "pods_ip_range": spec.pods_ip_range,
             "services_ip_range": spec.services_ip_range,
@@ -114,6 +121,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "pools": of("tpu_shapes", "shapes"),
             "autoscaling": spec.enable_tpu_autoscaling,
             "max_run_duration": spec.flex_start_duration,
+            "spot_shutdown_seconds": spec.spot_shutdown_seconds,
             "max_pods_per_node": spec.tpu_max_pods_per_node,
             "disk_size": spec.tpu_disk_size,
             "multislice_group_name": spec.multislice_group_name,
@@ -126,6 +134,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
     made: dict[str, dict[str, Any]] = {
         "artifact_bucket": {
             "project_id": spec.project_id,
+            "create": spec.create_bucket,
             "name": spec.artifact_repository_bucket_name,
             "location": spec.region,
             "force_destroy": spec.force_destroy,
@@ -134,18 +143,30 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         },
         "artifact_registry": {
             "project_id": spec.project_id,
+            "create": spec.create_artifact_registry,
             "name": spec.artifact_registry_name or spec.cluster_name,
-            "location": region,
+            "location": spec.artifact_registry_location or region,
             "labels": _labels(spec),
             "reader": of("node_account", "member"),
         },
     }
     if spec.enable_tensorboard:
-        words = {"project_id": spec.project_id, "region": region, "name": spec.cluster_name, "labels": _labels(spec)}
-        made["tensorboard"] = {"count": 1, **words}
+        made["tensorboard"] = {
+            "count": 1,
+            "project_id": spec.project_id,
+            "region": spec.tensorboard_region,
+            "near": region,
+            "name": spec.cluster_name,
+            "labels": _labels(spec),
+        }
     if spec.firestore_database:
-        words = {"project_id": spec.project_id, "name": spec.firestore_database, "location": region}
-        made["job_store"] = {"count": 1, **words, "member": of("workload_identity", "member")}
+        made["job_store"] = {
+            "count": 1,
+            "project_id": spec.project_id,
+            "name": spec.firestore_database,
+            "location": region,
+            "member": of("workload_identity", "member"),
+        }
     return made
 
 

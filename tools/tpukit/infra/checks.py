@@ -141,6 +141,8 @@ def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
 
 
 def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    if values.get("create_subnet") is False:
+        return  # the ranges are those of a subnet that exists, which Terraform reads
     ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
     for first, second in ip_ranges.overlaps(ranges):
         yield (second,), f"it shares addresses with {first} {ranges[first]}", "give each a range of its own"

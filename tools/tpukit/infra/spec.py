@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
-from tpukit.infra import checks, ip_ranges, pool_shapes
+from tpukit.infra import checks, existing, ip_ranges, pool_shapes, state_prefix
+from tpukit.render import PoolKind
 from tpukit.spec import document, overrides
 from tpukit.spec.document import Node
 from tpukit.spec.fields import LABEL, RESERVATION, TEXT
@@ -60,6 +61,10 @@ def _new_enough(version: str) -> str:
     return version
 
 
+def _shutdown(seconds: int) -> int:
+    return seconds if seconds in (0, 30, 120) else refuse(f"GKE has no {seconds} seconds", "write 0, 30 or 120")
+
+
 _COUNT = Integer(0)
 _BUCKET = Text(Form(r"[a-z0-9][-a-z0-9_.]{1,61}[a-z0-9]", "write 3 to 63 of a-z, 0-9, -, _ and ., without gs://", 63))
 _ACCOUNT = Text(Form(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", "use 6 to 30 of a-z, 0-9 and -, a letter first", 30))
@@ -75,6 +80,7 @@ _NETWORK = Text(None, _not_the_internet, _range)
 _VERSION = Text(
     Form(r"1\.[0-9]{1,3}(?:\.[0-9]{1,5}(?:-gke\.[0-9]{1,9})?)?", "write one like 1.34.1-gke.3084001", 40), _new_enough
 )
+_LOCATION = Text(Form(r"us|europe|asia|[a-z]+-[a-z]+[0-9]+", "write a region, or us, europe or asia", 32))
 _CAPACITY = Choice("on-demand", "spot", "reservation", "flex-start")
 _PREFIX = Text(
     Form(r"[A-Za-z0-9][-A-Za-z0-9_.]*(?:/[A-Za-z0-9][-A-Za-z0-9_.]*)*", "write words with / between them", 200)
@@ -111,6 +117,28 @@ class ClusterSpec(Model):
     network_name: str = field(_named(52), "Name of the network.", "tpu-network")
     subnet_name: str = field(_named(52), "Name of the subnet.", "tpu-subnet")
     cluster_name: str = field(_named(40), "Name of the cluster.", "tpu-cluster")
+    create_network: bool = field(
+        Flag(), "Whether to create the network; false: it exists, and is left as it is.", False, default=True
+    )
+    create_subnet: bool = field(
+        Flag(),
+        "Whether to create the subnet; false: it exists, with two ranges for clusters.",
+        False,
+        default=True,
+    )
+    create_nat: bool | None = field(
+        Flag(), "Whether to create a NAT for the subnet; it comes with the network if left out.", True, default=None
+    )
+    network_project_id: str | None = field(
+        PROJECT, "Host project of a Shared VPC that network and subnet are of.", "my-host-project", default=None
+    )
+    pods_range_name: str | None = field(_named(63), "Range of the pods in a subnet that exists.", "pods", default=None)
+    services_range_name: str | None = field(
+        _named(63), "Range of the services in a subnet that exists.", "services", default=None
+    )
+    create_bucket: bool = field(
+        Flag(), "Whether to create the bucket; false: it exists, and is left as it is.", False, default=True
+    )
     tf_state_bucket: str | None = field(
         _BUCKET, "Bucket of Terraform's state; PROJECT-tf-state if left out.", "my-tf-state", default=None
     )
@@ -139,6 +167,12 @@ class ClusterSpec(Model):
         "Longest life of a flex-start slice.",
         "86400s",
         default="604800s",
+    )
+    spot_shutdown_seconds: int | None = field(
+        Integer(0, 120, _shutdown),
+        "How long a spot slice delays its shutdown, so that pods can save.",
+        120,
+        default=None,
     )
     tpu_workload_policy: str | None = field(TEXT, "Workload policy of tpu7x slices.", "mine", default=None)
     enable_tpu_autoscaling: bool = field(Flag(), "Whether slices come and go with jobs.", True, default=False)
@@ -208,19 +242,30 @@ class ClusterSpec(Model):
     artifact_registry_name: str | None = field(
         _named(63), "Repository for images; the cluster's name if left out.", "images", default=None
     )
+    create_artifact_registry: bool = field(
+        Flag(), "Whether to create the repository for images; false: it exists.", False, default=True
+    )
+    artifact_registry_location: str | None = field(
+        _LOCATION, "Region or multi-region of the repository; services_region if left out.", "us", default=None
+    )
     enable_tensorboard: bool = field(Flag(), "Whether there is a TensorBoard instance.", True, default=True)
+    tensorboard_region: str | None = field(
+        REGION, "Region of TensorBoard; near the cluster if left out.", "us-central1", default=None
+    )
     firestore_database: str | None = field(
         _named(63), "Firestore database for the job queue.", "tpu-jobs", default=None
     )
     services_region: str | None = field(
-        REGION, "Region of images, TensorBoard and Firestore.", "us-central1", default=None
+        REGION, "Region of images and Firestore, and of TensorBoard where it has it.", "us-central1", default=None
     )
 
     @classmethod
     def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
         """Rules between fields see what was written: a person hears of them even where single fields are wrong."""
         defaults = {name: item.fallback() for name, item in cls.fields.items() if not item.required}
-        yield from checks.problems(defaults | {key: item for key, item in raw.items() if item is not None})
+        given = {key: item for key, item in raw.items() if item is not None}
+        yield from checks.problems(defaults | given)
+        yield from existing.problems(defaults | given, given)
 
     @property
     def state_bucket(self) -> str:
@@ -228,8 +273,7 @@ class ClusterSpec(Model):
 
     @property
     def state_prefix(self) -> str:
-        """Of its own for each cluster: two that shared one would delete each other."""
-        return self.tf_state_prefix or f"gke-tpu-training-environment/{self.cluster_name}"
+        return self.tf_state_prefix or state_prefix.of(self.cluster_name)
 
     @property
     def context(self) -> str:
@@ -240,6 +284,16 @@ class ClusterSpec(Model):
     def shapes(self) -> dict[str, Slice]:
         """The slice behind every pool, by the pool's name."""
         return {name: pool_shapes.resolve(pool) for name, pool in checks.pools(self.to_json()).items()}
+
+    @property
+    def kinds(self) -> list[PoolKind]:
+        """What every pool is: its slice, and how it is bought."""
+        found = []
+        for pool in checks.pools(self.to_json()).values():
+            capacity = pool["capacity"]
+            way = f"reservation:{pool['reservation_name']}" if capacity == "reservation" else capacity
+            found.append(PoolKind(pool_shapes.resolve(pool), way))
+        return found
 
     @property
     def common_shape(self) -> Slice:
