@@ -35,9 +35,11 @@ locals {
 module "tpu_shapes" {
   source = "./modules/tpu_shapes"
 
-  pools       = local.pools
-  zone        = var.zone
-  gke_version = var.gke_version
+  pools            = local.pools
+  zone             = var.zone
+  cpu_zone         = var.cpu_zone
+  cpu_machine_type = var.cpu_pool_machine_type
+  gke_version      = var.gke_version
 }
 
 module "network" {
@@ -76,7 +78,7 @@ module "cluster" {
 
   project_id              = var.project_id
   region                  = var.region
-  zone                    = var.zone
+  zone                    = module.tpu_shapes.cpu_zone
   name                    = var.cluster_name
   description             = var.cluster_description
   gke_version             = var.gke_version
@@ -100,7 +102,7 @@ module "cpu_pool" {
   region               = var.region
   cluster              = module.cluster.id
   name                 = "cpu-pool"
-  zone                 = var.zone
+  zone                 = module.tpu_shapes.cpu_zone
   node_count           = var.cpu_pool_node_count
   machine_type         = var.cpu_pool_machine_type
   disk_type            = var.cpu_pool_disk_type

@@ -16,12 +16,23 @@ variable "region" {
 }
 
 variable "zone" {
-  description = "Zone of every node. It must be in the region and offer the TPUs asked for"
+  description = "Zone of the slices. It must be in the region and offer the TPUs asked for"
   type        = string
 
   validation {
     condition     = can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.zone))
     error_message = "That is no zone. Write one like us-central2-b."
+  }
+}
+
+variable "cpu_zone" {
+  description = "Zone of the nodes without TPUs; the zone of the slices if left out, but the parent of an AI zone (us-central1-a for us-central1-ai1a)"
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.cpu_zone == null || can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.cpu_zone))
+    error_message = "That is no zone. Write one like us-central1-a, or leave cpu_zone out."
   }
 }
 
@@ -209,9 +220,9 @@ variable "cpu_pool_node_count" {
 }
 
 variable "cpu_pool_machine_type" {
-  description = "Machine type of the nodes without TPUs"
+  description = "Machine type of the nodes without TPUs. One that their zone does not offer is refused: n1, which the guide has, is in neither us-east5, us-south1 nor southamerica-west1"
   type        = string
-  default     = "n1-standard-4"
+  default     = "n2-standard-4"
 }
 
 variable "cpu_pool_disk_type" {

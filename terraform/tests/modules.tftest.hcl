@@ -32,7 +32,7 @@ variables {
   subnet                  = "projects/tpu-project/regions/us-central2/subnetworks/tpu-subnet"
   authorized_networks     = {}
   max_pods_per_node       = 64
-  first_node_machine_type = "n1-standard-4"
+  first_node_machine_type = "n2-standard-4"
   node_service_account    = "gke-sa@tpu-project.iam.gserviceaccount.com"
 }
 
@@ -230,7 +230,7 @@ run "cpu_pool" {
     cluster      = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
     name         = "cpu-pool"
     node_count   = 3
-    machine_type = "n1-standard-4"
+    machine_type = "n2-standard-4"
     disk_type    = "pd-standard"
     disk_size    = 200
     auto_upgrade = true
@@ -238,7 +238,7 @@ run "cpu_pool" {
   assert {
     condition = (
       google_container_node_pool.this.node_count == 3 && google_container_node_pool.this.max_pods_per_node == 64 &&
-      google_container_node_pool.this.node_config[0].machine_type == "n1-standard-4" &&
+      google_container_node_pool.this.node_config[0].machine_type == "n2-standard-4" &&
       google_container_node_pool.this.node_config[0].labels["tpukit.dev/pool"] == "cpu" &&
       google_container_node_pool.this.node_config[0].service_account == var.node_service_account &&
       google_container_node_pool.this.node_config[0].workload_metadata_config[0].mode == "GKE_METADATA" &&

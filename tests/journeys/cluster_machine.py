@@ -37,7 +37,12 @@ PREVIEW = {
             "address": "module.network.google_compute_network.this[0]",
             "type": "google_compute_network",
             "change": {"actions": ["create"], "before": None},
-        }
+        },
+        {
+            "address": 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-0"]',
+            "type": "google_container_node_pool",
+            "change": {"actions": ["create"], "before": None},
+        },
     ]
 }
 """What Infrastructure Manager would do, as it exports it."""
@@ -65,7 +70,10 @@ class Machine:
     folder: Path
 
     def tpu(self, *argv: str) -> Said:
-        done = CliRunner().invoke(command, ["cluster", *argv], prog_name="tpu")
+        return self.run("cluster", *argv)
+
+    def run(self, *argv: str) -> Said:
+        done = CliRunner().invoke(command, argv, prog_name="tpu")
         if isinstance(done.exception, TpukitError):
             return Said(done.exception.exit_code, done.stdout, f"{done.stderr}tpu: {done.exception}\n")
         if done.exception and not isinstance(done.exception, SystemExit):
@@ -103,6 +111,7 @@ def make(tmp_path, monkeypatch):
     for name, value in {
         "PATH": str(bin_folder),
         "TPUKIT_HOME": str(tmp_path / "home"),
+        "TPUKIT_SETTINGS": str(tmp_path / "settings.yaml"),
         "STANDIN_HOME": str(tmp_path),
         "STANDIN_FLAGS": str(FIXTURES / "flags.json"),
     }.items():

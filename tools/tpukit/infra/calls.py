@@ -34,7 +34,13 @@ def calls(spec: ClusterSpec, modules: str, prefix: str = "") -> dict[str, dict[s
 def _around(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
     hosts = sum(shape.hosts for shape in spec.shapes.values())
     return {
-        "tpu_shapes": {"pools": _pools(spec), "zone": spec.zone, "gke_version": spec.gke_version},
+        "tpu_shapes": {
+            "pools": _pools(spec),
+            "zone": spec.zone,
+            "cpu_zone": spec.cpu_zone,
+            "cpu_machine_type": spec.cpu_pool_machine_type,
+            "gke_version": spec.gke_version,
+        },
         "network": {
             "project_id": spec.project_id,
             "network_project_id": spec.network_project_id,
@@ -84,7 +90,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         "cluster": {
             "project_id": spec.project_id,
             "region": spec.region,
-            "zone": spec.zone,
+            "zone": of("tpu_shapes", "cpu_zone"),
             "name": spec.cluster_name,
             "description": spec.cluster_description,
             "gke_version": spec.gke_version,
@@ -102,6 +108,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         },
         "cpu_pool": {
             **pools,
+            "zone": of("tpu_shapes", "cpu_zone"),
             "name": "cpu-pool",
             "node_count": spec.cpu_pool_node_count,
             "machine_type": spec.cpu_pool_machine_type,

@@ -9,7 +9,18 @@ from typing import Any
 from rich.console import Console
 
 from tpukit.errors import Invalid, Problem, TpukitError
-from tpukit.infra import bootstrap, diagnosis, gcloud, guard, plan_document, protection, screen, terraform
+from tpukit.infra import (
+    bootstrap,
+    diagnosis,
+    expectations,
+    gcloud,
+    guard,
+    outputs,
+    plan_document,
+    protection,
+    screen,
+    terraform,
+)
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform_events import Diagnostic, Planned
@@ -46,7 +57,7 @@ class InfraManager:
             lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
         if verb == "destroy":
             return [*lines, *protection.lines(self._spec), str(self._delete())]
-        return [*lines, str(self._apply())]
+        return [*lines, *expectations.lines(self._spec), str(self._apply())]
 
     def plan(self) -> list[Planned]:
         return self._previewed(destroy=False)[0].planned
@@ -66,6 +77,8 @@ class InfraManager:
             protection.check(self._spec, plan)
         going = guard.Doomed() if self._evict else guard.doomed(plan)
         guard.check(going, self._context)
+        if verb == "apply":
+            expectations.show(self._spec, progress.planned, self._say)
         if not ask(screen.question(verb, self._spec.cluster_name, progress)):
             return False
         guard.check(going, self._context)  # somebody may have sent a job while the person read
@@ -107,6 +120,22 @@ class InfraManager:
             "listing resources",
         )
         return [str(one.get("terraformInfo", {}).get("address", one.get("name"))) for one in listed]
+
+    def outputs(self) -> dict[str, Any]:
+        revision = gcloud.read_json(
+            gcloud.command(
+                *(
+                    "infra-manager",
+                    "revisions",
+                    "describe",
+                    self._revision(),
+                    f"--deployment={self._spec.cluster_name}",
+                ),
+                *(f"--project={self._spec.project_id}", f"--location={self._location}", "--format=json(applyResults)"),
+            ),
+            "reading the outputs",
+        )
+        return outputs.values((revision.get("applyResults") or {}).get("outputs") or {})
 
     def _revision(self) -> str:
         deployment = gcloud.read_json(self._describe(), "looking at the deployment")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
-from tpukit.infra import diagnosis, gcloud, guard, plan_document, protection, screen, terraform
+from tpukit.infra import diagnosis, expectations, gcloud, guard, outputs, plan_document, protection, screen, terraform
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.screen import Screen
 from tpukit.infra.spec import ClusterSpec
@@ -20,6 +24,7 @@ from tpukit.infra.terraform_progress import Progress
 from tpukit.infra.ways import Ask
 from tpukit.infra.workspace import Workspace
 
+_POLL_SECONDS = 0.5
 _ON_GKE = re.compile(rf"""\b(?P<kind>{guard.POOL}|{guard.CLUSTER})\.this(?:\["(?P<key>[^"]+)"\])?$""")
 
 
@@ -34,11 +39,13 @@ class Local:
         state: str,
         context: str,
         evict: bool,
+        wait: bool,
         clock: Clock,
         console: Console,
     ) -> None:
         self._spec, self._evict, self._context = spec, evict, context
         self._clock, self._console = clock, console
+        self._wait = wait
         self._workspace = Workspace.of(spec, modules, state)
         self._terraform = Terraform(terraform.program(), self._workspace.folder)
 
@@ -57,10 +64,12 @@ class Local:
             lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
         if verb == "destroy":
             lines += protection.lines(self._spec)
+        if verb == "apply":
+            lines += expectations.lines(self._spec)
         return [*lines, str(run.apply())]
 
     def plan(self) -> list[Planned]:
-        with self._workspace.alone():
+        with self._alone():
             try:
                 return self._plan(destroy=False).planned
             finally:
@@ -84,13 +93,37 @@ class Local:
         return self._change("destroy", lambda question: True)
 
     def resources(self) -> list[str]:
-        with self._workspace.alone():
+        with self._alone():
             self._init()
             listed = self._terraform.read(self._terraform.state_list(), "reading the state")
             return listed.split("\n")[:-1]
 
+    def outputs(self) -> dict[str, Any]:
+        with self._alone():
+            self._init()
+            return outputs.values(json.loads(self._terraform.read(self._terraform.output(), "reading the outputs")))
+
+    @property
+    def terraform(self) -> Terraform:
+        return self._terraform
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        waiting = False
+
+        def wait() -> None:
+            nonlocal waiting
+            if not waiting:
+                self._console.print("waiting for the Terraform of another `tpu cluster` on this machine")
+            waiting = True
+            self._clock.sleep(_POLL_SECONDS)
+
+        with self._workspace.alone(wait if self._wait else None) as lock:
+            self._terraform = replace(self._terraform, inherit=(lock,))
+            yield
+
     def _change(self, verb: str, ask: Ask) -> bool:
-        with self._workspace.alone():
+        with self._alone():
             try:
                 progress = self._plan(destroy=verb == "destroy")
                 plan = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
@@ -101,6 +134,8 @@ class Local:
                     protection.check(self._spec, plan)
                 going = guard.Doomed() if self._evict else guard.doomed(plan)
                 guard.check(going, self._context)
+                if verb == "apply":
+                    expectations.show(self._spec, progress.planned, self._say)
                 if not ask(screen.question(verb, self._spec.cluster_name, progress)):
                     return False
                 guard.check(going, self._context)  # somebody may have sent a job while the person read
@@ -153,6 +188,9 @@ class Local:
         if not self._workspace.backend:
             return {}
         return {"bucket": self._spec.state_bucket, "prefix": self._spec.state_prefix}
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _forget(self) -> None:
         (self._workspace.folder / PLAN_FILE).unlink(missing_ok=True)

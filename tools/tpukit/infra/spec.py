@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
-from tpukit.infra import checks, existing, ip_ranges, pool_shapes
+from tpukit.infra import checks, existing, ip_ranges, pool_shapes, state_prefix
 from tpukit.render import PoolKind
 from tpukit.spec import document, overrides
 from tpukit.spec.document import Node
@@ -105,7 +105,13 @@ class ClusterSpec(Model):
 
     project_id: str = field(PROJECT, "Project of the environment.", "my-project-1")
     region: str = field(REGION, "Region of the cluster, the network and the bucket.", "us-central2")
-    zone: str = field(ZONE, "Zone of every node.", "us-central2-b")
+    zone: str = field(ZONE, "Zone of the slices.", "us-central2-b")
+    cpu_zone: str | None = field(
+        ZONE,
+        "Zone of the nodes without TPUs; that of the slices, or the parent of an AI zone.",
+        "us-central2-b",
+        default=None,
+    )
     any_zone: bool = field(Flag(), "Whether to take a zone that is not known to have the TPUs.", True, default=False)
     artifact_repository_bucket_name: str = field(_BUCKET, "Bucket for datasets, checkpoints and logs.", "my-artifacts")
     network_name: str = field(_named(52), "Name of the network.", "tpu-network")
@@ -184,7 +190,7 @@ class ClusterSpec(Model):
     num_of_chips: int | None = field(_COUNT, "Chips of all slices; it follows from them.", 32, default=None)
     cpu_pool_node_count: int = field(Integer(1, 1000), "Nodes without TPUs.", 3, default=3)
     cpu_pool_machine_type: str = field(
-        _named(63), "Machine type of the nodes without TPUs.", "n1-standard-4", default="n1-standard-4"
+        _named(63), "Machine type of the nodes without TPUs.", "n2-standard-4", default="n2-standard-4"
     )
     cpu_pool_disk_type: str = field(
         _named(63), "Boot disks of the nodes without TPUs.", "pd-standard", default="pd-standard"
@@ -267,8 +273,7 @@ class ClusterSpec(Model):
 
     @property
     def state_prefix(self) -> str:
-        """Of its own for each cluster: two that shared one would delete each other."""
-        return self.tf_state_prefix or f"gke-tpu-training-environment/{self.cluster_name}"
+        return self.tf_state_prefix or state_prefix.of(self.cluster_name)
 
     @property
     def context(self) -> str:
