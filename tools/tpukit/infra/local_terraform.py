@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, TpukitError
-from tpukit.infra import diagnosis, expectations, gcloud, guard, outputs, screen, terraform
+from tpukit.errors import TpukitError
+from tpukit.infra import diagnosis, expectations, gcloud, guard, outputs, plan_document, protection, screen, terraform
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.screen import Screen
 from tpukit.infra.spec import ClusterSpec
@@ -62,8 +62,8 @@ class Local:
         lines.append(str(run.show()))
         if not self._evict:
             lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
-        if verb == "destroy" and not self._spec.force_destroy:
-            lines += ["# if the bucket is not to be emptied", str(self._held())]
+        if verb == "destroy":
+            lines += protection.lines(self._spec)
         if verb == "apply":
             lines += expectations.lines(self._spec)
         return [*lines, str(run.apply())]
@@ -84,7 +84,9 @@ class Local:
         except Cancelled:
             raise
         except TpukitError as error:
-            if "google_compute_network" not in str(error) or not self._sweep():
+            # In a network that existed before, the rules may be those of other clusters.
+            ours = self._spec.create_network and "google_compute_network" in str(error)
+            if not ours or not self._sweep():
                 raise
         self._console.print("GKE left firewall rules behind. They are gone now; once more:")
         # The person has agreed to all of it already.
@@ -125,16 +127,16 @@ class Local:
             try:
                 progress = self._plan(destroy=verb == "destroy")
                 plan = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
-                if not progress.planned and not _outputs_change(plan):
+                if not progress.planned and not plan_document.outputs_change(plan):
                     self._console.print("Nothing to change.")
                     return False
                 if verb == "destroy":
-                    self._check_guarded(plan)
+                    protection.check(self._spec, plan)
                 going = guard.Doomed() if self._evict else guard.doomed(plan)
                 guard.check(going, self._context)
                 if verb == "apply":
                     expectations.show(self._spec, progress.planned, self._say)
-                if not ask(_question(verb, self._spec.cluster_name, progress)):
+                if not ask(screen.question(verb, self._spec.cluster_name, progress)):
                     return False
                 guard.check(going, self._context)  # somebody may have sent a job while the person read
                 self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
@@ -151,13 +153,7 @@ class Local:
     def _plan(self, *, destroy: bool) -> Progress:
         self._init()
         progress = self._run(self._terraform.plan(self._spec.variables(), destroy=destroy), "Planning", "plan")
-        self._console.print(screen.plan_table(progress))
-        for warning in progress.warnings():
-            self._console.print(f"Warning: {warning.summary}: {warning.detail}", markup=False, soft_wrap=True)
-        if summary := progress.summary:
-            self._console.print(
-                f"{summary.add} to add, {summary.change} to change, {summary.remove} to destroy.", highlight=False
-            )
+        screen.show_plan(progress, self._console)
         return progress
 
     def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
@@ -199,29 +195,6 @@ class Local:
     def _forget(self) -> None:
         (self._workspace.folder / PLAN_FILE).unlink(missing_ok=True)
 
-    def _check_guarded(self, plan: Mapping[str, Any]) -> None:
-        """Terraform would stop half-way at what is guarded: the pools would be gone by then."""
-        for change in plan.get("resource_changes", []):
-            before = change["change"].get("before") or {}
-            if change["type"] == guard.CLUSTER and before.get("deletion_protection"):
-                raise Conflict(
-                    f"{before.get('name')} is protected against deletion",
-                    hint="`tpu cluster apply --set deletion_protection=false` first",
-                )
-            if change["type"] == "google_storage_bucket" and not before.get("force_destroy"):
-                held = gcloud.read(self._held(), "looking into the bucket")
-                if held.strip():
-                    raise Conflict(
-                        f"gs://{self._spec.artifact_repository_bucket_name} is not empty",
-                        hint="copy away what you need, then `tpu cluster apply --set force_destroy=true` first",
-                    )
-
-    def _held(self) -> Command:
-        return gcloud.command(
-            *("storage", "ls", "--all-versions", f"gs://{self._spec.artifact_repository_bucket_name}/"),
-            f"--project={self._spec.project_id}",
-        )
-
     def _sweep(self) -> bool:
         """GKE can leave firewall rules of its own behind, and no network goes while it has any."""
         project = f"--project={self._spec.project_id}"
@@ -239,14 +212,3 @@ class Local:
 
 def _nothing(event: Event) -> None:
     """For what nobody needs to see."""
-
-
-def _outputs_change(plan: Mapping[str, Any]) -> bool:
-    return any(change.get("actions") != ["no-op"] for change in plan.get("output_changes", {}).values())
-
-
-def _question(verb: str, name: str, progress: Progress) -> str:
-    gone = [change.address for change in progress.planned if change.action in ("delete", "replace")]
-    if verb == "destroy":
-        return f"Delete {name} and all {len(gone)} resources above?"
-    return f"Apply this to {name}?" + (f" {len(gone)} resources are deleted or replaced." if gone else "")

@@ -65,7 +65,7 @@ def make(spec: ClusterSpec, options: Options, clock: Clock, console: Console, sa
     if options.via == "infra-manager":
         from tpukit.infra.infra_manager import InfraManager
 
-        return InfraManager(spec, modules=modules, context=context, evict=options.evict, say=say)
+        return InfraManager(spec, modules=modules, context=context, evict=options.evict, say=say, console=console)
     from tpukit.infra.local_terraform import Local
 
     return Local(

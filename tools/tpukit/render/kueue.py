@@ -20,6 +20,8 @@ COMMON = "tpu"
 CPU_FLAVOR = "cpu"
 TOTAL = "tpukit.dev/total"
 """Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
+GIVEN = "tpukit.dev/given"
+"""Annotation of a team's queue: the slices that it was given, and may borrow. It has less where there is less."""
 TEAM = "tpukit.dev/team"
 """Label of all that belongs to a team."""
 MADE_WITH = "tpukit.dev/made-with"
@@ -152,8 +154,12 @@ def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueu
     return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
 
 
-def team_queue(team: str, quotas: Sequence[Quota]) -> ClusterQueue:
-    return ClusterQueue(team, COMMON, tuple(quotas), labels=(("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)))
+def team_queue(
+    team: str, quotas: Sequence[Quota], given: Mapping[str, int], borrow: Mapping[str, int] | None
+) -> ClusterQueue:
+    labels = ("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)
+    noted = json.dumps({"quota": dict(given), "borrow": None if borrow is None else dict(borrow)})
+    return ClusterQueue(team, COMMON, tuple(quotas), labels, ((GIVEN, noted),))
 
 
 def _quota(name: str, held: Sequence[tuple[Slice, int]]) -> Quota:
