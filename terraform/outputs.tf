@@ -3,9 +3,19 @@ output "cluster_name" {
   value       = module.cluster.name
 }
 
+output "project_id" {
+  description = "Project of the environment"
+  value       = var.project_id
+}
+
 output "region" {
   description = "Region of the cluster"
   value       = var.region
+}
+
+output "zone" {
+  description = "Zone of the TPU hosts"
+  value       = var.zone
 }
 
 output "cluster_dns_endpoint" {

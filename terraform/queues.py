@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit import catalogue
-from tpukit.infra import queues
+from tpukit.infra import outputs, queues
 
 
 def files(
@@ -47,9 +47,8 @@ def main() -> int:
     words.add_argument("--team-queues", type=Path, required=True, help="ClusterQueues that teams have, as JSON")
     words.add_argument("--into", type=Path, required=True, help="folder for the files")
     said = words.parse_args()
-    outputs = json.loads(said.environment.read_text())
     made = files(
-        {name: output["value"] for name, output in outputs.items()},
+        outputs.values(json.loads(said.environment.read_text())),
         json.loads(said.cpu_nodes.read_text()),
         json.loads(said.team_queues.read_text()),
     )

@@ -6,14 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import waiting
 from tpukit import catalogue, plan, pods, render
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
@@ -48,6 +49,8 @@ host.close()
 """
 """A program for 16 chips that trains nothing, and behaves as one that does."""
 Doc = dict[str, Any]
+until = partial(waiting.until, every=0.2)
+"""Each time it looks it asks the API server."""
 
 
 class Box:
@@ -119,14 +122,14 @@ class Box:
         found: Doc = self.cluster.get("JobSet", made.id, made.team).get("status", {})
         return found
 
-    def ended(self, made: Plan, seconds: float = 180.0) -> str:
+    def ended(self, made: Plan) -> str:
         """The condition that the job ended with."""
 
         def how() -> str:
             true = [one["type"] for one in self.status(made).get("conditions", []) if one["status"] == "True"]
             return next((kind for kind in true if kind in ("Completed", "Failed")), "")
 
-        return str(until(how, seconds))
+        return str(until(how, f"{made.id} to end"))
 
     def pods(self, made: Plan) -> list[Doc]:
         return self.cluster.list("Pod", made.team, labels=f"jobset.sigs.k8s.io/jobset-name={made.id}")
@@ -137,7 +140,7 @@ class Box:
         return [pod for pod in found if pod["status"].get("phase") == "Running"]
 
     def logs(self, pod: Doc) -> str:
-        return self.kubectl("logs", pod["metadata"]["name"])
+        return "".join(f"{line}\n" for line in self.cluster.logs(pod["metadata"]["name"], pod["metadata"]["namespace"]))
 
 
 @contextmanager
@@ -150,11 +153,3 @@ def sandbox(home: Path, name: str) -> Iterator[Box]:
     finally:
         left = pods.kill_strays(home)
     assert not left, "processes outlived the sandbox"
-
-
-def until(true: Callable[[], Any], seconds: float = 60.0, *, every: float = 0.2) -> Any:
-    due = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < due, f"not so within {seconds} s"
-        time.sleep(every)
-    return found

@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "home"
     folder.mkdir()
     yield folder
-    until = time.monotonic() + 3.0
+    until = time.monotonic() + 30.0
     while (left := processes_of(folder)) and time.monotonic() < until:
         time.sleep(0.05)
     for pid in left:

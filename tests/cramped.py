@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tpukit
+from waiting import PATIENCE
 
 TOOLS = Path(tpukit.__file__).parents[1]
 MOUNT = 'mount -t tmpfs -o size="$1"k tmpfs "$2" && shift 2 && exec "$@"'
@@ -30,7 +31,7 @@ def on_small_disk(folder: Path, kib: int, script: str) -> dict[str, Any]:
     else:
         argv = ["sh", "-c", f'ulimit -f {kib} && exec "$@"', "sh", *python]  # in blocks of 512 bytes
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOOLS)}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) | {"full": bool(private)}
 

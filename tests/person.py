@@ -58,7 +58,7 @@ class Person:
     def reasons(self, job: str) -> list[str]:
         return [attempt["reason"] for attempt in self.show(job)["attempts"]]
 
-    def state(self, job: str, wanted: str, seconds: float = 240.0) -> dict[str, Any]:
+    def state(self, job: str, wanted: str) -> dict[str, Any]:
         """The job, once it is in that state."""
 
         def there() -> dict[str, Any] | None:
@@ -68,5 +68,5 @@ class Person:
             found = self.show(job)
             return found if found["state"] == wanted else None
 
-        found: dict[str, Any] = until(there, seconds, every=0.5)
+        found: dict[str, Any] = until(there, f"{job} to be {wanted}", every=0.5)
         return found

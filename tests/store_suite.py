@@ -26,7 +26,7 @@ from tpukit.records import ACTIVE, JOBS, Attempt, Job
 from tpukit.store import Entry, Event, Holder, Kind, Lease, Store, change, everything
 from tpukit.store.home import open_store
 from tpukit.store.process import this_process
-from waiting import until
+from waiting import PATIENCE, until
 
 PREAMBLE = """
 import sys, time
@@ -79,7 +79,7 @@ class Home:
 
     def finish(self) -> list[str]:
         """What the processes printed, when all of them have ended well."""
-        outputs = [process.communicate(timeout=120)[0] for process in self.processes]
+        outputs = [process.communicate(timeout=PATIENCE)[0] for process in self.processes]
         assert [process.returncode for process in self.processes] == [0] * len(outputs)
         return outputs
 
@@ -576,7 +576,7 @@ def test_lease_is_not_handed_down_to_what_its_process_starts(store, home):
     pid = int(process.stdout.readline())
     try:
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
         assert store.acquire("x", this_process(), LONG)
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -678,7 +678,7 @@ def test_process_killed_while_it_writes_leaves_no_half(home, store):
     for index in range(3):
         process = home.process(f"k-{index}", script, ready=True)
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
         entry = store.get(JOBS, f"k-{index}")
         assert entry.revision >= 5
         assert entry.value.message == str(entry.revision - 1)

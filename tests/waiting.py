@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+PATIENCE = 300.0
+"""Seconds. On a machine that is busy with something else everything takes several times as long; where all is well
+nobody waits longer for it."""
 
 
-def until(look: Callable[[], T], what: str = "", seconds: float = 20.0) -> T:
-    """The first true thing that `look` gives."""
+def until(true: Callable[[], T], what: object = "", seconds: float = PATIENCE, *, every: float = 0.01) -> T:
+    """The first true thing that it gives."""
     due = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < due, f"waited {seconds} s for {what or look}"
-        time.sleep(0.01)
+    while not (found := true()):
+        assert time.monotonic() < due, f"waited {seconds} s for {what or true}"
+        time.sleep(every)
     return found
 
 

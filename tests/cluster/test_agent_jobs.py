@@ -52,7 +52,7 @@ def test_hello_runs_on_every_host_of_every_slice_and_kubectl_shows_what_each_sai
     for pod in hosts:
         on[pod["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"]].add(pod["spec"]["nodeName"].rpartition("-")[0])
     assert sorted(map(sorted, on.values())) == [["gke-sandbox-tpu-0"], ["gke-sandbox-tpu-1"]]
-    said = [box.logs(pod) for pod in hosts]
+    said = [box.kubectl("logs", pod["metadata"]["name"]) for pod in hosts]
     assert sorted(re.search(r"hello from host (\d) of 4", text)[1] for text in said) == ["0", "1", "2", "3"]
     assert all("16 chips on 2 slices add up to 136: all is well" in text for text in said)
     assert "restartsCountTowardsMax" not in box.status(made)
@@ -78,20 +78,29 @@ def test_lost_hardware_is_repeated_and_not_counted(box: Box, code: int):
 
 def test_preempted_pool_ends_the_attempt_comes_back_and_the_next_attempt_runs(box: Box):
     made = box.send("preempted", "python", "-c", STEPS, "60", max={"restarts": 1, "grace": "20s"})
+    before = nodes(box, "tpu-1")
     box.agent.preempt("tpu-1", step=5, back=2.0)
-    until(lambda: box.agent.pools()["tpu-1"]["presence"] == "away", 120)
+    until(lambda: nodes(box, "tpu-1") != before, "the pool to go")
     assert box.ended(made) == "Completed"
     status = box.status(made)
     assert status["restarts"] >= 1
     assert status.get("restartsCountTowardsMax", 0) == 0
-    assert all("attempt 1" in box.logs(pod) and "ended" in box.logs(pod) for pod in box.pods(made))
+    last = f"attempt {status['restarts']}"
+    assert all(last in box.logs(pod) and "ended" in box.logs(pod) for pod in box.pods(made))
     assert box.agent.pools()["tpu-1"]["presence"] == "here"
+    assert not nodes(box, "tpu-1") & before, "what came back is new"
+
+
+def nodes(box: Box, pool: str) -> set[str]:
+    """The ids of a pool's nodes: one that went and came back is another."""
+    found = box.cluster.list("Node", labels=f"cloud.google.com/gke-nodepool={pool}")
+    return {node["metadata"]["uid"] for node in found}
 
 
 def test_agent_killed_while_a_job_runs_finds_the_same_processes_and_nothing_runs_twice(box: Box):
-    made = box.send("killed", "python", "-c", STEPS, "150", max={"restarts": 1, "grace": "20s"})
-    until(lambda: len(box.running(made)) == 4, 120)
-    until(lambda: all("began" in box.logs(pod) for pod in box.running(made)), 120)
+    made = box.send("killed", "python", "-c", STEPS, "300", max={"restarts": 1, "grace": "20s"})
+    until(lambda: len(box.running(made)) == 4)
+    until(lambda: all("began" in box.logs(pod) for pod in box.running(made)))
     before = {pod["metadata"]["uid"]: box.logs(pod) for pod in box.running(made)}
     os.kill(box.agent_pid(), signal.SIGKILL)
     box.tpu("up")
@@ -110,7 +119,6 @@ def test_lost_host_is_replaced_and_the_next_attempt_is_not_charged_to_the_user(b
     made = box.send("lost-host", "python", "-c", STEPS, "60", max={"restarts": 1, "grace": "20s"})
     victim = "gke-sandbox-tpu-0-0001"
     box.agent.lose(victim, step=5, back=3.0)
-    until(lambda: victim in box.agent.pools()["tpu-0"]["lost"], 120)
     assert box.ended(made) == "Completed"
     status = box.status(made)
     assert status["restarts"] >= 1
@@ -149,15 +157,15 @@ def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(bo
             return None
         return [status["containerStatuses"][0]["state"]["terminated"]["exitCode"] for status in found]
 
-    assert until(codes, 120) == [number % 3 for number in range(16)]
+    assert until(codes) == [number % 3 for number in range(16)]
     assert [(tmp_path / name).read_text() for name in names] == ["began\nended\n"] * 16
     for name in names:
         box.cluster.delete("Pod", name, "research")
 
 
 def test_exec_runs_a_command_beside_the_program(box: Box):
-    made = box.send("entered", "sleep", "60", slices=1, max={"grace": "5s"})
-    pod = until(lambda: box.running(made), 120)[0]
+    made = box.send("entered", "sleep", "600", slices=1, max={"grace": "5s"})
+    pod = until(lambda: box.running(made))[0]
     shown = box.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", "echo $TPU_WORKER_HOSTNAMES")
     assert shown.strip().split(",") == [f"{made.id}-slice-0-{index}.{made.subdomain}" for index in (0, 1)]
     box.cluster.delete("JobSet", made.id, made.team, foreground=True)
@@ -189,5 +197,5 @@ def test_bucket_that_a_job_mounts_is_googles_and_its_uploader_writes_to_vertex_a
         status, answer = box.google("GET", series)  # the uploader's last pass comes after the end
         return answer["timeSeriesData"]["values"] if status == 200 else []
 
-    points = until(written)
-    assert [point["scalar"]["value"] for point in points] == [7.0, 6.0, 5.0]
+    until(lambda: len(written()) >= 3, "every point to be written")
+    assert [point["scalar"]["value"] for point in written()] == [7.0, 6.0, 5.0]

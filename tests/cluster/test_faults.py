@@ -11,6 +11,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +30,6 @@ VMS = f"tpu/v2/{PROJECT}/locations/us-central2-b/nodes"
 BUCKET = "marks"
 SEED = 20261115
 ACTIONS = 40
-PATIENCE = 300.0
 GRACE = 3.0
 
 
@@ -69,7 +70,7 @@ class World:
             found: Doc = self.box.ask("GET", f"container/v1/{REGION}/operations/{operation['name']}")
             return found if found["status"] == "DONE" else None
 
-        found: Doc = until(done, PATIENCE)
+        found: Doc = until(done)
         return found
 
     def pool(self, name: str) -> Doc | None:
@@ -100,7 +101,7 @@ class World:
         return wanted == self.nodes()
 
     def settled(self) -> None:
-        until(self.agrees, PATIENCE)
+        until(self.agrees)
 
     def send(self, name: str, *command: str, **fields: Any) -> Plan:
         mounts = [{"bucket": BUCKET, "path": "/marks", "read_only": False}]
@@ -108,20 +109,34 @@ class World:
         self.jobs.append(made)
         return made
 
-    def sleep(self, name: str, seconds: float, slices: int = 1) -> Plan:
+    def sleep(self, name: str, seconds: float) -> Plan:
+        return self._marking(name, f"sleep {seconds}")
+
+    def stay(self, name: str) -> Plan:
+        """A job whose hosts, of whichever attempt, stay until it is released."""
+        return self._marking(name, "until [ -e /marks/$TPUKIT_JOB.release ]; do sleep 0.1; done")
+
+    def release(self, made: Plan) -> None:
+        self._bucket.joinpath(f"{made.id}.release").touch()
+
+    def _marking(self, name: str, action: str) -> Plan:
+        """On one slice; each host of each attempt writes when it begins and when it ends."""
         mark = "/marks/$TPUKIT_JOB/$TPUKIT_ATTEMPT-$MEGASCALE_SLICE_ID-$TPU_WORKER_ID"
-        script = f'mkdir -p /marks/$TPUKIT_JOB; echo began >> "{mark}"; sleep {seconds}; echo ended >> "{mark}"'
-        return self.send(name, "sh", "-c", script, slices=slices)
+        script = f'mkdir -p /marks/$TPUKIT_JOB; echo began >> "{mark}"; {action}; echo ended >> "{mark}"'
+        return self.send(name, "sh", "-c", script, slices=1)
+
+    @property
+    def _bucket(self) -> Path:
+        return self.box.place.path / "google" / "buckets" / BUCKET
 
     def marks(self, made: Plan) -> dict[str, list[str]]:
         """What each host of each attempt wrote, through Cloud Storage."""
         listed = self.box.ask("GET", f"storage/v1/b/{BUCKET}/o?prefix={made.id}/").get("items", [])
-        folder = self.box.place.path / "google" / "buckets" / BUCKET
-        return {one["name"].rpartition("/")[2]: (folder / one["name"]).read_text().split() for one in listed}
+        return {one["name"].rpartition("/")[2]: (self._bucket / one["name"]).read_text().split() for one in listed}
 
     def check(self, made: Plan, slices: int) -> None:
         """It completed, was charged for nothing, and no host of it ran twice in one attempt."""
-        assert self.box.ended(made, PATIENCE) == "Completed"
+        assert self.box.ended(made) == "Completed"
         assert self.box.status(made).get("restartsCountTowardsMax", 0) == 0
         marks = self.marks(made)
         assert all(Counter(words)["began"] == 1 for words in marks.values()), marks
@@ -143,10 +158,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def bystander(world: World) -> Iterator[None]:
     """A job on a slice of its own that no trouble of Google's APIs may touch."""
     world.has("tpu-0")
-    made = world.sleep(f"bystander-{len(world.jobs)}", 4)
-    until(lambda: len(world.box.running(made)) == 2, PATIENCE)
+    made = world.stay(f"bystander-{len(world.jobs)}")
+    until(lambda: len(world.box.running(made)) == 2)
     yield
     world.clear()
+    world.release(made)
     world.check(made, slices=1)
     assert world.box.status(made).get("restarts", 0) == 0
 
@@ -158,7 +174,7 @@ def test_refused_request_says_why_in_googles_words_and_makes_nothing(world: Worl
     assert (refused, answer["error"]["code"], answer["error"]["status"]) == (code, code, status)
     assert len(answer["error"]["message"].split()) > 2
     assert world.pool("refused") is None
-    assert world.agrees()
+    world.settled()
 
 
 def test_quota_used_up_is_refused_with_metric_limit_and_what_is_short(world: World, bystander):
@@ -168,7 +184,7 @@ def test_quota_used_up_is_refused_with_metric_limit_and_what_is_short(world: Wor
     assert 'resource "PREEMPTIBLE_TPU_PODSLICE_V4"' in answer["error"]["message"]
     assert "short '8.0'" in answer["error"]["message"]
     assert world.pool("refused") is None
-    assert world.agrees()
+    world.settled()
 
 
 def test_stockout_ends_the_operation_leaves_the_pool_in_error_without_nodes_and_it_can_be_deleted(
@@ -182,7 +198,7 @@ def test_stockout_ends_the_operation_leaves_the_pool_in_error_without_nodes_and_
     pool = world.pool("dry")
     assert pool is not None
     assert (pool["status"], pool["conditions"][0]["code"]) == ("ERROR", "GCE_STOCKOUT")
-    assert world.agrees()
+    world.settled()
     assert "error" not in world.finished(world.delete("dry")[1])
     assert world.pool("dry") is None
 
@@ -194,23 +210,23 @@ def test_operation_that_fails_says_so_and_leaves_no_pool_and_no_node(world: Worl
     _, operation = world.create("failing")
     assert world.finished(operation)["statusMessage"] == "The zone is on fire."
     assert world.pool("failing") is None
-    assert world.agrees()
+    world.settled()
 
 
 def test_deletion_that_fails_leaves_the_pool_and_its_nodes_as_they_were(world: World, bystander):
     fault_commands.add(world.box.place, "fail", match="DELETE_NODE_POOL .*tpu-0", times=1)
     assert "An internal error" in world.finished(world.delete("tpu-0")[1])["statusMessage"]
     assert (world.pool("tpu-0") or {})["status"] == "RUNNING"
-    assert world.agrees()
+    world.settled()
 
 
 def test_slow_operation_is_seen_running_and_a_second_change_of_the_pool_is_refused_meanwhile(world: World, bystander):
-    fault_commands.add(world.box.place, "slow", match="CREATE_NODE_POOL .*late", seconds=2.0, times=1)
+    fault_commands.add(world.box.place, "slow", match="CREATE_NODE_POOL .*late", seconds=8.0, times=1)
     _, operation = world.create("late")
     assert operation["status"] == "RUNNING"
     code, answer = world.delete("late")
     assert (code, answer["error"]["status"]) == (400, "FAILED_PRECONDITION")
-    assert world.agrees()
+    world.settled()
     assert "error" not in world.finished(operation)
     world.settled()
     assert "error" not in world.finished(world.delete("late")[1])
@@ -221,7 +237,7 @@ def test_pool_that_comes_up_broken_says_so_and_has_its_nodes(world: World, bysta
     fault_commands.add(world.box.place, "broken", match="CREATE_NODE_POOL .*odd", times=1)
     assert "error" not in world.finished(world.create("odd")[1])
     assert (world.pool("odd") or {})["status"] == "RUNNING_WITH_ERROR"
-    assert world.agrees()
+    world.settled()
     world.finished(world.delete("odd")[1])
     world.settled()
 
@@ -240,7 +256,7 @@ def test_preemption_at_a_step_of_real_jax_resumes_the_job_and_charges_nobody(wor
         world.has(name)
     made = world.box.send("jax", "python", "-c", STEPS, "40", max={"restarts": 1, "grace": "20s"})
     world.box.agent.preempt("tpu-1", step=5, back=1.0)
-    assert world.box.ended(made, PATIENCE) == "Completed"
+    assert world.box.ended(made) == "Completed"
     status = world.box.status(made)
     assert status["restarts"] >= 1
     assert status.get("restartsCountTowardsMax", 0) == 0
@@ -251,13 +267,14 @@ def test_preemption_at_a_step_of_real_jax_resumes_the_job_and_charges_nobody(wor
 @pytest.mark.parametrize("action", ["lose", "drain", "preempt"])
 def test_host_that_goes_away_costs_an_attempt_and_nobody_is_charged(world: World, action: str):
     world.has("tpu-0")
-    made = world.sleep(action, 6)
-    host = until(lambda: len(found := world.box.running(made)) == 2 and found, PATIENCE)[1]["spec"]["nodeName"]
+    made = world.stay(action)
+    host = until(lambda: len(found := world.box.running(made)) == 2 and found)[1]["spec"]["nodeName"]
     options = {"lose": {"back": 1.0}, "drain": {}, "preempt": {"grace": GRACE, "back": 1.0}}[action]
     getattr(world.box.agent, action)(host, **options)
-    until(lambda: world.box.status(made).get("restarts") or world.box.status(made).get("terminalState"), PATIENCE)
+    until(lambda: world.box.status(made).get("restarts") or world.box.status(made).get("terminalState"))
     if action == "drain":
         world.box.agent.restore(host)
+    world.release(made)
     world.check(made, slices=1)
     assert world.box.status(made)["restarts"] == 1
     world.settled()
@@ -265,9 +282,10 @@ def test_host_that_goes_away_costs_an_attempt_and_nobody_is_charged(world: World
 
 def test_hung_host_keeps_the_job_where_it_is_and_goes_on_when_it_is_restored(world: World):
     world.has("tpu-0")
-    made = world.sleep("hang", 1)
-    host = until(lambda: len(found := world.box.running(made)) == 2 and found, PATIENCE)[0]["spec"]["nodeName"]
+    made = world.stay("hang")
+    host = until(lambda: len(found := world.box.running(made)) == 2 and found)[0]["spec"]["nodeName"]
     world.box.agent.hang(host)
+    world.release(made)
     time.sleep(3)
     assert not any(one["status"] == "True" for one in world.box.status(made).get("conditions", []))
     world.box.agent.restore(host)
@@ -334,13 +352,17 @@ class Chaos:
         """Nothing goes wrong from here on, and both slices are there."""
         self.world.clear()
         for name in self.names:
-            while (pool := self.world.pool(name)) is None or not pool["status"].startswith("RUNNING"):
-                if pool is None:
-                    self.world.create(name)
-                elif pool["status"] == "ERROR":
-                    self.world.delete(name)
-                time.sleep(0.5)
+            until(partial(self.is_there, name), f"pool {name}", every=0.5)
             self.world.box.agent.restore(name)
+
+    def is_there(self, name: str) -> bool:
+        """Whether a pool runs; if not, what makes it run is asked for."""
+        pool = self.world.pool(name)
+        if pool is None:
+            self.world.create(name)
+        elif pool["status"] == "ERROR":
+            self.world.delete(name)
+        return pool is not None and pool["status"].startswith("RUNNING")
 
 
 def test_troubles_at_random_lose_double_and_leave_nothing(world: World):
@@ -366,11 +388,15 @@ def test_troubles_at_random_lose_double_and_leave_nothing(world: World):
 def test_when_all_is_taken_away_nothing_is_left(world: World):
     for job in world.box.cluster.list("JobSet", TEAM):
         world.box.cluster.delete("JobSet", job["metadata"]["name"], TEAM, foreground=True)
-    until(lambda: not world.box.cluster.list("Pod", TEAM), PATIENCE)
+    until(lambda: not world.box.cluster.list("Pod", TEAM))
     running = world.box.place.path / "agent" / "pods"
-    until(lambda: not pods.strays(running) and not list(running.iterdir()), PATIENCE)
+    until(lambda: not pods.strays(running) and not list(running.iterdir()))
     world.finished(world.box.ask("DELETE", POOLS.removesuffix("/nodePools")))
-    until(lambda: not world.box.cluster.list("Node"), PATIENCE)
-    assert world.box.agent.pools() == {}
-    left = world.box.ask("GET", "emulator/resources")
-    assert not [one for one in left if one.split()[0] in ("pool", "cluster", "vm")]
+    until(lambda: not world.box.cluster.list("Node"))
+    until(lambda: world.box.agent.pools() == {})
+
+    def left() -> list[str]:
+        every = world.box.ask("GET", "emulator/resources")
+        return [one for one in every if one.split()[0] in ("pool", "cluster", "vm")]
+
+    until(lambda: not left())

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,12 +15,14 @@ import yaml
 from box import ROOT, STEPS, TEAM, Box, sandbox, until
 from person import Person
 from tpukit import pods
+from waiting import PATIENCE
 
 PRETRAIN = ROOT / "examples" / "02-pretrain" / "job.yaml"
 SAYS_WHO = """
-import os, time
+import os, pathlib, sys, time
 print("attempt {TPUKIT_ATTEMPT} stage {TPUKIT_STAGE} {TPUKIT_WORKDIR}".format(**os.environ), flush=True)
-time.sleep(SECONDS)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.1)
 """
 BREAKS = """
 import os, sys, time
@@ -57,11 +61,6 @@ spec:
 """
 
 
-def who(seconds: int) -> str:
-    """A program that says which attempt it is, and stays."""
-    return SAYS_WHO.replace("SECONDS", str(seconds))
-
-
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     with sandbox(tmp_path_factory.mktemp("gke"), "gke") as box:
@@ -75,6 +74,22 @@ def ada(box: Box) -> Iterator[Person]:
     person = Person(box.home / "ada", box.place.kubeconfig)
     yield person
     pods.kill_strays(person.home)
+
+
+def gate(box: Box, name: str) -> Path:
+    """A file that hosts of the sandbox can see; they see no other folder of this machine below /tmp."""
+    folder = box.place.path / "google" / "buckets" / "gates"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / name
+
+
+def who(box: Box, name: str) -> tuple[str, ...]:
+    """A program that says which attempt it is, and stays until its gate is there."""
+    return "python", "-c", SAYS_WHO, str(gate(box, name))
+
+
+def says(person: Person, job: str, text: str) -> None:
+    until(lambda: text in person.tpu("job", "logs", job).stdout, f"{job} to say {text!r}")
 
 
 def jobsets(box: Box) -> set[str]:
@@ -117,9 +132,11 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
     }
     assert "step 10/30" in before
     assert "tpukit-progress" not in before
-    (experiment,) = box.ask("GET", f"vertex_ai/v1/{made}/experiments")["tensorboardExperiments"]
+    # The uploader's last pass comes after the end of the program that it watches.
+    listed = until(lambda: box.ask("GET", f"vertex_ai/v1/{made}/experiments").get("tensorboardExperiments"))
+    (experiment,) = listed
     assert experiment["displayName"] == job
-    (run,) = box.ask("GET", f"vertex_ai/v1/{experiment['name']}/runs")["tensorboardRuns"]
+    (run,) = until(lambda: box.ask("GET", f"vertex_ai/v1/{experiment['name']}/runs").get("tensorboardRuns"))
     assert run["displayName"] == "train"
     assert unbroken.stdout.strip() != job
 
@@ -141,8 +158,9 @@ def test_users_error_is_charged_names_the_first_host_and_its_last_words(ada: Per
 def test_stopped_job_leaves_nothing_and_goes_on_when_asked_from_where_it_was_or_from_the_beginning(
     box: Box, ada: Person
 ):
-    job = ada.tpu("run", ada.job("sleeper", "python", "-c", who(300)), "--place", "gke", "--detach").stdout.strip()
+    job = ada.tpu("run", ada.job("sleeper", *who(box, "sleeper")), "--place", "gke", "--detach").stdout.strip()
     ada.state(job, "running")
+    says(ada, job, "attempt 0 stage 0")
     ada.tpu("job", "stop", job)
     assert job not in jobsets(box)
     assert not box.cluster.list("Pod", TEAM, labels=f"tpukit.dev/job={job}")
@@ -150,14 +168,13 @@ def test_stopped_job_leaves_nothing_and_goes_on_when_asked_from_where_it_was_or_
 
     ada.tpu("job", "resume", job, "--detach")
     ada.state(job, "running")
-    until(lambda: "stage 1" in ada.tpu("job", "logs", job).stdout)
-    assert f"slice-0-1: attempt 1 stage 1 gs://my-runs/runs/{job}\n" in ada.tpu("job", "logs", job).stdout
+    says(ada, job, f"slice-0-1: attempt 1 stage 1 gs://my-runs/runs/{job}\n")
     assert f"attempt 0 stage 0 gs://my-runs/runs/{job}\n" in ada.tpu("job", "logs", job, "--attempt", "0").stdout
     ada.tpu("job", "stop", job)
 
     ada.tpu("job", "rerun", job, "--detach")
     ada.state(job, "running")
-    until(lambda: f"attempt 2 stage 0 gs://my-runs/runs/{job}/rerun-2" in ada.tpu("job", "logs", job).stdout)
+    says(ada, job, f"attempt 2 stage 0 gs://my-runs/runs/{job}/rerun-2")
     ada.tpu("job", "stop", job)
     assert ada.reasons(job) == ["cancelled"] * 3
 
@@ -165,17 +182,23 @@ def test_stopped_job_leaves_nothing_and_goes_on_when_asked_from_where_it_was_or_
 def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resumes(box: Box, ada: Person):
     low = ada.tpu(
         "run",
-        ada.job("low", "python", "-c", who(12), priority="low", rule="pass"),
+        ada.job("low", *who(box, "low"), priority="low", rule="pass"),
         "--place",
         "gke",
         "--detach",
     ).stdout.strip()
     ada.state(low, "running")
     high = ada.tpu(
-        "run", ada.job("high", "python", "-c", who(8), priority="high"), "--place", "gke", "--detach"
+        "run", ada.job("high", *who(box, "high"), priority="high"), "--place", "gke", "--detach"
     ).stdout.strip()
-    waits = until(lambda: (one := ada.show(low))["state"] == "scheduled" and one["message"] and one)
-    assert f"research/{high} (high)" in waits["message"]
+
+    def waits() -> bool:
+        shown = ada.show(low)
+        return shown["state"] == "scheduled" and f"research/{high} (high)" in (shown["message"] or "")
+
+    until(waits, "the evicted job to say for whom it waits")
+    for name in ("low", "high"):
+        gate(box, name).touch()
     ada.state(high, "completed")
     ended = ada.state(low, "completed")
     *before, last = [attempt["reason"] for attempt in ended["attempts"]]
@@ -185,20 +208,21 @@ def test_higher_priority_evicts_and_the_evicted_job_says_why_it_waits_and_resume
 
 def test_evictions_while_nobody_drove_are_not_charged_and_the_job_goes_on(box: Box, ada: Person):
     """Rule pass does nothing about lost hosts; the queue gives back what it took all the same."""
-    job = ada.job("unseen", "python", "-c", who(60), priority="low", rule="pass")
+    job = ada.job("unseen", *who(box, "unseen"), priority="low", rule="pass")
     low = ada.tpu("run", job, "--place", "gke", "--detach").stdout.strip()
     evicted = 0
     for number in (1, 2):
         # JobSet may take the hosts that leave for a failure, and end: then it cannot be evicted once more.
-        until(lambda: hosts_up(box, low) or failed(box, low), 240)
+        until(lambda: hosts_up(box, low) or failed(box, low), "all hosts to run")
         if failed(box, low):
             break
         file = ada.home / f"higher-{number}.yaml"
         file.write_text(higher(number))
         box.kubectl("apply", "-f", str(file))
-        until(lambda number=number: evictions(box, low) == number and hosts_up(box, f"higher-{number}"), 240)
+        until(lambda number=number: evictions(box, low) >= number and hosts_up(box, f"higher-{number}"), "an eviction")
         box.kubectl("delete", "-f", str(file), "--wait=false")
         evicted = number
+    gate(box, "unseen").touch()
 
     ada.tpu("serve", "--until-idle")
 
@@ -223,12 +247,12 @@ def higher(number: int) -> str:
     return raw.replace(queue, f"{queue}, kueue.x-k8s.io/priority-class: high")
 
 
-def hosts_up(box: Box, name: str) -> bool:
+def hosts_up(box: Box, name: str, hosts: int = 4) -> bool:
     pods = box.cluster.list("Pod", TEAM, labels=f"jobset.sigs.k8s.io/jobset-name={name}")
     running = [
         one for one in pods if one["status"]["phase"] == "Running" and "deletionTimestamp" not in one["metadata"]
     ]
-    return len(running) == 4
+    return len(running) == hosts
 
 
 def evictions(box: Box, name: str) -> int:
@@ -239,11 +263,12 @@ def evictions(box: Box, name: str) -> int:
     return -1
 
 
-def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_log(ada: Person):
-    follower = ada.start("run", ada.job("followed", "python", "-c", who(15)), "--place", "gke")
+def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_log(box: Box, ada: Person):
+    follower = ada.start("run", ada.job("followed", *who(box, "followed")), "--place", "gke")
     ada.state("followed", "running")
     follower.kill()
     follower.wait()
+    gate(box, "followed").touch()
     ada.tpu("serve", "--until-idle")
     job = ada.show("followed")
     assert (job["state"], [attempt["reason"] for attempt in job["attempts"]]) == ("completed", ["done"])
@@ -252,26 +277,26 @@ def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_lo
 
 
 def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back(box: Box, ada: Person):
-    follower = ada.start("run", ada.job("drained", "python", "-c", who(300)), "--place", "gke")
+    follower = ada.start("run", ada.job("drained", *who(box, "drained")), "--place", "gke")
     ada.state("drained", "running")
     box.agent.drain("tpu-1")
-    until(lambda: ada.reasons("drained")[0] == "maintenance", 120)
+    until(lambda: ada.reasons("drained")[0] == "maintenance", "the drained host to be seen")
     box.agent.restore("tpu-1")
     ada.state("drained", "running")
-    until(lambda: "attempt 1 stage 1" in ada.tpu("job", "logs", "drained").stdout)
+    says(ada, "drained", "attempt 1 stage 1")
     ada.tpu("job", "stop", "drained")
-    assert follower.wait(60) == 1
+    assert follower.wait(PATIENCE) == 1
 
 
 def test_lost_host_is_named_and_its_replacement_goes_on(box: Box, ada: Person):
-    follower = ada.start("run", ada.job("lost", "python", "-c", who(300)), "--place", "gke")
+    follower = ada.start("run", ada.job("lost", *who(box, "lost")), "--place", "gke")
     hosts = ada.state("lost", "running")["hosts"]
     box.agent.lose(hosts[3]["node"], back=3.0)
-    first = until(lambda: (one := ada.show("lost")["attempts"][0])["reason"] and one, 180)
+    first = until(lambda: (one := ada.show("lost")["attempts"][0])["reason"] and one, "the loss to be seen")
     assert (first["reason"], first["host"]) == ("host lost", hosts[3]["name"])
     ada.state("lost", "running")
     ada.tpu("job", "stop", "lost")
-    assert follower.wait(60) == 1
+    assert follower.wait(PATIENCE) == 1
 
 
 def test_host_that_stops_making_steps_is_found_by_its_silence_and_the_job_begins_anew(ada: Person):
@@ -294,10 +319,10 @@ def test_job_whose_image_is_not_there_says_so_while_it_waits_and_can_be_stopped(
 def test_jobsets_of_others_are_shown_and_touched_only_once_adopted(box: Box, ada: Person):
     (ada.home / "theirs.yaml").write_text(RAW)
     box.kubectl("apply", "-f", str(ada.home / "theirs.yaml"))
-    until(lambda: "slice" not in str(shown := ada.tpu("job", "show", "theirs").stdout) or shown.count("running") >= 3)
+    until(lambda: hosts_up(box, "theirs", 2), "both hosts to run")
     listed = ada.tpu("job", "list", "--active").stdout
     assert "research/theirs" in listed
-    assert "workers-0-1: from theirs" in ada.tpu("job", "logs", "theirs").stdout
+    says(ada, "theirs", "workers-0-1: from theirs")
     refused = ada.tpu("job", "stop", "theirs", fails=True).stderr
     assert "`tpu job adopt research/theirs` takes it over first" in refused
     assert "theirs" in jobsets(box)
@@ -307,7 +332,7 @@ def test_jobsets_of_others_are_shown_and_touched_only_once_adopted(box: Box, ada
 
 
 def test_jobset_that_somebody_deletes_ends_the_job_and_is_not_made_again(box: Box, ada: Person):
-    job = ada.tpu("run", ada.job("gone", "python", "-c", who(300)), "--place", "gke", "--detach").stdout.strip()
+    job = ada.tpu("run", ada.job("gone", *who(box, "gone")), "--place", "gke", "--detach").stdout.strip()
     ada.state(job, "running")
     box.kubectl("delete", "jobset", job, "--wait=false")
     ended = ada.state(job, "cancelled")
@@ -318,14 +343,14 @@ def test_jobset_that_somebody_deletes_ends_the_job_and_is_not_made_again(box: Bo
 
 def test_same_job_of_two_people_gets_two_names_and_neither_touches_the_others(box: Box, ada: Person):
     bob = Person(box.home / "bob", box.place.kubeconfig)
-    file = ada.job("same", "python", "-c", who(300), slices=1)
+    file = ada.job("same", *who(box, "same"), slices=1)
     first = ada.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
     second = bob.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
     assert first != second
     assert "was sent by others" in bob.tpu("job", "stop", first, fails=True).stderr
     serving = bob.start("serve", "--until-idle")
     bob.tpu("job", "stop", second)
-    assert serving.wait(120) == 0
+    assert serving.wait(PATIENCE) == 0
     assert first in jobsets(box)
     ada.tpu("job", "stop", first)
     assert not {first, second} & jobsets(box)
@@ -352,6 +377,7 @@ def test_job_that_the_cluster_would_not_take_is_refused_before_anything_is_made(
 def test_member_of_a_team_sends_follows_and_stops_with_no_more_rights_than_the_team_has(box: Box, ada: Person):
     ada.tpu("team", "add", TEAM, "--member", "account:member")
     box.kubectl("create", "serviceaccount", "member")
+    until(lambda: may(box, "member", "create", "jobsets") and may(box, "member", "list", "clusterqueues"), "its rights")
     token = box.kubectl("create", "token", "member").strip()
     kubeconfig = yaml.safe_load(box.place.kubeconfig.read_text())
     kubeconfig["users"][0]["user"] = {"token": token}
@@ -368,8 +394,15 @@ def test_member_of_a_team_sends_follows_and_stops_with_no_more_rights_than_the_t
     assert long not in jobsets(box)
 
 
+def may(box: Box, account: str, verb: str, kind: str) -> bool:
+    """Whether the API server has taken in what an account was given."""
+    who = f"--as=system:serviceaccount:{TEAM}:{account}"
+    argv = ["kubectl", "--kubeconfig", str(box.place.kubeconfig), "-n", TEAM, "auth", "can-i", verb, kind, who]
+    return subprocess.run(argv, capture_output=True).returncode == 0
+
+
 def test_cluster_that_does_not_answer_is_said_and_the_job_is_found_again_afterwards(box: Box, ada: Person):
-    job = ada.tpu("run", ada.job("patient", "python", "-c", who(30)), "--place", "gke", "--detach").stdout.strip()
+    job = ada.tpu("run", ada.job("patient", *who(box, "patient")), "--place", "gke", "--detach").stdout.strip()
     ada.state(job, "running")
     status = json.loads(box.tpu("status", "--json"))
     os.kill(next(one["pid"] for one in status["components"] if one["name"] == "kube-apiserver"), signal.SIGKILL)
@@ -380,5 +413,6 @@ def test_cluster_that_does_not_answer_is_said_and_the_job_is_found_again_afterwa
     assert "does not answer" in told.stderr
     assert "does not answer" in shown.stderr
     box.tpu("up")
+    gate(box, "patient").touch()
     ada.tpu("serve", "--until-idle")
     assert ada.show(job)["state"] == "completed"

@@ -13,7 +13,7 @@ from itertools import count
 
 import pytest
 
-from box import ROOT, V4_16, sandbox
+from box import ROOT, V4_16, sandbox, until
 from tpukit import catalogue, plan, render
 from tpukit.clock import SystemClock
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError
@@ -153,14 +153,6 @@ def running(cluster, team):
     return {job: uids for job, uids in on.items() if len(uids) % V4_16.hosts == 0}
 
 
-def until(condition, what, seconds=300.0):
-    due = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < due, f"{what} within {seconds} s"
-        time.sleep(0.2)
-    return found
-
-
 def test_team_is_what_was_asked_for_and_asking_twice_changes_nothing(desk, cluster, team):
     name = team()
     desk.done("team", "add", name, "--quota", "v4-16=1", "--member", "user:ada@example.com", "--borrow", "none")
@@ -197,14 +189,11 @@ def test_two_teams_and_three_priorities_over_one_queue_go_in_order_evict_and_res
     assert set(running(cluster, red)) <= {low}, "the one that came last is evicted"
     high = send(cluster, blue, "high", priority="high", slices=2)
     until(lambda: high in running(cluster, blue) and not running(cluster, red), "high takes both slices")
-    until(lambda: {row.state for row in desk.queue()[1]} == {"runs", "waits"}, "nobody is leaving any more")
+    order = [(high, "runs", None), (middle, "waits", 1), (low, "waits", 2), (later, "waits", 3)]
+    until(lambda: [(row.job, row.state, row.place) for row in desk.queue()[1]] == order, "nobody to leave any more")
+    until(lambda: "needs 1 × v4-16, none free" in desk.row(later).why, "the last job to say what it waits for")
     rows = json.loads(desk.done("team", "queue", "--json").stdout)["jobs"]
-    assert [(row["job"], row["state"], row["place"]) for row in rows] == [
-        (high, "runs", None),
-        (middle, "waits", 1),
-        (low, "waits", 2),
-        (later, "waits", 3),
-    ]
+    assert [(row["job"], row["state"], row["place"]) for row in rows] == order
     why = {row["job"]: row["why"] for row in rows}
     assert f"by {blue}/{high} (high)" in why[middle]
     assert f"by {blue}/{high} (high)" in why[low]
@@ -215,7 +204,7 @@ def test_two_teams_and_three_priorities_over_one_queue_go_in_order_evict_and_res
     cluster.delete("JobSet", high, blue)
     until(lambda: middle in running(cluster, blue) and low in running(cluster, red), "both run again")
     assert not running(cluster, red)[low] & first, "on new hosts"
-    assert desk.row(later).state == "waits"
+    until(lambda: desk.row(later).state == "waits", "the last waits on")
     cluster.delete("JobSet", middle, blue)
     until(lambda: set(running(cluster, red)) == {low, later}, "the last resumes too")
     for job in (low, later):
@@ -298,6 +287,7 @@ def test_team_takes_over_nothing_that_others_made(desk, cluster):
         refused = desk.tpu("team", "add", *words)
         assert (refused.returncode, f"there is a {what}" in refused.stderr) == (1, True), refused.stderr
     cluster.delete("ClusterQueue", "their-queue")
+    until(lambda: "their-queue" not in {one["metadata"]["name"] for one in cluster.list("ClusterQueue")}, "it to go")
 
 
 def test_quotas_beyond_what_there_is_are_refused_and_change_nothing(desk, cluster, team):
@@ -322,7 +312,8 @@ def as_member(desk, cluster, team):
     file = desk.home / f"{team}.kubeconfig"
     file.write_text(json.dumps(config))
     member = Cluster(file)
-    until(lambda: allowed(lambda: member.list("JobSet", team)), "roles take effect")
+    for look in (lambda: member.list("JobSet", team), lambda: member.list("ClusterQueue")):
+        until(lambda look=look: allowed(look), "roles to take effect")
     return member, file
 
 
@@ -391,7 +382,7 @@ def test_job_that_names_no_queue_is_refused_in_a_teams_namespace(cluster, team):
     (jobset,) = render.documents(plan.make(JobSpec.from_json(spec), SETTINGS, "gke"))
     del jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
     with pytest.raises((Invalid, Denied), match="a team's jobs wait in its queue"):
-        until(lambda: cluster.apply(jobset, dry_run=True) and None, "the policy takes effect", seconds=60)
+        until(lambda: cluster.apply(jobset, dry_run=True) and None, "the policy to take effect")
 
 
 def test_remove_asks_first_then_leaves_nothing(desk, cluster, team):

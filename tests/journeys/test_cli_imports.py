@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from waiting import PATIENCE
+
 HEAVY = {
     "kubernetes",
     "google",
@@ -53,7 +55,12 @@ def test_command_loads_nothing_that_it_does_not_need(tpu, arguments, forbidden):
     tpu.file("true", image="a/b:1", workdir="gs://my-bucket/runs")
     python = tpu.argv()[0]
     done = subprocess.run(
-        [python, "-c", LOADED, *arguments], capture_output=True, text=True, timeout=60, env=tpu.env, cwd=tpu.folder
+        [python, "-c", LOADED, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=tpu.env,
+        cwd=tpu.folder,
     )
     assert done.returncode == 0, done.stderr
     assert forbidden & set(json.loads(done.stdout)) == set()

@@ -15,7 +15,7 @@ import pytest
 from tpukit.records import JOBS
 from tpukit.store import everything
 from tpukit.store.sqlite import SqliteStore
-from waiting import until
+from waiting import PATIENCE, until
 
 WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 NEVER = ("Aborted", "Traceback", "Exception ignored")
@@ -43,10 +43,10 @@ def interrupt_after(tpu, monkeypatch, seconds, *arguments):
     with monkeypatch.context() as patched:
         patched.setattr(tpu, "argv", lambda *arguments: [sys.executable, "-c", FIRST_LINE, *map(str, arguments)])
         process = tpu.start(*arguments)
-    until(began.exists, seconds=60)
+    until(began.exists)
     time.sleep(seconds)  # the moment is what is tested, not waited for
     os.kill(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) is not None
+    assert process.wait(timeout=PATIENCE) is not None
     return process
 
 
@@ -82,9 +82,9 @@ def test_ctrl_c_right_after_the_id_was_printed_leaves_no_job_unmentioned(tpu):
     """12 of 12 ended in Aborted! once, with a job left behind."""
     for _ in range(6):
         run = tpu.start("run", tpu.file("sh", "-c", WAIT), "--on-interrupt", "stop")
-        job_id = until(lambda run=run: tpu.said(run).splitlines(), seconds=60)[0]
+        job_id = until(lambda run=run: tpu.said(run).splitlines())[0]
         os.kill(run.pid, signal.SIGINT)
-        assert run.wait(timeout=60) == 1, tpu.said(run)
+        assert run.wait(timeout=PATIENCE) == 1, tpu.said(run)
         assert f"{job_id}: is being stopped" in tpu.said(run)
         assert sent(tpu)[job_id].state == "cancelled"
 
@@ -119,7 +119,7 @@ class Terminal:
                 pass
             return re.search(pattern, self.text)
 
-        return until(look, f"{pattern} in {self.text!r}", 60.0)
+        return until(look, f"{pattern} on the screen")
 
     def types(self, text):
         os.write(self._main, text.encode())
@@ -139,7 +139,7 @@ def test_ctrl_c_at_a_terminal_asks_and_obeys_each_answer(tpu):
         if answer == "go on":
             screen.shows(f"{job_id}.*running")
     screen.shows("is being stopped")
-    assert screen.process.wait(timeout=60) == 1
+    assert screen.process.wait(timeout=PATIENCE) == 1
     assert tpu.show(job_id)["state"] == "cancelled"
 
 
@@ -150,7 +150,7 @@ def test_ctrl_c_at_the_question_itself_detaches_and_says_so(tpu):
     screen.shows("Stop the job, detach from it, or go on")
     screen.presses_ctrl_c()
     screen.shows(f"detached: {job_id} goes on")
-    assert screen.process.wait(timeout=60) == 130
+    assert screen.process.wait(timeout=PATIENCE) == 130
     tpu("job", "stop", job_id)
 
 
@@ -165,4 +165,4 @@ def test_ctrl_c_outside_run_is_silent_and_130(tpu, monkeypatch, arguments):
         assert not [word for word in NEVER if word in tpu.said(process)], tpu.said(process)
     tpu("job", "stop", job_id)
     os.kill(serving.pid, signal.SIGTERM)
-    assert serving.wait(timeout=30) == 0
+    assert serving.wait(timeout=PATIENCE) == 0

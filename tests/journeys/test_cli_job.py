@@ -18,7 +18,7 @@ from tpukit.reasons import State
 from tpukit.records import JOBS, Job
 from tpukit.store import change
 from tpukit.store.sqlite import SqliteStore
-from waiting import alive, until
+from waiting import PATIENCE, alive, until
 
 WAIT = "echo waiting; while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 
@@ -165,9 +165,9 @@ def test_logs_followed_come_as_they_are_written_and_end_with_the_job(tpu):
     follow = tpu.start("job", "logs", "train", "-f")
     until(lambda: tpu.said(follow) == "slice-0-0: first\n")
     (tpu.workdir(job_id) / "go").touch()
-    assert follow.wait(timeout=30) == 0
+    assert follow.wait(timeout=PATIENCE) == 0
     assert tpu.said(follow) == "slice-0-0: first\nslice-0-0: second\n"
-    assert run.wait(timeout=30) == 0
+    assert run.wait(timeout=PATIENCE) == 0
 
 
 def test_logs_of_a_job_that_has_not_begun_says_so(tpu):
@@ -184,7 +184,7 @@ def test_stop_leaves_nothing_of_a_program_that_will_not_leave(tpu):
     done = tpu("job", "stop", "train")
     assert f"{job_id} cancelled" in done.stderr
     assert not any(alive(pid) for pid in processes)
-    assert run.wait(timeout=30) == 1
+    assert run.wait(timeout=PATIENCE) == 1
     shown = tpu.show(job_id)
     assert (shown["state"], shown["reason"]) == ("cancelled", "cancelled")
     assert [host["exit_code"] for host in shown["hosts"]] == [137, 137]
@@ -221,7 +221,7 @@ def test_stop_without_waiting_leaves_it_to_whoever_drives(tpu):
     tpu.the_job()
     said = tpu("job", "stop", "train", "--no-wait").stderr
     assert re.fullmatch(rf"train-\w+ will be stopped by \S+@\S+, process {run.pid}\n", said)
-    assert run.wait(timeout=30) == 1
+    assert run.wait(timeout=PATIENCE) == 1
     assert "stopped on request" in tpu.said(run)
 
 
@@ -230,7 +230,7 @@ def test_stop_without_waiting_of_a_job_that_nobody_drives_is_done_at_once(tpu):
     job_id = tpu.the_job()
     host = tpu.pid(job_id)
     os.kill(run.pid, signal.SIGINT)
-    assert run.wait(timeout=30) == 130
+    assert run.wait(timeout=PATIENCE) == 130
     assert "nobody drives it" in tpu("job", "stop", "train", "--no-wait").stderr
     until(lambda: not alive(host))
     assert "cancelled" in tpu("job", "stop", "train").stderr
@@ -247,7 +247,7 @@ def test_stop_takes_over_when_the_one_that_drives_dies(tpu):
     assert stopping.poll() is None
     run.kill()
     run.wait()
-    assert stopping.wait(timeout=60) == 0
+    assert stopping.wait(timeout=PATIENCE) == 0
     assert tpu.show(job_id)["state"] == "cancelled"
 
 
@@ -269,7 +269,7 @@ def test_forget_is_refused_while_the_job_runs_and_asks_otherwise(tpu):
     done = tpu("job", "forget", "train", "--yes", code=1)
     assert f"`tpu job stop {job_id}`" in done.stderr
     (tpu.workdir(job_id) / "go").touch()
-    assert run.wait(timeout=30) == 0
+    assert run.wait(timeout=PATIENCE) == 0
     assert "has ended already" in tpu("job", "forget", "train", "--yes").stderr
     tpu("run", tpu.file("true", name="other"), "--detach")
     done = tpu("job", "forget", "other", code=130)  # nobody answers
@@ -282,7 +282,7 @@ def test_forgotten_job_of_a_machine_that_is_gone_says_what_may_be_left(tpu):
     job_id = tpu.the_job()
     until(lambda: "attempt 0 runs" in tpu.said(run))
     os.kill(run.pid, signal.SIGINT)
-    run.wait(timeout=30)
+    run.wait(timeout=PATIENCE)
     (tpu.workdir(job_id) / "go").touch()
     edit(tpu, job_id, lambda job: replace(job, plan={**job.plan, "machine": "gone-for-good"}))
     assert "processes on gone-for-good" in tpu("job", "forget", "train", "--yes").stderr

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from cramped import on_small_disk
-from waiting import alive, until
+from waiting import PATIENCE, alive, until
 
 PYTHON = (sys.executable, "-S", "-c")
 RECORD = "env > $TPUKIT_WORKDIR/$TPUKIT_ATTEMPT-$MEGASCALE_SLICE_ID-$TPU_WORKER_ID"
@@ -123,7 +123,7 @@ def test_run_hung_host_is_named_killed_and_resumed(tpu):
     job_id = tpu.the_job()
     until((tpu.workdir(job_id) / "0-1-2").exists)
     os.kill(tpu.pid(job_id, "0-1"), signal.SIGSTOP)
-    assert run.wait(timeout=60) == 0, tpu.said(run)
+    assert run.wait(timeout=PATIENCE) == 0, tpu.said(run)
     first, second = tpu.show(job_id)["attempts"]
     assert (first["reason"], first["host"]) == ("hang", f"{job_id}-slice-0-1")
     assert first["saved_step"] >= 1
@@ -177,7 +177,7 @@ if fill:
         except OSError: pass
 else:
     argv += ["--set", "workdir=" + disk]
-done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
 print(json.dumps({{"code": done.returncode, "said": done.stderr}}))
 """
 
@@ -204,7 +204,7 @@ def test_run_interrupted_with_stop_stops_the_job(tpu):
     job_id = tpu.the_job()
     until(lambda: "waiting" in tpu("job", "logs", job_id).stdout)
     os.kill(run.pid, signal.SIGINT)
-    assert run.wait(timeout=60) == 1, tpu.said(run)
+    assert run.wait(timeout=PATIENCE) == 1, tpu.said(run)
     shown = tpu.show(job_id)
     assert (shown["state"], shown["reason"]) == ("cancelled", "cancelled")
     assert "saved" in tpu("job", "logs", job_id).stdout
@@ -217,7 +217,7 @@ def test_run_left_the_job_goes_on_and_serve_finishes_it(tpu, how):
     host = tpu.pid(job_id)
     until(lambda: "attempt 0 runs" in tpu.said(run))
     os.killpg(run.pid, {"Ctrl-C": signal.SIGINT, "hangup": signal.SIGHUP, "TERM": signal.SIGTERM}[how])
-    assert run.wait(timeout=60) == 130, tpu.said(run)
+    assert run.wait(timeout=PATIENCE) == 130, tpu.said(run)
     assert f"tpu job stop {job_id}" in tpu.said(run)
     assert alive(host)
     (tpu.workdir(job_id) / "go").touch()
@@ -233,7 +233,7 @@ def test_run_under_nohup_does_not_mind_the_hangup(tpu):
     until(lambda: "attempt 0 runs" in tpu.said(run))
     os.kill(run.pid, signal.SIGHUP)
     (tpu.workdir(job_id) / "go").touch()
-    assert run.wait(timeout=60) == 0, tpu.said(run)
+    assert run.wait(timeout=PATIENCE) == 0, tpu.said(run)
 
 
 def test_run_killed_with_its_terminal_and_hosts_is_seen_and_named(tpu):
@@ -245,7 +245,7 @@ def test_run_killed_with_its_terminal_and_hosts_is_seen_and_named(tpu):
     os.killpg(run.pid, signal.SIGKILL)
     for pid in [*shims, *hosts]:
         os.kill(pid, signal.SIGKILL)
-    run.wait(timeout=20)
+    run.wait(timeout=PATIENCE)
     tpu("serve", "--until-idle", "--tick", "0.1")
     shown = tpu.show(job_id)
     assert (shown["state"], shown["reason"]) == ("failed", "host lost")
@@ -325,16 +325,16 @@ def test_job_that_can_never_start_ends_with_its_reason_and_holds_no_slot(tpu):
 def test_run_beside_serve_watches_and_takes_over_when_that_dies(tpu):
     job_id = tpu("run", tpu.file("sh", "-c", WAIT), "--detach").stdout.strip()
     serving = tpu.start("serve", "--tick", "0.05", "--no-http")
-    until(lambda: f"{job_id}: attempt 0 runs" in tpu.said(serving), seconds=60)
+    until(lambda: f"{job_id}: attempt 0 runs" in tpu.said(serving))
     os.kill(serving.pid, signal.SIGSTOP)
-    tpu.start("job", "stop", job_id, "--no-wait").wait(timeout=60)
+    tpu.start("job", "stop", job_id, "--no-wait").wait(timeout=PATIENCE)
     os.kill(serving.pid, signal.SIGCONT)
-    until(lambda: tpu.show(job_id)["state"] == "cancelled", seconds=60)
+    until(lambda: tpu.show(job_id)["state"] == "cancelled")
     run = tpu.start("job", "resume", job_id)
-    until(lambda: f"{job_id}-slice-0-0" in tpu.said(run) or "runs" in tpu.said(run), seconds=60)
+    until(lambda: f"{job_id}-slice-0-0" in tpu.said(run) or "runs" in tpu.said(run))
     serving.kill()
     (tpu.workdir(job_id) / "go").touch()
-    assert run.wait(timeout=60) == 0, tpu.said(run)
+    assert run.wait(timeout=PATIENCE) == 0, tpu.said(run)
 
 
 def test_run_whose_output_nobody_reads_any_more_drives_the_job_to_its_end(tpu):

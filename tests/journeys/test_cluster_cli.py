@@ -93,7 +93,7 @@ def test_dry_run_of_everything_is_read_by_a_shell_as_the_arguments_that_are_mean
 
 def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     missing = {"to": ["service-accounts describe infrastructure-manager-sa"], "code": 1, "err": "ERROR: NOT_FOUND"}
-    machine.answer(missing)
+    machine.answer(missing, {"to": ["get-iam-policy"], "out": '{"etag": "x"}'})
     done = machine.tpu("bootstrap")
     assert done.returncode == 0, done.stderr
     calls = "\n".join(machine.calls())
@@ -104,6 +104,7 @@ def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     assert "roles/owner" not in calls
     assert "roles/editor" not in calls
     assert "state bucket gs://my-project-1-tf-state: already there" in done.stderr
+    assert calls.count("set-iam-policy") == 1  # all roles in one change
 
 
 def test_bootstrap_that_may_not_look_stops_and_says_so(machine):

@@ -39,7 +39,7 @@ def handle(script: str, *, tpu: str = "v4-16", number: int = 0, **fields: Any) -
     return Handle(plan.make(spec, Settings(), "local"), Attempt(number, stage=number, origin=0))
 
 
-def ended(place: LocalPlace, attempt: Handle, seconds: float = 30.0) -> Observation:
+def ended(place: LocalPlace, attempt: Handle) -> Observation:
     """As the loop would: looking is what drives it on."""
 
     def look() -> Observation | None:
@@ -47,7 +47,7 @@ def ended(place: LocalPlace, attempt: Handle, seconds: float = 30.0) -> Observat
         time.sleep(0.05)
         return found if found.state.ended else None
 
-    return until(look, seconds=seconds)
+    return until(look)
 
 
 def folder(place: LocalPlace, attempt: Handle, host: int = 0) -> Path:
@@ -375,7 +375,7 @@ def test_host_that_raises_in_the_middle_of_jax_ends_at_once_and_is_named_with_it
     tools = Path(local.__file__).parents[2]
     attempt = handle(f"exec {sys.executable} {tmp_path / 'train.py'}", env={"PYTHONPATH": str(tools)})
     place.submit(attempt)
-    seen = ended(place, attempt, seconds=90.0)
+    seen = ended(place, attempt)
     assert (seen.reason, seen.host) == (Reason.USER_ERROR, host_of(attempt, 1))
     assert seen.detail == "exit code 1, 'ValueError: bad shape (3, 4)'"
     assert "the tracker is closed" in [line.text for line in place.logs(attempt, host_of(attempt, 1))]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import PATIENCE
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "02-pretrain"
 
 
@@ -128,7 +130,9 @@ assert alone[0][-1] < alone[0][0]
 def test_training_spread_over_data_fsdp_and_tensor_learns_what_one_chip_learns():
     env = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
     env["PYTHONPATH"] = f"{EXAMPLE}:{EXAMPLE.parents[1] / 'tools'}"
-    done = subprocess.run([sys.executable, "-c", CHECK_SPREADING], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK_SPREADING], env=env, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -137,6 +141,6 @@ def test_hello_alone_says_all_is_well(tmp_path):
     hello = EXAMPLE.parent / "01-hello-tpu" / "hello.py"
     env = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "4"}
     env |= {"PYTHONPATH": str(EXAMPLE.parents[1] / "tools"), "TPUKIT_WORKDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, hello], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, hello], env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert "4 chips on 1 slices add up to 10" in done.stdout

@@ -16,7 +16,7 @@ from tpukit import plan
 from tpukit.records import JOBS, Job
 from tpukit.spec import JobSpec, Settings
 from tpukit.store.sqlite import SqliteStore
-from waiting import alive, until
+from waiting import PATIENCE, alive, until
 
 LINE = "echo $TPUKIT_ATTEMPT >> $TPUKIT_WORKDIR/lines-$TPU_WORKER_ID; "
 WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
@@ -25,14 +25,14 @@ WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 def send(tpu, *files):
     """Send jobs at once; their ids in the order of the files."""
     senders = [tpu.start("run", file, "--detach") for file in files]
-    assert [sender.wait(timeout=90) for sender in senders] == [0] * len(files)
+    assert [sender.wait(timeout=PATIENCE) for sender in senders] == [0] * len(files)
     return [tpu.said(sender).splitlines()[0] for sender in senders]
 
 
 def serve(tpu, *options):
     """Start it; returns when it drives."""
     serving = tpu.start("serve", "--tick", "0.05", "--no-http", *options)
-    until(lambda: "serving" in tpu.said(serving), seconds=60)
+    until(lambda: "serving" in tpu.said(serving))
     return serving
 
 
@@ -93,7 +93,7 @@ def test_serve_told_to_leave_lets_hosts_run_on(tpu):
         serving = serve(tpu)
         host = tpu.pid(job_id)
         os.kill(serving.pid, number)
-        assert serving.wait(timeout=30) == 0
+        assert serving.wait(timeout=PATIENCE) == 0
         assert "jobs run on" in tpu.said(serving).splitlines()[-1]
         assert alive(host)
     (tpu.workdir(job_id) / "go").touch()
@@ -104,7 +104,7 @@ def test_serve_told_to_leave_lets_hosts_run_on(tpu):
 def test_two_serve_at_once_share_the_work_and_double_nothing(tpu):
     ids = send(tpu, *[tpu.file("sh", "-c", LINE + "sleep 0.2", name=f"job-{index}") for index in range(4)])
     both = [tpu.start("serve", "--until-idle", "--tick", "0.05", "--parallel", "4") for _ in range(2)]
-    assert [serving.wait(timeout=90) for serving in both] == [0, 0]
+    assert [serving.wait(timeout=PATIENCE) for serving in both] == [0, 0]
     for job_id in ids:
         assert (tpu.workdir(job_id) / "lines-0").read_text() == "0\n"
     assert {job["state"] for job in tpu.jobs()} == {"completed"}
@@ -119,20 +119,20 @@ def test_serve_beside_a_stop_from_another_terminal(tpu):
     assert not alive(host)
     assert serving.poll() is None  # it goes on for other jobs
     os.kill(serving.pid, signal.SIGTERM)
-    assert serving.wait(timeout=30) == 0
+    assert serving.wait(timeout=PATIENCE) == 0
 
 
 def test_second_serve_takes_over_what_a_killed_one_drove(tpu):
     ids = send(tpu, *[tpu.file("sh", "-c", LINE + WAIT, name=f"job-{index}") for index in range(2)])
     first = serve(tpu, "--parallel", "2")
     for job_id in ids:
-        until(lambda job_id=job_id: f"{job_id}: attempt 0 runs" in tpu.said(first), seconds=60)
+        until(lambda job_id=job_id: f"{job_id}: attempt 0 runs" in tpu.said(first))
     second = serve(tpu, "--parallel", "2", "--until-idle")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     for job_id in ids:
         (tpu.workdir(job_id) / "go").touch()
-    assert second.wait(timeout=60) == 0
+    assert second.wait(timeout=PATIENCE) == 0
     for job_id in ids:
         assert f"{job_id}: all hosts ended well" in tpu.said(second)
         assert (tpu.workdir(job_id) / "lines-0").read_text() == "0\n"
@@ -151,7 +151,7 @@ def ask(port, path):
 def test_serve_tells_its_health_and_what_it_counted(tpu):
     (job_id,) = send(tpu, tpu.file("sh", "-c", WAIT))
     serving = tpu.start("serve", "--tick", "0.05", "--port", "0")
-    port = int(until(lambda: re.search(r"http://127.0.0.1:(\d+)", tpu.said(serving)), seconds=60)[1])
+    port = int(until(lambda: re.search(r"http://127.0.0.1:(\d+)", tpu.said(serving)))[1])
     until(lambda: ask(port, "/readyz")[0] == 200)
     assert ask(port, "/healthz")[0] == 200
     assert "ready" in tpu("serve", "--check", "ready", "--port", str(port)).stderr
@@ -167,7 +167,7 @@ def test_serve_tells_its_health_and_what_it_counted(tpu):
     done = tpu("serve", "--port", str(port), code=1)  # asked for, and taken
     assert f"127.0.0.1:{port}" in done.stderr
     os.kill(serving.pid, signal.SIGTERM)
-    assert serving.wait(timeout=30) == 0
+    assert serving.wait(timeout=PATIENCE) == 0
     assert "no `tpu serve` answers" in tpu("serve", "--check", "live", "--port", str(port), code=1).stderr
 
 
@@ -181,10 +181,10 @@ def test_serve_beside_an_api_server_that_hangs_drives_local_jobs_and_leaves_in_t
         send_to_cluster(tpu, server)
         (job_id,) = send(tpu, tpu.file("true"))
         serving = serve(tpu)
-        until(lambda: f"{job_id}: all hosts ended well" in tpu.said(serving), seconds=30)
+        until(lambda: f"{job_id}: all hosts ended well" in tpu.said(serving))
         asked = time.monotonic()
         os.kill(serving.pid, signal.SIGTERM)
-        assert serving.wait(timeout=30) == 0
+        assert serving.wait(timeout=PATIENCE) == 0
         assert time.monotonic() - asked < 4.0
 
 
@@ -195,11 +195,11 @@ def test_job_of_a_cluster_that_is_gone_can_be_closed_and_serve_goes_idle(tpu):
     tpu.env["KUBECONFIG"] = str(kubeconfig(tpu.folder / "kubeconfig", server))
     job_id = send_to_cluster(tpu, server)
     serving = serve(tpu, "--until-idle")
-    until(lambda: f"{job_id}: " in tpu.said(serving), seconds=60)
+    until(lambda: f"{job_id}: " in tpu.said(serving))
     assert serving.poll() is None
     done = tpu("job", "forget", job_id, "--yes")
     assert f"delete jobset {job_id}" in done.stderr or "never began" in done.stderr
-    assert serving.wait(timeout=60) == 0
+    assert serving.wait(timeout=PATIENCE) == 0
     assert tpu.show(job_id)["state"] == "cancelled"
 
 

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from waiting import PATIENCE
+
 
 class _WithoutKueue(BaseHTTPRequestHandler):
     """An API server as it is before anything was installed: namespaces and roles, and no other kinds."""
@@ -74,7 +76,7 @@ def test_help_has_examples_and_loads_nothing_heavy(tpu):
     program = "import sys; from tpukit.cli import command; command(['team', '--help'], standalone_mode=False); " + (
         "print('loaded', {name.partition('.')[0] for name in sys.modules} & {'kubernetes', 'rich', 'jinja2', 'yaml'})"
     )
-    done = subprocess.run([tpu.argv()[0], "-c", program], env=tpu.env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([tpu.argv()[0], "-c", program], env=tpu.env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert "tpu team add vision --quota v4-16=2" in done.stdout
     assert "loaded set()" in done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from tpukit.sandbox import certificates
 from tpukit.sandbox.agent import AgentClient, Pool, of_slice
 from tpukit.sandbox.agent.agent import Agent, Options
 from unit.agent_api import FakeApi
+from waiting import until
 
 Doc = dict[str, Any]
 ZONE = "us-central2-b"
@@ -58,8 +58,8 @@ class World:
         status: Doc = self.api.get("Pod", name, "default").get("status", {})
         return status
 
-    def phase(self, *wanted: str, name: str = "p", seconds: float = 20.0) -> Doc:
-        self.until(lambda: self.status(name).get("phase") in wanted, seconds=seconds)
+    def phase(self, *wanted: str, name: str = "p") -> Doc:
+        self.until(lambda: self.status(name).get("phase") in wanted)
         return self.status(name)
 
     def container(self, name: str = "p", which: str = "containerStatuses") -> Doc:
@@ -69,14 +69,8 @@ class World:
     def log(self, name: str = "p", container: str = "main", query: str = "") -> str:
         return self.client._text(f"containerLogs/default/{name}/{container}{query}")
 
-    def until(self, true: Callable[[], Any], seconds: float = 20.0) -> Any:
-        due = time.monotonic() + seconds
-        while not (found := true()):
-            assert time.monotonic() < due, (
-                f"not within {seconds} s; pods: {[self.status(n) for _, _, n in self._pods()]}"
-            )
-            time.sleep(0.02)
-        return found
+    def until(self, true: Callable[[], Any]) -> Any:
+        return until(true, "pods as a test wants them", every=0.02)
 
     def gone(self, name: str = "p") -> bool:
         return ("Pod", "default", name) not in self.api.objects

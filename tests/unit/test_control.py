@@ -256,7 +256,7 @@ def test_group_that_hangs_costs_other_groups_nothing(tmp_path):
         kernel.round()
         return all(bench.get(f"fine-{index}").state == "off" for index in range(3))
 
-    until(driven, seconds=20)
+    until(driven)
     assert [bench.get(f"stuck-{index}").count for index in range(3)] == [0, 0, 0]
     release.set()
     assert kernel.settle(20)
@@ -279,7 +279,7 @@ def test_keys_of_a_group_are_acted_on_in_parallel_and_each_one_serially(tmp_path
 
     bench.use.on_act = act
     kernel = bench.kernel(workers=4)
-    until(lambda: not kernel.round() or None, seconds=30)
+    until(lambda: not kernel.round() or None)
     assert kernel.settle(20)
     assert sorted(bench.use.acted) == sorted([f"key-{index}" for index in range(4)] * 3)
     assert bench.complaints == []
@@ -300,7 +300,7 @@ def test_two_kernels_on_one_store_count_each_key_once(tmp_path):
     def driven() -> bool:
         return not sum([kernel.round() for kernel in kernels])
 
-    until(driven, seconds=30)
+    until(driven)
     assert sorted(first.use.acted + second.use.acted) == sorted([f"key-{index}" for index in range(6)] * 3)
     for kernel, bench in zip(kernels, (first, second), strict=True):
         kernel.settle(20)

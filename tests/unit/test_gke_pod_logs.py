@@ -234,9 +234,9 @@ def test_threads_read_by_themselves_and_end_when_closed():
     cluster.say(cluster.objects["Pod"]["research", "train-1-slice-0-0-abcde"], progress(5))
     logs = PodLogs(clock, workers=2)
     logs.follow({"job/0": [Target.of(cluster, cluster.objects["Pod"]["research", "train-1-slice-0-0-abcde"])]})
-    until(lambda: any(said.step == 5 for said, _ in logs.progress("job/0").values()), 10)
+    until(lambda: any(said.step == 5 for said, _ in logs.progress("job/0").values()))
     logs.close()
-    until(lambda: not any(thread.is_alive() for thread in logs._threads), 10)
+    until(lambda: not any(thread.is_alive() for thread in logs._threads))
 
 
 def running(count, job="a", idle=0.0):

@@ -74,7 +74,7 @@ class Run:
 
 def test_wheel_carries_templates_catalogue_and_terraform(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert "tpukit/catalogue/tpus.json" in names
+    assert {"tpukit/catalogue/tpus.json", "tpukit/catalogue/prices.json"} <= names
     for folder, patterns in {
         "jobset": ["*.j2", "*.sh"],
         "kueue": ["*.yaml", "*.j2"],

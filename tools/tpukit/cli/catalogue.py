@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import catalogue
+from tpukit.catalogue import prices
 from tpukit.errors import NotFound
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("filter_", metavar="[FILTER]", default="")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects instead of a table.")
 def command(filter_: str, as_json: bool) -> None:
-    """List TPU slices: names, shapes, machine types, figures per chip, zones.
+    """List TPU slices: names, shapes, machine types, figures per chip, prices, zones.
 
     FILTER is a name, generation, topology, machine type or zone, or a part of one.
 
@@ -37,22 +38,37 @@ def command(filter_: str, as_json: bool) -> None:
     if as_json:
         import json
 
-        click.echo(json.dumps([asdict(slice_) for slice_ in found], indent=2))
+        rows = [asdict(slice_) | {"prices": prices.listed(slice_, _zones(slice_, filter_))} for slice_ in found]
+        click.echo(json.dumps(rows, indent=2))
         return
     from rich.console import Console
 
     # Where nobody looks at the width (a file, grep), a row stays one line.
     console = Console() if Console().is_terminal else Console(width=200)
-    console.print(_table(found))
+    console.print(_table(found, filter_))
     count = "1 slice" if len(found) == 1 else f"{len(found)} slices"
     click.echo(
-        f"{count}. TFLOP/s (bf16) and HBM are per chip; zones are those known to have some, not a promise.", err=True
+        f"{count}. TFLOP/s (bf16) and HBM are per chip; USD/h is the list price of a slice on demand, over its zones "
+        "(--json has spot and the others, with dates); zones are those known to have some, not a promise.",
+        err=True,
     )
     if len({s.name for s in found}) < len(found):
         click.echo("Of two rows with one name the first is the default; the other needs its machine type.", err=True)
 
 
-def _table(found: list[catalogue.Slice]) -> Table:
+def _zones(slice_: catalogue.Slice, filter_: str) -> tuple[str, ...]:
+    """Where prices are asked for: the one zone, if that is what the filter names."""
+    zone = filter_.strip().lower()
+    return (zone,) if zone in slice_.zones else slice_.zones
+
+
+def _on_demand(slice_: catalogue.Slice, filter_: str) -> str:
+    """From the cheapest zone to the dearest; a question mark where no price is known."""
+    amounts = [amount.usd for zone in _zones(slice_, filter_) if (amount := prices.price(slice_, zone))]
+    return "–".join(dict.fromkeys(f"{usd:.2f}" for usd in (min(amounts), max(amounts)))) if amounts else "?"
+
+
+def _table(found: list[catalogue.Slice], filter_: str) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -61,11 +77,11 @@ def _table(found: list[catalogue.Slice]) -> Table:
     for heading in ("chips", "hosts"):
         table.add_column(heading, no_wrap=True, justify="right")
     table.add_column("machine type", no_wrap=True)
-    for heading in ("TFLOP/s", "HBM GiB"):
+    for heading in ("TFLOP/s", "HBM GiB", "USD/h"):
         table.add_column(heading, no_wrap=True, justify="right")
     table.add_column("zones")
     for s in found:
-        figures = (f"{s.tflops_bf16:g}", f"{s.hbm_gib:g}")
+        figures = (f"{s.tflops_bf16:g}", f"{s.hbm_gib:g}", _on_demand(s, filter_))
         size = (str(s.chips), str(s.hosts))
         machine = s.machine_type or "not on GKE"
         table.add_row(s.name, ", ".join(s.aliases), s.topology, *size, machine, *figures, " ".join(s.zones))

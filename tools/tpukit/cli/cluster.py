@@ -78,13 +78,14 @@ def command() -> None:
 @spec_options
 def bootstrap(dry_run: bool, **words: Any) -> None:
     """Prepare a project: APIs, the state bucket, the accounts that builds run as. Safe to repeat."""
+    from tpukit.clock import SystemClock
     from tpukit.infra import bootstrap as boot
 
     spec = _spec(**words)
     if dry_run:
-        _print(map(str, boot.steps(spec)))
+        _print(boot.lines(spec))
         return
-    boot.run(spec, _say)
+    boot.run(spec, SystemClock(), _say)
     _say(f"Whoever sends builds needs roles/iam.serviceAccountUser on {boot.BUILD_ACCOUNT} and {boot.MANAGER_ACCOUNT}.")
 
 

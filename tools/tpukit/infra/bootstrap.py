@@ -1,19 +1,30 @@
 """What a project needs before Terraform can work in it: APIs, a bucket for the state, accounts that builds run as.
 
-Every step can be repeated: what is there is left as it is.
+Every step can be repeated: what is there is left as it is. What does not wait for each other runs side by side.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
-from tpukit.infra import gcloud
+from tpukit import paths
+from tpukit.clock import Clock
+from tpukit.errors import Conflict
+from tpukit.infra import gcloud, grants, programs
+from tpukit.infra.grants import Grant
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 
 BUILD_ACCOUNT = "tpu-cluster-build"
 MANAGER_ACCOUNT = "infrastructure-manager-sa"
+IMAGE_ACCOUNT = "tpu-image-build"
+"""Runs what Dockerfiles say, so it may read their source, write its log and push, and nothing else."""
+_ENABLE_SECONDS = 600.0
+_MADE_MEANWHILE = re.compile(r"Service account \S+ already exists|you already own it", re.I)
 
 APIS = (
     "aiplatform",
@@ -49,68 +60,127 @@ ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to have, the command that sees whether it is there, and the one that makes it."""
+    """Something to have, the command that sees whether it is there, and the ones that make it."""
 
     title: str
-    make: Command
+    make: tuple[Command, ...]
     probe: Command | None = None
+    limit: float = gcloud.LIMIT_SECONDS  # seconds for each command
 
-    def __str__(self) -> str:
-        return f"{self.probe} || {self.make}" if self.probe else str(self.make)
-
-
-def steps(spec: ClusterSpec) -> list[Step]:
-    return [_apis(spec), *_bucket(spec), *_account(spec, BUILD_ACCOUNT), *_account(spec, MANAGER_ACCOUNT)]
+    def lines(self) -> list[str]:
+        first, *rest = self.make
+        return [f"{self.probe} || {first}" if self.probe else str(first), *map(str, rest)]
 
 
-def run(spec: ClusterSpec, say: Callable[[str], None]) -> None:
-    for step in steps(spec):
-        doing = f"bootstrap: {step.title}"
-        if step.probe and gcloud.exists(step.probe, doing):
-            say(f"{step.title}: already there")
-            continue
-        gcloud.read(step.make, doing)
-        say(f"{step.title}: done")
+def lines(spec: ClusterSpec) -> list[str]:
+    """The command lines that `run` runs."""
+    policy = [str(grants.read(spec.project_id)), "# unless the policy says so, tpu adds to it that"]
+    policy += [f"#   {grant}" for grant in _grants(spec)]
+    made = [*_apis(spec).lines(), *(line for step in _resources(spec) for line in step.lines())]
+    return [*made, *policy, str(grants.write(spec.project_id, _policy_file(spec))), *_reads_source(spec).lines()]
+
+
+def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
+    """Safe to repeat; killed anywhere, the next run goes on."""
+    _have(_apis(spec), clock, say)
+    programs.side_by_side([partial(_have, step, clock, say) for step in _resources(spec)])
+
+    def grant() -> None:
+        changed = gcloud.settled(lambda: grants.apply(spec.project_id, _grants(spec), _policy_file(spec)), clock)
+        say(f"roles of builds: {'done' if changed else 'already there'}")
+
+    programs.side_by_side([grant, partial(_have, _reads_source(spec), clock, say)])
+
+
+def source_bucket(project: str) -> str:
+    """Where the source of images lies until it is built."""
+    return f"{_in_names(project)}-image-source"
+
+
+def _have(step: Step, clock: Clock, say: Callable[[str], None]) -> None:
+    doing, probe = f"bootstrap: {step.title}", step.probe
+    there = probe is not None and gcloud.settled(lambda: gcloud.exists(probe, doing, limit=step.limit), clock)
+    first, *rest = step.make
+    if not there:
+        try:
+            gcloud.settled(partial(gcloud.read, first, doing, limit=step.limit), clock)
+        except Conflict as error:
+            if not _MADE_MEANWHILE.search(error.message):
+                raise
+    for order in rest:
+        gcloud.settled(partial(gcloud.read, order, doing, limit=step.limit), clock)
+    say(f"{step.title}: {'already there' if there else 'done'}")
 
 
 def _apis(spec: ClusterSpec) -> Step:
     names = sorted({*APIS, *(("firestore",) if spec.firestore_database else ())})
     full = (f"{name}.googleapis.com" for name in names)
-    return Step("APIs", gcloud.command("services", "enable", *full, f"--project={spec.project_id}"))
+    order = gcloud.command("services", "enable", *full, f"--project={spec.project_id}")
+    return Step("APIs", (order,), limit=_ENABLE_SECONDS)
 
 
-def _bucket(spec: ClusterSpec) -> list[Step]:
-    url = f"gs://{spec.state_bucket}"
+def _resources(spec: ClusterSpec) -> list[Step]:
+    # Older versions of the state are the only way back from a bad one.
+    versions = gcloud.command("storage", "buckets", "update", f"gs://{spec.state_bucket}", "--versioning")
+    state, source = _bucket(spec, spec.state_bucket), _bucket(spec, source_bucket(spec.project_id))
     return [
-        Step(
-            f"state bucket {url}",
-            gcloud.command(
-                *("storage", "buckets", "create", url, f"--project={spec.project_id}", f"--location={spec.region}"),
-                *("--uniform-bucket-level-access", "--public-access-prevention"),
-            ),
-            gcloud.command("storage", "buckets", "describe", url, "--format=value(name)"),
-        ),
-        # Older versions of the state are the only way back from a bad one.
-        Step(f"versions of {url}", gcloud.command("storage", "buckets", "update", url, "--versioning")),
+        Step(f"state bucket gs://{spec.state_bucket}", (state[1], versions), state[0]),
+        Step(f"bucket gs://{source_bucket(spec.project_id)}", (source[1],), source[0]),
+        *(_account(spec, name) for name in (BUILD_ACCOUNT, MANAGER_ACCOUNT, IMAGE_ACCOUNT)),
     ]
 
 
-def _account(spec: ClusterSpec, name: str) -> list[Step]:
-    email = gcloud.email(name, spec.project_id)
-    account = Step(
-        f"account {name}",
+def _bucket(spec: ClusterSpec, name: str) -> tuple[Command, Command]:
+    return (
+        gcloud.command("storage", "buckets", "describe", f"gs://{name}", "--format=value(name)"),
         gcloud.command(
-            *("iam", "service-accounts", "create", name, f"--project={spec.project_id}"),
-            "--display-name=Builds TPU training environments",
-        ),
-        gcloud.command(
-            "iam", "service-accounts", "describe", email, f"--project={spec.project_id}", "--format=value(email)"
+            *("storage", "buckets", "create", f"gs://{name}"),
+            *(f"--project={spec.project_id}", f"--location={spec.region}"),
+            *("--uniform-bucket-level-access", "--public-access-prevention"),
         ),
     )
-    roles = [Step(f"{name} has {role}", _grant(spec, email, role, "None")) for role in _roles(spec, name)]
-    # It may hand out the roles that the modules hand out, and so cannot make itself an owner.
-    admin = "roles/resourcemanager.projectIamAdmin"
-    return [account, *roles, Step(f"{name} has {admin}, within bounds", _grant(spec, email, admin, _bounds(spec)))]
+
+
+def _account(spec: ClusterSpec, name: str) -> Step:
+    project = f"--project={spec.project_id}"
+    email = gcloud.email(name, spec.project_id)
+    title = "Builds images" if name == IMAGE_ACCOUNT else "Builds TPU training environments"
+    return Step(
+        f"account {name}",
+        (gcloud.command("iam", "service-accounts", "create", name, project, f"--display-name={title}"),),
+        gcloud.command("iam", "service-accounts", "describe", email, project, "--format=value(email)"),
+    )
+
+
+def _grants(spec: ClusterSpec) -> list[Grant]:
+    made = [Grant(_member(spec, IMAGE_ACCOUNT), "roles/logging.logWriter")]
+    for name in (BUILD_ACCOUNT, MANAGER_ACCOUNT):
+        member = _member(spec, name)
+        made += [Grant(member, role) for role in _roles(spec, name)]
+        # It may hand out the roles that the modules hand out, and so cannot make itself an owner.
+        admin = "roles/resourcemanager.projectIamAdmin"
+        made.append(Grant(member, admin, "roles of TPU training environments", _bounds(spec)))
+    return made
+
+
+def _reads_source(spec: ClusterSpec) -> Step:
+    order = gcloud.command(
+        *("storage", "buckets", "add-iam-policy-binding", f"gs://{source_bucket(spec.project_id)}"),
+        *(f"--member={_member(spec, IMAGE_ACCOUNT)}", "--role=roles/storage.objectViewer", "--format=none"),
+    )
+    return Step(f"{IMAGE_ACCOUNT} reads gs://{source_bucket(spec.project_id)}", (order,))
+
+
+def _member(spec: ClusterSpec, account: str) -> str:
+    return f"serviceAccount:{gcloud.email(account, spec.project_id)}"
+
+
+def _policy_file(spec: ClusterSpec) -> Path:
+    return paths.data() / "clusters" / spec.project_id.replace(":", "_") / spec.cluster_name / "policy.json"
+
+
+def _in_names(project: str) -> str:
+    return project.replace(":", "-").replace(".", "-")
 
 
 def _roles(spec: ClusterSpec, name: str) -> list[str]:
@@ -127,12 +197,4 @@ def _bounds(spec: ClusterSpec) -> str:
     granted = {role for role in (*spec.tpu_sa_roles, *spec.gke_sa_roles) if not role.startswith("roles/storage.")}
     granted |= {"roles/datastore.user"} if spec.firestore_database else set()
     listed = ", ".join(f"'{role}'" for role in sorted(granted))
-    expression = f"api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly([{listed}])"
-    return gcloud.pairs({"title": "roles of TPU training environments", "expression": expression})
-
-
-def _grant(spec: ClusterSpec, email: str, role: str, condition: str) -> Command:
-    return gcloud.command(
-        *("projects", "add-iam-policy-binding", spec.project_id),
-        *(f"--member=serviceAccount:{email}", f"--role={role}", f"--condition={condition}", "--format=none"),
-    )
+    return f"api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly([{listed}])"

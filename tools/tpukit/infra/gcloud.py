@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tpukit.clock import Clock
+from tpukit.errors import TpukitError
 from tpukit.infra import diagnosis, programs
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.spec import ClusterSpec
@@ -17,6 +18,17 @@ _INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
 _MEANWHILE = re.compile(r"concurrent policy changes", re.I)
 _NO_BINDING = re.compile(r"policy binding\b.*\bnot found", re.I)
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+# What was just made or switched on is not known everywhere at once:
+# https://cloud.google.com/iam/docs/access-change-propagation
+_NOT_EVERYWHERE_YET = re.compile(
+    r"SERVICE_DISABLED|has not been used in project|not enabled on project|service account \S+ does not exist"
+    r"|concurrent policy changes",
+    re.I,
+)
+_PATIENCE_SECONDS = 300.0
+LIMIT_SECONDS = 120.0
+"""For a single question or order; what waits for an operation of Google's gets more."""
+T = TypeVar("T")
 _ABSENT = re.compile(r"\b404\b|not[ _]found|does not exist|may not exist|unknown service account", re.I)
 
 
@@ -36,20 +48,33 @@ def pairs(values: Mapping[str, str]) -> str:
     return joined if comma == "," else f"^{comma}^{joined}"
 
 
-def exists(question: Command, doing: str) -> bool:
+def exists(question: Command, doing: str, *, limit: float = LIMIT_SECONDS) -> bool:
     programs.need("gcloud", _INSTALL)
-    done = programs.run(question)
+    done = programs.run(question, limit=limit)
     if done.code and not _ABSENT.search(done.errors):
         raise diagnosis.failure("gcloud", done.errors, doing)
     return done.code == 0
 
 
-def read(question: Command, doing: str) -> str:
+def read(question: Command, doing: str, *, limit: float = LIMIT_SECONDS) -> str:
     programs.need("gcloud", _INSTALL)
-    done = programs.run(question)
+    done = programs.run(question, limit=limit)
     if done.code:
         raise diagnosis.failure("gcloud", done.errors, doing)
     return done.output
+
+
+def settled(attempt: Callable[[], T], clock: Clock) -> T:
+    """What `attempt` gives, tried again for a while where Google does not know yet what was made a moment ago."""
+    until, pause = clock.now() + _PATIENCE_SECONDS, 1.0
+    while True:
+        try:
+            return attempt()
+        except TpukitError as error:
+            if not _NOT_EVERYWHERE_YET.search(error.message) or clock.now() + pause > until:
+                raise
+        clock.sleep(pause)
+        pause = min(pause * 2, 20.0)
 
 
 def change_policy(order: Command, doing: str, clock: Clock) -> None:
@@ -60,7 +85,7 @@ def change_policy(order: Command, doing: str, clock: Clock) -> None:
     """
     programs.need("gcloud", _INSTALL)
     for pause in _PAUSES:
-        done = programs.run(order)
+        done = programs.run(order, limit=LIMIT_SECONDS)
         if done.code == 0 or _NO_BINDING.search(done.errors):
             return
         if not _MEANWHILE.search(done.errors):

@@ -10,12 +10,12 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from tpukit.errors import NotFound, TpukitError
+from tpukit.errors import NotFound, TpukitError, Transient
 
 _LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TAIL = 200  # lines of stderr that are kept
@@ -69,10 +69,48 @@ def need(program: str, hint: str) -> str:
     return path
 
 
-def run(command: Command, *, given: str = "") -> Outcome:
-    """Run to the end and keep what it prints."""
-    done = subprocess.run(command.argv, input=given, capture_output=True, text=True, errors="replace", check=False)
-    return Outcome(done.returncode, errors=redact(done.stderr), output=done.stdout)
+def run(command: Command, *, given: str = "", limit: float | None = None) -> Outcome:
+    """Run to the end and keep what it prints. Raises Transient where that takes longer than `limit` seconds.
+
+    It runs in a process group of its own, since gcloud is a script around the program that does the work.
+    """
+    with subprocess.Popen(
+        command.argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        process_group=0,
+    ) as process:
+        try:
+            output, errors = process.communicate(given, timeout=limit)
+        except subprocess.TimeoutExpired as error:
+            _kill(process)
+            words = " ".join(word for word in command.argv[:5] if not word.startswith("-"))
+            raise Transient(
+                f"`{words}` did not end within {limit:.0f} s", hint="the same command again goes on from there"
+            ) from error
+        except BaseException:  # Ctrl-C reaches us alone
+            _kill(process)
+            raise
+    return Outcome(process.returncode, errors=redact(errors), output=output)
+
+
+def side_by_side(works: Sequence[Callable[[], None]], *, at_once: int = 4) -> None:
+    """Call all of them in threads. The first error ends it once those under way are done; the rest never start."""
+    from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(min(at_once, max(len(works), 1))) as pool:
+        futures = [pool.submit(work) for work in works]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            for future in futures:
+                future.cancel()
+    for future in futures:
+        if not future.cancelled():
+            future.result()
 
 
 def stream(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from tpukit.sandbox.google import (
     artifact_registry,
+    cloud_build,
     clusters,
     compute,
     container,
@@ -46,6 +47,7 @@ APIS = (
     projects.api,
     projects.billing,
     artifact_registry.api,
+    cloud_build.api,
     services.api,
     storage.api,
     uploads.api,

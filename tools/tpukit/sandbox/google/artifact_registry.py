@@ -1,4 +1,4 @@
-"""Artifact Registry: repositories and who may read them. Images are not kept."""
+"""Artifact Registry: repositories, who may read them, and the names, tags and digests of their images."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ def _changed(cloud: Cloud, operation: Doc) -> None:
         cloud.fail(operation)
     if (operation["type"] == "DELETE") != bool(operation["fail"]):
         cloud.state.delete("repository", operation["target"])
+        for image in cloud.state.all("image", f"{operation['target']}/"):
+            cloud.state.delete("image", image)
         policy.forget(cloud, operation["target"])
 
 
@@ -82,6 +84,34 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
 @api.on("POST", REPOSITORY + ":setIamPolicy", body="SetIamPolicyRequest")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     return policy.put(cloud, _find(cloud, call)["name"], call.body.get("policy", {}))
+
+
+@api.on("GET", REPOSITORY + "/dockerImages")
+def _images(cloud: Cloud, call: Call) -> Doc:
+    return {"dockerImages": list(cloud.state.all("image", f"{_find(cloud, call)['name']}/").values())}
+
+
+def push(cloud: Cloud, repository: str, name: str, tag: str, digest: str) -> None:
+    """An image as a build or docker pushes it: the tag moves to it, unless the repository holds tags for good."""
+    found = cloud.state.get("repository", repository) or {}
+    location, registry = repository.split("/")[3], "/".join(repository.split("/")[1::4])
+    for key, image in cloud.state.all("image", f"{repository}/dockerImages/{name}@").items():
+        if tag in image["tags"] and not image["uri"].endswith(digest):
+            if found.get("dockerConfig", {}).get("immutableTags"):
+                why = f"cannot update tag {tag}. The repository has enabled tag immutability"
+                raise Refused(400, f"failed to push {name}:{tag}: manifest invalid: {why}")
+            cloud.state.put("image", key, {**image, "tags": [one for one in image["tags"] if one != tag]})
+    full = f"{repository}/dockerImages/{name}@{digest}"
+    old = cloud.state.get("image", full) or {"tags": []}
+    made = {
+        "name": full,
+        "uri": f"{location}-docker.pkg.dev/{registry}/{name}@{digest}",
+        "tags": sorted({*old["tags"], tag}),
+        "imageSizeBytes": "0",
+        "uploadTime": cloud.stamp(),
+        "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
+    }
+    cloud.state.put("image", full, made)
 
 
 def _find(cloud: Cloud, call: Call) -> Doc:

@@ -29,6 +29,7 @@ REQUESTS = {
             *("WriteTensorboardExperimentDataRequest", "WriteTensorboardRunDataRequest"),
         )
     ),
+    "cloudbuild/v1": ("Build",),
     "cloudresourcemanager/v1": ("GetIamPolicyRequest", "SetIamPolicyRequest"),
     "compute/v1": ("Firewall", "Network", "ResourcePolicy", "Router", "Subnetwork"),
     "container/v1": (

@@ -63,7 +63,7 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
         raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
     route, names = found
     if "project" in names:
-        names["project"] = cloud.project(names["project"])
+        names["project"] = cloud.project(_project(names))
         check_enabled(cloud, api, names["project"])
     body = _parsed(request) if route.body is not None else {}
     if route.body:
@@ -81,6 +81,12 @@ def check_enabled(cloud: Cloud, api: Api, project: str) -> None:
         )
         detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "SERVICE_DISABLED"}
         raise Refused(403, message, reason="accessNotConfigured", details=[detail])
+
+
+def _project(names: Mapping[str, str]) -> str:
+    """Of an account the project may be left to its address: projects/-/serviceAccounts/EMAIL."""
+    found = re.fullmatch(r"[^@]+@([a-z0-9-]+)\.iam\.gserviceaccount\.com", names.get("account", ""))
+    return found[1] if names["project"] == "-" and found else names["project"]
 
 
 def _parsed(request: Request) -> Doc:

@@ -56,6 +56,10 @@ _PRODUCTS = {
 }
 """What the provider calls an API, and where it is here. Service accounts moved from IAM to IAM_BETA in 7.30."""
 _GCLOUD = {
+    "ARTIFACTREGISTRY": "artifact_registry/",
+    "CLOUDBUILD": "cloud_build/",
+    "CLOUDRESOURCEMANAGER": "resource_manager/",
+    "SERVICEUSAGE": "service_usage/",
     "COMPUTE": "compute/v1/",
     "CONTAINER": "container/",
     "IAM": "iam/",

@@ -10,10 +10,19 @@ from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
 EMULATED = (
-    *("aiplatform", "artifactregistry", "cloudbilling", "cloudresourcemanager", "compute", "container", "firestore"),
+    *(
+        "aiplatform",
+        "artifactregistry",
+        "cloudbilling",
+        "cloudbuild",
+        "cloudresourcemanager",
+        "compute",
+        "container",
+        "firestore",
+    ),
     *("iam", "logging", "serviceusage", "storage", "tpu"),
 )
-NOT_EMULATED = ("cloudbuild", "config", "iamcredentials", "monitoring", "oauth2", "secretmanager")
+NOT_EMULATED = ("cloudtrace", "config", "iamcredentials", "monitoring", "oauth2", "secretmanager")
 """Enabled by people who set up a project; nothing of them is emulated."""
 KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"

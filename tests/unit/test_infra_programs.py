@@ -1,0 +1,86 @@
+"""Programs of others: limits, and running side by side."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tpukit.clock import ManualClock
+from tpukit.errors import Denied, Transient
+from tpukit.infra import gcloud, programs
+
+
+def test_run_that_takes_longer_than_its_limit_is_ended_with_all_it_started(tmp_path):
+    pid = tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {pid}; wait"
+    with pytest.raises(Transient, match=r"`sh .*` did not end within 1 s"):
+        programs.run(programs.command("sh", "-c", script), limit=1.0)
+    child = Path(f"/proc/{pid.read_text().strip()}/stat")
+    until = time.monotonic() + 10
+    while child.exists() and child.read_text().split()[2] != "Z":
+        assert time.monotonic() < until, "what it started still runs"
+        time.sleep(0.01)
+
+
+def test_run_gives_output_errors_and_code():
+    program = "import sys; print(sys.stdin.read()); print('no', file=sys.stderr); sys.exit(3)"
+    done = programs.run(programs.command(sys.executable, "-c", program), given="yes", limit=60)
+    assert (done.code, done.output, done.errors) == (3, "yes\n", "no\n")
+
+
+def test_side_by_side_works_run_at_the_same_time():
+    meeting = threading.Barrier(3, timeout=30)
+    programs.side_by_side([lambda: (meeting.wait(), None)[1]] * 3)
+
+
+def test_side_by_side_first_error_is_raised_and_the_rest_never_start():
+    started = []
+
+    def fails():
+        raise Denied("no")
+
+    with pytest.raises(Denied):
+        programs.side_by_side([fails, lambda: started.append(1)], at_once=1)
+    assert started in ([], [1])
+    with pytest.raises(Denied):
+        programs.side_by_side([fails, *[lambda: time.sleep(0.05)] * 2, *[lambda: started.append(2)] * 50], at_once=1)
+    assert started.count(2) < 50
+
+
+def test_settled_waits_for_what_google_does_not_know_yet_and_for_nothing_else():
+    clock, answers = (
+        ManualClock(0.0),
+        ["compute.googleapis.com has not been used in project 1", "", "PERMISSION_DENIED"],
+    )
+
+    def attempt():
+        if said := answers.pop(0):
+            raise Denied(said)
+        return "done"
+
+    assert gcloud.settled(attempt, clock) == "done"
+    with pytest.raises(Denied, match="PERMISSION"):
+        gcloud.settled(attempt, clock)
+    assert 0 < clock.now() < 10
+
+
+def test_settled_gives_up_after_minutes_with_the_last_words():
+    clock = ManualClock(0.0)
+
+    def attempt():
+        raise Denied("Service account a@b does not exist.")
+
+    with pytest.raises(Denied, match="does not exist"):
+        gcloud.settled(attempt, clock)
+    assert 200 < clock.now() <= 300
+
+
+def test_run_program_that_is_not_there_is_said_before(monkeypatch):
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(Exception, match="gcloud is not on PATH"):
+        gcloud.read(gcloud.command("x"), "asking")

@@ -1,0 +1,182 @@
+"""Cloud Build: builds of images from a Dockerfile in Cloud Storage, run as a service account that needs its rights.
+
+Nothing is executed. A build checks what a real one would stop at: its source and the Dockerfile in it, who it runs as,
+where its log goes, whether it may read and push. What it pushes is in Artifact Registry afterwards, under a digest that
+follows from the source. https://cloud.google.com/build/docs/api/reference/rest/v1/projects.builds
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import tarfile
+import uuid
+
+from tpukit.sandbox.google import artifact_registry, object_versions, policy
+from tpukit.sandbox.google.api import Api, Call, Started
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.emulator_settings import number_of
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+LOCATION = "projects/{project}/locations/{location}"
+BUILDS = LOCATION + "/builds"
+_DOCKER = "gcr.io/cloud-builders/docker"
+_ACCOUNT = re.compile(r"projects/([^/]+)/serviceAccounts/([^/]+)")
+_IMAGE = re.compile(r"([a-z0-9-]+)-docker\.pkg\.dev/([^/]+)/([^/]+)/([^:@]+)(?::([\w.-]+))?")
+_MAY_READ = frozenset(
+    f"roles/{name}"
+    for name in (
+        *("storage.objectViewer", "storage.objectUser", "storage.objectAdmin", "storage.admin"),
+        *("storage.legacyObjectReader", "editor", "owner"),
+    )
+)
+_MAY_PUSH = frozenset(
+    f"roles/{name}"
+    for name in ("artifactregistry.writer", "artifactregistry.repoAdmin", "artifactregistry.admin", "editor", "owner")
+)
+
+
+class _Failed(Exception):
+    """The build ran, and ended without an image."""
+
+
+def _operation(doc: Doc) -> Doc:
+    about = {
+        "@type": "type.googleapis.com/google.devtools.cloudbuild.v1.BuildOperationMetadata",
+        "build": doc["about"]["build"],
+    }
+    return {"name": f"{doc['scope']}/operations/{doc['id']}", "metadata": about, "done": doc["done"]}
+
+
+api = Api("cloud_build", service="cloudbuild.googleapis.com", schema="cloudbuild", operation=_operation)
+
+
+@api.on("POST", BUILDS, body="Build")
+def _create(cloud: Cloud, call: Call) -> Started:
+    project, asked = call["project"], call.body
+    if not asked.get("steps"):
+        raise invalid("invalid build: no build steps provided")
+    account = _account(cloud, project, asked)
+    _check_logging(asked)
+    scope = LOCATION.format(**call.names)
+    build = {
+        "timeout": "3600s",
+        **asked,
+        "id": str(uuid.UUID(int=cloud.state.next(), version=4)),
+        "projectId": project,
+        "status": "QUEUED",
+        "createTime": cloud.stamp(),
+        "serviceAccount": account,
+    }
+    build["name"] = f"{scope}/builds/{build['id']}"
+    build["logUrl"] = f"https://console.cloud.google.com/cloud-build/builds/{build['id']}?project={number_of(project)}"
+    cloud.state.put("build", build["name"], build)
+    return cloud.start(api, "BUILD", scope, build["name"], build=build)
+
+
+@api.on("GET", BUILDS + "/{build}")
+def _show(cloud: Cloud, call: Call) -> Doc:
+    found = cloud.state.get("build", f"{LOCATION.format(**call.names)}/builds/{call['build']}")
+    if found is None:
+        raise Refused(404, f"Requested entity was not found: {call['build']}")
+    return found
+
+
+@api.on_operation_end("BUILD")
+def _run(cloud: Cloud, operation: Doc) -> None:
+    build = cloud.state.get("build", operation["target"]) or {}
+    ended = {"startTime": build["createTime"], "finishTime": cloud.stamp()}
+    try:
+        if operation["fail"]:
+            raise _Failed(operation["fail"])
+        content = _source(cloud, build)
+        images = [_pushed(cloud, build, name, content) for name in build.get("images", [])]
+    except _Failed as failed:
+        cloud.state.put("build", build["name"], {**build, **ended, "status": "FAILURE", "statusDetail": str(failed)})
+        return
+    cloud.state.put("build", build["name"], {**build, **ended, "status": "SUCCESS", "results": {"images": images}})
+
+
+def _account(cloud: Cloud, project: str, asked: Doc) -> str:
+    """Without one, builds of projects made since 2024 run as Compute Engine's default account:
+    https://cloud.google.com/build/docs/cloud-build-service-account-updates"""
+    named = asked.get("serviceAccount")
+    if not named:
+        return f"projects/{project}/serviceAccounts/{number_of(project)}-compute@developer.gserviceaccount.com"
+    match = _ACCOUNT.fullmatch(named)
+    if not match:
+        raise invalid("invalid value for 'build.service_account'")
+    if not cloud.state.get("account", f"projects/{project}/serviceAccounts/{match[2]}"):
+        raise Refused(404, f"generic::not_found: Service account {match[2]} does not exist.")
+    return str(named)
+
+
+def _check_logging(asked: Doc) -> None:
+    options = asked.get("options", {})
+    kept_elsewhere = options.get("logging") in ("CLOUD_LOGGING_ONLY", "NONE")
+    regional = options.get("defaultLogsBucketBehavior") == "REGIONAL_USER_OWNED_BUCKET"
+    if asked.get("serviceAccount") and not (asked.get("logsBucket") or kept_elsewhere or regional):
+        raise invalid(
+            "generic::invalid_argument: if 'build.service_account' is specified, the build must either (a) specify "
+            "'build.logs_bucket', (b) use the REGIONAL_USER_OWNED_BUCKET build.options.default_logs_bucket_behavior "
+            "option, or (c) use either CLOUD_LOGGING_ONLY / NONE logging options"
+        )
+
+
+def _source(cloud: Cloud, build: Doc) -> bytes:
+    """The archive that the build takes, with a Dockerfile for its docker step in it."""
+    source = build.get("source", {}).get("storageSource", {})
+    bucket, name = source.get("bucket", ""), source.get("object", "")
+    found = object_versions.live(cloud, bucket, name) if cloud.state.get("bucket", bucket) else None
+    if found is None:
+        raise _Failed(f"could not resolve source: googleapi: Error 404: No such object: {bucket}/{name}")
+    if not _granted(cloud, build, _MAY_READ, [f"b/{bucket}"]):
+        email = _email(build)
+        raise _Failed(f"{email} does not have storage.objects.get access to the Google Cloud Storage object.")
+    content = object_versions.content_of(cloud, found)
+    for step in build["steps"]:
+        if step.get("name") == _DOCKER and "build" in step.get("args", []) and not _has_dockerfile(content):
+            raise _Failed("build step 0 failed: unable to prepare context: unable to evaluate symlinks in Dockerfile")
+    return content
+
+
+def _has_dockerfile(archive: bytes) -> bool:
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+            return any(name.removeprefix("./") == "Dockerfile" for name in opened.getnames())
+    except tarfile.TarError:
+        return False
+
+
+def _pushed(cloud: Cloud, build: Doc, name: str, content: bytes) -> Doc:
+    image = _IMAGE.fullmatch(name)
+    if not image:
+        raise _Failed(f"failed to push {name}: no such registry")
+    repository = f"projects/{image[2]}/locations/{image[1]}/repositories/{image[3]}"
+    if not cloud.state.get("repository", repository):
+        raise _Failed(f'failed to push {name}: name unknown: Repository "{image[3]}" not found')
+    if not _granted(cloud, build, _MAY_PUSH, [repository]):
+        permission = "artifactregistry.repositories.uploadArtifacts"
+        raise _Failed(f'denied: Permission "{permission}" denied on resource "{repository}"')
+    digest = f"sha256:{hashlib.sha256(name.encode() + content).hexdigest()}"
+    try:
+        artifact_registry.push(cloud, repository, image[4], image[5] or "latest", digest)
+    except Refused as refused:
+        raise _Failed(refused.message) from refused
+    return {"name": name, "digest": digest}
+
+
+def _granted(cloud: Cloud, build: Doc, roles: frozenset[str], resources: list[str]) -> bool:
+    member = f"serviceAccount:{_email(build)}"
+    bindings = [
+        binding
+        for resource in (f"projects/{build['projectId']}", *resources)
+        for binding in policy.get(cloud, resource).get("bindings", [])
+    ]
+    return any(binding["role"] in roles and member in binding["members"] for binding in bindings)
+
+
+def _email(build: Doc) -> str:
+    return str(build["serviceAccount"]).rpartition("/")[2]
