@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.cloud.gke import Gke
-from tpukit.control import Decision, Hooks, Kernel
+from tpukit.control import Decision, Holding, Hooks, Kernel
 from tpukit.errors import Invalid, NoCapacity, TpukitError
 from tpukit.kube import Cluster
 from tpukit.provisioner import failures, settings
 from tpukit.provisioner.act import Actor
 from tpukit.provisioner.decide import Create, Delete, Step, decide
 from tpukit.provisioner.events import About, Events
-from tpukit.provisioner.leader import Leadership
 from tpukit.provisioner.observe import Observer
 from tpukit.provisioner.pace import Pace
 from tpukit.provisioner.pool_cache import Intervals, PoolCache
@@ -27,6 +27,12 @@ from tpukit.store import Entry
 
 GROUP = "gke"
 log = logging.getLogger("tpukit.provisioner")
+
+
+class Leads(Holding, Protocol):
+    """One lease for all keys."""
+
+    def leading(self) -> bool: ...
 
 
 class PoolUse:
@@ -81,7 +87,7 @@ class Driver:
         cluster: Cluster,
         gke: Gke,
         view: View,
-        leader: Leadership,
+        leader: Leads,
         clock: Clock,
         *,
         zones: tuple[str, ...] = (),
