@@ -21,6 +21,7 @@ from typing import Any
 
 from tpukit import catalogue
 from tpukit.infra import outputs, queues
+from tpukit.render import PoolKind
 
 
 def files(
@@ -29,7 +30,10 @@ def files(
     """The files of the kustomization, by name."""
     return queues.files(
         [
-            catalogue.find_shape(pool["generation"], pool["topology"], machine_type=pool["machine_type"])
+            PoolKind(
+                catalogue.find_shape(pool["generation"], pool["topology"], machine_type=pool["machine_type"]),
+                f"reservation:{pool['reservation_name']}" if pool["capacity"] == "reservation" else pool["capacity"],
+            )
             for pool in environment["tpu_pools"].values()
         ],
         namespace=environment["tpu_namespace"],

@@ -331,6 +331,17 @@ variable "flex_start_duration" {
   }
 }
 
+variable "spot_shutdown_seconds" {
+  description = "How long a spot slice delays its shutdown when Google takes it back, so that pods can save: 30 or 120, of which 15 are for the node's own; 0 kills them at once. Left out, as GKE has it (about 30). A change makes the hosts anew"
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.spot_shutdown_seconds == null || contains([0, 30, 120], coalesce(var.spot_shutdown_seconds, 0))
+    error_message = "GKE takes 0, 30 or 120 seconds."
+  }
+}
+
 variable "tpu_workload_policy" {
   description = "Workload policy of tpu7x slices of several hosts. Left out, each pool gets one of its own; a name takes that one, which must be in the same region"
   type        = string

@@ -104,9 +104,9 @@ class Box:
         self.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": ZONE}, labels=dict([render.node_labels.CPU_POOL])))
         self.add_queue(2)
 
-    def add_queue(self, slices: int) -> None:
+    def add_queue(self, slices: int, capacity: str = "spot") -> None:
         """A queue over so many slices, and a team that sends to it."""
-        for document in render.queues({V4_16: slices}, [TEAM], cpus=8, memory_gb=32):
+        for document in render.queues({render.PoolKind(V4_16, capacity): slices}, [TEAM], cpus=8, memory_gb=32):
             self.cluster.apply(document)
         account = {"metadata": {"name": SETTINGS.service_account, "namespace": TEAM}}
         self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})

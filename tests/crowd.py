@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +11,7 @@ from tpukit.catalogue import Slice
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
 from tpukit.spec import JobSpec, Settings
+from waiting import until
 
 TEAM = "research"
 SHAPE = catalogue.find("v4-16")
@@ -30,7 +30,7 @@ def simulated_pool(name: str, shape: Slice) -> Iterator[dict[str, Any]]:
     """Nodes as GKE makes them for one slice, kept alive by kwok."""
     labels = {
         "cloud.google.com/gke-nodepool": name,
-        **render.node_labels.shape_labels(shape),
+        **render.PoolKind(shape).labels,
         "cloud.google.com/gke-accelerator-count": str(shape.chips_per_host),
     }
     vcpus, memory_gb = render.hosts.machine(shape)
@@ -59,8 +59,7 @@ def add_hosts(cluster: Cluster) -> None:
     nodes = [node for number in range(POOLS) for node in simulated_pool(f"pool-{number:03d}", SHAPE)]
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(cluster.create, nodes))
-    while not all(_open(node) for node in cluster.list("Node")):
-        time.sleep(LOOK_SECONDS)
+    until(lambda: all(_open(node) for node in cluster.list("Node")), "hosts to be open", 900.0, every=LOOK_SECONDS)
 
 
 def _open(node: dict[str, Any]) -> bool:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from waiting import until
+
 PROJECT = "demo-tpukit"
 MAIN = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"  # as the SDK's own script calls it
-START_SECONDS = 60.0
+PORTS = range(20000, 32000)  # below those that the system gives to connections going out, one of which could take it
 
 
 class Emulator:
@@ -33,11 +35,8 @@ class Emulator:
         argv = [*java, "--host=127.0.0.1", f"--port={self.port}"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until = time.monotonic() + START_SECONDS
-        while not self._answers():
-            assert self._process.poll() is None, f"the Firestore emulator ended: {self._log.read_text()[-2000:]}"
-            assert time.monotonic() < until, f"the Firestore emulator did not start in {START_SECONDS} s"
-            time.sleep(0.05)
+        until(self._answers_or_ended, "the Firestore emulator to start", every=0.05)
+        assert self._process.poll() is None, f"the Firestore emulator ended: {self._log.read_text()[-2000:]}"
 
     def reset(self) -> None:
         path = f"emulator/v1/projects/{PROJECT}/databases/(default)/documents"
@@ -63,7 +62,9 @@ class Emulator:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def _answers(self) -> bool:
+    def _answers_or_ended(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            return True
         try:
             self._ask("GET", "")
         except (OSError, urllib.error.URLError):
@@ -73,7 +74,7 @@ class Emulator:
     def _ask(self, method: str, path: str) -> None:
         request = urllib.request.Request(f"http://{self.address}/{path}", method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        opener.open(request, timeout=20).read()
+        opener.open(request, timeout=60).read()
 
 
 @contextmanager
@@ -87,9 +88,11 @@ def emulator(log: Path) -> Iterator[Emulator]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @cache

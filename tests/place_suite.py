@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as with_plan
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,13 +25,30 @@ FIRST = Attempt(0, stage=0, origin=0)
 
 
 @dataclass
+class Gate:
+    """Hosts whose script waits at it stay until it is opened: a test decides when they go on, whoever is slow."""
+
+    file: Path
+
+    def __post_init__(self) -> None:
+        self.file.mkdir()
+
+    @property
+    def script(self) -> str:
+        return f"until [ -e {self.file}/open ]; do sleep 0.1; done"
+
+    def open(self) -> None:
+        (self.file / "open").touch()
+
+
+@dataclass
 class Stand:
     """A place to try, and how to get another one that knows only what the record says."""
 
     place: Place
     another: Callable[[], Place]
     settings: Settings
-    seconds: float = 30.0  # how long things may take there
+    gates: Path  # a folder that hosts see
     fields: dict[str, Any] | None = None
     count: int = 0
 
@@ -50,6 +68,9 @@ class Stand:
         fresh = plan.make(made.spec, made.settings, made.place, taken=taken)
         return with_plan(made, id=fresh.id)
 
+    def gate(self) -> Gate:
+        return Gate(self.gates / str(len(list(self.gates.iterdir()))))
+
     def observe(self, handle: Handle) -> Observation:
         (seen,) = self.place.observe([handle])
         if isinstance(seen, TpukitError):
@@ -66,7 +87,7 @@ class Stand:
                 return False
             return True
 
-        until(taken, seconds=self.seconds)
+        until(taken, "the place to take it")
 
     def until(self, handle: Handle, state: State) -> tuple[Handle, Observation]:
         """The attempt as a driver would have it by then, and what is seen of it."""
@@ -80,7 +101,7 @@ class Stand:
                 box[0] = Handle(handle.plan, replace(box[0].attempt, state=State.RUNNING))
             return seen if seen.state is state else None
 
-        seen = until(reached, f"{handle.plan.id} to be {state}", self.seconds)
+        seen = until(reached, f"{handle.plan.id} to be {state}")
         return box[0], seen
 
     def stop(self, handle: Handle, grace: float = 5.0) -> Observation:
@@ -92,7 +113,7 @@ class Stand:
             seen = self.observe(told)
             return None if seen.active else seen
 
-        return until(gone, f"{handle.plan.id} to be gone", self.seconds)
+        return until(gone, f"{handle.plan.id} to be gone")
 
 
 def handle_of(made: Plan, attempt: Attempt = FIRST) -> Handle:
@@ -105,25 +126,28 @@ def test_attempt_that_was_never_sent_is_pending_and_nothing_of_it_is_there(stand
 
 
 def test_attempt_runs_with_all_its_hosts_and_ends_well(stand):
-    began = time.time()
-    handle = handle_of(stand.plan("sleep 1"))
+    began, gate = time.time(), stand.gate()
+    handle = handle_of(stand.plan(gate.script))
     stand.submit(handle)
     running, seen = stand.until(handle, State.RUNNING)
     assert [host.name for host in seen.hosts] == handle.plan.host_names
     assert seen.active
     assert began - 5 < seen.started < time.time() + 5
+    gate.open()
     ended, over = stand.until(running, State.COMPLETED)
     assert over.reason is Reason.DONE
-    until(lambda: not stand.observe(ended).active, "its hosts to leave", stand.seconds)
+    until(lambda: not stand.observe(ended).active, "its hosts to leave")
     assert seen.started <= over.ended <= time.time() + 5
 
 
 def test_submit_twice_is_once(stand):
-    handle = handle_of(stand.plan("echo once; sleep 2"))
+    gate = stand.gate()
+    handle = handle_of(stand.plan(f"echo once; {gate.script}"))
     stand.submit(handle)
     stand.submit(handle)
     running, _ = stand.until(handle, State.RUNNING)
     stand.submit(running)
+    gate.open()
     ended, _ = stand.until(running, State.COMPLETED)
     lines = [(line.host, line.text) for line in stand.place.logs(ended)]
     assert sorted(lines) == [(name, "once") for name in handle.plan.host_names]
@@ -135,7 +159,7 @@ def test_program_that_fails_on_one_host_is_its_error_and_the_host_is_named(stand
     stand.submit(handle)
     ended, seen = stand.until(handle, State.FAILED)
     assert (seen.reason, seen.host) == (Reason.USER_ERROR, handle.plan.host_names[1])
-    until(lambda: not stand.observe(ended).active, "its peers to leave", stand.seconds)
+    until(lambda: not stand.observe(ended).active, "its peers to leave")
     assert "exit code 3" in seen.detail
     assert "it broke" in seen.detail
     assert "it broke" in [line.text for line in stand.place.logs(ended, handle.plan.host_names[1])]
@@ -206,11 +230,16 @@ def test_many_attempts_are_observed_with_one_call(stand):
 
 
 def test_logs_of_a_running_attempt_come_as_they_are_printed_and_end_with_it(stand):
-    handle = handle_of(stand.plan("for i in 1 2 3; do echo line $i; sleep 0.5; done"))
+    gate = stand.gate()
+    handle = handle_of(stand.plan(f"echo line 1; echo line 2; {gate.script}; echo line 3"))
     stand.submit(handle)
     running, _ = stand.until(handle, State.RUNNING)
     host = handle.plan.host_names[0]
-    lines = [line.text for line in stand.place.logs(running, host, follow=True)]
+    lines = []
+    for line in stand.place.logs(running, host, follow=True):
+        lines.append(line.text)
+        if line.text == "line 2":
+            gate.open()
     assert lines == ["line 1", "line 2", "line 3"]
 
 

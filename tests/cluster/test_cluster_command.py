@@ -10,11 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from waiting import PATIENCE, alive, until
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {
@@ -46,6 +47,8 @@ resource "terraform_data" "second" {
   depends_on = [terraform_data.first]
 }
 """
+HELD = SLOW.replace("sleep 3", "until [ -e go ]; do sleep 0.1; done")
+"""Stays until a test lets it go on."""
 
 
 @dataclass
@@ -72,16 +75,34 @@ class Here:
 
     def start(self, *argv: str) -> subprocess.Popen[str]:
         # A session of its own, as a terminal gives it.
-        return subprocess.Popen(
-            self.argv(*argv),
-            env=self.env,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        with self._said.open("w") as said:
+            return subprocess.Popen(
+                self.argv(*argv),
+                env=self.env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+
+    def ended(self, process: subprocess.Popen[str]) -> tuple[int, str]:
+        """How what was started ended, and all that it said."""
+        return process.wait(PATIENCE), self._said.read_text()
+
+    def cancelled(self, process: subprocess.Popen[str]) -> tuple[int, str]:
+        """The same of what was told to end: what it waits for happens when it knows that."""
+        until(lambda: process.poll() is not None or "cancelling:" in self._said.read_text(), "it to hear the signal")
+        self.let_go()
+        return self.ended(process)
+
+    def let_go(self) -> None:
+        (self.copy / "go").touch()
+
+    @property
+    def _said(self) -> Path:
+        return self.folder / "said"
 
     @property
     def copy(self) -> Path:
@@ -92,10 +113,7 @@ class Here:
         return sorted(f"{one['type']}.{one['name']}" for one in document["resources"])
 
     def wait_for(self, name: str) -> None:
-        until = time.monotonic() + 60
-        while not (self.copy / name).exists():
-            assert time.monotonic() < until, f"{name} never came"
-            time.sleep(0.05)
+        until((self.copy / name).exists, f"{name} to come")
 
 
 @pytest.fixture
@@ -179,13 +197,13 @@ def test_broken_configuration_is_an_error_with_its_place(here):
 
 
 def test_one_interrupt_lets_terraform_finish_what_is_under_way_and_save(here):
-    here.write(SLOW)
+    here.write(HELD)
     process = here.start("apply", "--yes")
     here.wait_for("started")
     # What a terminal does: the whole foreground group gets it. Terraform has a group of its own, so it hears it once.
     os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, said
+    code, said = here.cancelled(process)
+    assert code == 130, said
     assert "cancelling: Terraform finishes what is under way" in said
     assert "apply was cancelled" in said
     assert "the state is saved" in said
@@ -198,12 +216,12 @@ def test_one_interrupt_lets_terraform_finish_what_is_under_way_and_save(here):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_being_told_to_go_cancels_cleanly_too(here, number):
-    here.write(SLOW)
+    here.write(HELD)
     process = here.start("apply", "--yes")
     here.wait_for("started")
     process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, said
+    code, said = here.cancelled(process)
+    assert code == 130, said
     assert not (here.copy / ".terraform.tfstate.lock.info").exists()
 
 
@@ -212,35 +230,33 @@ def test_interrupt_leaves_nothing_running(here):
     process = here.start("apply", "--yes")
     here.wait_for("child")
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    child = Path(f"/proc/{(here.copy / 'child').read_text().strip()}")
-    until = time.monotonic() + 10
-    while child.exists() and "\nState:\tZ" not in (child / "status").read_text():
-        assert time.monotonic() < until, "the child lives on"
-        time.sleep(0.05)
+    code, said = here.ended(process)
+    assert code == 130, said
+    child = int((here.copy / "child").read_text())
+    until(lambda: not alive(child), "the child to end")
 
 
 def test_second_run_at_the_same_time_is_refused(here):
-    here.write(SLOW)
+    here.write(HELD)
     process = here.start("apply", "--yes")
     here.wait_for("started")
     other = here.tpu("apply", "--yes")
     assert other.returncode == 1
     assert "another `tpu cluster` works on this cluster" in other.stderr
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, said
+    here.let_go()
+    code, said = here.ended(process)
+    assert code == 0, said
 
 
 def test_state_that_somebody_locked_is_a_conflict_with_the_way_to_unlock(here):
-    here.write(SLOW)
+    here.write(HELD)
     process = here.start("apply", "--yes")
     here.wait_for("started")
     process.kill()  # tpu alone: Terraform goes on and holds the lock of the state
     process.wait()
-    process.stdout.close()
     terraform = ["terraform", f"-chdir={here.copy}", "plan", "-lock-timeout=0s"]
     held = subprocess.run(terraform, env=here.env, capture_output=True, text=True, input="x\n" * 20)
+    here.let_go()
     from tpukit.errors import Conflict
     from tpukit.infra import diagnosis
 

@@ -206,7 +206,7 @@ def test_pool_of_every_kind_applies_plans_clean_and_goes(tmp_path, terraform_env
 
 def test_busy_cluster_is_waited_for(tmp_path, terraform_environment):
     """Five pools at once where GKE lets two operations run: the others are refused, tried again, and come."""
-    settings = Settings(seconds={"CREATE_NODE_POOL": 0.4}, cluster_operations=2)
+    settings = Settings(seconds={"CREATE_NODE_POOL": 1.5}, cluster_operations=2)
     with Emulator(tmp_path / "google", settings) as google:
         pools = Pools(tmp_path / "terraform", google, terraform_environment, "us-central2-b")
         pools.applied({f"pool-{number}": shape("v4-32") for number in range(5)})

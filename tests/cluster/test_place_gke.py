@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,13 +26,16 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 def stand(box: Box, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
     monkeypatch.setenv("KUBECONFIG", str(box.place.kubeconfig))
     made: list[GkePlace] = []
+    visible = box.place.path / "google" / "buckets"  # hosts see no other folder of this machine below /tmp
+    visible.mkdir(exist_ok=True)
+    gates = Path(tempfile.mkdtemp(dir=visible))
 
     def place() -> GkePlace:
         """With a folder of its own: nothing of another one's is needed."""
         made.append(GkePlace(tmp_path_factory.mktemp("driver"), SystemClock(), lambda: "place-tests"))
         return made[-1]
 
-    yield Stand(place(), place, SETTINGS, seconds=180.0, fields={"image": "image:1", "capacity": "spot"})
+    yield Stand(place(), place, SETTINGS, gates, fields={"image": "image:1", "capacity": "spot"})
     for one in made:
         one.close()
     for jobset in box.cluster.list("JobSet", SETTINGS.team):

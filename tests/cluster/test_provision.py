@@ -19,6 +19,7 @@ import yaml
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, StepFailed, substituted
 from tpukit import pods
+from waiting import until
 
 # Spares the waits that are there for Google's sake.
 TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
@@ -72,11 +73,12 @@ class Environment:
         return json.loads(self.builder.tool("kubectl", "get", *words, "--output=json"))
 
     def queues(self) -> list[Any]:
-        """All that the queues are made of, without who wrote it when."""
+        """All that the queues are made of, without who wrote it when and what Kueue counts in them."""
         found = self.kubernetes("clusterqueues,resourceflavors,localqueues,workloadpriorityclasses", "-A")["items"]
         for one in found:
             about = one["metadata"]
             one["metadata"] = {name: about[name] for name in ("name", "uid", "generation") if name in about}
+            one.pop("status", None)
         return found
 
     def tpu(self, verb: str, *words: str) -> str:
@@ -96,6 +98,11 @@ class Environment:
         for node in self.kubernetes("nodes")["items"]:
             found.setdefault(node["metadata"]["labels"]["cloud.google.com/gke-nodepool"], []).append(node)
         return found
+
+    def takes_jobs(self) -> bool:
+        (queue,) = self.kubernetes("clusterqueues")["items"]
+        conditions = queue.get("status", {}).get("conditions", [])
+        return any((one["type"], one["status"]) == ("Active", "True") for one in conditions)
 
     def chips(self) -> dict[str, Any]:
         """The quota of each flavor that has chips."""
@@ -170,12 +177,9 @@ def test_provision_makes_the_environment_and_finds_jobset_and_kueue_at_their_ver
 
 
 def test_pools_are_nodes_with_the_labels_of_gke(environment):
+    expected = {"cpu-pool": 3, "tpu-node-pool-0": 4, "tpu-node-pool-1": 4}
+    until(lambda: {pool: len(hosts) for pool, hosts in environment.nodes().items()} == expected, "all nodes")
     nodes = environment.nodes()
-    assert {pool: len(hosts) for pool, hosts in nodes.items()} == {
-        "cpu-pool": 3,
-        "tpu-node-pool-0": 4,
-        "tpu-node-pool-1": 4,
-    }
     for host in nodes["tpu-node-pool-1"]:
         labels = host["metadata"]["labels"]
         assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu-v4-podslice"
@@ -187,9 +191,8 @@ def test_pools_are_nodes_with_the_labels_of_gke(environment):
 
 
 def test_queues_are_over_what_the_pools_have(environment):
+    until(environment.takes_jobs, "the queue to be active")
     (queue,) = environment.kubernetes("clusterqueues")["items"]
-    conditions = {one["type"]: one["status"] for one in queue["status"]["conditions"]}
-    assert conditions["Active"] == "True"
     assert environment.chips() == {"v4-2x2x4": 32}
     (local,) = environment.kubernetes("localqueues", "--namespace=research")["items"]
     assert local["spec"]["clusterQueue"] == queue["metadata"]["name"]
@@ -199,11 +202,14 @@ def test_queues_are_over_what_the_pools_have(environment):
 
 
 def test_command_line_sees_the_same_environment_and_adds_nothing_to_it(environment):
-    found = json.loads(environment.tpu("status", "--json"))
+    def ready() -> Any:
+        found = json.loads(environment.tpu("status", "--json"))
+        hosts = {name: (pool["ready"], pool["hosts"]) for name, pool in found["pools"].items()}
+        return found if hosts == {"cpu-pool": (3, 3), "tpu-node-pool-0": (4, 4), "tpu-node-pool-1": (4, 4)} else None
+
+    found = until(ready, "all hosts to be ready")
     assert found["resources"]["count"] > 20
     assert found["cluster"]["status"] == "RUNNING"
-    hosts = {name: (pool["ready"], pool["hosts"]) for name, pool in found["pools"].items()}
-    assert hosts == {"cpu-pool": (3, 3), "tpu-node-pool-0": (4, 4), "tpu-node-pool-1": (4, 4)}
     assert found["addons"] == {"jobset": "v0.12.0", "kueue": "v0.16.6"}
     before = environment.queues()
     environment.tpu("credentials")
@@ -226,7 +232,7 @@ def test_no_pools_removes_the_pools_alone(environment):
     environment.builder.run(PROVISION, {**ASKED, "_NUM_TPU_POOLS": "0", "_NUM_OF_CHIPS": ""})
     assert before - environment.there() == TPU_POOLS
     assert environment.there() <= before
-    assert set(environment.nodes()) == {"cpu-pool"}
+    until(lambda: set(environment.nodes()) == {"cpu-pool"}, "the nodes of the pools to go")
     assert environment.chips() == {}
 
 
@@ -251,7 +257,7 @@ def test_destroy_leaves_nothing_but_what_others_have(environment):
     gcloud(environment.builder, "firewall-rules", "delete", "gke-other-all", "--quiet")
     gcloud(environment.builder, "networks", "delete", "other", "--quiet")
     assert environment.there() == set()
-    assert environment.nodes() == {}
+    until(lambda: environment.nodes() == {}, "all nodes to go")
 
 
 def protect(builder: Builder) -> None:

@@ -50,7 +50,7 @@ class Desk:
     def queue(self):
         """What `tpu team queue --json` prints, without the second that a process takes to start."""
         queues, _ = registry.read_queues(self.sandbox.cluster)
-        return listing.queues_of(queues.cluster_queues), listing.jobs(queues)
+        return listing.queues_of(queues), listing.jobs(queues)
 
     def row(self, job):
         return next(row for row in self.queue()[1] if row.job == job)
@@ -68,7 +68,7 @@ class Desk:
 def nodes(pool, shape):
     labels = {
         "cloud.google.com/gke-nodepool": pool,
-        **render.node_labels.shape_labels(shape),
+        **render.PoolKind(shape).labels,
         "cloud.google.com/gke-accelerator-count": str(shape.chips_per_host),
     }
     vcpus, memory_gb = render.hosts.machine(shape)

@@ -16,4 +16,9 @@ from tpukit.spec import Settings
 
 @pytest.fixture
 def stand(home: Path) -> Iterator[Stand]:
-    yield Stand(LocalPlace(home / "data", SystemClock()), lambda: LocalPlace(home / "data", SystemClock()), Settings())
+    def place() -> LocalPlace:
+        return LocalPlace(home / "data", SystemClock())
+
+    gates = home / "gates"
+    gates.mkdir()
+    yield Stand(place(), place, Settings(), gates)

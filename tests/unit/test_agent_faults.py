@@ -42,7 +42,10 @@ def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
     assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x2"
     assert labels["cloud.google.com/gke-accelerator-count"] == "4"
     assert labels["cloud.google.com/gke-spot"] == "true"
-    assert node["spec"]["taints"] == [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]
+    assert node["spec"]["taints"] == [
+        {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"},
+        {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"},
+    ]
     assert node["status"]["capacity"]["google.com/tpu"] == "4"
     assert node["status"]["conditions"][0]["status"] == "True"
     assert world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["holderIdentity"] == FIRST
@@ -68,7 +71,8 @@ def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes
     assert order.index(("patch", "Pod", "a")) < order.index(("delete", "Node", FIRST))
     assert has_node(world, NODE)
     world.until(lambda: has_node(world, FIRST) and has_node(world, SECOND))
-    assert [taint["key"] for taint in world.api.get("Node", FIRST)["spec"]["taints"]] == ["google.com/tpu"]
+    taints = [taint["key"] for taint in world.api.get("Node", FIRST)["spec"]["taints"]]
+    assert taints == ["google.com/tpu", "cloud.google.com/gke-spot"]
     assert world.client.pools()["spot"]["presence"] == "here"
 
 

@@ -265,7 +265,7 @@ def test_running_job_of_a_queue_that_borrows_is_told_so():
     queues = Queues([runs("a", slices=2)], [local_queue()], [cluster_queue(own=1, used=2, borrowed=1), lender], FLAVORS)
     (row,) = listing.jobs(queues)
     assert row.why == "queue tpu borrows 1 × v4-16, and gives them back when asked"
-    assert [(row.queue, row.own, row.used, row.borrowed) for row in listing.queues_of(queues.cluster_queues)] == [
+    assert [(row.queue, row.own, row.used, row.borrowed) for row in listing.queues_of(queues)] == [
         ("tpu", "1", "2", "1"),
         ("red", "1", "0", "0"),
     ]

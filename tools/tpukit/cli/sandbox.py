@@ -13,7 +13,7 @@ from tpukit.cli import sandbox_faults
 from tpukit.errors import Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
-    from tpukit.catalogue import Slice
+    from tpukit.render.pool_kinds import PoolKind
     from tpukit.sandbox.lifecycle import Status
 
 _name = click.option(
@@ -34,6 +34,7 @@ def command(context: click.Context) -> None:
     Examples:
       tpu sandbox up                     start it, or bring back what was killed
       tpu sandbox up --slices v4-16=2    with two slices to send jobs to
+      tpu sandbox up --slices v4-16:spot=2   for jobs with capacity: spot
       tpu sandbox shell                  a shell in which kubectl, terraform and tpu talk to it
       tpu sandbox shell kubectl get pods -A
       tpu sandbox status --json          components, ports, memory, versions
@@ -132,21 +133,25 @@ def shell(name: str, words: tuple[str, ...]) -> None:
 command.add_command(sandbox_faults.command)
 
 
-def _slices(words: tuple[str, ...]) -> dict[Slice, int]:
-    """`v4-16=2`; every wrong one at once."""
-    from tpukit import catalogue
+def _slices(words: tuple[str, ...]) -> dict[PoolKind, int]:
+    """`v4-16=2` or `v4-16:spot=2`; every wrong one at once."""
+    from tpukit.render import pool_kinds
 
-    found: dict[Slice, int] = {}
+    found: dict[PoolKind, int] = {}
     problems: list[Problem] = []
     for word in words:
-        tpu, _, count = word.partition("=")
+        tpu, _, count = word.rpartition("=")
         if not (count.isascii() and count.isdigit() and 0 < int(count) <= 64):
             problems.append(Problem("--slices", f"{word!r} is not a TPU and a number", "write --slices v4-16=2"))
             continue
         try:
-            found[catalogue.find(tpu)] = int(count)
+            shape, way = pool_kinds.parse(tpu, "--slices")
         except Invalid as error:
-            problems += [Problem("--slices", problem.what, problem.hint) for problem in error.problems]
+            problems += error.problems
+            continue
+        if way == "reservation":
+            problems.append(Problem("--slices", f"{word!r} names no reservation", f"write {tpu}:NAME={count}"))
+        found[pool_kinds.PoolKind(shape, way or pool_kinds.ON_DEMAND)] = int(count)
     if problems:
         raise Invalid(problems)
     return found

@@ -32,6 +32,7 @@ def command(context: click.Context) -> None:
     Examples:
       tpu team add vision --quota v4-16=2 --member user:ada@example.com
       tpu team add vision --borrow v4-16=1         change one thing, and leave the rest
+      tpu team add vision --quota v4-16:spot=1     where there are on-demand and spot slices
       tpu team add speech --dry-run                the documents that the cluster would get
       tpu team                                     all teams
       tpu team queue                               what runs, what waits, in which order and why
@@ -44,11 +45,16 @@ def command(context: click.Context) -> None:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--quota", multiple=True, metavar="TPU=SLICES", help="Slices of its own, for each kind; or none.")
+@click.option(
+    "--quota",
+    multiple=True,
+    metavar="TPU[:CAPACITY]=SLICES",
+    help="Slices of its own: v4-16=2, or v4-16:spot=2 where there are several kinds; or none.",
+)
 @click.option(
     "--borrow",
     multiple=True,
-    metavar="TPU=SLICES",
+    metavar="TPU[:CAPACITY]=SLICES",
     help="Slices of others that it may use while they do not; or none, or unlimited (as it is at first).",
 )
 @click.option(
@@ -137,7 +143,7 @@ def queue(team: str, as_json: bool) -> None:
     if team and not local:
         raise NotFound(f"there is no team {team}", hint="`tpu team` lists them")
     rows = listing.jobs(queues, team)
-    has = listing.queues_of(queues.cluster_queues, local[0]["spec"]["clusterQueue"] if local else "")
+    has = listing.queues_of(queues, local[0]["spec"]["clusterQueue"] if local else "", all_teams=all_teams)
     if as_json:
         team_tables.print_json({"queues": [asdict(row) for row in has], "jobs": [asdict(row) for row in rows]})
         return
@@ -155,16 +161,16 @@ def queue(team: str, as_json: bool) -> None:
 @_project
 def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     """Remove a team with all that is in its namespace, and give its quota back."""
-    from tpukit.teams import registry, workloads
+    from tpukit.teams import registry
 
     cluster, account = _cluster(), _account()
     team = _find(cluster, name, account)
     if team.made_with_cluster:
         hint = "it goes with the cluster's queues: `kubectl delete` the files that made it, or the cluster"
         raise Conflict(f"team {name} came with the cluster", hint=hint)
-    there = registry.jobs(registry.read_queues(cluster)[0], name)
+    there = registry.jobs(cluster, name)
     if there and not force:
-        named = ", ".join(sorted(workloads.job(one) for one in there)[:3])
+        named = ", ".join(there[:3])
         hint = f"`tpu team queue {name}` shows them; --force ends them"
         raise Conflict(f"team {name} has {_count(len(there), 'job')} ({named}): nothing was removed", hint=hint)
     for line in registry.remove(cluster, team, account, SystemClock()):

@@ -96,7 +96,7 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
     target = folder(spec)
     target.mkdir(parents=True, exist_ok=True)
     made = queues.files(
-        spec.shapes.values(),
+        spec.kinds,
         namespace=spec.tpu_namespace,
         account=spec.tpu_sa_name,
         email=gcloud.email(spec.tpu_sa_name, spec.project_id),

@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 from tpukit import render
-from tpukit.catalogue import Slice
 from tpukit.quantities import amount
+from tpukit.render import PoolKind
 from tpukit.teams import quotas
 
 
 def files(
-    slices: Iterable[Slice],
+    pools: Iterable[PoolKind],
     *,
     namespace: str,
     account: str,
@@ -26,14 +26,14 @@ def files(
     cpu_nodes: Mapping[str, Any],
     team_queues: Mapping[str, Any],
 ) -> dict[str, str]:
-    """The files of the kustomization, by name: for the slice of every pool, and the nodes of the CPU pool.
+    """The files of the kustomization, by name: for every TPU pool, and the nodes of the CPU pool.
 
     Workloads of the namespace run as `account`, and act as the Google account `email`. The nodes, and the ClusterQueues
     that teams have in the cluster, are lists as kubectl prints them.
     """
     cpus, memory_gb = _spare(cpu_nodes)
     given = quotas.given(team_queues["items"])
-    made = render.queue_files(Counter(slices), [namespace], cpus=cpus, memory_gb=memory_gb, given=given)
+    made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb, given=given)
     made["account.yaml"] = yaml.safe_dump(_account(namespace, account, email), sort_keys=False)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

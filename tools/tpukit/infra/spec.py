@@ -14,6 +14,7 @@ from typing import Any, Literal
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
 from tpukit.infra import checks, ip_ranges, pool_shapes
+from tpukit.render import PoolKind
 from tpukit.spec import document, overrides
 from tpukit.spec.document import Node
 from tpukit.spec.fields import LABEL, RESERVATION, TEXT
@@ -58,6 +59,10 @@ def _new_enough(version: str) -> str:
     if int(version.split(".")[1]) < 32:
         refuse(f"GKE no longer creates clusters of {version}", "leave it out, for the release channel's own")
     return version
+
+
+def _shutdown(seconds: int) -> int:
+    return seconds if seconds in (0, 30, 120) else refuse(f"GKE has no {seconds} seconds", "write 0, 30 or 120")
 
 
 _COUNT = Integer(0)
@@ -133,6 +138,12 @@ class ClusterSpec(Model):
         "Longest life of a flex-start slice.",
         "86400s",
         default="604800s",
+    )
+    spot_shutdown_seconds: int | None = field(
+        Integer(0, 120, _shutdown),
+        "How long a spot slice delays its shutdown, so that pods can save.",
+        120,
+        default=None,
     )
     tpu_workload_policy: str | None = field(TEXT, "Workload policy of tpu7x slices.", "mine", default=None)
     enable_tpu_autoscaling: bool = field(Flag(), "Whether slices come and go with jobs.", True, default=False)
@@ -234,6 +245,16 @@ class ClusterSpec(Model):
     def shapes(self) -> dict[str, Slice]:
         """The slice behind every pool, by the pool's name."""
         return {name: pool_shapes.resolve(pool) for name, pool in checks.pools(self.to_json()).items()}
+
+    @property
+    def kinds(self) -> list[PoolKind]:
+        """What every pool is: its slice, and how it is bought."""
+        found = []
+        for pool in checks.pools(self.to_json()).values():
+            capacity = pool["capacity"]
+            way = f"reservation:{pool['reservation_name']}" if capacity == "reservation" else capacity
+            found.append(PoolKind(pool_shapes.resolve(pool), way))
+        return found
 
     @property
     def common_shape(self) -> Slice:

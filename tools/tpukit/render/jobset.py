@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from tpukit.errors import Invalid, Problem
 from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
 from tpukit.render import hosts
-from tpukit.render.node_labels import CPU_POOL, SPOT, capacity_labels, host_labels
+from tpukit.render.node_labels import CPU_POOL, absent_labels, capacity_word, host_labels, node_taints
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
 
 Pairs = tuple[tuple[str, str], ...]
@@ -90,6 +90,7 @@ class Host:
     env: Pairs
     from_jobset: Pairs  # env names, and the annotation of JobSet that holds the value
     selector: Pairs
+    absent: tuple[str, ...]  # labels that its node may not have
     tolerated: tuple[str, ...]
     chips: int
     cpu: int
@@ -157,7 +158,7 @@ def job(plan: Plan, attempt: Attempt) -> Job:
 
 
 def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
-    spec, shape = plan.spec, plan.slice
+    spec, shape, capacity = plan.spec, plan.slice, capacity_word(plan.spec.capacity)
     memory = hosts.memory_gb(shape)
     env = {
         **_scratch_env(),
@@ -182,8 +183,9 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
             # launch.sh adds it to the two first ones. Kueue evicts and admits again without counting it here.
             ("TPUKIT_RESTARTS", "restart-attempt"),
         ),
-        selector=_pairs(host_labels(shape) | capacity_labels(spec.capacity)),
-        tolerated=("google.com/tpu", *((SPOT,) if spec.capacity == "spot" else ())),
+        selector=_pairs(host_labels(shape, capacity)),
+        absent=absent_labels(capacity),
+        tolerated=("google.com/tpu", *(key for key, _ in node_taints(capacity))),
         chips=shape.chips_per_host,
         cpu=hosts.cpu(shape),
         memory=f"{memory}G",

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Mapping
 
 from tpukit import render
-from tpukit.catalogue import Slice
 from tpukit.errors import Transient
 from tpukit.kube import Cluster
+from tpukit.render import PoolKind
 from tpukit.sandbox.agent import Pool, of_slice
 from tpukit.sandbox.emulator import agent
 from tpukit.sandbox.folder import HOST, Folder
@@ -26,12 +27,14 @@ BUCKET = "my-runs"
 _CPUS, _MEMORY_GB = 8, 32
 
 
-def furnish(place: Folder, slices: Mapping[Slice, int]) -> None:
-    """Safe to repeat. Slices are spot ones, so that they can be preempted."""
+def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
+    """Safe to repeat."""
     machines, cluster, settings = agent(place), Cluster(place.kubeconfig), Settings()
-    for shape, count in slices.items():
-        for number in range(count):
-            machines.add_pool(of_slice(f"{shape.name}-{number}", shape, ZONE, capacity="spot"))
+    numbers: Counter[str] = Counter()  # pools of one shape are numbered, however they were bought
+    for kind in (kind for kind, count in slices.items() for _ in range(count)):
+        name = f"{kind.shape.name}-{numbers[kind.shape.name]}"
+        machines.add_pool(of_slice(name, kind.shape, ZONE, capacity=kind.capacity))
+        numbers[kind.shape.name] += 1
     labels = dict([render.node_labels.CPU_POOL])
     machines.add_pool(Pool("cpu", f"e2-standard-{_CPUS}", {"cpu-0": ZONE}, labels=labels))
     given = quotas.given(cluster.list("ClusterQueue"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tpukit.teams import naming, shares, workloads
@@ -49,8 +48,11 @@ def jobs(queues: Queues, team: str = "") -> list[JobRow]:
     return [row for row in rows if team in ("", row.team)]
 
 
-def queues_of(cluster_queues: Iterable[Doc], only: str = "") -> list[QueueRow]:
-    """What each ClusterQueue has of each kind of slice, and uses; or one of them alone."""
+def queues_of(queues: Queues, only: str = "", *, all_teams: bool = True) -> list[QueueRow]:
+    """What each ClusterQueue has of each kind of slice, and uses; or one of them alone.
+
+    Who waits is counted where the jobs of all teams are there; else it is what Kueue counted last.
+    """
     return [
         QueueRow(
             queue["metadata"]["name"],
@@ -59,9 +61,9 @@ def queues_of(cluster_queues: Iterable[Doc], only: str = "") -> list[QueueRow]:
             naming.number_of(share.used, key),
             naming.number_of(share.borrowed, key),
             "all that is left" if share.limit is None else naming.number_of(share.limit, key),
-            int(queue.get("status", {}).get("pendingWorkloads", 0)),
+            len(queues.line(queue)) if all_teams else int(queue.get("status", {}).get("pendingWorkloads", 0)),
         )
-        for queue in cluster_queues
+        for queue in queues.cluster_queues
         if only in ("", queue["metadata"]["name"])
         for key, share in shares.shares(queue).items()
         if key[1] == CHIPS and (share.own or share.used or share.limit != 0) and naming.shape(key[0])

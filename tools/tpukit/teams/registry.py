@@ -13,7 +13,7 @@ from tpukit.errors import Conflict, Denied, NotFound, NotYet
 from tpukit.kube import KINDS, Cluster, Kind
 from tpukit.render import kueue
 from tpukit.render.kueue import MADE_WITH, MEMBER, Subject
-from tpukit.teams import naming, quotas, shares, transition, workloads
+from tpukit.teams import naming, quotas, shares, transition, usage, workloads
 from tpukit.teams.team import Request, Team, member, subject
 from tpukit.teams.waiting import Queues
 from tpukit.teams.workloads import CHIPS, Doc
@@ -57,8 +57,12 @@ def read_queues(cluster: Cluster, team: str = "") -> tuple[Queues, bool]:
         jobs = cluster.list("Workload", team)
     except NotFound as error:
         raise _kueue_missing(cluster) from error
+    there = cluster.list("ClusterQueue")
     queues = Queues(
-        jobs, cluster.list("LocalQueue", every), cluster.list("ClusterQueue"), cluster.list("ResourceFlavor")
+        jobs,
+        cluster.list("LocalQueue", every),
+        there if every else usage.counted(there, jobs),
+        cluster.list("ResourceFlavor"),
     )
     return queues, not every
 
@@ -95,12 +99,12 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     before = next((team for team in teams if team.name == request.name), None)
     if before is None:
         _check_name_is_free(cluster, request.name)
-    after = request.applied(before)
+    there = cluster.list("ClusterQueue")
+    total = quotas.total(there)
+    after = request.applied(before, [quota.flavor for quota in total if quota.chips])
     if after.made_with_cluster and after.quota:
         hint = "its queue belongs to the cluster's own setup: give quotas to teams made with `tpu team add`"
         raise Conflict(f"team {after.name} came with the cluster and shares the common queue", hint=hint)
-    there = cluster.list("ClusterQueue")
-    total = quotas.total(there)
     rest = [team for team in _with_quota(teams, there) if team.name != after.name]
     quotas.check(total, after, rest)
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
@@ -138,9 +142,12 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> None:
         rebalance(cluster, account)  # two commands gave away the same slices at once
 
 
-def jobs(queues: Queues, team: str) -> list[Doc]:
-    """What runs or waits in a team's namespace."""
-    return [one for one in queues.workloads if workloads.team(one) == team and not workloads.ended(one)]
+def jobs(cluster: Cluster, team: str) -> list[str]:
+    """Names of what runs or waits in a team's namespace, also of what was sent a moment ago and Kueue has not seen."""
+    sent = [one for kind in ("JobSet", "Job") for one in cluster.list(kind, team)]
+    unfinished = {one["metadata"]["name"] for one in sent if not _owned(one) and not _finished(one)}
+    queued = {workloads.job(one) for one in cluster.list("Workload", team) if not workloads.ended(one)}
+    return sorted(unfinished | queued)
 
 
 def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str]:
@@ -261,6 +268,16 @@ def _delete_jobs(cluster: Cluster, clock: Clock, team: str) -> None:
         for one in cluster.list(kind, team):
             cluster.delete(kind, one["metadata"]["name"], team)
     _wait_until(clock, lambda: not cluster.list("Pod", team), f"a pod of team {team}")
+
+
+def _owned(thing: Doc) -> bool:
+    """The Jobs of a JobSet are not jobs of their own."""
+    return bool(thing["metadata"].get("ownerReferences"))
+
+
+def _finished(thing: Doc) -> bool:
+    conditions = thing.get("status", {}).get("conditions", [])
+    return any(one["type"] in ("Completed", "Complete", "Failed") and one["status"] == "True" for one in conditions)
 
 
 def _exists(cluster: Cluster, kind: str, name: str) -> bool:

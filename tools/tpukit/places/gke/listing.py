@@ -15,6 +15,7 @@ from tpukit.kube.documents import SLIM
 from tpukit.kube.mirror import Mirror
 from tpukit.places.gke.jobsets import NAME, UID, Doc, JobSetState, label
 from tpukit.places.gke.waiting import Surroundings
+from tpukit.teams import usage
 from tpukit.teams.waiting import Queues
 
 SYNC_SECONDS = 20.0
@@ -149,6 +150,8 @@ def _surroundings(cluster: Cluster, team: str) -> Surroundings:
     workloads = allowed(cluster, "Workload")
     if workloads is None:
         workloads = cluster.list("Workload", team, type=SLIM["Workload"])
+    elif cluster_queues is not None:
+        cluster_queues = usage.counted(cluster_queues, workloads)
     local_queues = cluster.list("LocalQueue", team)
     queues = None
     if cluster_queues is not None and flavors is not None:

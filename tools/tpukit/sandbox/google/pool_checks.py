@@ -16,6 +16,8 @@ from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.state import Doc
 
 _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
+_SHUTDOWN_SECONDS = (0, 30, 120)
+"""https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeKubeletConfig: valid for Spot VMs alone."""
 _HYPERDISK_ONLY = ("v6e", "tpu7x")
 
 
@@ -83,6 +85,12 @@ def _check_capacity(pool: Doc) -> str:
     if reserved and (affinity.get("key") != "compute.googleapis.com/reservation-name" or not affinity.get("values")):
         raise invalid(
             "A specific reservation needs the key compute.googleapis.com/reservation-name and the name as its value."
+        )
+    grace = config.get("kubeletConfig", {}).get("shutdownGracePeriodSeconds")
+    if grace is not None and (not config.get("spot") or grace not in _SHUTDOWN_SECONDS):
+        raise invalid(
+            "Invalid value for field 'kubelet_config.shutdown_grace_period_seconds': "
+            f"{grace} is not one of 0, 30 and 120 for Spot VMs."
         )
     if config.get("flexStart"):
         if not pool.get("autoscaling", {}).get("enabled") or pool["initialNodeCount"]:

@@ -1,142 +1,22 @@
-"""What every home of the store promises: tests that run on each of them, with threads and with many processes at once.
-
-A module that imports everything of this one gives the fixture `address` and, where needed, `environment`.
-"""
+"""What every home of the store promises of documents, events and watches, with threads and with many processes."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-import tpukit
+from store_home import add, edit, ids, job, put, texts
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.reasons import Reason, State
 from tpukit.records import ACTIVE, JOBS, Attempt, Job
-from tpukit.store import Entry, Event, Holder, Kind, Lease, Store, change, everything
-from tpukit.store.home import open_store
-from tpukit.store.process import this_process
+from tpukit.store import Event, Kind, change, everything
 from waiting import PATIENCE, until
-
-PREAMBLE = """
-import sys, time
-from pathlib import Path
-import msgspec
-from tpukit.errors import Conflict
-from tpukit.records import JOBS, Job
-from tpukit.store import Event, change
-from tpukit.store.home import open_store
-from tpukit.store.process import this_process
-def job(name, created=0.0): return Job(name, "local", "team", "me", created, plan={})
-def count(job): return msgspec.structs.replace(job, message=str(int(job.message or 0) + 1))
-def same(job): return job
-name = sys.argv[3]
-store = open_store(sys.argv[1], Path(sys.argv[2]))
-"""
-LONG = 600.0
-SHORT = 0.3
-A, B = Holder("a"), Holder("b")
-
-
-@dataclass
-class Home:
-    """One home, opened in this process or in others."""
-
-    address: str
-    folder: Path
-    environment: Mapping[str, str]
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
-    opened: list[Store] = field(default_factory=list)
-
-    def open(self) -> Store:
-        self.opened.append(open_store(self.address, self.folder))
-        return self.opened[-1]
-
-    def process(self, name: str, script: str, *, ready: bool = False) -> subprocess.Popen[str]:
-        """A process with `store` open in it; with `ready` it has printed a line when this returns."""
-        argv = [sys.executable, "-c", f"{PREAMBLE}\n{script}", self.address, str(self.folder), name]
-        environment = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path(tpukit.__file__).parents[1]),
-            **self.environment,
-        }
-        process = subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
-        self.processes.append(process)
-        if ready:
-            assert process.stdout is not None
-            assert process.stdout.readline()
-        return process
-
-    def finish(self) -> list[str]:
-        """What the processes printed, when all of them have ended well."""
-        outputs = [process.communicate(timeout=PATIENCE)[0] for process in self.processes]
-        assert [process.returncode for process in self.processes] == [0] * len(outputs)
-        return outputs
-
-
-@pytest.fixture
-def environment() -> Mapping[str, str]:
-    """Variables that processes need to reach the home."""
-    return {}
-
-
-@pytest.fixture
-def home(address: str, environment: Mapping[str, str], tmp_path: Path) -> Iterator[Home]:
-    made = Home(address, tmp_path / "store", environment)
-    yield made
-    for store in made.opened:
-        store.close()
-    for process in made.processes:
-        process.kill()
-        process.communicate()
-
-
-@pytest.fixture
-def store(home: Home) -> Store:
-    return home.open()
-
-
-def job(name: str = "a-1", created: float = 1.0, **fields: Any) -> Job:
-    return Job(name, "local", "team", "me", created, **{"plan": {"spec": {"name": "a"}}, **fields})
-
-
-def add(store: Store, *names: str, **fields: Any) -> None:
-    for index, name in enumerate(names):
-        store.create(JOBS, name, job(name, **{"created": float(index), **fields}))
-
-
-def edit(**fields: Any) -> Callable[[Job], Job]:
-    return lambda record: msgspec.structs.replace(record, **fields)
-
-
-def put(store: Store, entry: Entry[Job], **options: Any) -> Entry[Job]:
-    fields = options.pop("fields", {"message": "changed"})
-    return store.put(JOBS, entry, msgspec.structs.replace(entry.value, **fields), **options)
-
-
-def ids(page: Any) -> list[str]:
-    return [entry.key for entry in page.entries]
-
-
-def texts(store: Store, key: str = "a-1") -> list[str]:
-    return [event.text for event in store.events(JOBS, key)]
-
-
-def lapsed(store: Store, name: str) -> None:
-    until(lambda: store.lease(name) is None, "the lease to lapse")
-
-
-# Documents
 
 
 def test_create_then_get_gives_every_field_back(store, home):
@@ -451,137 +331,6 @@ def test_keys_gives_those_with_the_prefix_letter_by_letter(store):
     assert store.get(JOBS, "a/b").key == "a/b"
 
 
-# Leases
-
-
-def test_acquire_is_for_one_at_a_time(store, home):
-    other = home.open()
-    mine = store.acquire("jobs/a", A, LONG)
-    assert mine
-    assert other.acquire("jobs/a", B, LONG) is None
-    assert other.acquire("jobs/b", B, LONG)
-    assert other.lease("jobs/a") == mine
-    assert [(lease.name, lease.holder) for lease in other.leases()] == [("jobs/a", A), ("jobs/b", B)]
-    assert abs(mine.ends - store.now() - LONG) < 30
-
-
-def test_acquire_again_by_its_holder_prolongs_it_with_the_same_token(store):
-    first = store.acquire("x", A, LONG)
-    second = store.acquire("x", A, 2 * LONG)
-    assert first and second
-    assert second.token == first.token
-    assert second.ends > first.ends + LONG / 2
-    assert store.lease("x") == second
-
-
-def test_release_frees_it_at_once_and_counts_on(store, home):
-    first = store.acquire("x", A, LONG)
-    store.release(first)
-    assert store.lease("x") is None
-    assert store.leases() == []
-    second = home.open().acquire("x", B, LONG)
-    assert second.token > first.token
-    store.release(first)
-    assert store.lease("x") == second
-
-
-def test_renew_goes_on_with_the_same_token(store):
-    lease = store.acquire("x", A, SHORT)
-    longer = store.renew(lease, LONG)
-    assert (longer.token, longer.holder) == (lease.token, A)
-    assert store.lease("x") == longer
-
-
-def test_renew_what_lapsed_and_nobody_took_goes_through(store):
-    lease = store.acquire("x", A, SHORT)
-    lapsed(store, "x")
-    assert store.renew(lease, LONG).token == lease.token
-    assert store.acquire("x", B, LONG) is None
-
-
-def test_renew_what_somebody_else_has_or_was_given_up_conflicts(store):
-    lease = store.acquire("x", A, SHORT)
-    lapsed(store, "x")
-    taken = store.acquire("x", B, LONG)
-    with pytest.raises(Conflict, match="x"):
-        store.renew(lease, LONG)
-    store.release(taken)
-    for old in (lease, taken):
-        with pytest.raises(Conflict):
-            store.renew(old, LONG)
-    with pytest.raises(Conflict):
-        store.renew(Lease("never", A, 0.0, 1), LONG)
-
-
-def test_acquire_after_it_lapsed_gives_a_higher_token_even_to_its_last_holder(store):
-    first = store.acquire("x", A, SHORT)
-    lapsed(store, "x")
-    second = store.acquire("x", A, LONG)
-    assert second.token > first.token
-
-
-def test_put_by_a_holder_that_was_paused_is_refused(store, home):
-    """It lost its lease without noticing: the document is what it read, and still it may not write."""
-    entry = store.create(JOBS, "a-1", job())
-    lease = store.acquire("a-1", A, SHORT)
-    lapsed(store, "a-1")
-    with pytest.raises(Conflict, match="lease a-1"):
-        put(store, entry, lease=lease)
-    taken = home.open().acquire("a-1", B, LONG)
-    with pytest.raises(Conflict, match="lease a-1"):
-        put(store, entry, lease=lease, events=[Event(1.0, "never")])
-    assert put(store, entry, lease=taken, events=[Event(1.0, "b did")]).revision == 2
-    assert texts(store) == ["b did"]
-
-
-def test_put_under_a_lease_goes_through_while_it_is_renewed(store):
-    entry = store.create(JOBS, "a-1", job())
-    lease = store.acquire("a-1", A, LONG)
-    store.renew(lease, 2 * LONG)
-    entry = put(store, entry, lease=lease)
-    entry = put(store, entry, lease=lease, fields={"message": "again"})
-    assert store.get(JOBS, "a-1").revision == 3
-    with pytest.raises(Conflict, match="a-1 was changed"):
-        put(store, replace(entry, revision=2, proof=None), lease=lease)
-
-
-def test_put_under_a_lease_that_was_given_up_is_refused(store):
-    entry = store.create(JOBS, "a-1", job())
-    lease = store.acquire("a-1", A, LONG)
-    store.release(lease)
-    with pytest.raises(Conflict, match="lease a-1"):
-        put(store, entry, lease=lease)
-
-
-def test_lease_of_a_process_that_was_killed_is_free_at_once(store, home):
-    script = "print(store.acquire('x', this_process(), 600), flush=True); time.sleep(60)"
-    process = home.process("h", script, ready=True)
-    held = store.lease("x")
-    assert held.holder.pid == process.pid
-    assert store.acquire("x", this_process(), LONG) is None
-    process.send_signal(signal.SIGKILL)
-    until(lambda: store.lease("x") is None, "its death to be noticed, before anybody asked for its exit code")
-    assert store.acquire("x", this_process(), LONG).token > held.token
-
-
-def test_lease_is_not_handed_down_to_what_its_process_starts(store, home):
-    """Hosts outlive whoever started them; they may not keep the job from being driven."""
-    script = (
-        "import subprocess\n"
-        "store.acquire('x', this_process(), 600)\n"
-        "child = subprocess.Popen(['sleep', '60'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)\n"
-        "print(child.pid, flush=True); sys.stdin.readline()"
-    )
-    process = home.process("h", script)
-    pid = int(process.stdout.readline())
-    try:
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=PATIENCE)
-        assert store.acquire("x", this_process(), LONG)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-
-
 # Many at once
 
 
@@ -598,18 +347,6 @@ def test_threads_share_one_store(store):
         list(threads.map(count, range(4)))
     assert store.get(JOBS, "a-1").value.message == "20"
     assert len(store.keys(JOBS, "t-")) == 20
-
-
-def test_threads_race_for_a_lease_and_exactly_one_wins(store):
-    ready = threading.Barrier(6)
-
-    def race(number: int) -> Lease | None:
-        ready.wait()
-        return store.acquire("x", Holder(f"h{number}"), LONG)
-
-    with ThreadPoolExecutor(6) as threads:
-        won = [lease for lease in threads.map(race, range(6)) if lease]
-    assert [store.lease("x")] == won
 
 
 def test_processes_open_a_new_store_at_once(home):
@@ -642,30 +379,6 @@ def test_processes_create_the_same_key_and_one_wins(home):
     for index in range(4):
         home.process(f"p{index}", script)
     assert sorted(output.strip() for output in home.finish()) == ["lost"] * 3 + ["won"]
-
-
-def test_processes_that_hold_a_lease_never_overlap(home, store):
-    """Each writes that it begins and that it ends while it holds the lease: no two may be between the two."""
-    script = (
-        "done = 0\n"
-        "while done < 5:\n"
-        "    lease = store.acquire('a-1', this_process(), 60)\n"
-        "    if lease:\n"
-        "        for word in ('begin', 'end'):\n"
-        "            entry = store.get(JOBS, 'a-1')\n"
-        "            store.put(JOBS, entry, count(entry.value), lease=lease, events=[Event(1.0, f'{word} {name}')])\n"
-        "        store.release(lease)\n"
-        "        done += 1\n"
-        "    else: time.sleep(0.01)\n"
-    )
-    store.create(JOBS, "a-1", job())
-    for index in range(3):
-        home.process(f"p{index}", script)
-    home.finish()
-    notes = [text.split() for text in texts(store)]
-    assert len(notes) == 30
-    for begin, end in zip(notes[::2], notes[1::2], strict=True):
-        assert (begin, end) == (["begin", begin[1]], ["end", begin[1]])
 
 
 def test_process_killed_while_it_writes_leaves_no_half(home, store):
