@@ -60,7 +60,7 @@ class Metrics:
         with self._lock:
             calls = _pairs("act", "outcome", self._calls)
             requests = _pairs("verb", "resource", REQUESTS.counts())
-            leading = {(): int(self._leading())}
+            leading: dict[tuple[tuple[str, str], ...], float] = {(): int(self._leading())}
             lines = [
                 *metric("tpukit_provisioner_leading", "gauge", "1 where this replica acts.", leading),
                 *metric(
