@@ -128,7 +128,7 @@ def environment(
 ) -> Iterator[Environment]:
     home = tmp_path_factory.mktemp("provision")
     try:
-        tpu(home, "up", "--name=provision")
+        tpu(home, "up", "--name=provision", "--api=*")
         program = "import json, os; print(json.dumps(dict(os.environ)))"
         inside = json.loads(tpu(home, "shell", "--name=provision", "--", sys.executable, "-c", program))
         names = ("GOOGLE_", "CLOUDSDK_", "HTTP", "NO_PROXY", "SSL_CERT_FILE", "PATH")

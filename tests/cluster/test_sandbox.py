@@ -83,7 +83,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def box(home):
     sandbox = Box(home, "first")
-    sandbox.tpu("up")
+    sandbox.tpu("up", "--api=*")
     yield sandbox
     if sandbox.folder.exists():
         sandbox.tpu("down")

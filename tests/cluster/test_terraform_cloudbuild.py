@@ -14,6 +14,7 @@ import yaml
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, Refused, StepFailed, substituted
 from tpukit.infra import versions
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 
 NOTHING = (("terraform", 0, "{}"), ("python3", 0, ""), ("kubectl", 0, ""), ("gcloud", 0, ""))
@@ -23,7 +24,7 @@ REQUIRED = ("_TF_STATE_BUCKET", "_REGION", "_ZONE", "_ARTIFACT_REPOSITORY_BUCKET
 
 @pytest.fixture
 def google(tmp_path: Path) -> Iterator[Emulator]:
-    with Emulator(tmp_path / "google") as emulator:
+    with Emulator(tmp_path / "google", Settings(enabled=EVERY_API)) as emulator:
         yield emulator
 
 
