@@ -14,6 +14,7 @@ from tpukit.provisioner import names, pools
 from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.settings import DEFAULTS, Capacity
 from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 from unit.google_world import PROJECT, World
 from waiting import until
@@ -27,7 +28,7 @@ NEED = Need("train-0123456789ab", "research", "train", "uid-1", "train-slice-0",
 def emulator(tmp_path):
     with World(tmp_path) as world:
         world.cluster()
-    with Emulator(tmp_path) as running:
+    with Emulator(tmp_path, Settings(enabled=EVERY_API)) as running:
         yield running
 
 
@@ -136,3 +137,12 @@ def test_gke_emulator_without_a_token_is_refused_before_anything_is_sent(monkeyp
 def test_gke_refusal_of_google_in_its_own_words(code, message, expected):
     error = type("Refused", (Exception,), {"code": code, "message": message})()
     assert type(translated(error, "create")) is expected
+
+
+def test_gke_create_whose_answer_was_lost_was_done_and_asking_again_says_so(client, emulator):
+    emulator.cloud.faults.set(Fault("lost", match="POST .*nodePools", times=1))
+    with pytest.raises(Transient, match="not answered"):
+        client.create_pool(body())
+    assert [one.name for one in client.pools()] == [NEED.pool]
+    with pytest.raises(Conflict):
+        client.create_pool(body())

@@ -13,12 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
-from tpukit.sandbox import folder, pool_adapter
+from tpukit.sandbox import folder, kwok_pools, pool_adapter
 from tpukit.sandbox.agent.archive import printed
 from tpukit.sandbox.agent.client import AgentClient
 from tpukit.sandbox.autoscaler import Autoscaler
@@ -72,17 +72,25 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _hooks(place: Folder) -> Hooks:
-    client = agent(place)
+    client, cluster = agent(place), cache(partial(Cluster, place.kubeconfig))
 
     def created(pool: Pool) -> None:
-        if pool.nodes:
-            client.add_pool(pool_adapter.of_google(pool))
+        if not pool.nodes:
+            client.remove_pool(pool.name)
+        elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
+            kwok_pools.add(cluster(), made)
+        else:
+            client.add_pool(made)
+
+    def deleted(pool: Pool) -> None:
+        if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
+            kwok_pools.remove(cluster(), made)
         else:
             client.remove_pool(pool.name)
 
     return Hooks(
         on_pool_created=created,
-        on_pool_deleted=lambda pool: client.remove_pool(pool.name),
+        on_pool_deleted=deleted,
         logs=partial(logs, place.path / "agent"),
     )
 
