@@ -174,6 +174,7 @@ def jobset(
     """Slices whose hosts sleep; on pools that kwok simulates."""
     pod = {
         "restartPolicy": "Never",
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "nodeSelector": {**selector, LABEL[0]: LABEL[1]},
         "tolerations": [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}],
         "containers": [
@@ -182,6 +183,7 @@ def jobset(
                 "image": "image:1",
                 "command": ["sleep", str(seconds)],
                 "resources": {"limits": {"google.com/tpu": chips}},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             }
         ],
     }

@@ -237,3 +237,11 @@ def test_provisioner_api_server_requests_of_a_slice_that_comes_up_are_two():
     world.pass_time(1200)
     assert world.cluster.running("train") == 20
     assert len(world.cluster.calls) <= 2 * 20
+
+
+def test_provisioner_pool_that_is_there_at_once_is_told_as_ready_once():
+    world = ProvisionerWorld()
+    world.gke.seconds = (0.0, 0.0)
+    world.cluster.send("train", jobs=2)
+    world.pass_time(100)
+    assert len(world.cluster.told("NodePoolReady")) == 2

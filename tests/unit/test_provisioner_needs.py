@@ -188,3 +188,13 @@ def test_choice_says_what_it_is():
     (choice,) = need(jobset()).choices
     assert isinstance(choice, Choice)
     assert str(choice) == "v4-32 (2x2x4), on-demand, us-central2-b"
+
+
+@pytest.mark.parametrize(
+    ("bought", "kinds"), [("standard", ["on-demand"]), ("spot", ["spot"]), ("flex-start", ["flex-start"])]
+)
+def test_need_that_a_flavor_of_kueue_has_placed_is_paid_for_as_the_flavor_says(bought, kinds):
+    v5e = {needs.ACCELERATOR: "tpu-v5-lite-podslice", needs.TOPOLOGY: "4x4", needs.PROVISIONING: bought}
+    found = need(jobset(v5e, annotations={"provisioner.tpukit.dev/capacity": "spot,on-demand"}))
+    assert [one.capacity.kind for one in found.choices] == kinds
+    assert not found.labels

@@ -22,13 +22,15 @@ TPU = "google.com/tpu"
 ACCELERATOR, TOPOLOGY = f"{GOOGLE}/gke-tpu-accelerator", f"{GOOGLE}/gke-tpu-topology"
 COUNT = f"{GOOGLE}/gke-accelerator-count"
 SPOT, FLEX_START = f"{GOOGLE}/gke-spot", f"{GOOGLE}/gke-flex-start"
+PROVISIONING = f"{GOOGLE}/gke-provisioning"
+"""standard, spot or flex-start: flavors of Kueue select by it."""
 RESERVATION, RESERVATION_PROJECT = f"{GOOGLE}/reservation-name", f"{GOOGLE}/reservation-project"
 ZONE = "topology.kubernetes.io/zone"
 PASSED_ON = (f"{GOOGLE}/gke-location-hint", f"{GOOGLE}/gke-tpu-ici-resiliency", f"{GOOGLE}/gke-tpu-auto-restart")
 """Labels of Google's that whoever makes a pool may set."""
 GIVEN = (
     ACCELERATOR, TOPOLOGY, COUNT, SPOT, FLEX_START, RESERVATION, RESERVATION_PROJECT, ZONE,
-    f"{GOOGLE}/gke-provisioning", f"{GOOGLE}/machine-family", "node.kubernetes.io/instance-type",
+    PROVISIONING, f"{GOOGLE}/machine-family", "node.kubernetes.io/instance-type",
     "topology.kubernetes.io/region", "kubernetes.io/os", "kubernetes.io/arch",
 )  # fmt: skip
 """Labels that GKE sets by itself."""
@@ -227,13 +229,17 @@ def _nodes(shape: Slice, pods: int, problems: list[Problem]) -> int:
 
 def _capacities(selector: Mapping[str, str], options: Options) -> Sequence[Capacity]:
     """What the pods select goes before what the JobSet lists: nothing else would take them."""
-    if selector.get(SPOT) == "true":
+    bought = selector.get(PROVISIONING)
+    if selector.get(SPOT) == "true" or bought == "spot":
         return [Capacity("spot")]
-    if selector.get(FLEX_START) == "true":
+    if selector.get(FLEX_START) == "true" or bought == "flex-start":
         return [Capacity("flex-start")]
     if name := selector.get(RESERVATION):
         project = selector.get(RESERVATION_PROJECT)
         return [Capacity("reservation", f"projects/{project}/reservations/{name}" if project else name)]
+    if bought == "standard":
+        standard = [one for one in options.capacity if one.kind in ("on-demand", "reservation")]
+        return standard or [Capacity("on-demand")]
     return options.capacity
 
 

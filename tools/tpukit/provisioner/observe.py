@@ -13,7 +13,7 @@ import msgspec
 from tpukit.errors import Transient
 from tpukit.kube import Doc
 from tpukit.provisioner import needs, pools
-from tpukit.provisioner.decide import Step
+from tpukit.provisioner.decide import Create, Step
 from tpukit.provisioner.names import TRIES, pool_name
 from tpukit.provisioner.needs import Need, Refusal
 from tpukit.provisioner.observation import NEVER, JobSetState, Observation, Tries
@@ -99,7 +99,9 @@ class Observer:
 
     def remember(self, seen: Observation, steps: Mapping[str, Step], now: float) -> None:
         self._suspects = {name: self._suspects.get(name, now) for name, step in steps.items() if step.unused}
-        self._previous = {name: pool.status for name, pool in seen.pools.items()}
+        # A pool may be there before anybody has seen it come.
+        asked = {name: "PROVISIONING" for name, step in steps.items() if isinstance(step.act, Create)}
+        self._previous = {**{name: pool.status for name, pool in seen.pools.items()}, **asked}
 
     def _waiting(self, jobsets: Mapping[tuple[str, str], Doc], settings: Settings) -> Iterable[Need | Refusal]:
         for pod in self._view.leaders():
