@@ -97,16 +97,25 @@ class Provisioned:
             "PYTHONPATH": f"{ROOT / 'tools'}{os.pathsep}{ROOT / 'tests'}",
         }
 
-    def start(self, *words: str, point: int = 0) -> subprocess.Popen[str]:
+    def start(self, *words: str, point: int = 0, http: bool = False) -> subprocess.Popen[str]:
         """One that runs until it is stopped; with `point`, until it is killed at its nth fault point."""
         program = [str(ROOT / "tests" / "fault_points.py"), str(point)] if point else ["-m", "tpukit"]
-        argv = [sys.executable, *program, "provisioner", "run", "--log", "json", "--no-http", *words]
+        argv = [
+            sys.executable,
+            *program,
+            "provisioner",
+            "run",
+            "--log",
+            "json",
+            *words,
+            *([] if http else ["--no-http"]),
+        ]
         with (self.folder / "provisioner.log").open("a") as log:
             return subprocess.Popen(argv, env=self.environment(), stdout=log, stderr=log, text=True)
 
     @contextmanager
-    def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        process = self.start(*words)
+    def running(self, *words: str, http: bool = False) -> Iterator[subprocess.Popen[str]]:
+        process = self.start(*words, http=http)
         try:
             yield process
             assert process.poll() is None, self.log()[-3000:]

@@ -55,6 +55,7 @@ def command(context: click.Context) -> None:
 @click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
+@click.option("--operations", type=click.IntRange(min=1), help="That GKE lets run at once in one cluster (5).")
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
     name: str,
@@ -62,6 +63,7 @@ def up(
     seconds: tuple[str, ...],
     apis: tuple[str, ...],
     seed: int | None,
+    operations: int | None,
     slices: tuple[str, ...],
 ) -> None:
     """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
@@ -77,6 +79,8 @@ def up(
     google += [f"--api={api}" for api in apis]
     if seed is not None:
         google.append(f"--seed={seed}")
+    if operations is not None:
+        google.append(f"--operations={operations}")
 
     began = time.monotonic()
     with _Progress() as progress:

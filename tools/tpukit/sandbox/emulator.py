@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         help="an API that is on from the beginning; '*': all; those of a new project if left out",
     )
     words.add_argument("--seed", type=int, default=0, help="of faults that have a chance")
+    words.add_argument("--operations", type=int, help="that GKE lets run at once in one cluster")
     said = words.parse_args(argv)
     place = folder.read(said.folder)
     authority = (place.certificates("cluster") / "ca.crt").read_bytes()
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         projects=tuple(said.project or Settings().projects),
         seconds={kind: float(value) for kind, _, value in (each.rpartition("=") for each in said.seconds)},
         seed=said.seed,
+        cluster_operations=said.operations or Settings().cluster_operations,
         enabled=tuple(said.api or Settings().enabled),
         kubernetes=f"{HOST}:{place.ports['kube-apiserver']}",
         kubernetes_ca=base64.b64encode(authority).decode(),
