@@ -54,9 +54,9 @@ until = partial(waiting.until, every=0.2)
 
 
 class Box:
-    def __init__(self, home: Path, name: str) -> None:
+    def __init__(self, home: Path, name: str, *words: str) -> None:
         self.home, self.name = home, name
-        self.tpu("up")
+        self.tpu("up", *words, "--api=*", "--addons")
         self.place = read(home / "data" / "sandbox" / name)
         self.cluster = Cluster(self.place.kubeconfig)
         self.agent = agent(self.place)
@@ -104,9 +104,9 @@ class Box:
         self.agent.add_pool(Pool("cpu", "e2-standard-8", {"cpu-0": ZONE}, labels=dict([render.node_labels.CPU_POOL])))
         self.add_queue(2)
 
-    def add_queue(self, slices: int) -> None:
+    def add_queue(self, slices: int, capacity: str = "spot") -> None:
         """A queue over so many slices, and a team that sends to it."""
-        for document in render.queues({V4_16: slices}, [TEAM], cpus=8, memory_gb=32):
+        for document in render.queues({render.PoolKind(V4_16, capacity): slices}, [TEAM], cpus=8, memory_gb=32):
             self.cluster.apply(document)
         account = {"metadata": {"name": SETTINGS.service_account, "namespace": TEAM}}
         self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
@@ -144,10 +144,10 @@ class Box:
 
 
 @contextmanager
-def sandbox(home: Path, name: str) -> Iterator[Box]:
+def sandbox(home: Path, name: str, *words: str) -> Iterator[Box]:
     """One that is up. Whatever happens, nothing of it runs afterwards; what had to be killed fails the test."""
     try:
-        box = Box(home, name)
+        box = Box(home, name, *words)
         yield box
         box.tpu("down")
     finally:

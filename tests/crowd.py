@@ -30,7 +30,7 @@ def simulated_pool(name: str, shape: Slice) -> Iterator[dict[str, Any]]:
     """Nodes as GKE makes them for one slice, kept alive by kwok."""
     labels = {
         "cloud.google.com/gke-nodepool": name,
-        **render.node_labels.shape_labels(shape),
+        **render.PoolKind(shape).labels,
         "cloud.google.com/gke-accelerator-count": str(shape.chips_per_host),
     }
     vcpus, memory_gb = render.hosts.machine(shape)

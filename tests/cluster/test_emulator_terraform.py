@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google.emulator_settings import Hooks, Pool, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
 
@@ -29,6 +29,7 @@ ASKED = {
     "tpu_type": "v4-32",
     "num_tpu_pools": 2,
     "firestore_database": "tpu-jobs",
+    "create_service_accounts": True,
 }
 CLUSTER = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
 TUNED = """
@@ -102,7 +103,7 @@ def environment(
     tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str], kubernetes: Kubernetes
 ) -> Iterator[Environment]:
     folder = tmp_path_factory.mktemp("environment")
-    settings = Settings(seconds={"": 0.3})
+    settings = Settings(seconds={"": 0.3}, enabled=EVERY_API)
     with Emulator(folder / "google", settings, hooks=kubernetes.hooks()) as google:
         made = Environment(folder / "terraform", google, terraform_environment)
         made.apply()

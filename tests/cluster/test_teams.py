@@ -68,7 +68,7 @@ class Desk:
 def nodes(pool, shape):
     labels = {
         "cloud.google.com/gke-nodepool": pool,
-        **render.node_labels.shape_labels(shape),
+        **render.PoolKind(shape).labels,
         "cloud.google.com/gke-accelerator-count": str(shape.chips_per_host),
     }
     vcpus, memory_gb = render.hosts.machine(shape)

@@ -42,11 +42,30 @@ def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
     assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x2"
     assert labels["cloud.google.com/gke-accelerator-count"] == "4"
     assert labels["cloud.google.com/gke-spot"] == "true"
-    assert node["spec"]["taints"] == [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]
+    assert node["spec"]["taints"] == [
+        {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"},
+        {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"},
+    ]
     assert node["status"]["capacity"]["google.com/tpu"] == "4"
     assert node["status"]["conditions"][0]["status"] == "True"
     assert world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["holderIdentity"] == FIRST
     assert "google.com/tpu" not in world.api.get("Node", NODE)["status"]["capacity"]
+
+
+def test_pool_that_was_changed_brings_its_labels_and_taints_to_the_nodes_that_are_there(world: World):
+    first = replace(SPOT, labels={"team": "research", "old": "yes"})
+    world.client.add_pool(first)
+    world.api.patch("Node", FIRST, {"metadata": {"labels": {"somebody": "else"}}})
+    foreign = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+    world.api.patch("Node", FIRST, {"spec": {"taints": [*world.api.get("Node", FIRST)["spec"]["taints"], foreign]}})
+    mine = {"key": "mine", "value": "1", "effect": "NoSchedule"}
+    world.client.add_pool(replace(first, labels={"team": "speech"}, taints=(mine,)))
+    node = world.api.get("Node", FIRST)
+    labels = node["metadata"]["labels"]
+    assert (labels["team"], labels.get("old"), labels["somebody"]) == ("speech", None, "else")
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["google.com/tpu", "mine", foreign["key"]]
+    world.client.add_pool(SPOT)
+    assert "team" not in world.api.get("Node", FIRST)["metadata"]["labels"]
 
 
 def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes_back(world: World):
@@ -68,7 +87,8 @@ def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes
     assert order.index(("patch", "Pod", "a")) < order.index(("delete", "Node", FIRST))
     assert has_node(world, NODE)
     world.until(lambda: has_node(world, FIRST) and has_node(world, SECOND))
-    assert [taint["key"] for taint in world.api.get("Node", FIRST)["spec"]["taints"]] == ["google.com/tpu"]
+    taints = [taint["key"] for taint in world.api.get("Node", FIRST)["spec"]["taints"]]
+    assert taints == ["google.com/tpu", "cloud.google.com/gke-spot"]
     assert world.client.pools()["spot"]["presence"] == "here"
 
 

@@ -4,12 +4,12 @@ from tpukit.places.gke.jobsets import JobSetState
 from tpukit.places.gke.waiting import Surroundings
 from tpukit.places.gke.waiting import why as waiting
 from tpukit.reasons import Reason
-from tpukit.render.node_labels import capacity_labels, host_labels
+from tpukit.render.node_labels import host_labels
 from tpukit.teams.waiting import Queues
 from unit.gke_world import condition, jobset, planned, pod, state_of, workload
 
 PLAN = planned()
-LABELS = {**host_labels(PLAN.slice), **capacity_labels("spot")}
+LABELS = host_labels(PLAN.slice, "spot")
 
 
 def why(*arguments):

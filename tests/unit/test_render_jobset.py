@@ -65,6 +65,7 @@ def test_documents_two_slices_make_one_jobset_of_whole_pools():
     assert pod_of(document)["nodeSelector"] == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
         "cloud.google.com/gke-tpu-topology": "2x2x4",
+        "cloud.google.com/gke-provisioning": "standard",
     }
     resources = pod_of(document)["containers"][0]["resources"]
     assert resources["requests"]["google.com/tpu"] == resources["limits"]["google.com/tpu"] == 4
@@ -164,9 +165,17 @@ def test_command_runs_under_the_launcher_with_config_behind_it():
 @pytest.mark.parametrize(
     "capacity, selector, tolerated",
     [
-        ("on-demand", {}, []),
-        ("spot", {"cloud.google.com/gke-spot": "true"}, ["cloud.google.com/gke-spot"]),
-        ("flex-start", {"cloud.google.com/gke-flex-start": "true"}, []),
+        ("on-demand", {"cloud.google.com/gke-provisioning": "standard"}, []),
+        (
+            "spot",
+            {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"},
+            ["cloud.google.com/gke-spot"],
+        ),
+        (
+            "flex-start",
+            {"cloud.google.com/gke-flex-start": "true", "cloud.google.com/gke-provisioning": "flex-start"},
+            ["cloud.google.com/gke-queued"],
+        ),
         ({"reservation": "r1"}, {"cloud.google.com/reservation-name": "r1"}, []),
         (
             {"reservation": "projects/p1/reservations/r1"},
@@ -179,6 +188,7 @@ def test_capacity_selects_its_nodes(capacity, selector, tolerated):
     pod = pod_of(rendered(capacity=capacity))
     assert {key: pod["nodeSelector"][key] for key in list(pod["nodeSelector"])[2:]} == selector
     assert [toleration["key"] for toleration in pod["tolerations"]] == ["google.com/tpu", *tolerated]
+    assert ("affinity" in pod) == isinstance(capacity, str), "reserved nodes are for those that name the reservation"
 
 
 @pytest.mark.parametrize("machine_type, hosts, chips", [("ct5lp-hightpu-8t", 1, 8), ("ct5lp-hightpu-4t", 2, 4)])

@@ -1,12 +1,25 @@
 """The queues: that what tpukit renders for a job can be admitted by them."""
 
+import re
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tpukit import catalogue, plan, render
 from tpukit.errors import Invalid
+from tpukit.render import pool_kinds
 from tpukit.spec import JobSpec, Settings
 
+REMOTE = "reservation:projects/example.com:mine/reservations/theirs"
 QUOTAS = {catalogue.find("v4-32"): 2, catalogue.find("v5e-8"): 1}
+EVERY_KIND = QUOTAS | {
+    render.PoolKind(catalogue.find(tpu), capacity): 2
+    for tpu in ("v4-32", "v5e-8")
+    for capacity in ("spot", "flex-start", "reservation:ours", REMOTE, "reservation:other")
+}
+EVERY = [shape for shape in catalogue.slices() if shape.machine_type]
 UNITS = {"m": 0.001, "G": 1e9}
 
 
@@ -67,12 +80,15 @@ def test_queues_slice_that_gke_lacks_is_refused():
     [
         {"tpu": "v4-32", "slices": 2, "tensorboard": True},
         {"tpu": "v4-32", "capacity": "spot"},
+        {"tpu": "v4-32", "capacity": {"reservation": "ours"}},
+        {"tpu": "v4-32", "capacity": {"reservation": "projects/example.com:mine/reservations/theirs"}},
+        {"tpu": "v5e-8", "capacity": "flex-start", "tensorboard": True},
         {"tpu": "v5e-8"},
         {"tpu": {"type": "v5e-8", "machine_type": "ct5lp-hightpu-4t"}, "tensorboard": True},
     ],
 )
 def test_every_pod_of_a_job_fits_exactly_one_flavor_which_changes_nothing_in_it(spec):
-    documents = rendered()
+    documents = rendered(EVERY_KIND)
     flavors = of_kind(documents, "ResourceFlavor")
     (group,) = of_kind(documents, "ClusterQueue")["tpu"]["spec"]["resourceGroups"]
     assert [flavor["name"] for flavor in group["flavors"]] == list(flavors)
@@ -92,11 +108,54 @@ def jobset(spec):
     return render.documents(plan.make(JobSpec.from_json(spec), Settings(), "gke"))[0]
 
 
+KINDS = ["on-demand", "spot", "flex-start", "reservation:ours", "reservation:other"]
+
+
+# Kueue ignores a label that no flavor of the queue has, and no node says that it is not reserved: a job for a
+# reservation in a queue without one passes for an on-demand job, until it is evicted because no host came.
+UNKNOWN_TO_KUEUE = ("reservation:ours", "on-demand")
+
+
+@pytest.mark.parametrize(("wanted", "there"), [pair for pair in product(KINDS[:4], KINDS) if pair != UNKNOWN_TO_KUEUE])
+def test_job_gets_quota_of_the_kind_it_names_and_of_no_other(wanted, there):
+    documents = rendered({render.PoolKind(catalogue.find("v4-32"), there): 2})
+    flavors = of_kind(documents, "ResourceFlavor")
+    capacity = {"reservation": "ours"} if wanted.startswith("reservation") else wanted
+    (job,) = jobset({"tpu": "v4-32", "capacity": capacity})["spec"]["replicatedJobs"]
+    pod = job["template"]["spec"]["template"]["spec"]
+    found = [name for name, flavor in flavors.items() if fits(flavor, pod, flavors) and name != "cpu"]
+    assert found == (list(flavors)[:1] if wanted == there else [])
+
+
+@given(st.sampled_from(EVERY), st.sampled_from(["on-demand", "spot", "flex-start", "reservation:a-1", REMOTE]))
+def test_flavor_names_tell_shape_and_way_back(shape, capacity):
+    kind = render.PoolKind(shape, capacity)
+    back = pool_kinds.of_flavor(kind.flavor)
+    assert (back.shape.generation, back.shape.topology, back.capacity) == (shape.generation, shape.topology, capacity)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", kind.flavor)
+    assert pool_kinds.of_selector(kind.labels).flavor == kind.flavor
+    written, way = pool_kinds.parse(kind.written, "--quota")
+    assert (written.topology, way) == (shape.topology, capacity)
+
+
+@pytest.mark.parametrize("flavor", ["cpu", "mine", "v4-2x2x4-cheap", "v4-9x9x9", "v4-2x2x4-on-demand"])
+def test_flavor_of_somebody_else_is_no_kind_of_ours(flavor):
+    assert pool_kinds.of_flavor(flavor) is None
+
+
 def fits(flavor, pod, flavors):
-    """As Kueue matches them: by the pod's selectors whose keys any flavor has."""
+    """As Kueue matches them: by selectors and affinities whose keys any flavor has, and by the flavor's taints."""
     keys = {key for other in flavors.values() for key in other["spec"]["nodeLabels"]}
     wanted = {key: value for key, value in pod["nodeSelector"].items() if key in keys}
-    return wanted.items() <= flavor["spec"]["nodeLabels"].items()
+    required = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    absent = set()
+    for term in required.get("nodeSelectorTerms", []):
+        assert all(rule["operator"] == "DoesNotExist" for rule in term["matchExpressions"])
+        absent |= {rule["key"] for rule in term["matchExpressions"]}
+    labels = flavor["spec"]["nodeLabels"]
+    tolerated = {one["key"] for one in pod.get("tolerations", []) if one["operator"] == "Exists"}
+    taints = {one["key"] for one in flavor["spec"].get("nodeTaints", [])}
+    return wanted.items() <= labels.items() and not absent & set(labels) and taints <= tolerated
 
 
 def quota_of(flavor):

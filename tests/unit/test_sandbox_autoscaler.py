@@ -255,3 +255,19 @@ def test_failure_is_told_after_the_emulator_was_killed_in_between(scaled, kubern
     scaled.scaler = Autoscaler(scaled.world.cloud, lambda: kubernetes)
     scaled.tick()
     assert "FailedScaleUp" in scaled.reasons()
+
+
+@pytest.mark.parametrize(
+    ("rule", "grows"),
+    [
+        ({"key": "cloud.google.com/reservation-name", "operator": "DoesNotExist"}, True),
+        ({"key": "cloud.google.com/gke-tpu-topology", "operator": "DoesNotExist"}, False),
+        ({"key": "cloud.google.com/gke-tpu-topology", "operator": "In", "values": ["2x2x4"]}, True),
+        ({"key": "cloud.google.com/gke-tpu-topology", "operator": "NotIn", "values": ["2x2x4"]}, False),
+        ({"key": "cloud.google.com/gke-tpu-topology", "operator": "Gt", "values": ["1"]}, False),
+    ],
+)
+def test_slice_comes_for_a_pod_whose_node_affinity_it_meets(rule: Doc, grows: bool):
+    required = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    assert fits(pod(affinity=affinity), slice_pool()) == grows

@@ -28,6 +28,23 @@ def test_options_not_named_stay_as_they_are():
     assert request("vision", borrow=["v4-16=1"]).applied(before).quota == {"v4-2x2x2": 2}
 
 
+def test_quota_names_the_way_only_where_there_are_several():
+    spot, reserved = "v4-2x2x2-spot", "v4-2x2x2-reservation-ours"
+    assert request("vision", quota=["v4-16=2"]).applied(None, [spot]).quota == {spot: 2}
+    assert request("vision", quota=["v4-16:reservation=2"]).applied(None, [spot, reserved]).quota == {reserved: 2}
+    every = ["v4-2x2x2", spot, reserved, "v5e-2x4", "cpu"]
+    both = request("vision", quota=["v4-16:on-demand=2", "v4-16:spot=1", "v5e-8=1"]).applied(None, every)
+    assert both.quota == {"v4-2x2x2": 2, spot: 1, "v5e-2x4": 1}
+    with pytest.raises(Invalid) as error:
+        request("vision", quota=["v4-16=2"], borrow=["v4-16:reservation:ours=1"]).applied(None, every)
+    hint = "write --quota v4-16:on-demand=2 or --quota v4-16:spot=2 or --quota v4-16:reservation:ours=2"
+    assert [(one.what, one.hint) for one in error.value.problems] == [("there are several kinds of v4-16", hint)]
+    with pytest.raises(Invalid, match="named twice"):
+        request("vision", quota=["v4-16=2", "v4-16:spot=1"]).applied(None, [spot])
+    with pytest.raises(Invalid, match="there is no capacity 'cheap'"):
+        request("vision", quota=["v4-16:cheap=1"])
+
+
 def test_quota_given_back_takes_its_limit_along():
     given_back = request("vision", quota=["none"]).applied(Team("vision", {"v4-2x2x2": 2}, {}))
     assert (given_back.quota, given_back.borrow, given_back.queue) == ({}, None, "tpu")

@@ -11,8 +11,8 @@ from tpukit.teams import quotas, shares
 from tpukit.teams.team import Team
 
 SHAPES = [catalogue.find(name) for name in ("v4-16", "v4-32", "v5e-8", "v6e-16")]
-FLAVORS = [render.kueue.flavor_name(shape) for shape in SHAPES]
-CHIPS = {render.kueue.flavor_name(shape): shape.chips for shape in SHAPES}
+FLAVORS = [render.PoolKind(shape).flavor for shape in SHAPES]
+CHIPS = {render.PoolKind(shape).flavor: shape.chips for shape in SHAPES}
 V4_16 = FLAVORS[0]
 
 
@@ -76,7 +76,7 @@ def test_quota_of_a_team_holds_its_jobs_with_their_cpus_and_memory(world, quota)
     (_, own) = applied(quotas.divide(quotas.total(there(**world)), [Team("team", quota)]))
     has = shares.shares(own)
     for shape in SHAPES:
-        flavor = render.kueue.flavor_name(shape)
+        flavor = render.PoolKind(shape).flavor
         hosts = quota.get(flavor, 0) * shape.hosts
         assert has[flavor, "cpu"].own >= hosts * render.hosts.cpu(shape)
         assert has[flavor, "memory"].own >= hosts * render.hosts.memory_gb(shape) * 10**9

@@ -42,6 +42,12 @@ variable "max_run_duration" {
   type        = string
 }
 
+variable "spot_shutdown_seconds" {
+  description = "How long the pods of a spot slice may take to end when Google takes it back; null is GKE's own"
+  type        = number
+  default     = null
+}
+
 variable "max_pods_per_node" {
   description = "Pods per host, those of GKE itself included"
   type        = number

@@ -13,7 +13,7 @@ from tpukit.cli import sandbox_faults
 from tpukit.errors import Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
-    from tpukit.catalogue import Slice
+    from tpukit.render.pool_kinds import PoolKind
     from tpukit.sandbox.lifecycle import Status
 
 _name = click.option(
@@ -34,6 +34,7 @@ def command(context: click.Context) -> None:
     Examples:
       tpu sandbox up                     start it, or bring back what was killed
       tpu sandbox up --slices v4-16=2    with two slices to send jobs to
+      tpu sandbox up --slices v4-16:spot=2   for jobs with capacity: spot
       tpu sandbox shell                  a shell in which kubectl, terraform and tpu talk to it
       tpu sandbox shell kubectl get pods -A
       tpu sandbox status --json          components, ports, memory, versions
@@ -52,26 +53,40 @@ def command(context: click.Context) -> None:
 @_name
 @click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
 @click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
+@click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
+@click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
+@click.option("--operations", type=click.IntRange(min=1), help="That GKE lets run at once in one cluster (5).")
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
-    name: str, projects: tuple[str, ...], seconds: tuple[str, ...], seed: int | None, slices: tuple[str, ...]
+    name: str,
+    projects: tuple[str, ...],
+    seconds: tuple[str, ...],
+    apis: tuple[str, ...],
+    seed: int | None,
+    addons: bool,
+    operations: int | None,
+    slices: tuple[str, ...],
 ) -> None:
     """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
 
     With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
-    empty project, as Google gives one: Terraform or `tpu cluster` makes the rest.
+    empty project, as Google gives one, with its APIs off: `tpu cluster bootstrap` turns them on, and Terraform or
+    `tpu cluster` makes the rest, JobSet and Kueue included.
     """
     from tpukit.sandbox import lifecycle
 
     wanted = _slices(slices)
     google = [f"--project={project}" for project in projects] + [f"--seconds={text}" for text in seconds]
+    google += [f"--api={api}" for api in apis]
     if seed is not None:
         google.append(f"--seed={seed}")
+    if operations is not None:
+        google.append(f"--operations={operations}")
 
     began = time.monotonic()
     with _Progress() as progress:
-        place = lifecycle.up(name, progress.say, google=tuple(google) or None)
+        place = lifecycle.up(name, progress.say, google=tuple(google) or None, addons=addons or bool(wanted))
         if wanted:
             from tpukit.sandbox.furnish import furnish
 
@@ -132,21 +147,25 @@ def shell(name: str, words: tuple[str, ...]) -> None:
 command.add_command(sandbox_faults.command)
 
 
-def _slices(words: tuple[str, ...]) -> dict[Slice, int]:
-    """`v4-16=2`; every wrong one at once."""
-    from tpukit import catalogue
+def _slices(words: tuple[str, ...]) -> dict[PoolKind, int]:
+    """`v4-16=2` or `v4-16:spot=2`; every wrong one at once."""
+    from tpukit.render import pool_kinds
 
-    found: dict[Slice, int] = {}
+    found: dict[PoolKind, int] = {}
     problems: list[Problem] = []
     for word in words:
-        tpu, _, count = word.partition("=")
+        tpu, _, count = word.rpartition("=")
         if not (count.isascii() and count.isdigit() and 0 < int(count) <= 64):
             problems.append(Problem("--slices", f"{word!r} is not a TPU and a number", "write --slices v4-16=2"))
             continue
         try:
-            found[catalogue.find(tpu)] = int(count)
+            shape, way = pool_kinds.parse(tpu, "--slices")
         except Invalid as error:
-            problems += [Problem("--slices", problem.what, problem.hint) for problem in error.problems]
+            problems += error.problems
+            continue
+        if way == "reservation":
+            problems.append(Problem("--slices", f"{word!r} names no reservation", f"write {tpu}:NAME={count}"))
+        found[pool_kinds.PoolKind(shape, way or pool_kinds.ON_DEMAND)] = int(count)
     if problems:
         raise Invalid(problems)
     return found

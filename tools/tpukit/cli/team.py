@@ -32,6 +32,7 @@ def command(context: click.Context) -> None:
     Examples:
       tpu team add vision --quota v4-16=2 --member user:ada@example.com
       tpu team add vision --borrow v4-16=1         change one thing, and leave the rest
+      tpu team add vision --quota v4-16:spot=1     where there are on-demand and spot slices
       tpu team add speech --dry-run                the documents that the cluster would get
       tpu team                                     all teams
       tpu team queue                               what runs, what waits, in which order and why
@@ -44,11 +45,16 @@ def command(context: click.Context) -> None:
 
 @command.command("add")
 @click.argument("name")
-@click.option("--quota", multiple=True, metavar="TPU=SLICES", help="Slices of its own, for each kind; or none.")
+@click.option(
+    "--quota",
+    multiple=True,
+    metavar="TPU[:CAPACITY]=SLICES",
+    help="Slices of its own: v4-16=2, or v4-16:spot=2 where there are several kinds; or none.",
+)
 @click.option(
     "--borrow",
     multiple=True,
-    metavar="TPU=SLICES",
+    metavar="TPU[:CAPACITY]=SLICES",
     help="Slices of others that it may use while they do not; or none, or unlimited (as it is at first).",
 )
 @click.option(
@@ -82,7 +88,7 @@ def add(
     if dry_run:
         team_tables.print_json({"apiVersion": "v1", "kind": "List", "items": list(change.documents)})
     else:
-        registry.apply(cluster, change, account, SystemClock())
+        change = registry.apply(cluster, change, account, SystemClock())
     team_tables.print_change(change, dry_run=dry_run)
     if identity:
         _run_or_show(identity, run=bind and not dry_run, why=f"its jobs act as {change.after.email} once this is run")

@@ -13,11 +13,12 @@ from tpukit.catalogue import Slice
 from tpukit.plan import Plan
 from tpukit.render import jobset, template
 from tpukit.render.jobset import Attempt
+from tpukit.render.pool_kinds import PoolKind
 
 if TYPE_CHECKING:
     from tpukit.render import kueue
 
-__all__ = ["cluster_queue", "documents", "queue_files", "queues", "team", "text"]
+__all__ = ["PoolKind", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 
 
 def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
@@ -38,31 +39,30 @@ def documents(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | Non
 
 
 def queue_files(
-    quotas: Mapping[Slice, int],
+    quotas: Mapping[PoolKind, int] | Mapping[Slice, int],
     teams: Sequence[str],
     *,
     cpus: int,
     memory_gb: int,
-    given: Sequence[kueue.Quota] = (),
 ) -> dict[str, str]:
-    """The files of a kustomization, by name: queues over so many slices of each shape, so many CPUs and so much memory
-    of the CPU pool, shared by these teams; less what was `given` to others as their own."""
+    """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
+    of the CPU pool, shared by these teams. A shape alone is on-demand."""
     from tpukit.render import kueue
 
-    context = kueue.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb, given=given)
+    kinds = {PoolKind(kind) if isinstance(kind, Slice) else kind: count for kind, count in quotas.items()}
+    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb)
     return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
 
 
 def queues(
-    quotas: Mapping[Slice, int],
+    quotas: Mapping[PoolKind, int] | Mapping[Slice, int],
     teams: Sequence[str],
     *,
     cpus: int,
     memory_gb: int,
-    given: Sequence[kueue.Quota] = (),
 ) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
-    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, given=given)
+    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb)
     return [document for text in files.values() for document in template.parse(text)]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from tpukit.errors import Invalid, Problem
 from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
 from tpukit.render import hosts
-from tpukit.render.node_labels import CPU_POOL, SPOT, capacity_labels, host_labels
+from tpukit.render.node_labels import CPU_POOL, absent_labels, capacity_word, host_labels, node_taints
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
 
 Pairs = tuple[tuple[str, str], ...]
@@ -90,6 +90,7 @@ class Host:
     env: Pairs
     from_jobset: Pairs  # env names, and the annotation of JobSet that holds the value
     selector: Pairs
+    absent: tuple[str, ...]  # labels that its node may not have
     tolerated: tuple[str, ...]
     chips: int
     cpu: int
@@ -157,7 +158,7 @@ def job(plan: Plan, attempt: Attempt) -> Job:
 
 
 def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
-    spec, shape = plan.spec, plan.slice
+    spec, shape, capacity = plan.spec, plan.slice, capacity_word(plan.spec.capacity)
     memory = hosts.memory_gb(shape)
     env = {
         **_scratch_env(),
@@ -172,7 +173,7 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
     if code_parts:
         env["TPUKIT_CODE"] = CODE
     return Host(
-        image=_image(plan),
+        image=plan.image,
         command=tuple(_verbatim(argument) for argument in plan.command),
         env=_pairs({name: _verbatim(value) for name, value in env.items()}),
         from_jobset=(
@@ -182,8 +183,9 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
             # launch.sh adds it to the two first ones. Kueue evicts and admits again without counting it here.
             ("TPUKIT_RESTARTS", "restart-attempt"),
         ),
-        selector=_pairs(host_labels(shape) | capacity_labels(spec.capacity)),
-        tolerated=("google.com/tpu", *((SPOT,) if spec.capacity == "spot" else ())),
+        selector=_pairs(host_labels(shape, capacity)),
+        absent=absent_labels(capacity),
+        tolerated=("google.com/tpu", *(key for key, _ in node_taints(capacity))),
         chips=shape.chips_per_host,
         cpu=hosts.cpu(shape),
         memory=f"{memory}G",
@@ -207,7 +209,7 @@ def uploader(plan: Plan, attempt: Attempt) -> Uploader | None:
     command += ["--tensorboard", plan.settings.tensorboard, "--experiment", plan.id]
     env = {**_scratch_env(), "TPUKIT_JOB": plan.id}
     return Uploader(
-        image=plan.settings.tools_image or _image(plan),
+        image=plan.settings.tools_image or plan.image,
         command=tuple(_verbatim(argument) for argument in command),
         env=_pairs({name: _verbatim(value) for name, value in env.items()}),
         cpu="500m",
@@ -227,8 +229,8 @@ def check(plan: Plan) -> None:
 
 def _problems(plan: Plan) -> Iterator[Problem]:
     spec = plan.spec
-    if not spec.image:
-        hint = "write image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:DIGEST"
+    if not plan.image:
+        hint = "`tpu image push` builds one for all jobs; or write image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME"
         yield Problem("", "image: a job on GKE runs in a container, and no image is named", hint)
     if plan.slice.machine_type is None:
         hint = "write a newer one, such as tpu: v4-8, or send the job to another place"
@@ -246,11 +248,6 @@ def _problems(plan: Plan) -> Iterator[Problem]:
 def _outlives_hosts(plan: Plan) -> bool:
     writable = [mount.path for mount in plan.spec.mounts if not mount.read_only]
     return plan.workdir.startswith("gs://") or any(f"{plan.workdir}/".startswith(f"{path}/") for path in writable)
-
-
-def _image(plan: Plan) -> str:
-    assert plan.spec.image  # checked before anything is rendered
-    return plan.spec.image
 
 
 def _mounts(plan: Plan) -> tuple[Mount, ...]:

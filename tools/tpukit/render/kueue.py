@@ -10,7 +10,8 @@ from tpukit.catalogue import Slice
 from tpukit.errors import Invalid
 from tpukit.quantities import quantity
 from tpukit.render import hosts
-from tpukit.render.node_labels import CPU_POOL, shape_labels
+from tpukit.render.node_labels import CPU_POOL
+from tpukit.render.pool_kinds import PoolKind
 
 FILES = ("flavors", "cluster-queue", "teams", "priorities")
 """Templates, in the order in which a cluster takes what they make."""
@@ -19,6 +20,8 @@ COMMON = "tpu"
 CPU_FLAVOR = "cpu"
 TOTAL = "tpukit.dev/total"
 """Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
+GIVEN = "tpukit.dev/given"
+"""Annotation of a team's queue: the slices that it was given, and may borrow. It has less where there is less."""
 TEAM = "tpukit.dev/team"
 """Label of all that belongs to a team."""
 MADE_WITH = "tpukit.dev/made-with"
@@ -33,6 +36,7 @@ class Flavor:
 
     name: str
     labels: tuple[tuple[str, str], ...]
+    taints: tuple[tuple[str, str], ...] = ()  # key and value; who does not tolerate them gets nothing of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +108,20 @@ PRIORITIES = (
 )
 
 
-def queues(
-    quotas: Mapping[Slice, int], teams: Sequence[str], *, cpus: int, memory_gb: int, given: Sequence[Quota] = ()
-) -> Queues:
-    """One ClusterQueue over so many slices of each shape and so much of the CPU pool; a LocalQueue for each team.
-
-    What was `given` to teams as their own is not handed out a second time.
-    """
-    absent = next((shape for shape in quotas if shape.machine_type is None), None)
+def queues(quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> Queues:
+    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team."""
+    absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
     if absent:
         raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
-    pools: dict[str, list[tuple[Slice, int]]] = {}
-    for shape, count in quotas.items():
-        # Two machine types may have the same labels (2x4): then they are one flavor.
-        pools.setdefault(flavor_name(shape), []).append((shape, count))
-    flavors = [Flavor(name, tuple(shape_labels(held[0][0]).items())) for name, held in pools.items()]
-    total = [_quota(name, held) for name, held in pools.items()]
+    pools: dict[str, list[tuple[PoolKind, int]]] = {}
+    for kind, count in quotas.items():
+        pools.setdefault(kind.flavor, []).append((kind, count))
+    flavors = [Flavor(name, tuple(of[0][0].labels.items()), of[0][0].taints) for name, of in pools.items()]
+    total = [_quota(name, [(kind.shape, count) for kind, count in of]) for name, of in pools.items()]
     total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
     return Queues(
         (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
-        common_queue(remaining(total, given), total),
+        common_queue(total, total),
         tuple(Team(name, COMMON, made_with_cluster=True) for name in teams),
         PRIORITIES,
     )
@@ -151,12 +149,12 @@ def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueu
     return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
 
 
-def team_queue(team: str, quotas: Sequence[Quota]) -> ClusterQueue:
-    return ClusterQueue(team, COMMON, tuple(quotas), labels=(("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)))
-
-
-def flavor_name(shape: Slice) -> str:
-    return f"{shape.generation}-{shape.topology}"
+def team_queue(
+    team: str, quotas: Sequence[Quota], given: Mapping[str, int], borrow: Mapping[str, int] | None
+) -> ClusterQueue:
+    labels = ("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)
+    noted = json.dumps({"quota": dict(given), "borrow": None if borrow is None else dict(borrow)})
+    return ClusterQueue(team, COMMON, tuple(quotas), labels, ((GIVEN, noted),))
 
 
 def _quota(name: str, held: Sequence[tuple[Slice, int]]) -> Quota:

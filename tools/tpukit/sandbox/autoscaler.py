@@ -1,8 +1,8 @@
 """What GKE's cluster autoscaler does: pods that fit nowhere make a pool grow, and nodes that nobody uses go again.
 
 Only pools whose autoscaling is on. A slice of several hosts comes and goes as a whole, one for each Job that waits;
-other pools grow by a node at a time. What a pod asks of a node is its nodeSelector, its tolerations and its requests;
-one with required node affinity is left alone. Pods are told by events what is done for them, and what came of it.
+other pools grow by a node at a time. What a pod asks of a node is its nodeSelector, its required node affinity, its
+tolerations and its requests. Pods are told by events what is done for them, and what came of it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def misfit(pod: Object, pool: Scalable) -> str:
     """Why the pod would find no place on a node of the pool, in the scheduler's words; empty where it would."""
     spec = pod["spec"]
     required = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required or any(pool.labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
+    selected = all(pool.labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
+    if not selected or (required and not any(_matches(term, pool) for term in required["nodeSelectorTerms"])):
         return "node(s) didn't match Pod's node affinity/selector"
     closed = [taint for taint in pool.taints if taint["effect"] != "PreferNoSchedule"]
     for taint in closed:
@@ -115,6 +116,21 @@ def misfit(pod: Object, pool: Scalable) -> str:
         if amount > quantity(pool.capacity.get(what, "0")):
             return f"Insufficient {what}"
     return ""
+
+
+def _matches(term: Object, pool: Scalable) -> bool:
+    """A term with what the box does not know (names of nodes, Gt, Lt) matches nothing: nodes of it are not made."""
+    rules = term.get("matchExpressions", [])
+    return bool(rules) and "matchFields" not in term and all(_holds(rule, pool.labels) for rule in rules)
+
+
+def _holds(rule: Object, labels: Mapping[str, str]) -> bool:
+    has = labels.get(rule["key"])
+    if rule["operator"] in ("Exists", "DoesNotExist"):
+        return (has is not None) is (rule["operator"] == "Exists")
+    if rule["operator"] == "In":
+        return bool(has in rule["values"])
+    return bool(rule["operator"] == "NotIn" and has not in rule["values"])
 
 
 def _tolerates(toleration: Object, taint: Object) -> bool:

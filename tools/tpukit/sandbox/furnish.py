@@ -8,49 +8,58 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Mapping
 
 from tpukit import render
-from tpukit.catalogue import Slice
 from tpukit.errors import Transient
 from tpukit.kube import Cluster
+from tpukit.render import PoolKind
 from tpukit.sandbox.agent import Pool, of_slice
 from tpukit.sandbox.emulator import agent
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.emulator_settings import Settings as Google
 from tpukit.spec import Settings
-from tpukit.teams import quotas
+from tpukit.teams import settling
 
 ZONE = "us-central2-b"
 BUCKET = "my-runs"
 _CPUS, _MEMORY_GB = 8, 32
 
 
-def furnish(place: Folder, slices: Mapping[Slice, int]) -> None:
-    """Safe to repeat. Slices are spot ones, so that they can be preempted."""
+def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
+    """Safe to repeat."""
     machines, cluster, settings = agent(place), Cluster(place.kubeconfig), Settings()
-    for shape, count in slices.items():
-        for number in range(count):
-            machines.add_pool(of_slice(f"{shape.name}-{number}", shape, ZONE, capacity="spot"))
+    numbers: Counter[str] = Counter()  # pools of one shape are numbered, however they were bought
+    for kind in (kind for kind, count in slices.items() for _ in range(count)):
+        name = f"{kind.shape.name}-{numbers[kind.shape.name]}"
+        machines.add_pool(of_slice(name, kind.shape, ZONE, capacity=kind.capacity))
+        numbers[kind.shape.name] += 1
     labels = dict([render.node_labels.CPU_POOL])
     machines.add_pool(Pool("cpu", f"e2-standard-{_CPUS}", {"cpu-0": ZONE}, labels=labels))
-    given = quotas.given(cluster.list("ClusterQueue"))
-    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB, given=given):
-        cluster.apply(document)
+    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB):
+        writes = [document]
+        if document["kind"] == "ClusterQueue":
+            writes = settling.renewed(document, cluster.list("ClusterQueue"))
+        for one in writes:
+            cluster.apply(one)
     account = {"name": settings.service_account, "namespace": settings.team}
     cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
-    _make_bucket(place)
-
-
-def _make_bucket(place: Folder) -> None:
     project = next((word.removeprefix("--project=") for word in place.google if word.startswith("--project=")), "")
-    address = f"http://{HOST}:{place.ports['google']}/storage/v1/b?project={project or Google().projects[0]}"
+    _post(place, "emulator/services", {})
+    bucket = {"name": BUCKET, "location": "US"}
+    _post(place, f"storage/v1/b?project={project or Google().projects[0]}", bucket)
+
+
+def _post(place: Folder, path: str, body: Mapping[str, str]) -> None:
+    """Ask the emulator for something; what is there already is fine."""
     headers = {"Authorization": f"Bearer {place.token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(address, json.dumps({"name": BUCKET, "location": "US"}).encode(), headers)
+    address = f"http://{HOST}:{place.ports['google']}/{path}"
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy leads back to this machine
     try:
         opener.open(request, timeout=60).close()
     except urllib.error.HTTPError as error:
         with error:
-            if error.code != 409:  # it is there
-                raise Transient(f"bucket {BUCKET}: {error.read().decode(errors='replace')}") from error
+            if error.code != 409:
+                raise Transient(f"{path}: {error.read().decode(errors='replace')}") from error

@@ -73,8 +73,8 @@ class Text(Kind):
 class Integer(Kind):
     """A whole number within bounds."""
 
-    def __init__(self, least: int, most: int | None = None) -> None:
-        super().__init__()
+    def __init__(self, least: int, most: int | None = None, *rules: Callable[[Any], Any]) -> None:
+        super().__init__(*rules)
         self.least, self.most = least, most
 
     def read(self, value: Any, path: Path, wrong: list[Violation]) -> int:

@@ -1,32 +1,32 @@
-"""Amounts of a flavor, as people say them: `2 × v4-16` rather than 16 chips of v4-2x2x2."""
+"""Amounts of a flavor, as people say them: `2 × v4-16:spot` rather than 16 chips of v4-2x2x2-spot."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import cache
 
-from tpukit import catalogue
 from tpukit.catalogue import Slice
+from tpukit.render import pool_kinds
 from tpukit.teams import shares
 from tpukit.teams.workloads import CHIPS, Doc, asks
 
 _UNITS = {CHIPS: "chips", "cpu": "CPUs", "memory": "GB of memory"}
 
 
-@cache
 def shape(flavor: str) -> Slice | None:
     """The slice that a TPU flavor of ours stands for."""
-    return next((one for one in catalogue.slices() if f"{one.generation}-{one.topology}" == flavor), None)
+    kind = pool_kinds.of_flavor(flavor)
+    return kind.shape if kind else None
 
 
-def name(of: Slice) -> str:
-    return min(of.spellings, key=len)
+def same_shape(one: Slice, other: Slice) -> bool:
+    """As nodes show it: two machine types of a topology look alike."""
+    return (one.generation, one.topology) == (other.generation, other.topology)
 
 
 def flavor_name(flavor: str) -> str:
-    """`v4-16` for ours; a flavor of others is called what it is called."""
-    return name(found) if (found := shape(flavor)) else flavor
+    """`v4-16` or `v4-16:spot` for ours; a foreign flavor is called what it is called."""
+    return str(pool_kinds.of_flavor(flavor) or flavor)
 
 
 def amount(number: Decimal, key: shares.Key) -> str:
@@ -43,8 +43,8 @@ def number_of(number: Decimal, key: shares.Key) -> str:
 
 def nodes(selector: Mapping[str, str]) -> str:
     """What pods with this selector want."""
-    if found := _selected(selector):
-        return name(found)
+    if kind := pool_kinds.of_selector(selector):
+        return str(kind)
     labels = ", ".join(f"{key}={value}" for key, value in selector.items())
     return f"quota of nodes with {labels}" if labels else "quota that its pods fit"
 
@@ -55,19 +55,14 @@ def slices_of(workload: Doc) -> str:
     for ask in asks(workload):
         if not (chips := ask.requests.get(CHIPS)):
             continue
-        shape = _selected(ask.selector)
-        if not shape or chips % shape.chips:
+        kind = pool_kinds.of_selector(ask.selector)
+        if not kind or chips % kind.shape.chips:
             found.append(f"{chips:.10g} chips")
         else:
-            found.append(name(shape) if chips == shape.chips else f"{chips // shape.chips} × {name(shape)}")
+            found.append(str(kind) if chips == kind.shape.chips else f"{chips // kind.shape.chips} × {kind}")
     return ", ".join(found) or "-"
 
 
 def _slices(number: Decimal, key: shares.Key) -> Slice | None:
     found = shape(key[0]) if key[1] == CHIPS else None
     return found if found and number % found.chips == 0 else None
-
-
-def _selected(selector: Mapping[str, str]) -> Slice | None:
-    wanted = selector.get("cloud.google.com/gke-tpu-accelerator"), selector.get("cloud.google.com/gke-tpu-topology")
-    return next((one for one in catalogue.slices() if (one.accelerator, one.topology) == wanted), None)

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tpukit import catalogue
+from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
-from tpukit.render.kueue import COMMON, flavor_name
+from tpukit.render import pool_kinds
+from tpukit.render.kueue import COMMON
+from tpukit.render.pool_kinds import ON_DEMAND, PoolKind
 from tpukit.spec.fields import TEAM
 from tpukit.spec.forms import Violation, shown
 
 NONE, UNLIMITED = "none", "unlimited"
+_COUNTED = {"quota": "--quota", "borrow": "--borrow"}
 _KINDS = {"user": "User", "group": "Group", "account": "ServiceAccount"}
 _EMAIL = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]@([a-z][-a-z0-9.]+)\.iam\.gserviceaccount\.com")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -39,10 +42,18 @@ class Request:
     """What a command line says of a team. What it does not name stays as it is."""
 
     name: str
-    named: Mapping[str, Any]  # fields of Team
+    named: Mapping[str, Any]  # fields of Team; quota and borrow as they were written
 
-    def applied(self, to: Team | None) -> Team:
-        team = replace(to or Team(self.name), **self.named)
+    def applied(self, to: Team | None, flavors: Iterable[str] = ()) -> Team:
+        """The team that was asked for, in a cluster with these flavors."""
+        every, problems = list(flavors), list[Problem]()
+        named = dict(self.named)
+        for field_, option in _COUNTED.items():
+            if named.get(field_):
+                named[field_] = _resolved(option, named[field_], every, problems)
+        if problems:
+            raise Invalid(problems)
+        team = replace(to or Team(self.name), **named)
         # A limit of borrowing goes with the quota, unless somebody asks for one without the other.
         return team if team.quota or "borrow" in self.named else replace(team, borrow=None)
 
@@ -106,31 +117,60 @@ def _name(name: str) -> Iterator[Problem]:
         yield Problem("NAME", f"{COMMON} is the queue that all share", "use another name")
 
 
-def _slices(option: str, words: Iterable[str], problems: list[Problem], *, least: int) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _slices(
+    option: str, words: Iterable[str], problems: list[Problem], *, least: int
+) -> dict[tuple[Slice, str], tuple[str, int]]:
+    """What was written and how many, by shape and way; the way is "" where none is named."""
+    found: dict[tuple[Slice, str], tuple[str, int]] = {}
     every = list(words)
     if NONE in every:
         if len(every) > 1:
             problems.append(Problem(option, "none and a number exclude each other", "name one of them"))
         return {}
     for word in every:
-        tpu, equals, count = word.partition("=")
+        tpu, equals, count = word.rpartition("=")
         if not equals or not count.isascii() or not count.isdigit() or not least <= int(count) < 10**6:
             hint = f"write TPU=SLICES, such as {option} v4-16=2"
             problems.append(Problem(option, f"{shown(word)} is not a number of slices", hint))
             continue
         try:
-            shape = catalogue.find(tpu)
+            shape, way = pool_kinds.parse(tpu, option)
         except Invalid as error:
-            problems += [Problem(option, one.what, one.hint) for one in error.problems]
+            problems += error.problems
             continue
-        flavor = flavor_name(shape)
         if shape.machine_type is None:
             problems.append(Problem(option, f"GKE has no {tpu}", "name a newer one, such as v4-8"))
-        elif flavor in found:
+        elif (shape, way) in found:
             problems.append(Problem(option, f"{tpu} is named twice", "name it once"))
-        found[flavor] = int(count)
+        found[shape, way] = tpu, int(count)
     return found
+
+
+def _resolved(
+    option: str,
+    wanted: Mapping[tuple[Slice, str], tuple[str, int]],
+    flavors: Sequence[str],
+    problems: list[Problem],
+) -> dict[str, int]:
+    """By flavor. Where a shape is there in one way alone, that one is meant; among several, one has to be named."""
+    found: dict[str, int] = {}
+    kinds = [kind for flavor in flavors if (kind := pool_kinds.of_flavor(flavor))]
+    for (shape, way), (word, count) in wanted.items():
+        fitting = [kind for kind in kinds if _means(shape, way, kind)]
+        if len(fitting) > 1:
+            ways = [f"{option} {kind.written}={count}" for kind in fitting]
+            problems.append(Problem(option, f"there are several kinds of {word}", f"write {' or '.join(ways)}"))
+            continue
+        flavor = (fitting[0] if fitting else PoolKind(shape, way or ON_DEMAND)).flavor
+        if flavor in found:
+            problems.append(Problem(option, f"{word} is named twice", "name it once"))
+        found[flavor] = count
+    return found
+
+
+def _means(shape: Slice, way: str, kind: PoolKind) -> bool:
+    alike = (kind.shape.generation, kind.shape.topology) == (shape.generation, shape.topology)
+    return alike and (kind.capacity == way or not way or kind.capacity.startswith(f"{way}:"))
 
 
 def _member(member: str) -> Iterator[Problem]:

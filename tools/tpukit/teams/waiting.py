@@ -178,16 +178,29 @@ def _otherwise(workload: Doc, queues: Queues) -> str:
 
 
 def _flavor(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> str:
-    """The flavor that Kueue takes for these pods: the first whose labels they do not contradict."""
-    labels = {one["metadata"]["name"]: one.get("spec", {}).get("nodeLabels", {}) for one in flavors}
+    """The flavor that Kueue takes for these pods: the first whose labels they do not contradict and whose taints they
+    tolerate."""
+    specs = {one["metadata"]["name"]: one.get("spec", {}) for one in flavors}
+    labels = {name: spec.get("nodeLabels", {}) for name, spec in specs.items()}
     for group in cluster_queue["spec"].get("resourceGroups", []):
         names = [flavor["name"] for flavor in group["flavors"]]
         keys = {key for name in names for key in labels.get(name, {})}
         wanted = {key: value for key, value in ask.selector.items() if key in keys}
         for name in names:
-            if wanted.items() <= labels.get(name, {}).items():
+            has = labels.get(name, {})
+            tolerated = all(_tolerates(ask, taint) for taint in specs.get(name, {}).get("nodeTaints", []))
+            if wanted.items() <= has.items() and not ask.absent & has.keys() and tolerated:
                 return str(name)
     return ""
+
+
+def _tolerates(ask: workloads.Ask, taint: Doc) -> bool:
+    return any(
+        one.get("effect", taint["effect"]) == taint["effect"]
+        and one.get("key", taint["key"]) == taint["key"]
+        and (one.get("operator") == "Exists" or one.get("value", "") == taint.get("value", ""))
+        for one in ask.tolerated
+    )
 
 
 def _holders(key: shares.Key, cluster_queue: Doc, queues: Queues) -> list[Doc]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -24,6 +24,8 @@ class Ask:
 
     requests: Mapping[str, Decimal]
     selector: Mapping[str, str]
+    absent: frozenset[str] = frozenset()  # labels that the nodes may not have
+    tolerated: Sequence[Doc] = ()
 
 
 def job(workload: Doc) -> str:
@@ -119,6 +121,8 @@ def asks(workload: Doc) -> list[Ask]:
         Ask(
             {name: total * int(pods.get("count", 1)) for name, total in _pod(pods["template"]["spec"]).items()},
             pods["template"]["spec"].get("nodeSelector", {}),
+            _absent(pods["template"]["spec"]),
+            pods["template"]["spec"].get("tolerations", []),
         )
         for pods in workload["spec"]["podSets"]
     ]
@@ -136,6 +140,15 @@ def held(workload: Doc) -> dict[tuple[str, str], Decimal]:
             used = amount(pods.get("resourceUsage", {}).get(resource, 0))
             total[flavor, resource] = total.get((flavor, resource), Decimal()) + used
     return total
+
+
+def _absent(spec: Doc) -> frozenset[str]:
+    required = (
+        spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    )
+    terms = required.get("nodeSelectorTerms", [])
+    rules = terms[0].get("matchExpressions", []) if len(terms) == 1 else []
+    return frozenset(rule["key"] for rule in rules if rule["operator"] == "DoesNotExist")
 
 
 def _pod(spec: Doc) -> dict[str, Decimal]:

@@ -10,7 +10,7 @@ from tpukit.places.gke.failure import image_trouble
 from tpukit.places.gke.jobsets import Doc, JobSetState, phase, true_condition
 from tpukit.plan import Plan
 from tpukit.reasons import Reason
-from tpukit.render.node_labels import capacity_labels, host_labels
+from tpukit.render.node_labels import capacity_word, host_labels
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 
@@ -69,7 +69,7 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
 
 
 def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:
-    wanted = {**host_labels(plan.slice), **capacity_labels(plan.spec.capacity)}
+    wanted = host_labels(plan.slice, capacity_word(plan.spec.capacity))
     shape = f"{plan.slice.name} ({plan.slice.topology})"
     names = [pod["metadata"]["name"] for pod in pods]
     own = [one for one in around.events if one.get("involvedObject", {}).get("name") in names]

@@ -9,6 +9,7 @@ from typing import Any
 
 from tpukit.catalogue import Slice, slices
 from tpukit.errors import Invalid
+from tpukit.render.node_labels import node_taints
 from tpukit.sandbox.agent.times import stamp
 
 _LARGE = (240, 1000)
@@ -64,11 +65,15 @@ class Pool:
 def of_slice(
     name: str, shape: Slice, zone: str, *, capacity: str = "on-demand", labels: Mapping[str, str] | None = None
 ) -> Pool:
-    """The pool that is one slice of this shape."""
+    """The pool that is one slice of this shape, as our Terraform makes it: a spot one is tainted."""
     if shape.machine_type is None:
         raise Invalid(f"GKE has no {shape.name}")
     nodes = {f"gke-sandbox-{name}-{index:04d}": zone for index in range(shape.hosts)}
-    return Pool(name, shape.machine_type, nodes, shape.topology, capacity, labels=labels or {})
+    taints = tuple({"key": key, "value": value, "effect": "NoSchedule"} for key, value in node_taints(capacity))
+    way, _, reservation = capacity.partition(":")
+    return Pool(
+        *(name, shape.machine_type, nodes, shape.topology, way, reservation), labels=labels or {}, taints=taints
+    )
 
 
 def labels(pool: Pool, node: str) -> dict[str, str]:
