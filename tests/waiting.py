@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds. On a machine that is busy with something else everything takes several times as long; where all is well
 nobody waits longer for it."""
 
