@@ -281,6 +281,34 @@ def test_apply_by_cloud_build_says_a_shape_in_the_words_of_the_file(machine):
     assert json.loads(sent["_TF_VARS"]) == {"tpu_machine_type": "ct4p-hightpu-4t", "tpu_topology": "2x2x4"}
 
 
+def test_apply_by_cloud_build_may_replace_what_the_person_was_told_of_and_nothing_else(machine):
+    there = {"to": ["clusters describe"], "out": "{}"}
+    nodes = {
+        "items": [
+            {
+                "metadata": {
+                    "name": "n",
+                    "labels": {
+                        "cloud.google.com/gke-nodepool": "tpu-node-pool-7",
+                        "cloud.google.com/gke-tpu-topology": "2x2x4",
+                        "node.kubernetes.io/instance-type": "ct4p-hightpu-4t",
+                    },
+                }
+            }
+        ]
+    }
+    for found, allowed in (({"items": []}, "false"), (nodes, "true")):
+        machine.answer(
+            there,
+            {"to": ["kubectl", "get nodes"], "out": json.dumps(found)},
+            {"to": ["kubectl", "get pods"], "out": '{"items": []}'},
+        )
+        done = machine.tpu("apply", "--yes", "--via", "cloud-build")
+        assert done.returncode == 0, done.stderr
+        (sent,) = [call for call in machine.calls() if "builds submit" in call][-1:]
+        assert f"_ALLOW_REPLACE={allowed}" in sent
+
+
 def test_apply_by_cloud_build_refuses_more_than_a_substitution_holds(machine):
     labels = {f"label-{number}": "x" * 60 for number in range(60)}
     done = machine.tpu("apply", "--via", "cloud-build", "--set", f"labels={json.dumps(labels)}")
