@@ -35,21 +35,30 @@ locals {
 module "tpu_shapes" {
   source = "./modules/tpu_shapes"
 
-  pools       = local.pools
-  zone        = var.zone
-  gke_version = var.gke_version
+  pools            = local.pools
+  zone             = var.zone
+  cpu_zone         = var.cpu_zone
+  cpu_machine_type = var.cpu_pool_machine_type
+  gke_version      = var.gke_version
 }
 
 module "network" {
   source = "./modules/network"
 
-  project_id        = var.project_id
-  region            = var.region
-  network_name      = var.network_name
-  subnet_name       = var.subnet_name
-  subnet_ip_range   = var.subnet_ip_range
-  pods_ip_range     = var.pods_ip_range
-  services_ip_range = var.services_ip_range
+  project_id          = var.project_id
+  network_project_id  = var.network_project_id
+  region              = var.region
+  owner               = var.cluster_name
+  create_network      = var.create_network
+  create_subnet       = var.create_subnet
+  create_nat          = var.create_nat
+  network_name        = var.network_name
+  subnet_name         = var.subnet_name
+  subnet_ip_range     = var.subnet_ip_range
+  pods_ip_range       = var.pods_ip_range
+  services_ip_range   = var.services_ip_range
+  pods_range_name     = var.pods_range_name
+  services_range_name = var.services_range_name
   nodes = [
     { count = var.cpu_pool_node_count, max_pods_per_node = var.cpu_pool_max_pods_per_node },
     { count = sum(concat([0], values(module.tpu_shapes.shapes)[*].hosts)), max_pods_per_node = var.tpu_max_pods_per_node },
@@ -69,7 +78,7 @@ module "cluster" {
 
   project_id              = var.project_id
   region                  = var.region
-  zone                    = var.zone
+  zone                    = module.tpu_shapes.cpu_zone
   name                    = var.cluster_name
   description             = var.cluster_description
   gke_version             = var.gke_version
@@ -93,7 +102,7 @@ module "cpu_pool" {
   region               = var.region
   cluster              = module.cluster.id
   name                 = "cpu-pool"
-  zone                 = var.zone
+  zone                 = module.tpu_shapes.cpu_zone
   node_count           = var.cpu_pool_node_count
   machine_type         = var.cpu_pool_machine_type
   disk_type            = var.cpu_pool_disk_type
@@ -137,6 +146,7 @@ module "artifact_bucket" {
   source = "./modules/artifact_bucket"
 
   project_id    = var.project_id
+  create        = var.create_bucket
   name          = var.artifact_repository_bucket_name
   location      = var.region
   force_destroy = var.force_destroy
@@ -148,8 +158,9 @@ module "artifact_registry" {
   source = "./modules/artifact_registry"
 
   project_id = var.project_id
+  create     = var.create_artifact_registry
   name       = coalesce(var.artifact_registry_name, var.cluster_name)
-  location   = local.services_region
+  location   = coalesce(var.artifact_registry_location, local.services_region)
   labels     = local.labels
   reader     = module.node_account.member
 }
@@ -159,7 +170,8 @@ module "tensorboard" {
   count  = var.enable_tensorboard ? 1 : 0
 
   project_id = var.project_id
-  region     = local.services_region
+  region     = var.tensorboard_region
+  near       = local.services_region
   name       = var.cluster_name
   labels     = local.labels
 }

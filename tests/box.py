@@ -56,7 +56,7 @@ until = partial(waiting.until, every=0.2)
 class Box:
     def __init__(self, home: Path, name: str) -> None:
         self.home, self.name = home, name
-        self.tpu("up")
+        self.tpu("up", "--api=*", "--addons")
         self.place = read(home / "data" / "sandbox" / name)
         self.cluster = Cluster(self.place.kubeconfig)
         self.agent = agent(self.place)

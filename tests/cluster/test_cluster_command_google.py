@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tpukit.sandbox.google import capacity
-from tpukit.sandbox.google.emulator_settings import Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +102,7 @@ class Person:
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Iterator[Person]:
     folder = tmp_path_factory.mktemp("person")
-    with Emulator(folder / "google", Settings(seconds={"": 0.3})) as google:
+    with Emulator(folder / "google", Settings(seconds={"": 0.3}, enabled=EVERY_API)) as google:
         yield Person(folder, google, terraform_environment)
 
 
@@ -173,8 +173,8 @@ def test_status_counts_what_the_state_in_the_bucket_knows(person):
 
 
 def test_destroy_is_refused_while_a_job_runs_and_then_leaves_nothing(person):
-    assert "runs research/pretrain" in person.tpu("destroy", "--yes").stderr
+    assert "runs research/pretrain" in person.tpu("destroy", "--name", "tpu-cluster").stderr
     person.runs(job_on="")
-    done = person.tpu("destroy", "--yes")
+    done = person.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 0, done.stderr
     assert {one for one in person.google.cloud.inventory() if "tf-state" not in one} == set()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google.emulator_settings import Hooks, Pool, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
 
@@ -102,7 +102,7 @@ def environment(
     tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str], kubernetes: Kubernetes
 ) -> Iterator[Environment]:
     folder = tmp_path_factory.mktemp("environment")
-    settings = Settings(seconds={"": 0.3})
+    settings = Settings(seconds={"": 0.3}, enabled=EVERY_API)
     with Emulator(folder / "google", settings, hooks=kubernetes.hooks()) as google:
         made = Environment(folder / "terraform", google, terraform_environment)
         made.apply()

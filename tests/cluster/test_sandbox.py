@@ -83,7 +83,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def box(home):
     sandbox = Box(home, "first")
-    sandbox.tpu("up")
+    sandbox.tpu("up", "--api=*", "--addons")
     yield sandbox
     if sandbox.folder.exists():
         sandbox.tpu("down")
@@ -125,7 +125,7 @@ def completed(cluster, made):
 
 def test_sandbox_without_jobs_is_small(box):
     other = Box(box.home, "small")
-    other.tpu("up")
+    other.tpu("up", "--addons")
     status = other.status()
     other.tpu("down")
     assert status["running"]

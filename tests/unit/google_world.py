@@ -10,7 +10,7 @@ from tpukit.clock import ManualClock
 from tpukit.sandbox.google import APIS
 from tpukit.sandbox.google.api import Request
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.emulator_settings import Hooks, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 from tpukit.sandbox.google.routing import answer as answer_of
 
 PROJECT = "tpu-project"
@@ -21,7 +21,13 @@ class World:
 
     def __init__(self, folder: Path, hooks: Hooks | None = None, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.cloud = Cloud(folder, APIS, Settings(**settings), clock=self.clock, hooks=hooks)
+        self.cloud = Cloud(
+            folder,
+            APIS,
+            Settings(**{"enabled": EVERY_API, "arrival_seconds": 0.0, **settings}),
+            clock=self.clock,
+            hooks=hooks,
+        )
 
     def __enter__(self) -> World:
         return self
@@ -29,9 +35,13 @@ class World:
     def __exit__(self, *_: object) -> None:
         self.cloud.close()
 
-    def send(self, method: str, path: str, body: Any = None, agent: str = "", **query: str) -> tuple[int, Any]:
+    def send(
+        self, method: str, path: str, body: Any = None, agent: str = "", principal: str = "", **query: str
+    ) -> tuple[int, Any]:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        answer = answer_of(self.cloud, Request(method, path, query, {"user-agent": agent}, content))
+        answer = answer_of(
+            self.cloud, Request(method, path, query, {"user-agent": agent}, content, principal=principal)
+        )
         return answer.status, json.loads(answer.content) if answer.content else None
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:

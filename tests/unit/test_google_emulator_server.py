@@ -20,17 +20,19 @@ from tpukit.errors import Transient
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main as uploader
 from tpukit.sandbox.google import peers
-from tpukit.sandbox.google.emulator_settings import Hooks, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = "compute/v1/projects/tpu-project/global/networks"
+SET_UP = Settings(enabled=EVERY_API)
+"""A project whose APIs were enabled long ago."""
 
 
 @pytest.fixture
 def google(tmp_path: Path) -> Iterator[Emulator]:
-    with Emulator(tmp_path) as emulator:
+    with Emulator(tmp_path, SET_UP) as emulator:
         yield emulator
 
 
@@ -116,7 +118,7 @@ def test_secrets_are_for_their_owner_alone(google):
 
 
 def test_several_stand_side_by_side(tmp_path):
-    with Emulator(tmp_path / "a") as first, Emulator(tmp_path / "b") as second:
+    with Emulator(tmp_path / "a", SET_UP) as first, Emulator(tmp_path / "b", SET_UP) as second:
         ask(first.address, NETWORKS, first.token, {"name": "net"})
         assert first.cloud.inventory() == ["network projects/tpu-project/global/networks/net"]
         assert second.cloud.inventory() == []
@@ -132,7 +134,7 @@ def test_port_that_is_taken_is_refused_and_the_folder_is_free_again(tmp_path):
 
 
 def test_time_passes_without_requests(tmp_path):
-    with Emulator(tmp_path, Settings(seconds={"insert": 0.2})) as google:
+    with Emulator(tmp_path, Settings(seconds={"insert": 0.2}, enabled=EVERY_API)) as google:
         ask(google.address, NETWORKS, google.token, {"name": "net"})
         (operation,) = google.cloud.state.all("operation")
         until(lambda: google.cloud.state.get("operation", operation)["done"])
@@ -191,7 +193,7 @@ def start(folder: Path, *words: str) -> tuple[subprocess.Popen[str], dict[str, A
 
 
 def test_killed_emulator_is_found_again_where_it_was(tmp_path):
-    process, told = start(tmp_path, "--project", "mine", "--seconds", "insert=0.5")
+    process, told = start(tmp_path, "--project", "mine", "--seconds", "insert=0.5", "--api", "compute")
     networks = "compute/v1/projects/mine/global/networks"
     try:
         for number in range(5):
@@ -199,7 +201,7 @@ def test_killed_emulator_is_found_again_where_it_was(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        process, again = start(tmp_path, "--project", "mine")
+        process, again = start(tmp_path, "--project", "mine", "--api", "compute")
         assert again == told
         assert len(ask(again["address"], networks, again["token"])[1]["items"]) == 5
         operations = ask(again["address"], "emulator/resources?kind=operation", again["token"])[1]
@@ -226,7 +228,7 @@ def test_pools_that_are_there_at_the_start_become_nodes_again(tmp_path):
 def test_environment_leads_nowhere_but_here(google):
     told = google.environment()
     endpoints = [value for name, value in told.items() if name.endswith("_CUSTOM_ENDPOINT")]
-    assert len(endpoints) == 12
+    assert len(endpoints) == 13
     assert all(value.startswith(f"{google.address}/") and value.endswith("/") for value in endpoints)
     assert told["HTTPS_PROXY"] == "http://127.0.0.1:1"
     assert told["GOOGLE_OAUTH_ACCESS_TOKEN"] == google.token

@@ -100,6 +100,13 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"zone": "us-central2-x"}, "--set zone", "not known to have v4-32", "write us-central2-b, or any_zone: true"),
         ({"zone": "moon"}, "--set zone", "'moon' is not allowed", "us-central2-b"),
         ({"zone": "us-east5-a"}, "--set zone", "is not in us-central2", "region: us-east5"),
+        (
+            {"cpu_pool_machine_type": "e2-standard-4"},
+            "--set cpu_pool_machine_type",
+            "us-central2-b has no e2 machines",
+            "write n2-standard-4, or another of f1, g1, n1, n2",
+        ),
+        ({"cpu_zone": "us-central1-a"}, "--set cpu_zone", "is not in us-central2", "write a zone of us-central2"),
         ({"tpu_type": "v2-8"}, "--set tpu_type", "GKE has no v2-8", "v4-8"),
         ({"tpu_type": "v4_32"}, "--set tpu_type", "no TPU named", "v4-32"),
         ({"tpu_topology": "4x4x4"}, "--set tpu_topology", "v4-32 has 2x2x4", "leave it out"),
@@ -148,6 +155,12 @@ def test_shapes_follow_the_file_pool_by_pool():
     assert list(load(None, sets(num_tpu_pools=2)).shapes) == ["tpu-node-pool-0", "tpu-node-pool-1"]
     assert load(None, sets(tpu_type=None)).shapes["tpu-node-pool-0"].name == "v4-16"
     assert load(None, sets(num_tpu_pools=0)).shapes == {}
+
+
+def test_slices_in_an_ai_zone_are_taken_with_cpu_machines_that_its_parent_has():
+    ai = {"region": "us-central1", "zone": "us-central1-ai1a", "tpu_type": "v6e-8"}
+    assert load(None, sets(**ai)).cpu_zone is None
+    assert load(None, [*sets(**ai), "cpu_zone=us-central1-b"]).cpu_zone == "us-central1-b"
 
 
 def test_any_zone_takes_a_zone_that_the_catalogue_does_not_know_and_no_other_region():

@@ -53,26 +53,36 @@ def command(context: click.Context) -> None:
 @_name
 @click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
 @click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
+@click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
+@click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
-    name: str, projects: tuple[str, ...], seconds: tuple[str, ...], seed: int | None, slices: tuple[str, ...]
+    name: str,
+    projects: tuple[str, ...],
+    seconds: tuple[str, ...],
+    apis: tuple[str, ...],
+    seed: int | None,
+    addons: bool,
+    slices: tuple[str, ...],
 ) -> None:
     """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
 
     With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
-    empty project, as Google gives one: Terraform or `tpu cluster` makes the rest.
+    empty project, as Google gives one, with its APIs off: `tpu cluster bootstrap` turns them on, and Terraform or
+    `tpu cluster` makes the rest, JobSet and Kueue included.
     """
     from tpukit.sandbox import lifecycle
 
     wanted = _slices(slices)
     google = [f"--project={project}" for project in projects] + [f"--seconds={text}" for text in seconds]
+    google += [f"--api={api}" for api in apis]
     if seed is not None:
         google.append(f"--seed={seed}")
 
     began = time.monotonic()
     with _Progress() as progress:
-        place = lifecycle.up(name, progress.say, google=tuple(google) or None)
+        place = lifecycle.up(name, progress.say, google=tuple(google) or None, addons=addons or bool(wanted))
         if wanted:
             from tpukit.sandbox.furnish import furnish
 

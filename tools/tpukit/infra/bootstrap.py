@@ -47,6 +47,7 @@ ROLES = (
     # What the modules create, and no more. None of these makes its holder an owner.
     "roles/aiplatform.user",  # TensorBoard
     "roles/artifactregistry.admin",
+    "roles/cloudbuild.builds.viewer",  # a build asks how long it may run before it begins
     "roles/compute.networkAdmin",
     "roles/compute.securityAdmin",  # firewall rules
     "roles/container.admin",

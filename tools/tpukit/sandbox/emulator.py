@@ -1,6 +1,7 @@
 """Google's APIs of one sandbox, as a process: its clusters are the sandbox's own, and their pools become its nodes.
 
-python -m tpukit.sandbox.emulator FOLDER [--project NAME]... [--seconds [TYPE=]SECONDS]... [--seed NUMBER]
+python -m tpukit.sandbox.emulator FOLDER [--project NAME]... [--seconds [TYPE=]SECONDS]...
+    [--api NAME]... [--seed NUMBER]
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ def main(argv: list[str] | None = None) -> int:
     words.add_argument("folder", type=Path)
     words.add_argument("--project", action="append", help="a project that exists; may be repeated")
     words.add_argument("--seconds", action="append", default=[], help="that operations take, of one type or all others")
+    words.add_argument(
+        "--api",
+        action="append",
+        help="an API that is on from the beginning; '*': all; those of a new project if left out",
+    )
     words.add_argument("--seed", type=int, default=0, help="of faults that have a chance")
     said = words.parse_args(argv)
     place = folder.read(said.folder)
@@ -46,6 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         projects=tuple(said.project or Settings().projects),
         seconds={kind: float(value) for kind, _, value in (each.rpartition("=") for each in said.seconds)},
         seed=said.seed,
+        enabled=tuple(said.api or Settings().enabled),
         kubernetes=f"{HOST}:{place.ports['kube-apiserver']}",
         kubernetes_ca=base64.b64encode(authority).decode(),
         own_cluster=f"sandbox-{place.name}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from tpukit.errors import NotFound
 from tpukit.sandbox import binaries
 from tpukit.sandbox.emulator import ENVIRONMENT
-from tpukit.sandbox.folder import Folder
+from tpukit.sandbox.folder import HOST, Folder
 
 
 def variables(place: Folder) -> dict[str, str]:
@@ -24,6 +24,8 @@ def variables(place: Folder) -> dict[str, str]:
         "TPUKIT_SANDBOX": place.name,
         "KUBECONFIG": str(place.kubeconfig),
         # A cluster is reached by its DNS name without a word about its authority: Google's is one that all know.
-        "SSL_CERT_FILE": str(place.certificates("cluster") / "ca.crt"),
+        "SSL_CERT_FILE": str(place.trusted),
+        # Releases are downloaded from what the sandbox has of them; nothing else is reached.
+        "HTTPS_PROXY": f"http://{HOST}:{place.ports['addons']}",
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
     }

@@ -45,18 +45,21 @@ def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
             cluster.apply(one)
     account = {"name": settings.service_account, "namespace": settings.team}
     cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
-    _make_bucket(place)
-
-
-def _make_bucket(place: Folder) -> None:
     project = next((word.removeprefix("--project=") for word in place.google if word.startswith("--project=")), "")
-    address = f"http://{HOST}:{place.ports['google']}/storage/v1/b?project={project or Google().projects[0]}"
+    _post(place, "emulator/services", {})
+    bucket = {"name": BUCKET, "location": "US"}
+    _post(place, f"storage/v1/b?project={project or Google().projects[0]}", bucket)
+
+
+def _post(place: Folder, path: str, body: Mapping[str, str]) -> None:
+    """Ask the emulator for something; what is there already is fine."""
     headers = {"Authorization": f"Bearer {place.token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(address, json.dumps({"name": BUCKET, "location": "US"}).encode(), headers)
+    address = f"http://{HOST}:{place.ports['google']}/{path}"
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy leads back to this machine
     try:
         opener.open(request, timeout=60).close()
     except urllib.error.HTTPError as error:
         with error:
-            if error.code != 409:  # it is there
-                raise Transient(f"bucket {BUCKET}: {error.read().decode(errors='replace')}") from error
+            if error.code != 409:
+                raise Transient(f"{path}: {error.read().decode(errors='replace')}") from error

@@ -20,10 +20,12 @@ from tpukit.sandbox.google import (
     clusters,
     compute,
     container,
+    credentials,
     firestore,
     iam,
     log_entries,
     machines,
+    managed_folders,
     node_pools,
     objects,
     projects,
@@ -41,6 +43,7 @@ from tpukit.sandbox.google import (
 APIS = (
     compute.api,
     container.api,
+    credentials.api,
     firestore.api,
     iam.api,
     log_entries.api,
@@ -57,5 +60,5 @@ APIS = (
     vertex.api,
 )
 
-PARTS = (clusters, machines, node_pools, queue, tensorboard_data, updates, vms)
+PARTS = (clusters, machines, managed_folders, node_pools, queue, tensorboard_data, updates, vms)
 """Modules that add routes to an API that another one begins."""

@@ -26,6 +26,11 @@ def main(argv: list[str] | None = None) -> int:
         metavar="[TYPE=]SECONDS",
         help="how long operations take, those of one type or all others",
     )
+    words.add_argument(
+        "--api",
+        action="append",
+        help="an API that is on from the beginning; '*': all; those of a new project if left out",
+    )
     words.add_argument("--seed", type=int, default=0, help="of faults that have a chance")
     said = words.parse_args(argv)
     try:
@@ -33,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
             projects=tuple(said.project or ("tpu-project",)),
             seconds={kind: float(value) for kind, _, value in (each.rpartition("=") for each in said.seconds)},
             seed=said.seed,
+            enabled=tuple(said.api or Settings().enabled),
         )
         emulator = Emulator(said.folder, settings, port=said.port).start()
     except ValueError as error:

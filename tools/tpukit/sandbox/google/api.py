@@ -25,6 +25,7 @@ class Request:
     content: bytes = b""
     base: str = ""  # our address, for links that the caller follows
     port: int = 0  # of the caller
+    principal: str = ""  # the service account that asks, as policies name it; "" is the owner of the emulator
 
 
 @dataclass(frozen=True, slots=True)

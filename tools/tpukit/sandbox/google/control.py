@@ -6,6 +6,7 @@ Below `/emulator/` GET shows, POST adds, DELETE clears:
     limits     POST {"quota": {"region", "generation", "chips", "spot"}}, {"stock": {"zone", "generation", "chips"}}
                or {"reservation": {"name", "zone", "generation", "chips"}}
     requests   the requests so far; GET ?agent=&path=&method=
+    services   POST turns every API on in every project at once; {"enabled": ["compute", ...]} these alone
     resources  what is there: GET ?kind=; POST {"kind", "name", "patch"} changes one as no caller of Google could
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpukit.errors import Invalid, TpukitError
-from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google import capacity, services
 from tpukit.sandbox.google.api import Answer, Request, merged
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.cloud import Cloud
@@ -72,6 +73,16 @@ def _forget_requests(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any
     return {}
 
 
+def _enable(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
+    names = body.get("enabled", [name.partition(".")[0] for name in services.KNOWN])
+    with cloud.state.transaction():
+        for project in cloud.settings.projects:
+            for name in names:
+                full = f"projects/{project}/services/{name}.googleapis.com"
+                cloud.state.put("service", full, {"state": "ENABLED", "_since": 0.0})
+    return {"enabled": names}
+
+
 def _resources(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
     kind = query.get("kind")
     return cloud.state.all(kind) if kind else cloud.inventory()
@@ -97,6 +108,7 @@ _ACTS: dict[tuple[str, str], _Act] = {
     ("DELETE", "emulator/limits"): _clear_limits,
     ("GET", "emulator/requests"): lambda cloud, query, body: cloud.requests(**query),
     ("DELETE", "emulator/requests"): _forget_requests,
+    ("POST", "emulator/services"): _enable,
     ("GET", "emulator/resources"): _resources,
     ("POST", "emulator/resources"): _patch,
 }

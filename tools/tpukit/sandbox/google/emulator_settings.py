@@ -9,6 +9,11 @@ from pathlib import Path
 
 from tpukit.catalogue import Slice
 
+NEW_PROJECT = ("datastore", "logging", "monitoring", "serviceusage", "storage")
+"""APIs that are on in a project that somebody has just made, of those that are known here; the others are off.
+https://cloud.google.com/service-usage/docs/enabled-service#default"""
+EVERY_API = ("*",)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -18,6 +23,8 @@ class Settings:
     cluster_operations: int = 5  # that GKE lets run at once in one cluster
     kubernetes: str = ""  # address of the API server that clusters have; without one their endpoints lead nowhere
     kubernetes_ca: str = "Li4u"  # its certificate authority, base64
+    enabled: tuple[str, ...] = NEW_PROJECT  # APIs that are on from the beginning, without .googleapis.com
+    arrival_seconds: float = 2.0  # until what was enabled, made or granted is known everywhere at Google
     own_cluster: str = "sandbox"  # what logs say of pods on nodes that no cluster of these APIs made
 
     def duration(self, kind: str) -> float:

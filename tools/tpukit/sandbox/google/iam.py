@@ -6,7 +6,7 @@ import re
 import zlib
 
 from tpukit.sandbox.google import policy
-from tpukit.sandbox.google.api import Api, Call, merged
+from tpukit.sandbox.google.api import Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
@@ -33,29 +33,30 @@ def _create(cloud: Cloud, call: Call) -> Doc:
         "uniqueId": str(10**20 + zlib.crc32(f"{email} {cloud.state.next()}".encode())),
         "email": email,
         "etag": "MDEwMjE5MjA=",
+        "_made": cloud.clock.now(),
     }
     cloud.state.put("account", full, account)
-    return account
+    return public(account)
 
 
 @api.on("GET", ACCOUNTS)
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    return {"accounts": list(cloud.state.all("account", f"projects/{call['project']}/").values())}
+    return {"accounts": [public(one) for one in cloud.state.all("account", f"projects/{call['project']}/").values()]}
 
 
 @api.on("GET", ACCOUNT)
 def _show(cloud: Cloud, call: Call) -> Doc:
-    return _find(cloud, call)
+    return public(find(cloud, call))
 
 
 @api.on("PATCH", ACCOUNT, body="PatchServiceAccountRequest")
 def _patch(cloud: Cloud, call: Call) -> Doc:
-    old = _find(cloud, call)
+    old = find(cloud, call)
     fields = [field.strip() for field in call.body.get("updateMask", "").split(",")]
     asked = call.body.get("serviceAccount", {})
     new = merged(old, {_camel(field): asked.get(_camel(field)) for field in fields if field})
     cloud.state.put("account", new["name"], new)
-    return new
+    return public(new)
 
 
 @api.on("POST", ACCOUNT + ":enable")
@@ -70,7 +71,7 @@ def _disable(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("DELETE", ACCOUNT)
 def _delete(cloud: Cloud, call: Call) -> Doc:
-    account = _find(cloud, call)
+    account = find(cloud, call)
     cloud.state.delete("account", account["name"])
     policy.forget(cloud, account["name"])
     return {}
@@ -78,24 +79,24 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST GET", ACCOUNT + ":getIamPolicy")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
-    return policy.get(cloud, _find(cloud, call)["name"])
+    return policy.get(cloud, find(cloud, call)["name"])
 
 
 @api.on("POST", ACCOUNT + ":setIamPolicy", body="SetIamPolicyRequest")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
-    return policy.put(cloud, _find(cloud, call)["name"], call.body.get("policy", {}))
+    return policy.put(cloud, find(cloud, call)["name"], call.body.get("policy", {}))
 
 
-def _find(cloud: Cloud, call: Call) -> Doc:
+def find(cloud: Cloud, call: Call) -> Doc:
     full = f"projects/{call['project']}/serviceAccounts/{call['account']}"
     found = cloud.state.get("account", full)
     if found is None:
-        raise Refused(404, f"Service account {full} does not exist.")
+        raise Refused(404, f"Unknown service account: {full} does not exist.")
     return found
 
 
 def _switch(cloud: Cloud, call: Call, *, disabled: bool) -> Doc:
-    account = _find(cloud, call)
+    account = find(cloud, call)
     cloud.state.put("account", account["name"], {**account, "disabled": disabled})
     return {}
 

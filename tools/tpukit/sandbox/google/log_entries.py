@@ -28,7 +28,7 @@ from tpukit.sandbox.google.emulator_settings import Log
 from tpukit.sandbox.google.log_files import Line
 from tpukit.sandbox.google.log_filter import SEVERITIES
 from tpukit.sandbox.google.refusal import invalid
-from tpukit.sandbox.google.routing import check_enabled
+from tpukit.sandbox.google.services import check_enabled
 from tpukit.sandbox.google.state import Doc
 
 DEFAULT_PAGE, MAX_PAGE, MAX_RESOURCES = 50, 1000, 100
@@ -83,7 +83,7 @@ def _query(cloud: Cloud, body: Doc) -> _Query:
         if kind != "projects" or not project or "/" in project:
             raise invalid(f"Resource name '{name}' is not answered by the emulator: write projects/PROJECT.")
         projects.append(cloud.project(project))
-        check_enabled(cloud, api, projects[-1])
+        check_enabled(cloud, api.service, projects[-1])
     order, size = body.get("orderBy", ""), body.get("pageSize", 0)
     if order not in _ORDERS:
         raise invalid(f"Unsupported order_by '{order}': write 'timestamp asc' or 'timestamp desc'.")

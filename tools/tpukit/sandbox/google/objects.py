@@ -11,7 +11,7 @@ from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_preconditions, find_bucket
+from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_preconditions, find_bucket, need
 
 OBJECT = BUCKET + "/o/{object+}"
 
@@ -30,6 +30,13 @@ def find(cloud: Cloud, call: Call) -> Doc:
     return found
 
 
+def may_write(cloud: Cloud, call: Call, bucket: str, name: str) -> None:
+    """Refuses who may not make this object; to replace one is to delete it as well."""
+    need(cloud, call, "storage.objects.create", bucket, name)
+    if object_versions.live(cloud, bucket, name):
+        need(cloud, call, "storage.objects.delete", bucket, name)
+
+
 def shown(call: Call, doc: Doc) -> Doc:
     """An object as its readers see it, with links that lead back here."""
     name = f"b/{doc['bucket']}/o/{quote(doc['name'], safe='')}"
@@ -40,6 +47,7 @@ def shown(call: Call, doc: Doc) -> Doc:
 @api.on("GET", OBJECT)
 @download.on("GET", "storage/v1/" + OBJECT)
 def _show(cloud: Cloud, call: Call) -> Answer | Doc:
+    need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     found = find(cloud, call)
     check_preconditions(call.query, found)
     if call.query.get("alt") == "media" or call.request.path.startswith("download/"):
@@ -50,6 +58,7 @@ def _show(cloud: Cloud, call: Call) -> Answer | Doc:
 @root.on("GET HEAD", "{bucket}/{object+}")
 def _read(cloud: Cloud, call: Call) -> Answer:
     """The path of the older XML API, by which Go programs read objects."""
+    need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     found = find(cloud, call)
     return _media(cloud, call, found)
 
@@ -82,6 +91,7 @@ def _media(cloud: Cloud, call: Call, found: Doc) -> Answer:
 def _listed(cloud: Cloud, call: Call) -> Doc:
     bucket = find_bucket(cloud, call["bucket"])["name"]
     query = call.query
+    need(cloud, call, "storage.objects.list", bucket, query.get("prefix", ""))
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     every = query.get("versions") == "true"
     object_versions.notice(cloud, bucket, prefix)
@@ -109,6 +119,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("PATCH PUT", OBJECT, body="")
 def _patch(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.objects.update", call["bucket"], call["object"])
     old = find(cloud, call)
     check_preconditions(call.query, old)
     count = {"metageneration": str(int(old["metageneration"]) + 1), "updated": cloud.stamp()}
@@ -120,6 +131,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("DELETE", OBJECT)
 def _delete(cloud: Cloud, call: Call) -> Answer:
+    need(cloud, call, "storage.objects.delete", call["bucket"], call["object"])
     found = find(cloud, call)
     check_preconditions(call.query, found)
     if "generation" in call.query:
@@ -132,9 +144,11 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
 @api.on("POST", BUCKET + "/o/{object+}/compose", body="")
 def _compose(cloud: Cloud, call: Call) -> Doc:
     bucket = find_bucket(cloud, call["bucket"])["name"]
+    may_write(cloud, call, bucket, call["object"])
     check_preconditions(call.query, object_versions.live(cloud, bucket, call["object"]))
     parts = []
     for source in call.body.get("sourceObjects", []):
+        need(cloud, call, "storage.objects.get", bucket, source["name"])
         found = object_versions.live(cloud, bucket, source["name"])
         if found is None:
             raise Refused(404, f"No such object: {bucket}/{source['name']}")
@@ -148,6 +162,8 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
 @api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="")
 @api.on("POST", BUCKET + "/o/{object+}/copyTo/b/{to}/o/{copy+}", body="")
 def _copy(cloud: Cloud, call: Call) -> Answer | Doc:
+    need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
+    may_write(cloud, call, call["to"], call["copy"])
     found = find(cloud, call)
     check_preconditions(call.query, found, what="Source")
     check_preconditions(call.query, object_versions.live(cloud, call["to"], call["copy"]))

@@ -7,6 +7,8 @@ import json
 import re
 import zlib
 
+from tpukit.sandbox.google import conditions
+from tpukit.sandbox.google.api import public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
@@ -18,8 +20,19 @@ _MEMBER = re.compile(
 
 
 def get(cloud: Cloud, resource: str) -> Doc:
-    policy = cloud.state.get("policy", resource) or {"version": 1}
+    policy = public(cloud.state.get("policy", resource) or {"version": 1})
     return {**policy, "etag": _etag(policy)}
+
+
+def effective(cloud: Cloud, resource: str) -> list[Doc]:
+    """The bindings that have arrived: a grant takes its time, and is in the policy long before it is in force."""
+    policy = cloud.state.get("policy", resource) or {}
+    due = cloud.clock.now() - cloud.settings.arrival_seconds
+    since = policy.get("_since", {})
+    return [
+        {**one, "members": [member for member in one["members"] if since.get(_grant(one, member), 0.0) <= due]}
+        for one in policy.get("bindings", [])
+    ]
 
 
 def put(cloud: Cloud, resource: str, policy: Doc) -> Doc:
@@ -37,7 +50,10 @@ def put(cloud: Cloud, resource: str, policy: Doc) -> Doc:
         _check(cloud, binding)
     if bindings:
         version = 3 if any("condition" in binding for binding in bindings) else 1
-        cloud.state.put("policy", resource, {"version": version, "bindings": bindings})
+        before = (cloud.state.get("policy", resource) or {}).get("_since", {})
+        grants = [_grant(binding, member) for binding in bindings for member in binding["members"]]
+        since = {grant: before.get(grant, cloud.clock.now()) for grant in grants}
+        cloud.state.put("policy", resource, {"version": version, "bindings": bindings, "_since": since})
     else:
         cloud.state.delete("policy", resource)
     return get(cloud, resource)
@@ -58,8 +74,17 @@ def _check(cloud: Cloud, binding: Doc) -> None:
         owner = re.fullmatch(r"[^@]+@([a-z0-9-]+)\.iam\.gserviceaccount\.com", email)
         if kind != "serviceAccount" or not owner or owner[1] not in cloud.settings.projects:
             continue
-        if not cloud.state.get("account", f"projects/{owner[1]}/serviceAccounts/{email}"):
+        account = cloud.state.get("account", f"projects/{owner[1]}/serviceAccounts/{email}")
+        # A new account is there for who asks for it, and unknown to policies for a while.
+        if not account or account.get("_made", 0.0) + cloud.settings.arrival_seconds > cloud.clock.now():
             raise invalid(f"Service account {email} does not exist.")
+    expression = (binding.get("condition") or {}).get("expression", "")
+    if expression and not conditions.parses(expression):
+        raise invalid(f"Condition expression {expression!r} cannot be compiled.")
+
+
+def _grant(binding: Doc, member: str) -> str:
+    return f"{binding['role']} {member} {(binding.get('condition') or {}).get('expression', '')}"
 
 
 def _plain(etag: str) -> str:

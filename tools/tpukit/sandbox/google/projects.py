@@ -8,7 +8,7 @@ from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.state import Doc
 
-api = Api("resource_manager", schema="cloudresourcemanager")
+api = Api("resource_manager", service="cloudresourcemanager.googleapis.com", schema="cloudresourcemanager")
 billing = Api("cloud_billing")
 
 

@@ -8,10 +8,9 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from tpukit.sandbox.google import schemas
+from tpukit.sandbox.google import access, schemas, services
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.state import Doc
 
@@ -64,23 +63,13 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
     route, names = found
     if "project" in names:
         names["project"] = cloud.project(_project(names))
-        check_enabled(cloud, api, names["project"])
+        services.check_enabled(cloud, api.service, names["project"])
     body = _parsed(request) if route.body is not None else {}
     if route.body:
         body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
-    return api, route, Call(request, names, body)
-
-
-def check_enabled(cloud: Cloud, api: Api, project: str) -> None:
-    """Refuses where the project has switched the API off. Needed by handlers whose path names no project."""
-    service = cloud.state.get("service", f"projects/{project}/services/{api.service}") if api.service else None
-    if service and service["state"] == "DISABLED":
-        message = (
-            f"{api.service} has not been used in project {number_of(project)} before or it is disabled. "
-            "Enable it, then retry."
-        )
-        detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "SERVICE_DISABLED"}
-        raise Refused(403, message, reason="accessNotConfigured", details=[detail])
+    call = Call(request, names, body)
+    access.check(cloud, api, rest, call)
+    return api, route, call
 
 
 def _project(names: Mapping[str, str]) -> str:

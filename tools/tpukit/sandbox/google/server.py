@@ -4,7 +4,8 @@ A caller shows the token as `Authorization: Bearer TOKEN`, as Terraform does wit
 Cloud Storage that were given STORAGE_EMULATOR_HOST show nothing at all. They are let in, to Cloud Storage alone, if the
 kernel says that they run as the user whose emulator this is, who could read the token anyway. It is kept in the folder,
 so an emulator that starts again is found where it was. A second token beside it opens Google's APIs and nothing else:
-what pods show, as they show the token of their service account to Google.
+what pods show, as they show the token of their service account to Google. A token that IAM credentials gave out opens
+what the roles of its service account allow.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock
 from tpukit.errors import Transient
-from tpukit.sandbox.google import APIS, control, peers, routing
+from tpukit.sandbox.google import APIS, access, control, credentials, peers, routing
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import Hooks, Settings
@@ -48,6 +50,7 @@ _PRODUCTS = {
     "FIRESTORE": "firestore/v1/",
     "IAM": "iam/v1/",
     "IAM_BETA": "iam/v1/",
+    "IAM_CREDENTIALS": "iam_credentials/v1/",
     "LOGGING": "logging/v2/",
     "RESOURCE_MANAGER": "resource_manager/v1/",
     "SERVICE_USAGE": "service_usage/v1/",
@@ -56,14 +59,17 @@ _PRODUCTS = {
 }
 """What the provider calls an API, and where it is here. Service accounts moved from IAM to IAM_BETA in 7.30."""
 _GCLOUD = {
+    "AIPLATFORM": "vertex_ai/",
     "ARTIFACTREGISTRY": "artifact_registry/",
     "CLOUDBUILD": "cloud_build/",
     "CLOUDRESOURCEMANAGER": "resource_manager/",
-    "SERVICEUSAGE": "service_usage/",
     "COMPUTE": "compute/v1/",
     "CONTAINER": "container/",
+    "FIRESTORE": "firestore/",
     "IAM": "iam/",
+    "IAMCREDENTIALS": "iam_credentials/",
     "LOGGING": "logging/",
+    "SERVICEUSAGE": "service_usage/",
     "STORAGE": "storage/v1/",
     "TPU": "tpu/",
 }
@@ -139,21 +145,30 @@ class Emulator:
 
     def answer(self, request: Request) -> Answer:
         """Lets a caller in who may, and answers."""
-        if not self._may_enter(request):
+        principal = self._principal(request)
+        if principal is None:
             refused = Refused(401, "Request had invalid authentication credentials: show the emulator's token.")
             return Answer(401, json.dumps(refused.body()).encode(), {"content-type": "application/json"})
         if request.path.startswith(CONTROL):
             return control.answer(self.cloud, request)
-        return routing.answer(self.cloud, request)
+        return routing.answer(self.cloud, replace(request, principal=principal))
 
-    def _may_enter(self, request: Request) -> bool:
+    def token_of(self, email: str) -> str:
+        """A token of a service account, for tests that ask as that account."""
+        return credentials.mint(self.cloud, email, self.cloud.clock.now() + credentials.LONGEST_SECONDS)
+
+    def _principal(self, request: Request) -> str | None:
+        """Who asks; None where nobody may know."""
         shown = request.headers.get("authorization")
+        control_door = request.path.startswith(CONTROL)
         if shown is None:
             api, _ = routing.api_of(self.cloud, request.path)
-            storage = api.service == STORAGE and not request.path.startswith(CONTROL)
-            return storage and peers.is_ours(request.port, self.port)
-        opening = [self.token] if request.path.startswith(CONTROL) else [self.token, self.pods_token]
-        return any(hmac.compare_digest(shown.encode(), f"Bearer {token}".encode()) for token in opening)
+            storage = api.service == STORAGE and not control_door
+            return access.OWNER if storage and peers.is_ours(request.port, self.port) else None
+        opening = [self.token] if control_door else [self.token, self.pods_token]
+        if any(hmac.compare_digest(shown.encode(), f"Bearer {token}".encode()) for token in opening):
+            return access.OWNER
+        return None if control_door else credentials.principal_of(self.cloud, shown.removeprefix("Bearer "))
 
 
 def _token(file: Path) -> str:

@@ -1,4 +1,7 @@
-"""Service Usage: which APIs a project has enabled. All are, until one is disabled; that one then refuses its calls."""
+"""Service Usage: which APIs a project has enabled. A new project has few; the others refuse their calls.
+
+An API that was just enabled goes on refusing for a while, although it is listed as enabled.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,20 @@ from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
 EMULATED = (
-    *(
-        "aiplatform",
-        "artifactregistry",
-        "cloudbilling",
-        "cloudbuild",
-        "cloudresourcemanager",
-        "compute",
-        "container",
-        "firestore",
-    ),
-    *("iam", "logging", "serviceusage", "storage", "tpu"),
+    *("aiplatform", "artifactregistry", "cloudbilling", "cloudbuild", "cloudresourcemanager"),
+    *("compute", "container", "firestore", "iam", "iamcredentials", "logging", "serviceusage", "storage", "tpu"),
 )
-NOT_EMULATED = ("cloudtrace", "config", "iamcredentials", "monitoring", "oauth2", "secretmanager")
+NOT_EMULATED = (
+    *("binaryauthorization", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
+    *("containersecurity", "datastore", "monitoring", "oauth2", "secretmanager"),
+)
 """Enabled by people who set up a project; nothing of them is emulated."""
 KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"
 
 api = Api(
     "service_usage",
+    service="serviceusage.googleapis.com",
     schema="serviceusage",
     operation=longrunning.operation_format("google.api.serviceusage.v1.OperationMetadata"),
 )
@@ -65,8 +63,10 @@ def _disable(cloud: Cloud, call: Call) -> Started:
 def _switch(cloud: Cloud, project: str, services: list[str], state: str) -> Started:
     if not services or len(services) > 20:
         raise invalid("From 1 to 20 services can be changed at once.")
-    for service in services:
-        cloud.state.put("service", f"projects/{project}/services/{_known(service)}", {"state": state})
+    for service in map(_known, services):
+        if state_of(cloud, project, service)["state"] != state:
+            changed = {"state": state, "_since": cloud.clock.now()}
+            cloud.state.put("service", f"projects/{project}/services/{service}", changed)
     bodies = {"services": [_body(cloud, project, service) for service in services]}
     response = longrunning.message("google.api.serviceusage.v1.BatchEnableServicesResponse", bodies)
     return cloud.start(api, state, "", f"projects/{project}/services", response=response)
@@ -80,5 +80,47 @@ def _known(service: str) -> str:
 
 def _body(cloud: Cloud, project: str, service: str) -> Doc:
     parent = f"projects/{number_of(project)}"
-    state = cloud.state.get("service", f"projects/{project}/services/{service}") or {"state": "ENABLED"}
-    return {"name": f"{parent}/services/{service}", "parent": parent, **state, "config": {"name": service}}
+    state = state_of(cloud, project, service)["state"]
+    return {"name": f"{parent}/services/{service}", "parent": parent, "state": state, "config": {"name": service}}
+
+
+def state_of(cloud: Cloud, project: str, service: str) -> Doc:
+    """Whether an API is on, and since when."""
+    on = cloud.settings.enabled
+    first = {"state": "ENABLED" if "*" in on or service.partition(".")[0] in on else "DISABLED", "_since": 0.0}
+    return cloud.state.get("service", f"projects/{project}/services/{service}") or first
+
+
+def check_enabled(cloud: Cloud, service: str, project: str) -> None:
+    """Refuses where the project has the API off, or on for a moment only. Needed by handlers whose path names no
+    project.
+
+    https://cloud.google.com/service-usage/docs/error-handling
+    """
+    if not service:
+        return
+    known = state_of(cloud, project, service)
+    if known["state"] == "ENABLED" and (
+        not known["_since"] or known["_since"] + cloud.settings.arrival_seconds <= cloud.clock.now()
+    ):
+        return
+    number = number_of(project)
+    page = f"https://console.developers.google.com/apis/api/{service}/overview?project={number}"
+    message = (
+        f"{service} has not been used in project {number} before or it is disabled. Enable it by visiting {page} then "
+        "retry. If you enabled this API recently, wait a few minutes for the action to propagate to our systems and "
+        "retry."
+    )
+    details: list[Doc] = [
+        {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": "SERVICE_DISABLED",
+            "domain": "googleapis.com",
+            "metadata": {"service": service, "consumer": f"projects/{number}"},
+        },
+        {
+            "@type": "type.googleapis.com/google.rpc.Help",
+            "links": [{"description": "Google developers console API activation", "url": page}],
+        },
+    ]
+    raise Refused(403, message, reason="accessNotConfigured", details=details)

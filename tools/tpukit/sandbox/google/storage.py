@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tpukit.sandbox.google import object_versions, policy
+from tpukit.sandbox.google import access, object_versions, policy
 from tpukit.sandbox.google.api import Answer, Api, Call, merged
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
@@ -25,6 +26,25 @@ def find_bucket(cloud: Cloud, name: str) -> Doc:
     return found
 
 
+def need(cloud: Cloud, call: Call, permission: str, bucket: str, name: str | None = None) -> None:
+    """Refuses who may not do this with a bucket, or with the object of that name in it.
+
+    Objects are listed by the policy of a managed folder only where the prefix lies inside it.
+    https://cloud.google.com/storage/docs/managed-folders
+    """
+    if call.request.principal == access.OWNER:
+        return
+    project = f"projects/{cloud.project(find_bucket(cloud, bucket)['projectNumber'])}"
+    folders = [one["name"] for one in cloud.state.all("folder", f"{bucket}/").values()]
+    inside = sorted((one for one in folders if (name or "").startswith(one)), key=len, reverse=True)
+    scopes = [*(f"b/{bucket}/managedFolders/{one}" for one in inside), f"b/{bucket}", project]
+    full = f"projects/_/buckets/{bucket}"
+    kind = "storage.googleapis.com/Bucket"
+    if name and permission != "storage.objects.list":
+        full, kind = f"{full}/objects/{name}", "storage.googleapis.com/Object"
+    access.need(cloud, call, permission, scopes, Facts(full, kind))
+
+
 def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> None:
     """The conditions on which a caller wants something done; `what` is Source for the second thing of a request."""
     for field in ("generation", "metageneration"):
@@ -39,6 +59,8 @@ def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> Non
 @api.on("POST", "b", body="")
 def _create(cloud: Cloud, call: Call) -> Doc:
     project = cloud.project(call.query.get("project", ""))
+    project_scope = f"projects/{project}"
+    access.need(cloud, call, "storage.buckets.create", [project_scope], Facts(project_scope))
     name = call.body.get("name", "")
     if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]", name) or name.startswith("goog"):
         raise invalid(f"Invalid bucket name: '{name}'")
@@ -71,7 +93,9 @@ def _create(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("GET", "b")
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    number = number_of(cloud.project(call.query.get("project", "")))
+    project = cloud.project(call.query.get("project", ""))
+    number = number_of(project)
+    access.need(cloud, call, "storage.buckets.list", [f"projects/{project}"], Facts(f"projects/{project}"))
     prefix = call.query.get("prefix", "")
     mine = [doc for doc in cloud.state.all("bucket", prefix).values() if doc["projectNumber"] == number]
     return {"kind": "storage#buckets", "items": mine}
@@ -79,6 +103,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("GET", BUCKET)
 def _show(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.buckets.get", call["bucket"])
     found = find_bucket(cloud, call["bucket"])
     check_preconditions(call.query, {"generation": "0", **found})
     return found
@@ -86,6 +111,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("PATCH PUT", BUCKET, body="")
 def _patch(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.buckets.update", call["bucket"])
     old = find_bucket(cloud, call["bucket"])
     check_preconditions(call.query, {"generation": "0", **old})
     count = {"metageneration": str(int(old["metageneration"]) + 1), "updated": cloud.stamp()}
@@ -96,6 +122,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("DELETE", BUCKET)
 def _delete(cloud: Cloud, call: Call) -> Answer:
+    need(cloud, call, "storage.buckets.delete", call["bucket"])
     name = find_bucket(cloud, call["bucket"])["name"]
     object_versions.notice(cloud, name)
     if cloud.state.all("object", f"{name}/"):
@@ -108,12 +135,14 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
 
 @api.on("GET", BUCKET + "/iam")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.buckets.getIamPolicy", call["bucket"])
     name = find_bucket(cloud, call["bucket"])["name"]
     return {"kind": "storage#policy", **policy.get(cloud, f"b/{name}")}
 
 
 @api.on("PUT", BUCKET + "/iam", body="")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.buckets.setIamPolicy", call["bucket"])
     name = find_bucket(cloud, call["bucket"])["name"]
     return {"kind": "storage#policy", **policy.put(cloud, f"b/{name}", call.body)}
 
@@ -121,12 +150,14 @@ def _set_policy(cloud: Cloud, call: Call) -> Doc:
 @api.on("GET", BUCKET + "/anywhereCaches")
 @api.on("GET", BUCKET + "/anywhereCaches/")
 def _caches(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.buckets.get", call["bucket"])
     find_bucket(cloud, call["bucket"])
     return {"kind": "storage#anywhereCaches", "items": []}
 
 
 @api.on("GET", BUCKET + "/storageLayout")
 def _layout(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.objects.list", call["bucket"], call.query.get("prefix", ""))
     found = find_bucket(cloud, call["bucket"])
     shown = {key: found[key] for key in ("location", "locationType")}
     return {"kind": "storage#storageLayout", "bucket": found["name"], **shown}

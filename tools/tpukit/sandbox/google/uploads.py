@@ -39,6 +39,7 @@ def _named(call: Call, about: Doc) -> Doc:
 
 
 def _store(cloud: Cloud, call: Call, about: Doc, content: bytes) -> Doc:
+    objects.may_write(cloud, call, call["bucket"], about["name"])
     check_preconditions(call.query, object_versions.live(cloud, call["bucket"], about["name"]))
     return objects.shown(call, object_versions.store(cloud, find_bucket(cloud, call["bucket"]), about, content))
 
@@ -68,6 +69,7 @@ def _begin(cloud: Cloud, call: Call) -> Answer:
     about = json.loads(call.request.content or b"{}")
     about = _named(call, about)
     about.setdefault("contentType", call.request.headers.get("x-upload-content-type"))
+    objects.may_write(cloud, call, call["bucket"], about["name"])
     check_preconditions(call.query, object_versions.live(cloud, call["bucket"], about["name"]))
     upload = f"{cloud.state.next():016x}"
     conditions = {key: value for key, value in call.query.items() if key.startswith("if")}

@@ -1,0 +1,127 @@
+"""Who may do what: the permission that a request needs, and whether a policy gives it to the one who asks.
+
+The owner of the emulator may do everything, and is whoever shows the emulator's own token. A service account may do
+what roles allow that were granted to it on the thing itself, on what contains it, or on the project, once the grant
+has had its time to arrive. https://cloud.google.com/iam/docs/access-change-propagation
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tpukit.sandbox.google import conditions, policy, roles
+from tpukit.sandbox.google.api import Api, Call
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.conditions import Facts
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.state import Doc
+
+OWNER = ""
+"""The principal that is not asked for roles."""
+
+_SERVICES = {
+    "artifact_registry": "artifactregistry",
+    "compute": "compute",
+    "container": "container",
+    "firestore": "datastore",
+    "iam": "iam",
+    "logging": "logging",
+    "resource_manager": "resourcemanager",
+    "service_usage": "serviceusage",
+    "tpu": "tpu",
+    "vertex_ai": "aiplatform",
+}
+_ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
+_COLLECTION_VERBS = {"GET": "list", "POST": "create"}
+_OWN_VERBS = ("getIamPolicy", "setIamPolicy", "enable", "disable")
+_WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/repositories)/[^/:]+")
+
+
+def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
+    """Refuses what the caller may not do. Cloud Storage asks by itself: it alone knows which object is meant."""
+    service = _SERVICES.get(api.name)
+    if call.request.principal == OWNER or service is None or "project" not in call.names:
+        return
+    project = f"projects/{call['project']}"
+    name = re.sub(r"^projects/[^/]+", project, path.partition(":")[0])
+    permission = _permission(service, call.request.method, path)
+    own = _WITH_POLICY.match(name)
+    scopes = [own[0], project] if own else [project]
+    granted = _changed_roles(cloud, scopes[0], call) if permission.endswith(".setIamPolicy") else ()
+    need(cloud, call, permission, scopes, Facts(name, granted=granted))
+    for account in _accounts_of_nodes(call.body) if service == "container" else ():
+        act_as(cloud, call, account)
+
+
+def need(cloud: Cloud, call: Call, permission: str, scopes: Sequence[str], facts: Facts) -> None:
+    principal = call.request.principal
+    if principal == OWNER or _may(cloud, principal, permission, scopes, facts):
+        return
+    detail = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": "IAM_PERMISSION_DENIED",
+        "domain": "iam.googleapis.com",
+        "metadata": {"permission": permission, "resource": facts.resource},
+    }
+    message = f"Permission '{permission}' denied on resource '{facts.resource}' (or it may not exist)."
+    if permission.startswith("storage."):
+        kind = "object" if "/objects/" in facts.resource else "bucket"
+        who = principal.partition(":")[2]
+        message = f"{who} does not have {permission} access to the Google Cloud Storage {kind}. {message}"
+    raise Refused(403, message, details=[detail])
+
+
+def act_as(cloud: Cloud, call: Call, email: str) -> None:
+    """Nodes run as an account: who makes them must be allowed to be that account."""
+    project = f"projects/{call['project']}"
+    scopes = [f"{project}/serviceAccounts/{email}", project]
+    if not _may(cloud, call.request.principal, "iam.serviceAccounts.actAs", scopes, Facts(scopes[0])):
+        raise Refused(
+            400,
+            f'The user does not have access to service account "{email}". Ask a project owner to grant you the '
+            "iam.serviceAccountUser role on the service account.",
+        )
+
+
+def _may(cloud: Cloud, principal: str, permission: str, scopes: Sequence[str], facts: Facts) -> bool:
+    for scope in scopes:
+        for binding in policy.effective(cloud, scope):
+            condition = (binding.get("condition") or {}).get("expression", "")
+            given = principal in binding["members"] and roles.allows(binding["role"], permission)
+            if given and (not condition or conditions.holds(condition, facts)):
+                return True
+    return False
+
+
+def _permission(service: str, method: str, path: str) -> str:
+    """Of projects/P/locations/L/clusters by POST: container.clusters.create."""
+    plain, _, verb = path.partition(":")
+    parts = plain.strip("/").split("/")
+    # `projects/P/global/networks` has a part without a name, so that its collections stand one place further.
+    item = len(parts) % 2 == ("global" in parts[2:3])
+    collection = parts[-2] if item else parts[-1]
+    if verb in _OWN_VERBS:
+        return f"{service}.{collection}.{verb}"
+    verbs = _ITEM_VERBS if item else _COLLECTION_VERBS
+    return f"{service}.{collection}.{'update' if verb else verbs.get(method, 'update')}"
+
+
+def _changed_roles(cloud: Cloud, scope: str, call: Call) -> tuple[str, ...]:
+    before, after = policy.get(cloud, scope), call.body.get("policy", {})
+    return tuple(sorted({role for role, _ in _grants(before) ^ _grants(after)}))
+
+
+def _grants(document: Doc) -> set[tuple[str, str]]:
+    return {
+        (one["role"], f"{member} {(one.get('condition') or {}).get('expression', '')}")
+        for one in document.get("bindings", [])
+        for member in one.get("members", [])
+    }
+
+
+def _accounts_of_nodes(body: Doc) -> list[str]:
+    cluster = body.get("cluster") or {}
+    pools = [body.get("nodePool") or {}, *cluster.get("nodePools", [])]
+    configs = [cluster.get("nodeConfig") or {}, *((pool.get("config") or {}) for pool in pools)]
+    return sorted({config["serviceAccount"] for config in configs if config.get("serviceAccount")})

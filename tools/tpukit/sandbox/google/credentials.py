@@ -1,0 +1,41 @@
+"""IAM credentials: tokens of service accounts. Whoever shows one is that account, until it expires."""
+
+from __future__ import annotations
+
+import secrets
+
+from tpukit.sandbox.google import access, iam
+from tpukit.sandbox.google.api import Api, Call
+from tpukit.sandbox.google.cloud import Cloud, stamp
+from tpukit.sandbox.google.conditions import Facts
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+
+LONGEST_SECONDS = 3600.0
+api = Api("iam_credentials", service="iamcredentials.googleapis.com")
+
+
+@api.on("POST", iam.ACCOUNT + ":generateAccessToken", body="")
+def _generate(cloud: Cloud, call: Call) -> Doc:
+    if not call.body.get("scope"):
+        raise invalid("Scopes are required.")
+    account = iam.find(cloud, call)
+    scopes = [account["name"], f"projects/{call['project']}"]
+    access.need(cloud, call, "iam.serviceAccounts.getAccessToken", scopes, Facts(account["name"]))
+    if account.get("disabled"):
+        raise Refused(400, f"Service account {account['email']} is disabled.", status="FAILED_PRECONDITION")
+    seconds = min(float(call.body.get("lifetime", "3600s").removesuffix("s")), LONGEST_SECONDS)
+    expires = cloud.clock.now() + seconds
+    return {"accessToken": mint(cloud, account["email"], expires), "expireTime": stamp(expires)}
+
+
+def mint(cloud: Cloud, email: str, expires: float) -> str:
+    token = f"ya29.{secrets.token_urlsafe(32)}"
+    cloud.state.put("token", token, {"principal": f"serviceAccount:{email}", "expires": expires})
+    return token
+
+
+def principal_of(cloud: Cloud, token: str) -> str | None:
+    """The account that a token stands for; None where it is nobody's, or too old."""
+    known = cloud.state.get("token", token)
+    return str(known["principal"]) if known and known["expires"] > cloud.clock.now() else None

@@ -1,0 +1,89 @@
+"""Cloud Storage: managed folders, prefixes of a bucket with a policy of their own.
+
+https://cloud.google.com/storage/docs/managed-folders
+"""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import policy
+from tpukit.sandbox.google.api import Answer, Call
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.storage import BUCKET, api, find_bucket, need
+
+FOLDERS = BUCKET + "/managedFolders"
+FOLDER = FOLDERS + "/{folder+}"
+
+
+@api.on("POST", FOLDERS, body="")
+def _create(cloud: Cloud, call: Call) -> Doc:
+    bucket = find_bucket(cloud, call["bucket"])
+    name = call.body.get("name", "").rstrip("/") + "/"
+    need(cloud, call, "storage.managedFolders.create", bucket["name"], name)
+    if not bucket["iamConfiguration"].get("uniformBucketLevelAccess", {}).get("enabled"):
+        raise Refused(412, "Managed folders need a bucket with uniform bucket-level access.", reason="conditionNotMet")
+    if name == "/" or name.startswith("/") or len(name.encode()) > 1024:
+        raise invalid(f"Invalid managed folder name {name!r}.")
+    if cloud.state.get("folder", f"{bucket['name']}/{name}"):
+        raise Refused(409, "The managed folder you tried to create already exists.", reason="conflict")
+    made = {
+        "kind": "storage#managedFolder",
+        "id": f"{bucket['name']}/{name}",
+        "selfLink": f"https://www.googleapis.com/storage/v1/b/{bucket['name']}/managedFolders/{name}",
+        "name": name,
+        "bucket": bucket["name"],
+        "createTime": cloud.stamp(),
+        "updateTime": cloud.stamp(),
+        "metageneration": "1",
+    }
+    cloud.state.put("folder", made["id"], made)
+    return made
+
+
+@api.on("GET", FOLDERS)
+def _listed(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.managedFolders.list", call["bucket"])
+    prefix = f"{call['bucket']}/{call.query.get('prefix', '')}"
+    return {"kind": "storage#managedFolders", "items": list(cloud.state.all("folder", prefix).values())}
+
+
+@api.on("GET", FOLDER + "/iam")
+def _get_policy(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.managedFolders.getIamPolicy", call["bucket"], call["folder"])
+    return {"kind": "storage#policy", **policy.get(cloud, _scope(_find(cloud, call)))}
+
+
+@api.on("PUT", FOLDER + "/iam", body="")
+def _set_policy(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.managedFolders.setIamPolicy", call["bucket"], call["folder"])
+    return {"kind": "storage#policy", **policy.put(cloud, _scope(_find(cloud, call)), call.body)}
+
+
+@api.on("GET", FOLDER)
+def _show(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.managedFolders.get", call["bucket"], call["folder"])
+    return _find(cloud, call)
+
+
+@api.on("DELETE", FOLDER)
+def _delete(cloud: Cloud, call: Call) -> Answer:
+    need(cloud, call, "storage.managedFolders.delete", call["bucket"], call["folder"])
+    found = _find(cloud, call)
+    if cloud.state.all("object", found["id"]) and call.query.get("allowNonEmpty") != "true":
+        raise Refused(409, "The managed folder you tried to delete is not empty.", reason="conflict")
+    cloud.state.delete("folder", found["id"])
+    policy.forget(cloud, _scope(found))
+    return Answer(204, b"")
+
+
+def _find(cloud: Cloud, call: Call) -> Doc:
+    name = call["folder"].rstrip("/") + "/"
+    found = cloud.state.get("folder", f"{find_bucket(cloud, call['bucket'])['name']}/{name}")
+    if found is None:
+        raise Refused(404, "The specified managed folder does not exist.")
+    return found
+
+
+def _scope(folder: Doc) -> str:
+    return f"b/{folder['bucket']}/managedFolders/{folder['name']}"

@@ -1,0 +1,88 @@
+"""What the roles allow that training environments hand out, as patterns over permissions.
+
+A model of Google's own tables, by service and not by single permission: wide enough to run the environment with the
+roles that it grants, narrow enough to miss a role that was forgotten. A role that is not listed allows nothing.
+https://cloud.google.com/iam/docs/roles-permissions
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+_SEE = ("*.get", "*.list")
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "roles/owner": ("*",),
+    "roles/viewer": _SEE,
+    "roles/aiplatform.admin": ("aiplatform.*",),
+    "roles/aiplatform.user": ("aiplatform.*",),
+    "roles/artifactregistry.admin": ("artifactregistry.*",),
+    "roles/artifactregistry.reader": ("artifactregistry.*.get", "artifactregistry.*.list"),
+    "roles/artifactregistry.writer": (
+        *("artifactregistry.*.get", "artifactregistry.*.list"),
+        *("artifactregistry.dockerImages.*", "artifactregistry.packages.*"),
+    ),
+    "roles/cloudbuild.builds.viewer": ("cloudbuild.builds.get", "cloudbuild.builds.list"),
+    "roles/cloudkms.cryptoKeyEncrypterDecrypter": ("cloudkms.cryptoKeyVersions.*",),
+    "roles/compute.instanceAdmin.v1": (
+        *("compute.instances.*", "compute.instanceGroup*", "compute.resourcePolicies.*", "compute.disks.*"),
+        *("compute.*.get", "compute.*.list"),
+    ),
+    "roles/compute.networkAdmin": (
+        *("compute.networks.*", "compute.subnetworks.*", "compute.routers.*", "compute.routes.*"),
+        *("compute.*.get", "compute.*.list"),
+    ),
+    "roles/compute.securityAdmin": ("compute.firewalls.*", "compute.*.get", "compute.*.list"),
+    "roles/container.admin": ("container.*",),
+    "roles/container.clusterViewer": ("container.*.get", "container.*.list", "container.clusters.connect"),
+    "roles/container.defaultNodeServiceAccount": ("logging.logEntries.create", "monitoring.timeSeries.create"),
+    "roles/datastore.owner": ("datastore.*",),
+    "roles/datastore.user": ("datastore.databases.get", "datastore.databases.list", "datastore.entities.*"),
+    "roles/iam.serviceAccountAdmin": (
+        *("iam.serviceAccounts.create", "iam.serviceAccounts.delete", "iam.serviceAccounts.update"),
+        *("iam.serviceAccounts.get", "iam.serviceAccounts.list", "iam.serviceAccounts.*IamPolicy"),
+        *("iam.serviceAccounts.enable", "iam.serviceAccounts.disable"),
+    ),
+    "roles/iam.serviceAccountTokenCreator": ("iam.serviceAccounts.getAccessToken", "iam.serviceAccounts.signBlob"),
+    "roles/iam.serviceAccountUser": (
+        "iam.serviceAccounts.actAs",
+        "iam.serviceAccounts.get",
+        "iam.serviceAccounts.list",
+    ),
+    "roles/iam.serviceAccountViewer": (
+        *("iam.serviceAccounts.get", "iam.serviceAccounts.list", "iam.serviceAccounts.getIamPolicy"),
+    ),
+    "roles/iam.workloadIdentityUser": ("iam.serviceAccounts.getAccessToken", "iam.serviceAccounts.get"),
+    "roles/logging.logWriter": ("logging.logEntries.create",),
+    "roles/logging.viewer": ("logging.*.get", "logging.*.list"),
+    "roles/monitoring.metricWriter": ("monitoring.timeSeries.create",),
+    "roles/resourcemanager.projectIamAdmin": ("resourcemanager.projects.*",),
+    "roles/serviceusage.serviceUsageAdmin": ("serviceusage.*",),
+    "roles/serviceusage.serviceUsageConsumer": (
+        "serviceusage.services.get",
+        "serviceusage.services.list",
+        "serviceusage.services.use",
+    ),
+    "roles/storage.admin": ("storage.*",),
+    "roles/storage.legacyBucketReader": ("storage.buckets.get", "storage.objects.list"),
+    "roles/storage.legacyBucketWriter": (
+        *("storage.buckets.get", "storage.objects.list", "storage.objects.create", "storage.objects.delete"),
+    ),
+    "roles/storage.objectAdmin": ("storage.objects.*", "storage.managedFolders.*"),
+    "roles/storage.objectCreator": ("storage.objects.create",),
+    "roles/storage.objectUser": (
+        *("storage.objects.create", "storage.objects.delete", "storage.objects.get", "storage.objects.list"),
+        *("storage.objects.update", "storage.managedFolders.create", "storage.managedFolders.delete"),
+        *("storage.managedFolders.get", "storage.managedFolders.list"),
+    ),
+    "roles/storage.objectViewer": (
+        *("storage.objects.get", "storage.objects.list"),
+        *("storage.managedFolders.get", "storage.managedFolders.list"),
+    ),
+    "roles/tpu.admin": ("tpu.*",),
+    "roles/tpu.viewer": ("tpu.*.get", "tpu.*.list"),
+}
+
+
+def allows(role: str, permission: str) -> bool:
+    return any(fnmatchcase(permission, pattern) for pattern in ROLES.get(role, ()))
