@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -288,6 +289,30 @@ def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(envir
     until(lambda: environment.addons()["jobset"] == "True", "JobSet to be available again")
 
 
+@contextmanager
+def job_on_a_slice(environment: Environment) -> Iterator[None]:
+    """A pod of a job, on the first slice."""
+    cluster = Cluster(environment.kubeconfig)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pretrain-0", "namespace": "research", "labels": {"job-name": "pretrain"}},
+        "spec": {
+            "nodeSelector": {"cloud.google.com/gke-nodepool": "tpu-node-pool-0"},
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "a", "image": "train:1", "command": ["sleep", "600"]}],
+        },
+    }
+    cluster.create(pod)
+    until(lambda: cluster.get("Pod", "pretrain-0", "research")["spec"].get("nodeName"), "the pod to have a node")
+    try:
+        yield
+    finally:
+        cluster.delete("Pod", "pretrain-0", "research")
+        until(lambda: not cluster.list("Pod", "research"), "the pod to go")
+
+
 def test_second_cluster_never_plans_the_first_one_away(environment):
     before = environment.there()
     other = {**ASKED, "_CLUSTER_NAME": "other", "_TF_STATE_PREFIX": "gke-tpu-training-environment/tpu-cluster"}
@@ -315,6 +340,9 @@ def test_no_pools_removes_the_pools_alone(environment):
     with pytest.raises(StepFailed, match="delete or replace tpu-node-pool-0, tpu-node-pool-1") as held:
         environment.builder.run(PROVISION, none)
     assert held.value.args[0] == "guard"
+    assert environment.there() == before
+    with job_on_a_slice(environment), pytest.raises(StepFailed, match="tpu-node-pool-0 runs research/pretrain"):
+        environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
     assert environment.there() == before
     environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
     assert before - environment.there() == TPU_POOLS
