@@ -355,6 +355,54 @@ def test_destroy_bucket_with_data_is_refused_before_anything_goes(machine):
     assert not any(" apply " in call for call in machine.calls())
 
 
+BOARD = {"name": "projects/1/locations/us-central1/tensorboards/7", "region": "us-central1", "display_name": "metrics"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "question", "sentence"),
+    [
+        (
+            "google_artifact_registry_repository",
+            {"repository_id": "images", "location": "us-central1"},
+            "artifacts docker images list us-central1-docker.pkg.dev/my-project-1/images",
+            "the repository images holds images",
+        ),
+        (
+            "google_vertex_ai_tensorboard",
+            BOARD,
+            "tensorboard-experiments list 7 --region=us-central1",
+            "the TensorBoard metrics holds metrics of jobs",
+        ),
+        (
+            "google_firestore_database",
+            {"name": "tpu-jobs", "delete_protection_state": "DELETE_PROTECTION_ENABLED"},
+            "",
+            "the Firestore database tpu-jobs is protected",
+        ),
+    ],
+    ids=["images", "metrics", "jobs"],
+)
+def test_destroy_that_would_lose_data_is_refused_before_anything_goes_until_it_is_forced(
+    machine, kind, before, question, sentence
+):
+    holding = {"to": [question], "out": "something\n"} if question else {"to": ["nothing"]}
+    machine.answer(shown_plan(deletes(kind, **before)), holding)
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "tpu cluster apply --set force_destroy=true" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--set", "force_destroy=true")
+    assert done.returncode == 0, done.stderr
+
+
+def test_destroy_of_an_empty_repository_and_tensorboard_goes_ahead(machine):
+    repository = deletes("google_artifact_registry_repository", repository_id="images", location="us-central1")
+    machine.answer(shown_plan(repository, deletes("google_vertex_ai_tensorboard", **BOARD)))
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
+    assert done.returncode == 0, done.stderr
+
+
 def test_destroy_held_up_by_firewall_rules_of_gke_removes_them_and_goes_on(machine):
     address = "module.network.google_compute_network.this"
     error = {

@@ -22,3 +22,9 @@ variable "labels" {
   description = "Labels of the TensorBoard instance"
   type        = map(string)
 }
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts metrics, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}
