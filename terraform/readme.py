@@ -15,7 +15,7 @@ _RESOURCE = re.compile(r'^resource "(\w+)"', re.MULTILINE)
 
 def tables() -> dict[str, str]:
     """The generated parts, by the name that their markers carry."""
-    return {"inputs": _inputs(), "outputs": _outputs(), "modules": _modules()}
+    return {"apis": _apis(), "inputs": _inputs(), "outputs": _outputs(), "modules": _modules()}
 
 
 def render(text: str) -> str:
@@ -27,6 +27,17 @@ def render(text: str) -> str:
         head, tail = text.split(begin, 1)[0], text.split(end, 1)[1]
         text = f"{head}{begin}{table}{end}{tail}"
     return text
+
+
+def _apis() -> str:
+    """The line that turns on what `tpu cluster bootstrap` turns on."""
+    text = (HERE.parent / "tools" / "tpukit" / "infra" / "bootstrap.py").read_text()
+    listed = re.search(r"^APIS = \((.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    if not listed:
+        raise SystemExit("bootstrap.py has no APIS")
+    names = re.findall(r'^    "(\w+)"', listed[1], re.MULTILINE)
+    lines = ["gcloud services enable", *(f"  {name}.googleapis.com" for name in names)]
+    return "```console\n" + " \\\n".join(lines) + "\n```\n"
 
 
 def _inputs() -> str:

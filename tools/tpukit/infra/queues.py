@@ -34,25 +34,13 @@ def files(
     cpus, memory_gb = _spare(cpu_nodes)
     given = quotas.given(team_queues["items"])
     made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb, given=given)
-    made["account.yaml"] = yaml.safe_dump(_account(namespace, account, email), sort_keys=False)
+    made["account.yaml"] = render.account_file(namespace, account, email)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": sorted(made),
     }
     return {**made, "kustomization.yaml": yaml.safe_dump(kustomization, sort_keys=False)}
-
-
-def _account(namespace: str, account: str, email: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": account,
-            "namespace": namespace,
-            "annotations": {"iam.gke.io/gcp-service-account": email},
-        },
-    }
 
 
 def _spare(cpu_nodes: Mapping[str, Any]) -> tuple[int, int]:
