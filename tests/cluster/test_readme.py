@@ -147,7 +147,7 @@ def test_section_names_a_file_and_the_lines_that_the_tests_below_follow():
 
 def test_up_shows_what_it_costs_and_killed_while_terraform_works_goes_on_with_the_same_line(way):
     assert way.resources() == set()
-    killed = way.type(LINES[0], until=lambda text: "google_compute_network.this: created" in text)
+    killed = way.type(LINES[0], until=lambda text: bool(re.search(r"google_compute_network\.this\S*: created", text)))
     assert killed.code == -9, killed.text[-5000:]
     before, _, _ = " ".join(killed.text.split()).partition("[y/N]")
     assert re.search(r"2 × v4-16 spot ([\d.,]+ an hour \(as of|unknown)", before)
