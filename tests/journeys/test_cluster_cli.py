@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import terminal
 from journeys.cluster_machine import PODS, PREVIEW, RECORDED, ROOT
 
 POOL = "google_container_node_pool"
@@ -529,3 +530,51 @@ def wait_until(true):
     while not true():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--yes",), "--yes alone deletes nothing\n  add --name tpu-cluster"),
+        (("--name", "other"), "the file says tpu-cluster\n  add --name tpu-cluster"),
+        (("--yes", "--name", "other"), "the file says tpu-cluster"),
+    ],
+)
+def test_destroy_under_another_name_or_none_is_refused_and_calls_nothing(machine, words, said):
+    done = machine.tpu("destroy", *words)
+    assert (done.returncode, machine.calls()) == (2, [])
+    assert said in done.stderr
+
+
+def test_destroy_without_a_terminal_and_without_a_name_deletes_nothing(machine):
+    done = machine.tpu("destroy")
+    assert done.returncode == 2
+    assert "add --name tpu-cluster" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
+@pytest.mark.parametrize(("typed", "deleted"), [("tpu-cluster", True), ("y", False), ("", False)])
+def test_destroy_at_a_terminal_wants_the_name_typed(machine, typed, deleted, tmp_path):
+    argv = [sys.executable, "-m", "tpukit", "cluster", "destroy", "--set", "force_destroy=true"]
+    done = terminal.run(argv, os.environ | {"PYTHONPATH": str(ROOT / "tools")}, tmp_path, answers={"to do so": typed})
+    assert any(" apply " in call for call in machine.calls()) == deleted, done.text
+    assert ("nothing was deleted" in done.text) != deleted
+
+
+def test_apply_shows_the_values_of_now_and_then_of_what_changes_in_place(machine):
+    address = 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-1"]'
+    change = {"actions": ["update"], "before": {"node_count": 3}, "after": {"node_count": 4}}
+    machine.answer(shown_plan({"address": address, "type": POOL, "change": change}))
+    assert "node_count: 3 → 4" in machine.tpu("apply", "--yes").stderr
+
+
+def test_locked_state_names_the_line_that_unlocks_it_with_its_folder(machine):
+    lock = {
+        "@level": "error",
+        "type": "diagnostic",
+        "diagnostic": {"severity": "error", "summary": "Error acquiring the state lock", "detail": "ID: 17"},
+    }
+    machine.answer({"to": ["terraform", " plan "], "code": 1, "out": json.dumps(lock) + "\n"})
+    done = machine.tpu("plan")
+    folder = machine.folder / "home" / "data" / "clusters" / "my-project-1" / "tpu-cluster" / "gcs"
+    assert f"`terraform -chdir={folder} force-unlock ID`" in done.stderr
