@@ -24,10 +24,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisioned]:
 def test_provisioner_jobsets_that_complete_fail_and_are_deleted_had_pools_and_lose_them(world: Provisioned):
     with world.running():
         world.send("completes", 8, slices=2)
-        world.send("fails", 3600, deadline=12)
+        world.send("fails", 3600)
         world.send("deleted", 3600)
         until(lambda: world.hosts("deleted") == 2, world.log)
         assert len(world.pools("deleted")) == 1
+        until(lambda: world.hosts("fails") == 2, world.log)
+        world.fail("fails")
         until(lambda: world.ended("completes") == "Completed")
         until(lambda: world.ended("fails") == "Failed")
         world.delete("deleted")
