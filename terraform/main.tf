@@ -24,32 +24,45 @@ locals {
     },
   ) }
 
-  # Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets.
-  bucket_grants = merge(
-    { "workloads legacyBucketReader" = { role = "roles/storage.legacyBucketReader", member = module.workload_identity.member } },
-    { for role in var.tpu_sa_roles : "workloads ${role}" => { role = role, member = module.workload_identity.member } if startswith(role, "roles/storage.") },
-    { for role in var.gke_sa_roles : "nodes ${role}" => { role = role, member = module.node_account.member } if startswith(role, "roles/storage.") },
-  )
+  # Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets. One grant for each
+  # account and role: two for the same would take each other away.
+  bucket_roles = {
+    workloads = setunion(["roles/storage.legacyBucketReader"], [for role in var.tpu_sa_roles : role if startswith(role, "roles/storage.")])
+    nodes     = toset([for role in var.gke_sa_roles : role if startswith(role, "roles/storage.")])
+  }
+  members = { workloads = module.workload_identity.member, nodes = module.node_account.member }
+  bucket_grants = merge([for who, roles in local.bucket_roles : {
+    for role in roles : "${who} ${role}" => { role = role, member = local.members[who] }
+  }]...)
 }
 
 module "tpu_shapes" {
   source = "./modules/tpu_shapes"
 
-  pools       = local.pools
-  zone        = var.zone
-  gke_version = var.gke_version
+  pools            = local.pools
+  zone             = var.zone
+  cpu_zone         = var.cpu_zone
+  cpu_machine_type = var.cpu_pool_machine_type
+  gke_version      = var.gke_version
 }
 
 module "network" {
   source = "./modules/network"
 
-  project_id        = var.project_id
-  region            = var.region
-  network_name      = var.network_name
-  subnet_name       = var.subnet_name
-  subnet_ip_range   = var.subnet_ip_range
-  pods_ip_range     = var.pods_ip_range
-  services_ip_range = var.services_ip_range
+  project_id          = var.project_id
+  network_project_id  = var.network_project_id
+  region              = var.region
+  owner               = var.cluster_name
+  create_network      = var.create_network
+  create_subnet       = var.create_subnet
+  create_nat          = var.create_nat
+  network_name        = var.network_name
+  subnet_name         = var.subnet_name
+  subnet_ip_range     = var.subnet_ip_range
+  pods_ip_range       = var.pods_ip_range
+  services_ip_range   = var.services_ip_range
+  pods_range_name     = var.pods_range_name
+  services_range_name = var.services_range_name
   nodes = [
     { count = var.cpu_pool_node_count, max_pods_per_node = var.cpu_pool_max_pods_per_node },
     { count = sum(concat([0], values(module.tpu_shapes.shapes)[*].hosts)), max_pods_per_node = var.tpu_max_pods_per_node },
@@ -61,6 +74,7 @@ module "node_account" {
 
   project_id = var.project_id
   name       = var.gke_sa_name
+  create     = var.create_service_accounts
   roles      = [for role in var.gke_sa_roles : role if !startswith(role, "roles/storage.")]
 }
 
@@ -69,7 +83,7 @@ module "cluster" {
 
   project_id              = var.project_id
   region                  = var.region
-  zone                    = var.zone
+  zone                    = module.tpu_shapes.cpu_zone
   name                    = var.cluster_name
   description             = var.cluster_description
   gke_version             = var.gke_version
@@ -93,7 +107,7 @@ module "cpu_pool" {
   region               = var.region
   cluster              = module.cluster.id
   name                 = "cpu-pool"
-  zone                 = var.zone
+  zone                 = module.tpu_shapes.cpu_zone
   node_count           = var.cpu_pool_node_count
   machine_type         = var.cpu_pool_machine_type
   disk_type            = var.cpu_pool_disk_type
@@ -128,6 +142,7 @@ module "workload_identity" {
 
   project_id    = var.project_id
   name          = var.tpu_sa_name
+  create        = var.create_service_accounts
   roles         = [for role in var.tpu_sa_roles : role if !startswith(role, "roles/storage.")]
   workload_pool = module.cluster.workload_pool
   namespace     = var.tpu_namespace
@@ -137,6 +152,7 @@ module "artifact_bucket" {
   source = "./modules/artifact_bucket"
 
   project_id    = var.project_id
+  create        = var.create_bucket
   name          = var.artifact_repository_bucket_name
   location      = var.region
   force_destroy = var.force_destroy
@@ -148,8 +164,9 @@ module "artifact_registry" {
   source = "./modules/artifact_registry"
 
   project_id = var.project_id
+  create     = var.create_artifact_registry
   name       = coalesce(var.artifact_registry_name, var.cluster_name)
-  location   = local.services_region
+  location   = coalesce(var.artifact_registry_location, local.services_region)
   labels     = local.labels
   reader     = module.node_account.member
 }
@@ -159,7 +176,8 @@ module "tensorboard" {
   count  = var.enable_tensorboard ? 1 : 0
 
   project_id = var.project_id
-  region     = local.services_region
+  region     = var.tensorboard_region
+  near       = local.services_region
   name       = var.cluster_name
   labels     = local.labels
 }
@@ -172,4 +190,10 @@ module "job_store" {
   name       = var.firestore_database
   location   = local.services_region
   member     = module.workload_identity.member
+  grant      = var.create_service_accounts
+}
+
+moved {
+  from = module.artifact_bucket.google_storage_bucket_iam_member.grants["workloads legacyBucketReader"]
+  to   = module.artifact_bucket.google_storage_bucket_iam_member.grants["workloads roles/storage.legacyBucketReader"]
 }

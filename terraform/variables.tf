@@ -16,12 +16,23 @@ variable "region" {
 }
 
 variable "zone" {
-  description = "Zone of every node. It must be in the region and offer the TPUs asked for"
+  description = "Zone of the slices. It must be in the region and offer the TPUs asked for"
   type        = string
 
   validation {
     condition     = can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.zone))
     error_message = "That is no zone. Write one like us-central2-b."
+  }
+}
+
+variable "cpu_zone" {
+  description = "Zone of the nodes without TPUs; the zone of the slices if left out, but the parent of an AI zone (us-central1-a for us-central1-ai1a)"
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.cpu_zone == null || can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.cpu_zone))
+    error_message = "That is no zone. Write one like us-central1-a, or leave cpu_zone out."
   }
 }
 
@@ -45,6 +56,42 @@ variable "subnet_name" {
     condition     = can(regex("^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$", var.subnet_name))
     error_message = "The name of a subnet has at most 52 small letters, digits and hyphens here, because its ranges are named after it."
   }
+}
+
+variable "create_network" {
+  description = "Whether to create the network. With false, network_name names one that exists: it is used and never changed, and destroy leaves it"
+  type        = bool
+  default     = true
+}
+
+variable "create_subnet" {
+  description = "Whether to create the subnet. With false, subnet_name names one that exists in a network that exists, and the ranges are those that pods_range_name and services_range_name name"
+  type        = bool
+  default     = true
+}
+
+variable "create_nat" {
+  description = "Whether to create a router with a NAT for the subnet, through which nodes pull from outside Google. Left out, it comes with the network: one that exists usually has its own"
+  type        = bool
+  default     = null
+}
+
+variable "network_project_id" {
+  description = "Host project of the Shared VPC that network and subnet are of, with create_network = false and create_subnet = false; the project itself if left out"
+  type        = string
+  default     = null
+}
+
+variable "pods_range_name" {
+  description = "Secondary range of the pods in a subnet that exists. A new subnet's is named after it"
+  type        = string
+  default     = null
+}
+
+variable "services_range_name" {
+  description = "Secondary range of the services in a subnet that exists. A new subnet's is named after it"
+  type        = string
+  default     = null
 }
 
 variable "subnet_ip_range" {
@@ -173,9 +220,9 @@ variable "cpu_pool_node_count" {
 }
 
 variable "cpu_pool_machine_type" {
-  description = "Machine type of the nodes without TPUs"
+  description = "Machine type of the nodes without TPUs. One that their zone does not offer is refused: n1, which the guide has, is in neither us-east5, us-south1 nor southamerica-west1"
   type        = string
-  default     = "n1-standard-4"
+  default     = "n2-standard-4"
 }
 
 variable "cpu_pool_disk_type" {
@@ -203,6 +250,12 @@ variable "cpu_pool_max_pods_per_node" {
 
 # Accounts
 
+variable "create_service_accounts" {
+  description = "Whether to make both accounts and give them their roles on the project. Off, they are there: `tpu cluster bootstrap` makes them once for all clusters of a project, so that nobody who builds one needs to be able to make or become accounts"
+  type        = bool
+  default     = false
+}
+
 variable "tpu_sa_name" {
   description = "Name of the account that training workloads act as through Workload Identity, and of their Kubernetes account"
   type        = string
@@ -220,8 +273,8 @@ variable "tpu_sa_roles" {
   default     = ["roles/aiplatform.user", "roles/logging.logWriter", "roles/monitoring.metricWriter", "roles/storage.objectUser"]
 
   validation {
-    condition     = alltrue([for role in var.tpu_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
-    error_message = "Basic roles and roles that act as other accounts are refused for workloads. Write the roles they need, such as roles/aiplatform.user."
+    condition     = alltrue([for role in var.tpu_sa_roles : can(regex("^(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+$|^roles/(aiplatform|artifactregistry|autoscaling|bigquery|cloudprofiler|cloudtrace|container[.]defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub|secretmanager[.]secretAccessor$|serviceusage[.]serviceUsageConsumer$|storage|tpu)\\b", role)) && !can(regex("(?i)admin|owner|editor", replace(role, "objectAdmin", "")))])
+    error_message = "Write roles of data and telemetry, such as roles/aiplatform.user, or a role of your own. Roles that administer, own or act as other accounts are refused for workloads."
   }
 }
 
@@ -237,13 +290,13 @@ variable "gke_sa_name" {
 }
 
 variable "gke_sa_roles" {
-  description = "Roles of the nodes' account: what GKE asks for, to write logs and metrics. It reads images of the repository besides. Those of Cloud Storage are given on the artifact bucket"
+  description = "Roles of the nodes' account: what GKE asks for, to write logs and metrics and to stream images. It reads images of the repository besides. Those of Cloud Storage are given on the artifact bucket"
   type        = set(string)
-  default     = ["roles/container.defaultNodeServiceAccount"]
+  default     = ["roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"]
 
   validation {
-    condition     = alltrue([for role in var.gke_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
-    error_message = "Basic roles and roles that act as other accounts are refused for nodes. Write roles/container.defaultNodeServiceAccount."
+    condition     = alltrue([for role in var.gke_sa_roles : can(regex("^(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+$|^roles/(aiplatform|artifactregistry|autoscaling|bigquery|cloudprofiler|cloudtrace|container[.]defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub|secretmanager[.]secretAccessor$|serviceusage[.]serviceUsageConsumer$|storage|tpu)\\b", role)) && !can(regex("(?i)admin|owner|editor", replace(role, "objectAdmin", "")))])
+    error_message = "Write roles/container.defaultNodeServiceAccount and what nodes read, or a role of your own. Roles that administer, own or act as other accounts are refused for nodes."
   }
 }
 
@@ -406,6 +459,12 @@ variable "artifact_repository_bucket_name" {
   }
 }
 
+variable "create_bucket" {
+  description = "Whether to create the bucket. With false, the bucket of that name exists: accounts are granted roles on it, and destroy takes those grants back and nothing else"
+  type        = bool
+  default     = true
+}
+
 variable "force_destroy" {
   description = "Whether destroying the environment may delete what is in the bucket. Off, a bucket that is not empty stops the destroy"
   type        = bool
@@ -418,10 +477,28 @@ variable "artifact_registry_name" {
   default     = null
 }
 
+variable "create_artifact_registry" {
+  description = "Whether to create the repository for container images. With false, one of that name exists: nodes are granted to read it, and destroy takes that grant back and nothing else"
+  type        = bool
+  default     = true
+}
+
+variable "artifact_registry_location" {
+  description = "Region or multi-region, such as us, of the repository for container images; services_region if left out"
+  type        = string
+  default     = null
+}
+
 variable "enable_tensorboard" {
   description = "Whether to create a Vertex AI TensorBoard instance"
   type        = bool
   default     = true
+}
+
+variable "tensorboard_region" {
+  description = "Region of the TensorBoard instance; that of the other services if left out, or one on the same continent where that one has no TensorBoard"
+  type        = string
+  default     = null
 }
 
 variable "firestore_database" {
@@ -436,7 +513,7 @@ variable "firestore_database" {
 }
 
 variable "services_region" {
-  description = "Region of the image repository, TensorBoard and Firestore; the cluster's if left out, but us-central1 for us-central2, which has TPUs and few services"
+  description = "Region of the image repository and Firestore; the cluster's if left out, but us-central1 for us-central2, which has TPUs and few services"
   type        = string
   default     = null
 }

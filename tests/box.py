@@ -56,7 +56,7 @@ until = partial(waiting.until, every=0.2)
 class Box:
     def __init__(self, home: Path, name: str, *words: str) -> None:
         self.home, self.name = home, name
-        self.tpu("up", *words, "--api=*")
+        self.tpu("up", *words, "--api=*", "--addons")
         self.place = read(home / "data" / "sandbox" / name)
         self.cluster = Cluster(self.place.kubeconfig)
         self.agent = agent(self.place)

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from ports import free_port
 from waiting import until
 
 PROJECT = "demo-tpukit"
 MAIN = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"  # as the SDK's own script calls it
-PORTS = range(20000, 32000)  # below those that the system gives to connections going out, one of which could take it
 
 
 class Emulator:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -85,14 +83,6 @@ def emulator(log: Path) -> Iterator[Emulator]:
         yield made
     finally:
         made.stop()
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @cache

@@ -30,11 +30,9 @@ variables {
   deletion_protection     = false
   network                 = "projects/tpu-project/global/networks/tpu-network"
   subnet                  = "projects/tpu-project/regions/us-central2/subnetworks/tpu-subnet"
-  pods_range_name         = "tpu-subnet-pods"
-  services_range_name     = "tpu-subnet-services"
   authorized_networks     = {}
   max_pods_per_node       = 64
-  first_node_machine_type = "n1-standard-4"
+  first_node_machine_type = "n2-standard-4"
   node_service_account    = "gke-sa@tpu-project.iam.gserviceaccount.com"
 }
 
@@ -44,15 +42,15 @@ run "network_is_private_and_logged" {
     source = "./modules/network"
   }
   assert {
-    condition     = google_compute_subnetwork.this.private_ip_google_access && length(google_compute_subnetwork.this.log_config) == 1 && !google_compute_network.this.auto_create_subnetworks
+    condition     = google_compute_subnetwork.this[0].private_ip_google_access && length(google_compute_subnetwork.this[0].log_config) == 1 && !google_compute_network.this[0].auto_create_subnetworks
     error_message = "flow logs, private access to Google, no subnets in other regions"
   }
   assert {
-    condition     = google_compute_router_nat.this.nat_ip_allocate_option == "AUTO_ONLY"
+    condition     = google_compute_router_nat.this[0].nat_ip_allocate_option == "AUTO_ONLY"
     error_message = "nodes without public addresses need a NAT"
   }
   assert {
-    condition     = google_compute_firewall.webhooks.source_ranges == toset(["10.129.0.0/20"])
+    condition     = google_compute_firewall.webhooks[0].source_ranges == toset(["10.129.0.0/20"])
     error_message = "only the subnet reaches the webhooks"
   }
 }
@@ -67,7 +65,7 @@ run "network_holds_slices_that_110_pods_a_node_would_not" {
     nodes = [{ count = 3, max_pods_per_node = 64 }, { count = 64, max_pods_per_node = 16 }]
   }
   assert {
-    condition     = google_compute_subnetwork.this.secondary_ip_range[0].ip_cidr_range == "192.168.64.0/20"
+    condition     = google_compute_subnetwork.this[0].secondary_ip_range[0].ip_cidr_range == "192.168.64.0/20"
     error_message = "the guide's range holds 64 hosts"
   }
 }
@@ -126,7 +124,9 @@ run "cluster_is_private_and_hardened" {
     source = "./modules/cluster"
   }
   variables {
-    name = "tpu-cluster"
+    pods_range_name     = "tpu-subnet-pods"
+    services_range_name = "tpu-subnet-services"
+    name                = "tpu-cluster"
   }
   assert {
     condition     = google_container_cluster.this.location == "us-central2" && google_container_cluster.this.node_locations == toset(["us-central2-b"])
@@ -175,8 +175,10 @@ run "cluster_without_a_channel_has_no_exclusion" {
     source = "./modules/cluster"
   }
   variables {
-    name            = "tpu-cluster"
-    release_channel = "UNSPECIFIED"
+    pods_range_name     = "tpu-subnet-pods"
+    services_range_name = "tpu-subnet-services"
+    name                = "tpu-cluster"
+    release_channel     = "UNSPECIFIED"
   }
   assert {
     condition     = length(google_container_cluster.this.maintenance_policy[0].maintenance_exclusion) == 0
@@ -190,6 +192,8 @@ run "cluster_reached_by_address_from_named_networks" {
     source = "./modules/cluster"
   }
   variables {
+    pods_range_name     = "tpu-subnet-pods"
+    services_range_name = "tpu-subnet-services"
     name                = "tpu-cluster"
     authorized_networks = { office = "203.0.113.0/24" }
   }
@@ -209,8 +213,10 @@ run "cluster_refuses_a_zone_of_another_region" {
     source = "./modules/cluster"
   }
   variables {
-    name = "tpu-cluster"
-    zone = "us-central1-a"
+    pods_range_name     = "tpu-subnet-pods"
+    services_range_name = "tpu-subnet-services"
+    name                = "tpu-cluster"
+    zone                = "us-central1-a"
   }
   expect_failures = [google_container_cluster.this]
 }
@@ -224,7 +230,7 @@ run "cpu_pool" {
     cluster      = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
     name         = "cpu-pool"
     node_count   = 3
-    machine_type = "n1-standard-4"
+    machine_type = "n2-standard-4"
     disk_type    = "pd-standard"
     disk_size    = 200
     auto_upgrade = true
@@ -232,7 +238,7 @@ run "cpu_pool" {
   assert {
     condition = (
       google_container_node_pool.this.node_count == 3 && google_container_node_pool.this.max_pods_per_node == 64 &&
-      google_container_node_pool.this.node_config[0].machine_type == "n1-standard-4" &&
+      google_container_node_pool.this.node_config[0].machine_type == "n2-standard-4" &&
       google_container_node_pool.this.node_config[0].labels["tpukit.dev/pool"] == "cpu" &&
       google_container_node_pool.this.node_config[0].service_account == var.node_service_account &&
       google_container_node_pool.this.node_config[0].workload_metadata_config[0].mode == "GKE_METADATA" &&
@@ -253,6 +259,27 @@ run "node_account" {
   assert {
     condition     = keys(google_project_iam_member.roles) == ["roles/container.defaultNodeServiceAccount"]
     error_message = "the nodes have the roles given to them and no others"
+  }
+}
+
+run "accounts_that_are_there_are_used_and_their_roles_left_alone" {
+  module {
+    source = "./modules/workload_identity"
+  }
+  variables {
+    name          = "cloud-tpu-sa"
+    create        = false
+    roles         = ["roles/logging.logWriter"]
+    workload_pool = "tpu-project.svc.id.goog"
+    namespace     = "tpu-training"
+  }
+  assert {
+    condition     = length(google_service_account.this) == 0 && length(google_project_iam_member.roles) == 0
+    error_message = "what belongs to all clusters of a project is none of one cluster's"
+  }
+  assert {
+    condition     = output.email == "cloud-tpu-sa@tpu-project.iam.gserviceaccount.com" && google_service_account_iam_member.workload.role == "roles/iam.workloadIdentityUser"
+    error_message = "the namespace of this cluster acts as the account"
   }
 }
 
@@ -288,7 +315,7 @@ run "artifact_bucket" {
     grants        = { reader = { role = "roles/storage.legacyBucketReader", member = "serviceAccount:cloud-tpu-sa@tpu-project.iam.gserviceaccount.com" } }
   }
   assert {
-    condition     = google_storage_bucket.this.uniform_bucket_level_access && google_storage_bucket.this.public_access_prevention == "enforced" && google_storage_bucket.this.force_destroy == false
+    condition     = google_storage_bucket.this[0].uniform_bucket_level_access && google_storage_bucket.this[0].public_access_prevention == "enforced" && google_storage_bucket.this[0].force_destroy == false
     error_message = "private, and not deleted with data in it"
   }
   assert {
@@ -319,12 +346,42 @@ run "tensorboard" {
   }
   variables {
     name   = "tpu-cluster"
-    region = "us-central1"
+    region = null
+    near   = "us-east5"
   }
   assert {
     condition     = google_vertex_ai_tensorboard.this.region == "us-central1"
-    error_message = "TensorBoard goes where Vertex AI is"
+    error_message = "a region without TensorBoard has it on its continent"
   }
+}
+
+run "tensorboard_stays_in_a_region_that_has_it" {
+  command = plan
+  module {
+    source = "./modules/tensorboard"
+  }
+  variables {
+    name   = "tpu-cluster"
+    region = null
+    near   = "europe-west4"
+  }
+  assert {
+    condition     = google_vertex_ai_tensorboard.this.region == "europe-west4"
+    error_message = "metrics stay where the cluster is"
+  }
+}
+
+run "tensorboard_refuses_a_region_that_lacks_it" {
+  command = plan
+  module {
+    source = "./modules/tensorboard"
+  }
+  variables {
+    name   = "tpu-cluster"
+    region = "us-central2"
+    near   = "us-central2"
+  }
+  expect_failures = [google_vertex_ai_tensorboard.this]
 }
 
 run "job_store_goes_with_destroy" {
@@ -342,7 +399,7 @@ run "job_store_goes_with_destroy" {
     error_message = "the provider would leave the database behind"
   }
   assert {
-    condition     = google_project_iam_member.user.condition[0].expression == "resource.name == \"projects/tpu-project/databases/tpu-jobs\""
+    condition     = google_project_iam_member.user[0].condition[0].expression == "resource.name == \"projects/tpu-project/databases/tpu-jobs\""
     error_message = "the role reaches this database alone"
   }
 }

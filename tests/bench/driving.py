@@ -47,12 +47,12 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, size: Size 
     shutil.rmtree(home, ignore_errors=True)
     env = {**env, "TPUKIT_HOME": str(home)}
 
-    def sandbox(word: str) -> None:
-        argv = [tpu, "sandbox", word, "--name", NAME]
+    def sandbox(*words: str) -> None:
+        argv = [tpu, "sandbox", *words, "--name", NAME]
         subprocess.run(argv, env=env, cwd=cwd, check=True, capture_output=True, stdin=subprocess.DEVNULL)
 
     try:
-        sandbox("up")
+        sandbox("up", "--addons")
         place = read(home / "data" / "sandbox" / NAME)
         kubeconfig = place.kubeconfig.read_text(encoding="utf-8")
         context = re.findall(r'"?current-context"?: *"?([\w-]+)', kubeconfig)[0]

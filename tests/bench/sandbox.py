@@ -27,7 +27,7 @@ def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
     env = {**with_programs(home), "TPUKIT_HOME": str(home / "sandbox")}
     run = partial(wall, env=env, cwd=cwd)
     down = [tpu, "sandbox", "down", "--name", NAME]
-    up = [tpu, "sandbox", "up", "--name", NAME]
+    up = [tpu, "sandbox", "up", "--addons", "--name", NAME]
     try:
         run(up, shows=["KUBECONFIG"])
         starts = []

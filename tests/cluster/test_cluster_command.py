@@ -267,7 +267,7 @@ def test_state_that_somebody_locked_is_a_conflict_with_the_way_to_unlock(here):
 def test_destroy_leaves_nothing(here):
     here.write(POOLS)
     here.tpu("apply", "--yes")
-    done = here.tpu("destroy", "--yes")
+    done = here.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 0, done.stderr
     assert here.state() == []
     found = json.loads(here.tpu("status", "--json").stdout)

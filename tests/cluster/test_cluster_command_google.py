@@ -36,6 +36,7 @@ tpu_type: v4-32
 num_tpu_pools: 2
 tf_state_bucket: tf-state
 force_destroy: true
+create_service_accounts: true
 """
 # Spares the waits that are there for Google's sake.
 TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
@@ -173,8 +174,8 @@ def test_status_counts_what_the_state_in_the_bucket_knows(person):
 
 
 def test_destroy_is_refused_while_a_job_runs_and_then_leaves_nothing(person):
-    assert "runs research/pretrain" in person.tpu("destroy", "--yes").stderr
+    assert "runs research/pretrain" in person.tpu("destroy", "--name", "tpu-cluster").stderr
     person.runs(job_on="")
-    done = person.tpu("destroy", "--yes")
+    done = person.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 0, done.stderr
     assert {one for one in person.google.cloud.inventory() if "tf-state" not in one} == set()

@@ -102,6 +102,10 @@ def test_every_line_of_a_dry_run_is_understood_by_gcloud(tmp_path, monkeypatch):
     assert len(lines) > 12
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "nobody"))
     for argv in lines:
+        if "set-iam-policy" in argv:  # it reads the policy before it asks who one is
+            policy = Path(argv[4])
+            policy.parent.mkdir(parents=True, exist_ok=True)
+            policy.write_text('{"bindings": []}')
         done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         # Nobody is logged in here: to ask for that it must have read the line first. A wrong line is a 2.
         assert done.returncode == 1, f"{argv}\n{done.stderr}"

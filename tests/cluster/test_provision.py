@@ -10,15 +10,16 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, StepFailed, substituted
+from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, StepFailed
 from tpukit import pods
+from tpukit.kube import Cluster
 from waiting import until
 
 # Spares the waits that are there for Google's sake.
@@ -36,7 +37,6 @@ NAMES = {
     "tpu_type": "v4-32",
     "num_tpu_pools": "2",
     "tf_state_bucket": "tpu-tf-state",
-    "tf_state_prefix": "gke-tpu-training-environment",
 }
 """The same environment in the words of a cluster file."""
 PROJECT = "projects/tpu-project"
@@ -51,15 +51,24 @@ class Environment:
     builder: Builder
     address: str  # of Google's APIs
     token: str
+    kubeconfig: Path  # of the sandbox's administrator
 
     def google(self, path: str, body: bytes | None = None) -> Any:
         request = urllib.request.Request(f"{self.address}/{path}", body, {"Authorization": f"Bearer {self.token}"})
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
+    def make_accounts(self) -> None:
+        """As `tpu cluster bootstrap` does, long before the first build."""
+        for name in ("gke-sa", "cloud-tpu-sa"):
+            made = self.google(f"iam/v1/{PROJECT}/serviceAccounts", json.dumps({"accountId": name}).encode())
+            aged = {"kind": "account", "name": made["name"], "patch": {"_made": 0}}
+            self.google("emulator/resources", json.dumps(aged).encode())
+
     def there(self) -> set[str]:
-        """What the cloud holds besides the state of Terraform."""
-        return {one for one in self.google("emulator/resources") if "tpu-tf-state" not in one}
+        """What the cloud holds besides the state of Terraform and the accounts, which no build makes."""
+        every = self.google("emulator/resources")
+        return {one for one in every if "tpu-tf-state" not in one and not one.startswith("account ")}
 
     def documents(self) -> dict[str, Any]:
         """All of it to the last field."""
@@ -71,6 +80,14 @@ class Environment:
     def kubernetes(self, *words: str) -> Any:
         """Asked with the credentials that the build fetched."""
         return json.loads(self.builder.tool("kubectl", "get", *words, "--output=json"))
+
+    def addons(self) -> dict[str, str]:
+        """Whether each of those that are installed is available. Asked as the sandbox's administrator."""
+        found = {}
+        for one in Cluster(self.kubeconfig).list("Deployment"):
+            conditions = {each["type"]: each["status"] for each in one.get("status", {}).get("conditions", [])}
+            found[one["metadata"]["namespace"].removesuffix("-system")] = conditions.get("Available", "")
+        return found
 
     def queues(self) -> list[Any]:
         """All that the queues are made of, without who wrote it when and what Kueue counts in them."""
@@ -136,29 +153,40 @@ def environment(
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
         (builder.workspace / "terraform" / "tuned_override.tf").write_text(TUNED)
-        yield Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"])
+        made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
+        made.make_accounts()
+        yield made
         tpu(home, "down", "--name=provision")
     finally:
         pods.kill_strays(home)
 
 
-def test_provision_makes_the_environment_and_finds_jobset_and_kueue_at_their_versions(environment):
+def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environment):
+    assert environment.addons() == {}, "a fresh cluster has neither"
     calls = environment.builder.run(PROVISION, ASKED)
+    release = (
+        "kubectl apply --server-side --force-conflicts "
+        "--filename=https://github.com/kubernetes-sigs/{0}/releases/download/{1}/manifests.yaml"
+    )
     waited = "kubectl wait --namespace={0}-system --for=condition=Available --timeout=10m "
-    assert [call for call in calls if re.match(r"terraform|kubectl (apply|wait)|gcloud container", call)] == [
-        "terraform init -backend-config=bucket=tpu-tf-state -backend-config=prefix=gke-tpu-training-environment",
+    assert [
+        call for call in calls if re.match(r"terraform|kubectl (apply|wait)|gcloud container clusters get", call)
+    ] == [
+        "terraform init -backend-config=bucket=tpu-tf-state "
+        "-backend-config=prefix=gke-tpu-training-environment/tpu-cluster",
         "terraform plan -lock-timeout=5m -out=/workspace/environment.tfplan",
+        "terraform show -json /workspace/environment.tfplan",
         "terraform apply -lock-timeout=5m /workspace/environment.tfplan",
         "terraform output -json",
         "gcloud container clusters get-credentials tpu-cluster --project=tpu-project "
         "--region=us-central2 --dns-endpoint",
+        release.format("jobset", "v0.12.0"),
         waited.format("jobset") + "deployment/jobset-controller-manager",
+        release.format("kueue", "v0.16.6"),
         waited.format("kueue") + "deployment/kueue-controller-manager",
         "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
     ]
-    assert "JobSet v0.12.0 is there." in environment.builder.said["jobset"]
-    assert "Kueue v0.16.6 is there." in environment.builder.said["kueue"]
-    account = PROJECT + "/serviceAccounts/{0}@tpu-project.iam.gserviceaccount.com"
+    assert environment.addons() == {"jobset": "True", "kueue": "True"}
     made = {one for one in environment.there() if not one.startswith(("policy", "firewall", "tensorboard"))}
     assert made == {
         "bucket tpu-artifacts",
@@ -168,8 +196,6 @@ def test_provision_makes_the_environment_and_finds_jobset_and_kueue_at_their_ver
         *TPU_POOLS,
         f"repository {PROJECT}/locations/us-central1/repositories/tpu-cluster",
         f"router {PROJECT}/regions/us-central2/routers/tpu-network-router",
-        "account " + account.format("cloud-tpu-sa"),
-        "account " + account.format("gke-sa"),
         f"subnetwork {PROJECT}/regions/us-central2/subnetworks/tpu-subnet",
     }
     state = environment.google("emulator/resources?kind=bucket")["tpu-tf-state"]
@@ -224,12 +250,101 @@ def test_provision_again_changes_nothing(environment):
     before = all_of_it()
     environment.builder.run(PROVISION, ASKED)
     assert "Your infrastructure matches the configuration." in environment.builder.said["plan"]
+    assert "JobSet v0.12.0 is there." in environment.builder.said["jobset"]
+    assert "Kueue v0.16.6 is there." in environment.builder.said["kueue"]
     assert all_of_it() == before
+
+
+def test_release_that_is_half_there_is_installed_again(environment):
+    """Nobody noted that it was installed to its end, so it may not have been."""
+    deployment = ("--namespace=kueue-system", "deployment/kueue-controller-manager")
+    environment.builder.tool("kubectl", "annotate", *deployment, "tpukit.dev/installed-")
+    calls = environment.builder.run(PROVISION, ASKED)
+    assert [call for call in calls if "kueue/releases/download" in call]
+    assert not [call for call in calls if "jobset/releases/download" in call]
+    assert environment.addons() == {"jobset": "True", "kueue": "True"}
+
+
+def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(environment):
+    """As a release whose image cannot be pulled: the guide's old ones."""
+    cluster, name = Cluster(environment.kubeconfig), "jobset-controller-manager"
+    found = cluster.get("Deployment", name, "jobset-system")
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    good = container["image"]
+
+    def change(image: str, replicas: int) -> None:
+        template = {"spec": {"containers": [{"name": container["name"], "image": image}]}}
+        change = {"spec": {"replicas": replicas, "template": template}}
+        cluster.patch("Deployment", name, change, "jobset-system", way="strategic-merge")
+
+    def reasons() -> set[str]:
+        listed = cluster.list("Pod", "jobset-system")
+        every = [one for pod in listed for one in pod.get("status", {}).get("containerStatuses", [])]
+        return {one["state"].get("waiting", {}).get("reason", "") for one in every}
+
+    change("registry.k8s.io/jobset/jobset:v0.2.3", 1)
+    until(lambda: reasons() & {"ErrImagePull", "ImagePullBackOff"}, "the image that is gone to be named")
+    assert environment.addons()["jobset"] == "False"
+    change(good, 1)
+    until(lambda: environment.addons()["jobset"] == "True", "JobSet to be available again")
+
+
+@contextmanager
+def job_on_a_slice(environment: Environment) -> Iterator[None]:
+    """A pod of a job, on the first slice."""
+    cluster = Cluster(environment.kubeconfig)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pretrain-0", "namespace": "research", "labels": {"job-name": "pretrain"}},
+        "spec": {
+            "nodeSelector": {"cloud.google.com/gke-nodepool": "tpu-node-pool-0"},
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "a", "image": "train:1", "command": ["sleep", "600"]}],
+        },
+    }
+    cluster.create(pod)
+    until(lambda: cluster.get("Pod", "pretrain-0", "research")["spec"].get("nodeName"), "the pod to have a node")
+    try:
+        yield
+    finally:
+        cluster.delete("Pod", "pretrain-0", "research")
+        until(lambda: not cluster.list("Pod", "research"), "the pod to go")
+
+
+def test_second_cluster_never_plans_the_first_one_away(environment):
+    before = environment.there()
+    other = {**ASKED, "_CLUSTER_NAME": "other", "_TF_STATE_PREFIX": "gke-tpu-training-environment/tpu-cluster"}
+    with pytest.raises(StepFailed, match="is the state of cluster tpu-cluster, which would be deleted for other"):
+        environment.builder.run(PROVISION, other)
+    with pytest.raises(StepFailed, match="is the state of cluster tpu-cluster, which would be deleted for other"):
+        environment.builder.run(DESTROY, {name: other[name] for name in {*GUIDE, "_TF_STATE_PREFIX"}})
+    assert environment.there() == before
+
+
+def test_state_from_before_each_cluster_had_its_own_is_named_and_not_forgotten(environment):
+    own, older = ("gs://tpu-tf-state/gke-tpu-training-environment" + part for part in ("/tpu-cluster/", "/"))
+    environment.builder.tool("gcloud", "storage", "mv", f"{own}default.tfstate", f"{older}default.tfstate")
+    before = environment.there()
+    with pytest.raises(StepFailed, match="the state of tpu-cluster is in") as held:
+        environment.builder.run(PROVISION, ASKED)
+    assert environment.there() == before
+    line = re.search(r"gcloud (storage mv .*)", held.value.args[1])[1]
+    environment.builder.tool("gcloud", *line.split())
 
 
 def test_no_pools_removes_the_pools_alone(environment):
     before = environment.there()
-    environment.builder.run(PROVISION, {**ASKED, "_NUM_TPU_POOLS": "0", "_NUM_OF_CHIPS": ""})
+    none = {**ASKED, "_NUM_TPU_POOLS": "0", "_NUM_OF_CHIPS": ""}
+    with pytest.raises(StepFailed, match="delete or replace tpu-node-pool-0, tpu-node-pool-1") as held:
+        environment.builder.run(PROVISION, none)
+    assert held.value.args[0] == "guard"
+    assert environment.there() == before
+    with job_on_a_slice(environment), pytest.raises(StepFailed, match="tpu-node-pool-0 runs research/pretrain"):
+        environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
+    assert environment.there() == before
+    environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
     assert before - environment.there() == TPU_POOLS
     assert environment.there() <= before
     until(lambda: set(environment.nodes()) == {"cpu-pool"}, "the nodes of the pools to go")
@@ -262,10 +377,8 @@ def test_destroy_leaves_nothing_but_what_others_have(environment):
 
 def protect(builder: Builder) -> None:
     """As somebody does who does not want to lose the cluster by mistake."""
-    build = substituted(yaml.safe_load(DESTROY.read_text()), GUIDE)
-    variables = dict(one.split("=", 1) for one in build["options"]["env"])
     cluster = "-target=module.cluster.google_container_cluster.this"
-    builder.tool("terraform", "apply", "-auto-approve", cluster, "-var=deletion_protection=true", **variables)
+    builder.tool("terraform", "apply", "-auto-approve", cluster, "-var=deletion_protection=true")
 
 
 def gcloud(builder: Builder, *words: str) -> None:

@@ -5,7 +5,10 @@ Refusals come from the real Terraform. The whole life of an environment in a san
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +16,22 @@ import pytest
 import yaml
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, Refused, StepFailed, substituted
-from tpukit.infra import versions
+from tpukit.infra import addons, build_checks, substitutions, versions
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 
-NOTHING = (("terraform", 0, "{}"), ("python3", 0, ""), ("kubectl", 0, ""), ("gcloud", 0, ""))
-"""Answers with which every tool does nothing."""
+ALLOWED = {"permissions": list(build_checks.PERMISSIONS)}
+MAY = (
+    ("builds describe", 0, json.dumps({"timeout": "14400s", "serviceAccount": "projects/p/serviceAccounts/a@b"})),
+    ("curl", 0, json.dumps(ALLOWED)),
+    ("objects describe", 1, ""),
+)
+NOTHING = (
+    *MAY,
+    *(("terraform/queues.py", 0, ""), ("pip install", 0, "")),
+    *(("terraform ", 0, "{}"), ("kubectl", 0, ""), ("gcloud", 0, "")),
+)
+"""Answers with which every tool does nothing, and the build may do what it likes."""
 REQUIRED = ("_TF_STATE_BUCKET", "_REGION", "_ZONE", "_ARTIFACT_REPOSITORY_BUCKET_NAME")
 
 
@@ -39,7 +52,17 @@ def builder(tmp_path: Path, google: Emulator, terraform_environment: dict[str, s
 class TestFiles:
     def test_substitutions_of_the_guide_are_taken(self, file, given):
         build = substituted(yaml.safe_load(file.read_text()), given)
-        assert "TF_VAR_tpu_type=v4-32" in build["options"]["env"]
+        assert "_TPU_TYPE=v4-32" in build["steps"][0]["env"]
+
+    def test_substitutions_are_used_in_the_first_step_alone_where_they_are_documented_to_work(self, file, given):
+        config = yaml.safe_load(file.read_text())
+        first, *others = config["steps"]
+        known = {*config["substitutions"], *REQUIRED}
+        assert {line for line in first["env"] if "$" in line} == {
+            f"{name}=${{{name}}}" for name in (*known, "PROJECT_ID", "BUILD_ID", "LOCATION")
+        }
+        assert "$" not in yaml.safe_dump([others and {**step, "script": ""} for step in others])
+        assert "$" not in yaml.safe_dump(config["options"])
 
     def test_substitution_that_nobody_knows_is_refused(self, file, given):
         with pytest.raises(Refused, match="_NETWORT_NAME is not used"):
@@ -55,7 +78,12 @@ class TestFiles:
 
     def test_images_are_pinned_to_exact_versions(self, file, given):
         images = {step["name"] for step in yaml.safe_load(file.read_text())["steps"]}
-        assert all(re.search(r":\d+\.\d+\.\d+(-slim)?$", image) for image in images), images
+        pinned = re.compile(r":\d+\.\d+\.\d+(-slim)?(@sha256:[0-9a-f]{64})?$")
+        assert all(pinned.search(image) for image in images), images
+        # The digest of Google's own image is not known here.
+        assert [image for image in images if "@" not in image] == [
+            "gcr.io/google.com/cloudsdktool/google-cloud-cli:528.0.0"
+        ]
         assert len({image for image in images if "terraform" in image}) == 1
 
     def test_scripts_stop_at_the_first_error_and_hold_no_substitution(self, file, given):
@@ -66,16 +94,32 @@ class TestFiles:
             assert "| bash" not in step["script"]
         assert yaml.safe_load(file.read_text())["timeout"] == "14400s"
 
-    def test_variables_exist_in_terraform(self, file, given):
-        declared = re.findall(r'^variable "(\w+)"', (ROOT / "terraform" / "variables.tf").read_text(), re.MULTILINE)
-        passed = re.findall(r"^  - TF_VAR_(\w+)=", file.read_text(), re.MULTILINE)
-        assert passed
-        assert set(passed) <= set(declared)
+
+def test_every_variable_of_terraform_can_be_said_to_a_build():
+    declared = re.findall(r'^variable "(\w+)"', (ROOT / "terraform" / "variables.tf").read_text(), re.MULTILINE)
+    assert set(substitutions.VARIABLES) < set(declared)
+    for file in (PROVISION, DESTROY):
+        text = file.read_text()
+        assert all(f"  - {key}=${{{key}}}\n" in text for key in (*substitutions.VARIABLES.values(), substitutions.REST))
 
 
 def test_files_agree_on_defaults():
     provision, destroy = (yaml.safe_load(file.read_text())["substitutions"] for file in (PROVISION, DESTROY))
     assert destroy.items() <= provision.items()
+    assert set(provision) - set(destroy) == {"_ALLOW_REPLACE", "_JOBSET_API_VERSION", "_KUEUE_API_VERSION"}
+
+
+def test_permissions_that_builds_ask_for_are_those_that_are_checked():
+    asked = sorted((*build_checks.PERMISSIONS, build_checks.OF_DEFAULTS))
+    for file in (PROVISION, DESTROY):
+        (question,) = re.findall(r"--data '(\{.*?\})'", file.read_text(), re.DOTALL)
+        assert sorted(json.loads(question)["permissions"]) == asked
+
+
+def test_steps_in_python_need_nothing_installed():
+    argv = [sys.executable, "-S", "-c", "import tpukit.infra.build_step"]
+    done = subprocess.run(argv, env={"PYTHONPATH": str(ROOT / "tools")}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_add_ons_have_the_versions_that_the_manifests_are_made_for():
@@ -83,14 +127,50 @@ def test_add_ons_have_the_versions_that_the_manifests_are_made_for():
     assert (defaults["_JOBSET_API_VERSION"], defaults["_KUEUE_API_VERSION"]) == (versions.JOBSET, versions.KUEUE)
 
 
-def test_dollar_is_written_twice_and_scripts_are_left_alone():
-    config = {"substitutions": {"_A": "1"}, "steps": [{"args": ["$$HOME ${_A} $_A"], "script": "echo $_A $HOME"}]}
-    assert substituted(config, {})["steps"] == [{"args": ["$HOME 1 1"], "script": "echo $_A $HOME"}]
+ECHO = {"steps": [{"name": "a", "env": ["A=${_A}"], "script": "echo"}]}
 
 
-def test_substitution_with_a_wrong_name_is_refused():
-    with pytest.raises(Refused, match="lower is no name"):
-        substituted({"steps": ["$lower"]}, {"lower": "x"})
+@pytest.mark.parametrize(
+    ("config", "given", "why"),
+    [
+        ({"steps": ["$lower"]}, {"lower": "x"}, "lower is no name"),
+        ({"steps": [{"env": ["A=$_A"]}]}, {}, "_A has no value"),
+        (ECHO, {"_A": "1", "_B": "2"}, "_B is not used"),
+        ({"steps": [], "options": {"env": ["A=${_A}"]}}, {"_A": "1"}, "_A is not used"),
+        ({"steps": [{"script": "echo ${_A}"}]}, {"_A": "1"}, "_A is not used"),
+        ({"steps": [{"args": ["$_A"], "script": "echo"}]}, {"_A": "1"}, "neither args nor entrypoint"),
+        ({**ECHO, "serviceAccount": "projects/p/serviceAccounts/a"}, {"_A": "1"}, "says where its logs go"),
+        ({**ECHO, "service_account": "a"}, {"_A": "1"}, "service_account is no field"),
+        (ECHO, {"_A": "x" * 4001}, "_A is too long"),
+    ],
+)
+def test_build_that_google_refuses_is_refused(config, given, why):
+    with pytest.raises(Refused, match=why):
+        substituted(config, given)
+
+
+def test_substitutions_are_made_in_steps_and_nowhere_else():
+    config = {
+        "substitutions": {"_A": "1"},
+        "steps": [{"args": ["$$HOME ${_A} $_A"]}, {"script": "echo $_A $HOME"}],
+        "options": {"env": ["B=${_A}"]},
+    }
+    done = substituted(config, {})
+    assert done["steps"] == [{"args": ["$HOME 1 1"]}, {"script": "echo $_A $HOME"}]
+    assert done["options"]["env"] == ["B=${_A}"]
+
+
+def test_loose_build_takes_what_it_does_not_use_and_misses_nothing():
+    config = {"steps": [{"args": ["a$_A"]}], "options": {"substitutionOption": "ALLOW_LOOSE"}}
+    assert substituted(config, {"_B": "2"})["steps"] == [{"args": ["a"]}]
+
+
+def test_build_that_takes_too_long_is_killed_in_its_step(builder, tmp_path):
+    slow = tmp_path / "slow.yaml"
+    step = {"id": "slow", "name": "a", "script": "#!/bin/sh\nexec /bin/sleep 600\n"}
+    slow.write_text(yaml.safe_dump({"steps": [step], "options": {}}))
+    with pytest.raises(StepFailed, match="TIMEOUT"):
+        builder.run(slow, {}, seconds=0.2)
 
 
 def test_provision_makes_a_bucket_for_the_state_only_where_there_is_none(builder):
@@ -109,6 +189,10 @@ def test_provision_makes_a_bucket_for_the_state_only_where_there_is_none(builder
 
 RELEASE = "kubectl apply --server-side --force-conflicts --filename=https://github.com/kubernetes-sigs/{0}/releases/download/{1}/manifests.yaml"
 READY = "kubectl wait --namespace={0}-system --for=condition=Available --timeout=10m deployment/{0}-controller-manager"
+CONFIGURED = (
+    "kubectl apply --server-side --force-conflicts --filename=kueue/controller.yaml",
+    "kubectl rollout restart --namespace=kueue-system deployment/kueue-controller-manager",
+)
 MARKED = (
     "kubectl annotate --overwrite --namespace={0}-system deployment/{0}-controller-manager tpukit.dev/installed={1}"
 )
@@ -129,32 +213,45 @@ def test_release_that_is_not_wholly_there_is_installed_marked_and_waited_for(bui
     wanted = {"jobset": "v0.12.0", "kueue": "v0.16.6"}
     there = [(f"kubectl get --namespace={name}-system", 0, found.format(name, wanted[name])) for name in wanted]
     builder.answer(*there, *NOTHING)
-    told = [
-        call for call in builder.run(PROVISION, GUIDE_PROVISION) if re.match(r"kubectl (apply|annotate|wait)", call)
-    ]
-    assert told[:-1] == [
-        line.format(name, version) for name, version in wanted.items() for line in (RELEASE, MARKED, READY)
+    calls = builder.run(PROVISION, GUIDE_PROVISION)
+    told = [call for call in calls if re.match(r"kubectl (apply|annotate|wait|rollout)", call)]
+    assert told[:-2] == [
+        *(line.format("jobset", "v0.12.0") for line in (RELEASE, MARKED, READY)),
+        *(line.format("kueue", "v0.16.6") for line in (RELEASE, *CONFIGURED)),
+        *(line.format("kueue", addons.mark("kueue")) for line in (MARKED, READY)),
     ]
 
 
 def test_release_that_is_there_at_its_version_is_left_alone(builder):
     wanted = {"jobset": "v0.12.0", "kueue": "v0.16.6"}
-    image = "{1} registry.k8s.io/{0}/{0}:{1}"
-    there = [(f"kubectl get --namespace={name}-system", 0, image.format(name, wanted[name])) for name in wanted]
+    image = "registry.k8s.io/{0}/{0}:{1}"
+    there = [
+        (f"kubectl get --namespace={name}-system deployment", 0, f"{addons.mark(name)} {image.format(name, version)}")
+        for name, version in wanted.items()
+    ]
     builder.answer(*there, *NOTHING)
     told = [
         call for call in builder.run(PROVISION, GUIDE_PROVISION) if re.match(r"kubectl (apply|annotate|wait)", call)
     ]
-    assert told[:-1] == [READY.format(name) for name in wanted]
+    assert told[:-2] == [READY.format(name) for name in wanted]
+
+
+def test_quotas_that_were_changed_while_the_queues_were_made_fail_the_build(builder):
+    builder.answer(("lease/tpukit-quotas", 0, "17"), *NOTHING)
+    builder.run(PROVISION, GUIDE_PROVISION)
+    builder.answer(("lease/tpukit-quotas", 0, "19"), *NOTHING)
+    with pytest.raises(StepFailed, match="Somebody changed quotas"):
+        builder.run(PROVISION, GUIDE_PROVISION, only="apply-queues")
 
 
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        ("buckets update", "state-bucket"),
+        ("storage buckets update", "state-bucket"),
         ("terraform init", "init"),
         ("terraform plan", "plan"),
         ("terraform apply", "apply"),
+        ("clusters list", "running"),
         ("get-credentials", "jobset"),
         ("--namespace=jobset-system", "jobset"),
         ("kubectl get --namespace=kueue-system", "kueue"),
@@ -224,7 +321,7 @@ def test_destroy_lifts_protection_first(builder):
         "terraform apply -lock-timeout=5m -auto-approve -refresh=false "
         "-target=module.cluster.google_container_cluster.this -var=deletion_protection=false",
         "terraform apply -lock-timeout=5m -auto-approve -refresh=false "
-        "-target=module.artifact_bucket.google_storage_bucket.this",
+        "-target=module.artifact_bucket.google_storage_bucket.this[0]",
     ]
     assert not [call for call in calls if call.startswith("gcloud storage ls")]
 
@@ -233,3 +330,44 @@ def test_destroy_that_leaves_something_fails(builder):
     builder.answer(("state list", 0, "module.network.google_compute_network.this"), *NOTHING)
     with pytest.raises(StepFailed, match="These are still there"):
         builder.run(DESTROY, GUIDE)
+
+
+class TestRefusedBeforeAnythingIsMade:
+    """The build asks for itself and its account at a Cloud Build that answers as Google does."""
+
+    @pytest.fixture
+    def refused(self, builder):
+        def run(step: str, why: str, file: Path = PROVISION, **given: str) -> None:
+            with pytest.raises(StepFailed) as failed:
+                builder.run(file, {**(GUIDE_PROVISION if file == PROVISION else GUIDE), **given})
+            assert failed.value.args[0] == step
+            assert re.search(why, failed.value.args[1]), failed.value.args[1]
+            assert not [call for call in builder.calls if re.match(r"terraform|gcloud storage buckets", call)]
+
+        return run
+
+    def test_versions_of_the_guide(self, refused):
+        why = r"JobSet v0\.2\.3 can no longer be installed.*\n.*_JOBSET_API_VERSION=v0\.12\.0(.*\n)*.*Kueue v0\.4\.2"
+        refused("settings", why, _JOBSET_API_VERSION="v0.2.3", _KUEUE_API_VERSION="v0.4.2")
+
+    def test_variable_that_terraform_does_not_have(self, refused):
+        refused("settings", "write enable_tpu_autoscaling", _TF_VARS='{"enable_tpu_autoscalin": true}')
+
+    @pytest.mark.parametrize(("file", "limit"), [(PROVISION, "7200s"), (DESTROY, "3600s")])
+    def test_time_limit_that_is_too_short(self, refused, builder, file, limit):
+        builder.build.timeout = limit
+        refused("check", f"cut off after {limit[:-1]} s.*\n.*leave --timeout out", file)
+
+    def test_account_that_google_chose(self, refused, builder):
+        builder.build.account = builder.build.BY_DEFAULT
+        why = "runs as 1-compute@developer.*lacks compute.networks.create.*\n.*--service-account=projects/tpu-project/"
+        refused("check", why)
+
+    def test_editor_that_google_chose(self, refused, builder):
+        builder.build.account = builder.build.BY_DEFAULT
+        builder.build.permissions[builder.build.BY_DEFAULT] = set(build_checks.PERMISSIONS)
+        refused("check", "lacks resourcemanager.projects.setIamPolicy")
+
+    def test_build_that_may_not_look_at_itself(self, refused, builder):
+        builder.build.visible = False
+        refused("check", "roles/cloudbuild.builds.viewer")

@@ -31,6 +31,22 @@ tpu_type: v4-32
 num_tpu_pools: 2
 """
 
+PREVIEW = {
+    "resource_changes": [
+        {
+            "address": "module.network.google_compute_network.this[0]",
+            "type": "google_compute_network",
+            "change": {"actions": ["create"], "before": None},
+        },
+        {
+            "address": 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-0"]',
+            "type": "google_container_node_pool",
+            "change": {"actions": ["create"], "before": None},
+        },
+    ]
+}
+"""What Infrastructure Manager would do, as it exports it."""
+
 PODS = {
     "items": [
         {
@@ -54,7 +70,10 @@ class Machine:
     folder: Path
 
     def tpu(self, *argv: str) -> Said:
-        done = CliRunner().invoke(command, ["cluster", *argv], prog_name="tpu")
+        return self.run("cluster", *argv)
+
+    def run(self, *argv: str) -> Said:
+        done = CliRunner().invoke(command, argv, prog_name="tpu")
         if isinstance(done.exception, TpukitError):
             return Said(done.exception.exit_code, done.stdout, f"{done.stderr}tpu: {done.exception}\n")
         if done.exception and not isinstance(done.exception, SystemExit):
@@ -64,7 +83,8 @@ class Machine:
     def answer(self, *answers: dict) -> None:
         version = {"to": ["terraform version"], "out": '{"terraform_version": "1.9.0"}'}
         plan = {"to": ["terraform", " plan "], "out": PLANNED}
-        (self.folder / "answers.json").write_text(json.dumps([*answers, version, plan]))
+        preview = {"to": ["previews export"], "file": json.dumps(PREVIEW)}
+        (self.folder / "answers.json").write_text(json.dumps([*answers, version, plan, preview]))
 
     def calls(self) -> list[str]:
         log = self.folder / "calls"
@@ -91,6 +111,7 @@ def make(tmp_path, monkeypatch):
     for name, value in {
         "PATH": str(bin_folder),
         "TPUKIT_HOME": str(tmp_path / "home"),
+        "TPUKIT_SETTINGS": str(tmp_path / "settings.yaml"),
         "STANDIN_HOME": str(tmp_path),
         "STANDIN_FLAGS": str(FIXTURES / "flags.json"),
     }.items():

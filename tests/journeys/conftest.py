@@ -16,9 +16,7 @@ import pytest
 
 import tpukit
 from journeys import cluster_machine
-from waiting import until
-
-TIMEOUT = 90.0
+from waiting import PATIENCE, until
 
 
 def _heed_signals() -> None:
@@ -45,7 +43,7 @@ class Tpu:
     def __call__(self, *arguments: str | Path, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run to the end and check the exit code."""
         done = subprocess.run(
-            self.argv(*arguments), capture_output=True, text=True, timeout=TIMEOUT, env=self.env, cwd=self.folder
+            self.argv(*arguments), capture_output=True, text=True, timeout=PATIENCE, env=self.env, cwd=self.folder
         )
         assert code is None or done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
@@ -97,7 +95,7 @@ class Tpu:
     def pid(self, job_id: str, host: str = "0-0", attempt: int = 0, *, of: str = "pid") -> int:
         """Process id of a host, or of the shim above it."""
         began = self.home / "data" / "runs" / job_id / f"attempt-{attempt}" / f"{job_id}-slice-{host}" / "began"
-        until(began.exists, f"{began} to appear", TIMEOUT)
+        until(began.exists, f"{began} to appear")
         return json.loads(began.read_text(encoding="utf-8"))[of]
 
     def kill_all(self) -> None:

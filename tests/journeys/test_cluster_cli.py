@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from journeys.cluster_machine import PODS, RECORDED, ROOT
+from journeys.cluster_machine import PODS, PREVIEW, RECORDED, ROOT
 
 POOL = "google_container_node_pool"
 
@@ -24,8 +24,12 @@ def shown_plan(*changes):
     return {"to": ["terraform", "show -json"], "out": json.dumps({"resource_changes": list(changes)})}
 
 
+def preview(*changes):
+    return {"to": ["previews export"], "file": json.dumps({"resource_changes": list(changes)})}
+
+
 def deletes(kind, **before):
-    return {"type": kind, "change": {"actions": ["delete"], "before": before}}
+    return {"type": kind, "address": "a.b", "change": {"actions": ["delete"], "before": before}}
 
 
 NODES = {
@@ -79,7 +83,8 @@ def test_dry_run_prints_the_very_lines_that_a_run_calls_and_calls_none(machine, 
     printed = machine.tpu(verb, "--via", via, "--evict", "--dry-run", "--set", "force_destroy=true")
     assert (printed.returncode, machine.calls()) == (0, [])
     machine.answer(shown_plan())
-    done = machine.tpu(verb, "--via", via, "--evict", "--yes", "--set", "force_destroy=true")
+    named = ["--name", "tpu-cluster"] if verb == "destroy" else []
+    done = machine.tpu(verb, "--via", via, "--evict", "--yes", *named, "--set", "force_destroy=true")
     assert done.returncode == 0, done.stderr
     lines = [line for line in printed.stdout.splitlines() if not line.startswith(("#", "mkdir ", "cp ", "rm "))]
     assert [call for call in machine.calls() if "version -json" not in call] == lines
@@ -105,6 +110,25 @@ def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     assert "roles/editor" not in calls
     assert "state bucket gs://my-project-1-tf-state: already there" in done.stderr
     assert calls.count("set-iam-policy") == 1  # all roles in one change
+
+
+def test_bootstrap_lets_builds_become_no_account_but_that_of_the_nodes(machine):
+    lines = machine.tpu("bootstrap", "--dry-run").stdout.splitlines()
+    given = [line for line in lines if line.startswith("#   serviceAccount:")]
+    assert any("tpu-cluster-build" in line and "roles/container.admin" in line for line in given)
+    builds = [line for line in given if "tpu-cluster-build" in line or "infrastructure-manager-sa" in line]
+    assert not [line for line in builds if "roles/iam." in line or "projectIamAdmin" in line]
+    acting = [line for line in lines if "roles/iam.serviceAccountUser" in line and not line.startswith("#")]
+    assert len(acting) == 2
+    assert all("add-iam-policy-binding gke-sa@my-project-1." in line for line in acting)
+    before = "serviceAccount:tpu-cluster-build@my-project-1.iam.gserviceaccount.com has roles/iam.serviceAccountUser"
+    assert f"# and takes away that {before}" in lines
+
+
+def test_bootstrap_turns_on_what_streaming_images_needs_and_gives_nodes_the_role(machine):
+    lines = machine.tpu("bootstrap", "--dry-run").stdout
+    assert "containerfilesystem.googleapis.com" in lines
+    assert "gke-sa@my-project-1.iam.gserviceaccount.com has roles/serviceusage.serviceUsageConsumer" in lines
 
 
 def test_bootstrap_that_may_not_look_stops_and_says_so(machine):
@@ -160,11 +184,64 @@ def test_apply_that_takes_a_pool_from_a_cluster_that_does_not_answer_is_refused(
 
 @pytest.mark.parametrize("via", ["cloud-build", "infra-manager"])
 def test_destroy_elsewhere_is_refused_while_a_job_runs(machine, via):
-    machine.answer(*RUNS_A_JOB)
-    done = machine.tpu("destroy", "--yes", "--via", via)
+    machine.answer(*RUNS_A_JOB, preview(deletes(POOL, name="tpu-node-pool-1")))
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--via", via)
     assert done.returncode == 1
     assert "tpu-node-pool-1 runs tpu-training/pretrain" in done.stderr
-    assert not any("submit" in call or "delete" in call for call in machine.calls())
+    assert not any("submit" in call or "deployments delete" in call for call in machine.calls())
+
+
+def test_plan_by_infrastructure_manager_shows_its_preview_on_the_same_screen(machine):
+    replaced = {**deletes(POOL, name="tpu-node-pool-1"), "action_reason": "replace_because_cannot_update"}
+    replaced["change"]["actions"] = ["delete", "create"]
+    absent = {"to": ["deployments describe"], "code": 1, "err": "ERROR: NOT_FOUND"}
+    machine.answer(absent, preview(replaced, {**PREVIEW["resource_changes"][0]}))
+    done = machine.tpu("plan", "--via", "infra-manager")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["±", "a.b", "replace", "because", "cannot", "update"] in lines
+    assert ["+", "module.network.google_compute_network.this[0]", "create"] in lines
+    assert "2 to add, 0 to change, 1 to destroy." in done.stdout
+    verbs = [call.split()[2:4] for call in machine.calls() if "previews" in call]
+    assert verbs == [["previews", verb] for verb in ("delete", "create", "export", "delete")]
+    assert not any("--deployment=" in call for call in machine.calls())
+    assert not list(machine.folder.rglob("preview.*"))
+
+
+def test_apply_by_infrastructure_manager_without_yes_shows_the_preview_and_applies_nothing(machine):
+    machine.tpu("apply", "--via", "infra-manager")
+    calls = "\n".join(machine.calls())
+    assert "previews create" in calls
+    assert "--deployment=projects/my-project-1/locations/us-central1/deployments/tpu-cluster" in calls
+    assert "deployments apply" not in calls
+
+
+def test_apply_by_infrastructure_manager_with_nothing_to_change_applies_nothing(machine):
+    machine.answer(preview())
+    done = machine.tpu("apply", "--yes", "--via", "infra-manager")
+    assert "Nothing to change." in done.stderr
+    assert not any("deployments apply" in call for call in machine.calls())
+
+
+def test_preview_that_fails_tells_what_terraform_said_there_and_applies_nothing(machine):
+    trouble = {"tfErrors": [{"resourceAddress": "a.b", "errorDescription": "Zone is not in region"}]}
+    machine.answer(
+        {"to": ["previews create"], "code": 1, "err": "ERROR: (gcloud.infra-manager.previews.create) failed"},
+        {"to": ["previews describe"], "out": json.dumps(trouble)},
+    )
+    done = machine.tpu("apply", "--yes", "--via", "infra-manager")
+    assert done.returncode == 1
+    assert "a.b: Zone is not in region" in done.stderr
+    assert not any("deployments apply" in call for call in machine.calls())
+
+
+def test_destroy_by_infrastructure_manager_of_a_bucket_with_data_is_refused_before_anything_goes(machine):
+    bucket = deletes("google_storage_bucket", name="my-artifacts", force_destroy=False)
+    machine.answer(preview(bucket), {"to": ["storage ls"], "out": "gs://my-artifacts/checkpoint#1\n"})
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--via", "infra-manager")
+    assert done.returncode == 1
+    assert "gs://my-artifacts is not empty" in done.stderr
+    assert not any("deployments delete" in call for call in machine.calls())
 
 
 def test_apply_elsewhere_asks_nothing_of_a_cluster_that_is_not_there_yet(machine):
@@ -188,11 +265,37 @@ def test_apply_by_cloud_build_from_an_installed_package_asks_for_a_checkout(mach
     assert "--source" in done.stderr
 
 
-def test_apply_by_cloud_build_refuses_what_the_build_file_cannot_be_told(machine):
-    done = machine.tpu("apply", "--via", "cloud-build", "--set", "tpu_disk_size=200", "--set", "labels={a: b}")
+def test_apply_by_cloud_build_says_every_variable(machine):
+    words = ("--set", "tpu_disk_size=200", "--set", "labels={a: b}", "--evict")
+    sent = substitutions(machine.tpu("apply", "--via", "cloud-build", "--dry-run", *words).stdout)
+    assert json.loads(sent["_TF_VARS"]) == {"tpu_disk_size": 200, "labels": {"a": "b"}}
+    assert sent["_TPU_TYPE"] == "v4-32"
+
+
+def test_apply_by_cloud_build_says_a_shape_in_the_words_of_the_file(machine):
+    file = machine.folder / "cluster.yaml"
+    words = "tpu_machine_type: ct4p-hightpu-4t\ntpu_topology: 2x2x4"
+    file.write_text(file.read_text().replace("tpu_type: v4-32", words))
+    sent = substitutions(machine.tpu("apply", "--via", "cloud-build", "--dry-run", "--evict").stdout)
+    assert sent["_TPU_TYPE"] == ""
+    assert json.loads(sent["_TF_VARS"]) == {"tpu_machine_type": "ct4p-hightpu-4t", "tpu_topology": "2x2x4"}
+
+
+def test_apply_by_cloud_build_refuses_more_than_a_substitution_holds(machine):
+    labels = {f"label-{number}": "x" * 60 for number in range(60)}
+    done = machine.tpu("apply", "--via", "cloud-build", "--set", f"labels={json.dumps(labels)}")
     assert done.returncode == 2
-    assert "tpu_disk_size: the build file has no substitution for it" in done.stderr
-    assert "labels: the build file has no substitution for it" in done.stderr
+    assert "4000 bytes" in done.stderr
+    assert "--via local" in done.stderr
+
+
+def substitutions(printed: str) -> dict[str, str]:
+    """What a build is sent, from its command line."""
+    text = shlex.split(printed.strip().splitlines()[-1])[-2].removeprefix("--substitutions=")
+    comma = ","
+    if text.startswith("^"):
+        comma, text = text[1], text[3:]
+    return dict(pair.split("=", 1) for pair in text.split(comma))
 
 
 def test_apply_by_infrastructure_manager_that_fails_tells_what_terraform_said_there(machine):
@@ -209,7 +312,7 @@ def test_apply_by_infrastructure_manager_that_fails_tells_what_terraform_said_th
 
 def test_destroy_protected_cluster_is_refused_before_anything_goes(machine):
     machine.answer(shown_plan(deletes("google_container_cluster", name="tpu-cluster", deletion_protection=True)))
-    done = machine.tpu("destroy", "--yes", "--evict")
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--evict")
     assert done.returncode == 1
     assert "tpu cluster apply --set deletion_protection=false" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
@@ -218,7 +321,7 @@ def test_destroy_protected_cluster_is_refused_before_anything_goes(machine):
 def test_destroy_bucket_with_data_is_refused_before_anything_goes(machine):
     bucket = deletes("google_storage_bucket", name="my-artifacts", force_destroy=False)
     machine.answer(shown_plan(bucket), {"to": ["storage ls"], "out": "gs://my-artifacts/checkpoint#1\n"})
-    done = machine.tpu("destroy", "--yes")
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 1
     assert "gs://my-artifacts is not empty" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
@@ -235,7 +338,7 @@ def test_destroy_held_up_by_firewall_rules_of_gke_removes_them_and_goes_on(machi
         {"to": ["terraform", " apply "], "out": json.dumps(error) + "\n", "code": 1, "times": 1},
         {"to": ["firewall-rules list"], "out": "gke-tpu-cluster-all\nk8s-fw-1\n"},
     )
-    done = machine.tpu("destroy", "--yes")
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 0, done.stderr
     calls = machine.calls()
     assert any("firewall-rules delete gke-tpu-cluster-all k8s-fw-1" in call for call in calls)
@@ -307,8 +410,7 @@ def test_build_files_take_every_substitution_that_is_sent(machine):
     words = ["--set", "capacity=reservation", "--set", "reservation_name=r", "--set", "num_of_chips=32"]
     for verb, file in (("apply", "cloudbuild.provision.yaml"), ("destroy", "cloudbuild.destroy.yaml")):
         line = machine.tpu(verb, "--via", "cloud-build", "--evict", "--dry-run", *words).stdout.strip()
-        sent = shlex.split(line)[-2].removeprefix("--substitutions=")
-        names = {pair.partition("=")[0] for pair in sent.split(",")}
+        names = set(substitutions(line))
         text = (ROOT / file).read_text()
         document = yaml.safe_load(text)
         assert {name for name in names if f"${{{name}}}" not in text} == set()

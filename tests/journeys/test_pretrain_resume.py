@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from ports import free_port
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.jax
 
@@ -32,9 +34,7 @@ class Attempt:
     def __init__(self, workdir: Path, number: int, slices: int = SLICES) -> None:
         workdir.mkdir(exist_ok=True)
         self.workdir, self._last = workdir, slices - 1
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         common = {
             "PATH": os.environ["PATH"],
             "HOME": os.environ.get("HOME", "/"),
@@ -62,7 +62,7 @@ class Attempt:
                 )
 
     def wait(self, until: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE
         while not until():
             if time.monotonic() > deadline:
                 pytest.fail(f"{what} took more than five minutes\n{self.log()}")

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from tpukit.errors import NotFound
+from tpukit.errors import Conflict, NotFound
 
 Doc = dict[str, Any]
 
@@ -17,7 +17,8 @@ class Killed(BaseException):
 
 class FakeCluster:
     """Objects by kind, namespace and name. `watcher` is called after every write; the write number `dies_at` kills the
-    caller once it was done, as one that dies before it hears of the answer."""
+    caller once it was done, as one that dies before it hears of the answer. A dead caller writes nothing more, until
+    `revive`."""
 
     server = "https://fake"
 
@@ -26,6 +27,10 @@ class FakeCluster:
         self.watcher = watcher
         self.writes = 0
         self.dies_at = 0
+        self.dead = False
+
+    def revive(self) -> None:
+        self.dead = False
 
     def list(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Doc]:
         name = fields.removeprefix("metadata.name=")
@@ -43,12 +48,36 @@ class FakeCluster:
         raise NotFound(f"there is no {kind} {name}")
 
     def apply(self, document: Doc) -> Doc:
-        meta = document["metadata"]
-        self.objects[document["kind"], meta.get("namespace", ""), meta["name"]] = copy.deepcopy(document)
-        self._count_write()
+        self._put(document)
         return document
 
+    def create(self, document: Doc) -> Doc:
+        if _key(document) in self.objects:
+            raise Conflict(f"{document['kind']} {document['metadata']['name']} already exists")
+        return self._put(document)
+
+    def replace(self, document: Doc) -> Doc:
+        """With a resourceVersion, only as it was then."""
+        there = self.objects.get(_key(document))
+        if there is None:
+            raise NotFound(f"there is no {document['kind']} {document['metadata']['name']}")
+        if there["metadata"].get("resourceVersion") != document["metadata"].get("resourceVersion"):
+            raise Conflict("the object has been modified")
+        return self._put(document)
+
+    def _put(self, document: Doc) -> Doc:
+        if self.dead:
+            raise Killed
+        made = copy.deepcopy(document)
+        if document["kind"] == "Lease":
+            made["metadata"]["resourceVersion"] = str(self.writes + 1)
+        self.objects[_key(document)] = made
+        self._count_write()
+        return copy.deepcopy(made)
+
     def delete(self, kind: str, name: str, namespace: str = "") -> None:
+        if self.dead:
+            raise Killed
         for key in list(self.objects):
             inside = kind == "Namespace" and key[1] == name
             if inside or (key[0] == kind and key[2] == name and key[1] in ("", namespace)):
@@ -64,4 +93,10 @@ class FakeCluster:
         self.writes += 1
         self.watcher()
         if self.writes == self.dies_at:
+            self.dead = True
             raise Killed
+
+
+def _key(document: Doc) -> tuple[str, str, str]:
+    meta = document["metadata"]
+    return document["kind"], meta.get("namespace", ""), meta["name"]

@@ -52,13 +52,29 @@ def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
     assert "google.com/tpu" not in world.api.get("Node", NODE)["status"]["capacity"]
 
 
+def test_pool_that_was_changed_brings_its_labels_and_taints_to_the_nodes_that_are_there(world: World):
+    first = replace(SPOT, labels={"team": "research", "old": "yes"})
+    world.client.add_pool(first)
+    world.api.patch("Node", FIRST, {"metadata": {"labels": {"somebody": "else"}}})
+    foreign = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+    world.api.patch("Node", FIRST, {"spec": {"taints": [*world.api.get("Node", FIRST)["spec"]["taints"], foreign]}})
+    mine = {"key": "mine", "value": "1", "effect": "NoSchedule"}
+    world.client.add_pool(replace(first, labels={"team": "speech"}, taints=(mine,)))
+    node = world.api.get("Node", FIRST)
+    labels = node["metadata"]["labels"]
+    assert (labels["team"], labels.get("old"), labels["somebody"]) == ("speech", None, "else")
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["google.com/tpu", "mine", foreign["key"]]
+    world.client.add_pool(SPOT)
+    assert "team" not in world.api.get("Node", FIRST)["metadata"]["labels"]
+
+
 def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes_back(world: World):
-    script = "trap 'exit 143' TERM; while :; do sleep 0.05; done"
+    script = "trap 'exit 143' TERM; echo ready; while :; do sleep 0.05; done"
     world.shell(script, name="a", node=FIRST)
     world.shell(script, name="b", node=SECOND)
-    world.phase("Running", name="a")
-    world.phase("Running", name="b")
-    time.sleep(0.3)  # for the traps
+    for name in "ab":
+        world.phase("Running", name=name)
+        world.until(lambda name=name: world.log(name) == "ready\n")
     world.client.preempt(FIRST, back=0.5)
     for name in "ab":
         status = world.phase("Failed", name=name)
@@ -86,8 +102,9 @@ def test_pod_that_was_done_before_it_was_told_to_leave_keeps_its_result(world: W
 
 
 def test_preempted_pod_that_does_not_leave_is_killed_at_the_end_of_the_grace(world: World):
-    world.shell("trap '' TERM; while :; do sleep 0.05; done", node=FIRST)
+    world.shell("trap '' TERM; echo ready; while :; do sleep 0.05; done", node=FIRST)
     world.phase("Running")
+    world.until(lambda: world.log() == "ready\n")
     world.client.preempt("spot", grace=1.0, back=None)
     ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
     assert ended["exitCode"] == 137
@@ -99,9 +116,9 @@ def test_preempted_pod_that_does_not_leave_is_killed_at_the_end_of_the_grace(wor
 
 
 def test_preemption_under_way_goes_on_after_the_agent_was_killed(world: World, home: Path):
-    world.shell("trap 'sleep 1; exit 143' TERM; while :; do sleep 0.05; done", node=FIRST)
+    world.shell("trap 'sleep 1; exit 143' TERM; echo ready; while :; do sleep 0.05; done", node=FIRST)
     world.phase("Running")
-    time.sleep(0.3)
+    world.until(lambda: world.log() == "ready\n")
     world.client.preempt("spot", back=0.2)
     world.until(lambda: list(home.glob("agent/pods/*/main/0/stop")))
     world.close()

@@ -162,7 +162,7 @@ def test_delete_kills_what_does_not_leave_within_its_grace(world: World):
     began = time.monotonic()
     world.api.delete_pod("p")
     world.until(world.gone)
-    assert 0.5 < time.monotonic() - began < 5
+    assert 0.5 < time.monotonic() - began < 25, "not the thirty seconds that pods have who name none"
 
 
 def test_delete_leaves_what_the_pod_printed_with_its_labels_and_zone(world: World, home: Path):
@@ -195,13 +195,15 @@ def test_pod_of_another_node_is_left_alone(world: World):
 
 
 def test_agent_killed_and_started_again_finds_the_same_processes(world: World, home: Path):
-    world.shell("echo $$$$; sleep 1.5; echo end; exit 5")
+    gate = home / "gate"
+    world.shell(f"echo $$$$; until [ -e {gate} ]; do sleep 0.05; done; echo end; exit 5")
     world.phase("Running")
     pid = world.until(world.log)
     world.close()  # pods are not its children: this is as abrupt to them as a kill
     again = World(home, world.api)
     try:
         assert again.log() == pid
+        gate.touch()
         ended = again.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
         assert ended["exitCode"] == 5
         assert again.log() == f"{pid}end\n"

@@ -76,10 +76,21 @@ def test_file_is_what_the_rules_say(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_check_stale_copy_for_terraform_fails_and_names_it(tmp_path, monkeypatch, capsys):
+    stale = tmp_path / "copy.json"
+    stale.write_text(shapes.FILE.read_text().replace("us-central2-b", "us-central9-z"))
+    monkeypatch.setattr(shapes, "TERRAFORM_FILE", stale)
+    assert shapes.main(["--check"]) == 1
+    assert capsys.readouterr().out.startswith(str(stale))
+
+
 def test_check_stale_file_fails_and_write_mends_it(tmp_path, monkeypatch, capsys):
     stale = tmp_path / "tpus.json"
     stale.write_text(shapes.FILE.read_text().replace("us-central2-b", "us-central9-z"))
+    copy = tmp_path / "copy.json"
+    copy.write_text(shapes.FILE.read_text())
     monkeypatch.setattr(shapes, "FILE", stale)
+    monkeypatch.setattr(shapes, "TERRAFORM_FILE", copy)
     assert shapes.main(["--check"]) == 1
     assert "--write" in capsys.readouterr().out
     assert shapes.main(["--write"]) == 0
@@ -196,7 +207,7 @@ def test_find_wrong_machine_type_offers_the_right_ones(name, machine_type, messa
         ("ct3-hightpu-4t", ["v3-8"]),
         ("16x32", ["v3-1024"]),
         ("v6e-8", ["v6e-8", "v6e-8"]),
-        ("europe-west4-b", [s.name for s in catalogue.slices() if s.generation == "v5e"]),
+        ("us-west4-b", [s.name for s in catalogue.slices() if s.generation == "v5e"]),
         ("litepod-2", ["v5litepod-256"]),
         ("nothing", []),
     ],

@@ -97,7 +97,7 @@ def test_slice_of_one_host_with_a_topology_is_refused(checker, shape):
         ({"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x3"}}, "TPU topology 2x2x3 is not supported"),
         ({"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x1"}}, "single-host TPU slices"),
         ({"placementPolicy": {"tpuTopology": "2x2x4"}}, "needs placement policy type COMPACT"),
-        ({"locations": ["us-central2-a"]}, 'not available in zone "us-central2-a"'),
+        ({"locations": ["us-central2-z"]}, 'Location "us-central2-z" does not exist'),
         ({"locations": ["us-central1-a"]}, "not in region us-central2"),
         ({"config": {"machineType": "ct4p-hightpu-8t"}}, "does not exist in zone"),
         ({"config": {"machineType": "n2-standard-8"}}, "has no TPUs"),
@@ -134,6 +134,44 @@ def test_newest_generation_needs_its_policy(world):
     world.ask("POST", policies, policy)
     world.ask("POST", pools, pool(placementPolicy=named, **asked))
     assert "is already being used by" in world.refusal("DELETE", f"{policies}/wired")[2]
+
+
+@pytest.mark.parametrize(
+    ("zone", "machine_type"),
+    [
+        ("us-east5-a", "n1-standard-4"),
+        ("us-south1-a", "n1-standard-4"),
+        ("southamerica-west1-a", "n1-standard-4"),
+        ("us-central2-b", "e2-standard-4"),
+        ("us-south1-c", "c4-standard-4"),
+    ],
+)
+def test_cpu_machines_that_a_zone_does_not_offer_are_refused_and_n2_is_taken(world, zone, machine_type):
+    pools = world.cluster(zone.rpartition("-")[0], zone)
+    status, word, text = world.refusal("POST", pools, _cpu_pool(machine_type))
+    assert (status, word) == (400, "INVALID_ARGUMENT")
+    assert text == f'Invalid machine type "{machine_type}" in zone "{zone}": GCE_NOT_FOUND.'
+    world.ask("POST", pools, _cpu_pool("n2-standard-4"))
+
+
+def test_cpu_machines_in_an_ai_zone_are_refused_and_taken_in_its_parent(world):
+    pools = world.cluster("us-central1", "us-central1-a")
+    _, _, text = world.refusal("POST", pools, _cpu_pool("n2-standard-4", locations=["us-central1-ai1a"]))
+    assert "us-central1-ai1a" in text
+    slices = pool("tpu-0", config={"machineType": "ct6e-standard-1t", "diskType": "hyperdisk-balanced"})
+    slices["nodePool"] |= {"locations": ["us-central1-ai1a"], "placementPolicy": {}, "initialNodeCount": 1}
+    world.ask("POST", pools, slices)
+    world.pass_time(1000)
+    world.ask("POST", pools, _cpu_pool("n2-standard-4"))
+
+
+def test_cluster_in_a_zone_without_the_machines_of_its_first_node_is_refused(world):
+    with pytest.raises(AssertionError, match="Invalid machine type"):
+        world.cluster("us-south1", "us-south1-ai1b")
+
+
+def _cpu_pool(machine_type, **changes):
+    return {"nodePool": {"name": "cpu", "initialNodeCount": 1, "config": {"machineType": machine_type}, **changes}}
 
 
 def test_pool_twice_is_a_conflict(world):
@@ -207,7 +245,9 @@ def test_pods_range_that_is_too_small_leaves_the_pool_in_error(world):
     pools = world.cluster(pods="10.64.0.0/24")
     operation = world.ask("POST", pools, pool())
     assert "[IP_SPACE_EXHAUSTED]" in operation["statusMessage"]
-    world.ask("POST", pools, {"nodePool": {"name": "x", "initialNodeCount": 0, "config": {"machineType": "e2-medium"}}})
+    world.ask(
+        "POST", pools, {"nodePool": {"name": "x", "initialNodeCount": 0, "config": {"machineType": "n2-standard-4"}}}
+    )
     world.ask("DELETE", f"{pools}/tpu-0")
     assert "statusMessage" not in world.ask("POST", pools, pool(maxPodsConstraint={"maxPodsPerNode": "16"}))
 
@@ -274,6 +314,36 @@ def test_nodes_come_and_go_with_their_pool_before_its_operation_is_done(make):
     assert came.taints == ({"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"},)
     world.ask("DELETE", pools.removesuffix("/nodePools"))
     assert [(what, one.name) for what, one in seen] == [("came", "tpu-0"), ("went", "tpu-0")]
+
+
+def test_labels_and_taints_of_a_changed_pool_reach_its_nodes(make):
+    seen: list[Pool] = []
+    world = make(Hooks(seen.append))
+    pools = world.cluster()
+    world.ask("POST", pools, pool(config={"spot": True, "labels": {"team": "research"}}))
+    seen.clear()
+    taints = [{"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NO_SCHEDULE"}]
+    change = {"labels": {"labels": {"team": "speech"}}, "taints": {"taints": taints}}
+    world.ask("PUT", f"{pools}/tpu-0", change)
+    (changed,) = seen
+    assert changed.labels["team"] == "speech"
+    assert [taint["key"] for taint in changed.taints] == ["cloud.google.com/gke-spot", "google.com/tpu"]
+    assert len(changed.nodes) == 4
+    empty = pool("scaled", initialNodeCount=0, autoscaling={"enabled": True, "maxNodeCount": 4})
+    world.ask("POST", pools, empty)
+    seen.clear()
+    world.ask("PUT", f"{pools}/scaled", change)
+    assert not seen, "it has no nodes"
+
+
+@pytest.mark.parametrize("seconds", [0, 30, 120])
+def test_shutdown_of_spot_machines_may_be_delayed_and_of_no_others(world, seconds):
+    pools = world.cluster()
+    config = {"kubeletConfig": {"shutdownGracePeriodSeconds": seconds}}
+    world.ask("POST", pools, pool(config={"spot": True, **config}))
+    assert "shutdown_grace_period_seconds" in world.refusal("POST", pools, pool("other", config=config))[2]
+    wrong = {"spot": True, "kubeletConfig": {"shutdownGracePeriodSeconds": 60}}
+    assert "60 is not one of 0, 30 and 120" in world.refusal("POST", pools, pool("other", config=wrong))[2]
 
 
 def test_hook_that_raises_leaves_the_pool_in_error(make):

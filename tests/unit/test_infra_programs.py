@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -84,3 +86,40 @@ def test_run_program_that_is_not_there_is_said_before(monkeypatch):
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(Exception, match="gcloud is not on PATH"):
         gcloud.read(gcloud.command("x"), "asking")
+
+
+def test_stream_into_a_log_hands_over_every_line_as_it_comes(tmp_path):
+    program = "import sys, time\nfor n in range(3):\n print(n, flush=True)\nsys.stdout.write('end')\nsys.exit(4)"
+    lines = []
+    done = programs.stream(programs.command(sys.executable, "-c", program), lines.append, log=tmp_path / "log")
+    assert (done.code, lines) == (4, ["0", "1", "2", "end"])
+    assert done.errors.endswith("end")
+
+
+def test_stream_program_outlives_a_tpu_that_is_killed_and_holds_its_lock_to_its_end(tmp_path):
+    """What Terraform needs to save its state, whatever becomes of us."""
+    go, ended = tmp_path / "go", tmp_path / "ended"
+    inner = (
+        "import pathlib, sys, time\nprint('began', flush=True)\n"
+        f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+        f"print('x' * 100000, flush=True)\npathlib.Path({str(ended)!r}).touch()"
+    )
+    outer = (
+        "import sys, os, signal, fcntl\nfrom pathlib import Path\nfrom tpukit.infra import programs\n"
+        f"lock = open({str(tmp_path / 'lock')!r}, 'w')\nfcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "die = lambda line: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"programs.stream(programs.command(sys.executable, '-c', {inner!r}), die, "
+        f"log=Path({str(tmp_path / 'log')!r}), inherit=[lock.fileno()])"
+    )
+    tools = str(Path(programs.__file__).parents[2])
+    killed = subprocess.run([sys.executable, "-c", outer], env={**os.environ, "PYTHONPATH": tools}, timeout=60)
+    assert killed.returncode == -9
+    with (tmp_path / "lock").open("w") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        go.touch()
+        until = time.monotonic() + 30
+        while not ended.exists():
+            assert time.monotonic() < until, "it did not work on"
+            time.sleep(0.01)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # comes with its end

@@ -100,6 +100,13 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"zone": "us-central2-x"}, "--set zone", "not known to have v4-32", "write us-central2-b, or any_zone: true"),
         ({"zone": "moon"}, "--set zone", "'moon' is not allowed", "us-central2-b"),
         ({"zone": "us-east5-a"}, "--set zone", "is not in us-central2", "region: us-east5"),
+        (
+            {"cpu_pool_machine_type": "e2-standard-4"},
+            "--set cpu_pool_machine_type",
+            "us-central2-b has no e2 machines",
+            "write n2-standard-4, or another of f1, g1, n1, n2",
+        ),
+        ({"cpu_zone": "us-central1-a"}, "--set cpu_zone", "is not in us-central2", "write a zone of us-central2"),
         ({"tpu_type": "v2-8"}, "--set tpu_type", "GKE has no v2-8", "v4-8"),
         ({"tpu_type": "v4_32"}, "--set tpu_type", "no TPU named", "v4-32"),
         ({"tpu_topology": "4x4x4"}, "--set tpu_topology", "v4-32 has 2x2x4", "leave it out"),
@@ -115,7 +122,7 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"capacity": "flex-start"}, "--set capacity", "v4 is not sold as flex-start", "spot"),
         ({"num_of_chips": 32}, "--set num_of_chips", "the pools have 16 chips", "write 16"),
         ({"num_tpu_pools": 201}, "--set num_tpu_pools", "201 is too many", "200"),
-        ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "gives away the project", "roles/logging.logWriter"),
+        ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "is not one that jobs", "roles/logging.logWriter"),
         ({"tpu_sa_name": "gke-sa"}, "--set tpu_sa_name", "may not be one account", "another name"),
         ({"gke_version": "1.27.3-gke.100"}, "--set gke_version", "no longer creates", "leave it out"),
         ({"authorized_networks": "{all: 0.0.0.0/0}"}, "--set authorized_networks", "whole Internet", "DNS endpoint"),
@@ -148,6 +155,12 @@ def test_shapes_follow_the_file_pool_by_pool():
     assert list(load(None, sets(num_tpu_pools=2)).shapes) == ["tpu-node-pool-0", "tpu-node-pool-1"]
     assert load(None, sets(tpu_type=None)).shapes["tpu-node-pool-0"].name == "v4-16"
     assert load(None, sets(num_tpu_pools=0)).shapes == {}
+
+
+def test_slices_in_an_ai_zone_are_taken_with_cpu_machines_that_its_parent_has():
+    ai = {"region": "us-central1", "zone": "us-central1-ai1a", "tpu_type": "v6e-8"}
+    assert load(None, sets(**ai)).cpu_zone is None
+    assert load(None, [*sets(**ai), "cpu_zone=us-central1-b"]).cpu_zone == "us-central1-b"
 
 
 def test_any_zone_takes_a_zone_that_the_catalogue_does_not_know_and_no_other_region():
@@ -199,6 +212,47 @@ def test_fields_and_defaults_are_those_of_the_terraform_modules():
             mine = None if field.default is None else field.kind.json(field.default)
             theirs = json.loads(written[1])
             assert (sorted(mine) if isinstance(mine, list) else mine) == theirs, name
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [
+        ("roles/aiplatform.user", True),
+        ("roles/container.defaultNodeServiceAccount", True),
+        ("roles/logging.logWriter", True),
+        ("roles/serviceusage.serviceUsageConsumer", True),
+        ("roles/storage.objectAdmin", True),
+        ("projects/p/roles/trainer", True),
+        ("roles/owner", False),
+        ("roles/editor", False),
+        ("roles/viewer", False),
+        ("roles/aiplatform.admin", False),
+        ("roles/container.defaultNodeServiceAccountX", False),
+        ("roles/container.admin", False),
+        ("roles/iam.serviceAccountTokenCreator", False),
+        ("roles/iam.serviceAccountUser", False),
+        ("roles/iam.workloadIdentityUser", False),
+        ("roles/datastore.owner", False),
+        ("roles/resourcemanager.projectIamAdmin", False),
+        ("roles/storage.admin", False),
+        ("roles/storagetransfer.user", False),
+        ("projects/p/roles/myAdmin", False),
+    ],
+)
+def test_roles_are_allowed_or_refused_alike_here_and_in_terraform(role, allowed):
+    text = (resources.folder("terraform") / "variables.tf").read_text()
+    found = re.findall(r'can\(regex\("(\^\(projects.*?)", role\)\) && !can\(regex\("(.*?)", replace', text)
+    assert len(found) == 2
+    for listed, powerful in found:
+        theirs = re.search(listed.replace("\\\\", "\\"), role) and not re.search(
+            powerful, role.replace("objectAdmin", "")
+        )
+        assert bool(theirs) == allowed
+    if allowed:
+        load(None, [*sets(), f"tpu_sa_roles=[{role}]"])
+    else:
+        with pytest.raises(Invalid):
+            load(None, [*sets(), f"tpu_sa_roles=[{role}]"])
 
 
 @given(st.integers(1, 256))

@@ -1,11 +1,13 @@
-"""Released manifests, made to work with controllers outside the cluster."""
+"""Releases that a sandbox has, and what they become while their controllers run outside the cluster."""
 
 import base64
 import copy
 
 import pytest
+import yaml
 
-from tpukit.sandbox import manifests
+from tpukit.sandbox import binaries, manifests, releases
+from tpukit.sandbox.agent import images
 
 
 def hook(name):
@@ -39,58 +41,96 @@ RELEASED = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    for name in ("ca.crt", "ca.key", "tls.crt", "tls.key"):
-        (tmp_path / name).write_text(f"this is {name}")
-    return tmp_path
-
-
-def adapted(folder, make):
-    before = copy.deepcopy(RELEASED)
-    made = make(RELEASED, version="v9.9.9", url="https://127.0.0.1:20001", certificates=folder)
-    assert before == RELEASED, "what was released is read again at the next start"
-    return made
+VERSIONS = binaries.versions()
 
 
 def only(documents, kind):
     return next(document for document in documents if document["kind"] == kind)
 
 
-def test_webhooks_are_called_on_loopback_and_verified(folder):
-    for made in (adapted(folder, manifests.jobset), adapted(folder, manifests.kueue)):
-        configs = [one["clientConfig"] for one in only(made, "MutatingWebhookConfiguration")["webhooks"]]
-        configs.append(only(made, "CustomResourceDefinition")["spec"]["conversion"]["webhook"]["clientConfig"])
-        assert {config["caBundle"] for config in configs} == {base64.b64encode(b"this is ca.crt").decode()}
-        assert configs[0]["url"] == "https://127.0.0.1:20001/do-mjob"
-        assert configs[-1]["url"] == "https://127.0.0.1:20001/convert"
-        assert all("service" not in config for config in configs)
+def in_cluster(document):
+    """As the API server gives it back."""
+    return {**document, "metadata": {**document["metadata"], "resourceVersion": "7"}}
 
 
-def test_kueue_keeps_the_webhooks_of_what_it_queues_and_of_its_own_objects(folder):
-    hooks = only(adapted(folder, manifests.kueue), "MutatingWebhookConfiguration")["webhooks"]
-    assert [one["name"] for one in hooks] == ["mjob.kb.io", "mjobset.kb.io", "mworkload.kb.io"]
-
-
-def test_kueue_finds_the_certificate_that_it_would_make(folder):
-    secret = only(adapted(folder, manifests.kueue), "Secret")
-    assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
-
-
-def test_deployment_tells_the_version_and_runs_nothing(folder):
-    deployment = only(adapted(folder, manifests.kueue), "Deployment")
-    assert deployment["metadata"]["annotations"]["tpukit.dev/installed"] == "v9.9.9"
-    spec = deployment["spec"]
-    assert spec["replicas"] == 0
-    assert spec["template"]["spec"]["containers"][0]["image"] == "registry.k8s.io/kueue/kueue:v9.9.9"
-
-
-def test_roles_and_definitions_stay_and_what_only_pods_need_goes(folder):
-    made = adapted(folder, manifests.jobset)
-    kinds = [document["kind"] for document in made]
-    assert not {"ConfigMap", "Secret", "Service", "APIService"} & set(kinds)
-    assert only(made, "ClusterRole") == RELEASED[3]
+def test_release_is_as_its_project_publishes_it():
+    before = copy.deepcopy(RELEASED)
+    made = releases.documents("kueue", RELEASED)
+    assert before == RELEASED, "what was built is read again at the next start"
+    deployment = only(made, "Deployment")
+    assert deployment["spec"]["replicas"] == 1
+    image = f"registry.k8s.io/kueue/kueue:{VERSIONS['kueue']}"
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image == releases.image("kueue")
     assert only(made, "CustomResourceDefinition")["metadata"]["annotations"] == {"a": "b"}
+    assert [one["kind"] for one in made] == [one["kind"] for one in RELEASED]
+
+
+def test_release_that_the_sandbox_installs_has_the_mark_of_one_that_was_installed_to_its_end():
+    deployment = only(releases.marked("kueue", releases.documents("kueue", RELEASED)), "Deployment")
+    assert deployment["metadata"]["annotations"]["tpukit.dev/installed"] == VERSIONS["kueue"]
+
+
+def test_manifest_is_yaml_with_a_document_for_each_object():
+    made = releases.documents("jobset", RELEASED)
+    assert list(yaml.safe_load_all(releases.manifest(made))) == made
+
+
+def test_webhooks_stay_behind_their_service_and_trust_the_sandbox():
+    definition = in_cluster(only(RELEASED, "CustomResourceDefinition"))
+    change = releases.trusted(definition, "Y2E=")
+    assert change == {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "Y2E="}}}}}
+    hooks = in_cluster(only(RELEASED, "MutatingWebhookConfiguration"))
+    change = releases.trusted(hooks, "Y2E=")
+    assert change["metadata"] == {"resourceVersion": "7"}, "nobody's change in between is lost"
+    for one in change["webhooks"]:
+        assert one["clientConfig"] == {
+            "service": {"name": "webhook-service", "namespace": "system", "path": f"/do-{one['name'][:-6]}"},
+            "caBundle": "Y2E=",
+        }
+
+
+def test_webhooks_that_trust_the_sandbox_are_left_alone():
+    hooks = in_cluster(only(RELEASED, "MutatingWebhookConfiguration"))
+    done = {**hooks, "webhooks": releases.trusted(hooks, "Y2E=")["webhooks"]}
+    assert releases.trusted(done, "Y2E=") is None
+
+
+def test_kueue_keeps_the_webhooks_of_what_it_queues_and_of_its_own_objects():
+    hooks = in_cluster(only(RELEASED, "MutatingWebhookConfiguration"))
+    names = [one["name"] for one in releases.trusted(hooks, "Y2E=")["webhooks"]]
+    assert names == ["mjob.kb.io", "mjobset.kb.io", "mworkload.kb.io"]
+
+
+def test_what_calls_webhooks_and_what_would_be_silent_is_known_by_its_path():
+    paths = [path.rpartition("/")[2] for _, path in releases.with_webhooks(RELEASED)]
+    assert paths == ["workloads", "kueue-mutating"]
+    assert releases.aggregated(RELEASED) == ["/apis/apiregistration.k8s.io/v1/apiservices/visibility"]
+
+
+def test_kueue_finds_the_certificate_that_it_would_make(tmp_path):
+    for name in ("ca.crt", "ca.key", "tls.crt", "tls.key"):
+        (tmp_path / name).write_text(f"this is {name}")
+    made = releases.certificate(tmp_path)["data"]
+    assert {name: base64.b64decode(text).decode() for name, text in made.items()} == {
+        name: f"this is {name}" for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "gone"),
+    [
+        (releases.image("jobset"), False),
+        ("registry.k8s.io/jobset/jobset:v0.2.3", True),
+        ("registry.k8s.io/kueue/kueue:v0.4.2", True),
+        ("gcr.io/kubebuilder/kube-rbac-proxy:v0.13.1", True),
+        ("us-docker.pkg.dev/p/r/does-not-exist:1", True),
+        ("us-docker.pkg.dev/p/r/train:1", False),
+        ("registry.k8s.io/pause:3.10", False),
+    ],
+)
+def test_image_that_nobody_can_pull_is_known(image, gone):
+    assert images.missing(image) == gone
+    assert (image in images.ELSEWHERE) == (image == releases.image("jobset"))
 
 
 def test_only_the_end_of_simulated_pods_is_changed():

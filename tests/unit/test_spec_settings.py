@@ -9,9 +9,12 @@ from tpukit.spec import Settings, settings
 
 FULL = """\
 team: research
+context: gke_my-project-1_us-central2_tpu-cluster
 project: my-project-1
 region: us-central2
 zone: us-south1-ai1b
+image: us-central1-docker.pkg.dev/my-project-1/tpu-cluster/train:1
+repository: us-central1-docker.pkg.dev/my-project-1/tpu-cluster
 artifacts: gs://my-artifacts/
 tensorboard: projects/my-project-1/locations/us-central1/tensorboards/123
 tools_image: us-docker.pkg.dev/my-project-1/tools/tpukit:1
@@ -100,3 +103,40 @@ def test_store_that_there_is_none_of_names_the_line(file):
     file.write_text("store: postgres://x\n")
     with pytest.raises(Invalid, match=r"settings.yaml:1: store: .* is not allowed\n  write sqlite, or firestore://"):
         settings.load()
+
+
+def test_save_into_no_file_makes_one_that_loads(file):
+    assert settings.save({"team": "vision", "artifacts": "gs://my-runs"}) == {
+        "team": "vision",
+        "artifacts": "gs://my-runs",
+    }
+    assert settings.load() == Settings(team="vision", artifacts="gs://my-runs")
+
+
+def test_save_leaves_comments_order_and_everything_else_as_it_was(file):
+    file.write_text("# mine\nteam: a  # ours\n\naliases: {wu: config.x}\nproject:\n  my-project-1\n# end\n")
+    settings.save({"project": "my-project-2", "image": "a/b:1"})
+    assert file.read_text() == (
+        "# mine\nteam: a  # ours\n\naliases: {wu: config.x}\nproject: my-project-2\n# end\nimage: a/b:1\n"
+    )
+
+
+def test_save_what_is_there_already_touches_nothing(file):
+    file.write_text("team: 'vision'\n")
+    before = file.stat()
+    assert settings.save({"team": "vision"}) == {}
+    assert file.stat() == before
+
+
+@pytest.mark.parametrize("text", ["{team: a}\n", "team: a\n...\n"])
+def test_save_into_a_file_of_another_shape_says_what_to_write_and_changes_nothing(file, text):
+    file.write_text(text)
+    with pytest.raises(Invalid, match="write into it\n  project: my-project-1"):
+        settings.save({"project": "my-project-1"})
+    assert file.read_text() == text
+
+
+def test_save_value_that_no_setting_may_have_is_refused_and_changes_nothing(file):
+    with pytest.raises(Invalid, match="project"):
+        settings.save({"project": "My Project"})
+    assert not file.exists()

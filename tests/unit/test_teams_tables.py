@@ -8,7 +8,7 @@ import pytest
 from tpukit.cli import team_tables
 from tpukit.teams.listing import JobRow
 from tpukit.teams.registry import Change
-from tpukit.teams.team import Team
+from tpukit.teams.team import Request, Team
 
 WHY = "needs 1 × v4-16, none free; speech/next-fyak5 (medium) and vision/mine-qhomc (medium) run there; 2 ahead"
 ROWS = [
@@ -70,5 +70,7 @@ def test_row_is_one_line_where_nobody_looks(screen):
     ],
 )
 def test_change_says_what_is_new_and_what_was(capsys, before, after, said):
-    team_tables.print_change(Change(before, after, (), replaced=False, dropped=False), dry_run=False)
+    team_tables.print_change(
+        Change(Request(after.name, {}), before, after, (), (), (), replaced=False, dropped=False), dry_run=False
+    )
     assert capsys.readouterr().err.splitlines() == said

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tpukit import catalogue, render
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, Invalid
-from tpukit.teams import quotas, registry, shares
+from tpukit.errors import Conflict, Invalid, NotYet
+from tpukit.teams import lock, quotas, registry, settling, shares
 from tpukit.teams.team import request
 from unit.team_cluster import FakeCluster, Killed
 
@@ -41,16 +41,27 @@ class World:
         assert not over, f"more is handed out than there is after write {self.cluster.writes}: {over}"
 
     def add(self, name: str, **options: list[str]) -> None:
+        self.cluster.revive()
         change = registry.plan(self.cluster, request(name, **options), ACCOUNT)
         registry.apply(self.cluster, change, ACCOUNT, ManualClock())
 
     def remove(self, name: str) -> None:
+        self.cluster.revive()
         for team in registry.read_teams(self.cluster, ACCOUNT, name):
             registry.remove(self.cluster, team, ACCOUNT, ManualClock())
 
     def quota(self, name: str) -> dict[str, int]:
         (team,) = registry.read_teams(self.cluster, ACCOUNT, name)
         return dict(team.quota)
+
+
+def by_name(queues):
+    return {one["metadata"]["name"]: shares.shares(one) for one in queues}
+
+
+def total_of(slices):
+    documents = render.queues(slices, [], cpus=30, memory_gb=100)
+    return quotas.total([one for one in documents if one["kind"] == "ClusterQueue"])
 
 
 def quota(**counts: int) -> list[str]:
@@ -126,6 +137,85 @@ def test_removal_that_dies_at_any_write_hands_out_too_much_at_no_moment():
             assert death > 1
             return
         assert world.sums() == world.there
+
+
+def test_two_teams_that_ask_for_the_same_slices_at_once_never_both_get_them():
+    world = World()
+    plans = [
+        registry.plan(world.cluster, request(name, quota=quota(v4_16=3)), ACCOUNT) for name in ("vision", "speech")
+    ]
+    registry.apply(world.cluster, plans[0], ACCOUNT, ManualClock())
+    with pytest.raises(Invalid, match="3 × v4-16 is too much: there are 4, vision has 3"):
+        registry.apply(world.cluster, plans[1], ACCOUNT, ManualClock())
+    assert (world.quota("vision"), world.sums()) == ({"v4-2x2x2": 3}, world.there)
+
+
+def test_quotas_are_changed_by_one_at_a_time_and_a_dead_one_holds_up_nobody_for_long():
+    world, clock = World(), ManualClock()
+    with lock.held(world.cluster, clock):
+        waiting = ManualClock()
+        change = registry.plan(world.cluster, request("vision", quota=quota(v4_16=1)), ACCOUNT)
+        real, renewals = waiting.sleep, []
+
+        def sleep(seconds: float) -> None:
+            """The holder works on, and renews what it holds."""
+            real(seconds)
+            held = world.cluster.get("Lease", lock.NAME, lock.NAMESPACE)
+            if int(waiting.now()) % 5 == 0:
+                renewals.append(world.cluster.replace(held))
+
+        waiting.sleep = sleep
+        with pytest.raises(NotYet, match="quotas are being changed by"):
+            registry.apply(world.cluster, change, ACCOUNT, waiting)
+        assert renewals
+    world.cluster.dies_at = world.cluster.writes + 2
+    with pytest.raises(Killed):
+        world.add("vision", quota=quota(v4_16=1))
+    began = clock.now()
+    world.cluster.revive()
+    registry.apply(world.cluster, change, ACCOUNT, clock)
+    assert lock.VALID_SECONDS < clock.now() - began < 2 * lock.VALID_SECONDS
+    assert world.quota("vision") == {"v4-2x2x2": 1}
+
+
+def test_one_that_was_away_for_so_long_that_another_changed_quotas_writes_nothing_more():
+    world, clock = World(), ManualClock()
+    change = registry.plan(world.cluster, request("vision", quota=quota(v4_16=3)), ACCOUNT)
+    with lock.held(world.cluster, clock) as slow:
+        registry.apply(world.cluster, change, ACCOUNT, ManualClock())
+        clock.sleep(lock.VALID_SECONDS)
+        with pytest.raises(Conflict, match="somebody else"):
+            slow.check()
+
+
+def test_slices_that_went_away_are_taken_from_teams_in_proportion_and_come_back_with_the_pools():
+    world = World()
+    world.add("vision", quota=quota(v4_16=3))
+    world.add("speech", quota=quota(v4_16=1, v4_32=2))
+    fewer = total_of({catalogue.find("v4-16"): 2})
+    there = world.cluster.list("ClusterQueue")
+    settled = settling.settled(fewer, there, settling.with_quota([], there))
+    has = {one["metadata"]["name"]: shares.shares(one)["v4-2x2x2", "google.com/tpu"].own for one in settled}
+    assert has == {"tpu": 0, "vision": 8, "speech": 8}
+    assert not quotas.overdrawn(settled)
+    assert settling.shortfalls(settled) == [
+        "speech was given 2 × v4-32 and has 0: there are no more",
+        "vision was given 3 × v4-16 and has 1: there are no more",
+    ]
+    total = quotas.total(there)
+    again = settling.settled(total, settled, settling.with_quota([], settled))
+    assert by_name(again) == by_name(there)
+
+
+def test_slices_that_are_all_bought_in_another_way_now_leave_teams_what_they_were_given():
+    world = World()
+    world.add("vision", quota=quota(v4_16=3), borrow=quota(v4_16=1))
+    there = world.cluster.list("ClusterQueue")
+    total = total_of({render.PoolKind(shape, "spot"): SLICES for shape in SHAPES})
+    settled = settling.settled(total, there, settling.with_quota([], there))
+    (vision,) = [one for one in settled if one["metadata"]["name"] == "vision"]
+    assert settling.given(vision) == ({"v4-2x2x2-spot": 3}, {"v4-2x2x2-spot": 1})
+    assert shares.shares(vision)["v4-2x2x2-spot", "google.com/tpu"].own == 24
 
 
 def test_queue_whose_namespace_was_deleted_by_hand_is_not_handed_out_again():

@@ -101,6 +101,11 @@ class Plan:
             return self.spec.workdir
         return f"{self.settings.artifacts}/runs/{self.id}" if self.settings.artifacts else ""
 
+    @property
+    def image(self) -> str:
+        """Of the job, or the one that the settings name for all; empty where neither does."""
+        return self.spec.image or self.settings.image or ""
+
     def workdir_of(self, origin: int) -> str:
         """Of attempts that go back to attempt `origin`: in a folder of its own, a rerun finds no checkpoint."""
         return self.workdir if origin == 0 or not self.workdir else f"{self.workdir}/rerun-{origin}"

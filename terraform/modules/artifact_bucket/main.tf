@@ -1,5 +1,32 @@
+# One that was there before is read and never changed.
+data "google_storage_bucket" "existing" {
+  count = var.create ? 0 : 1
+
+  name = var.name
+
+  lifecycle {
+    precondition {
+      condition     = !var.force_destroy
+      error_message = "Destroy never empties a bucket that was there before. Leave force_destroy out, or create_bucket."
+    }
+  }
+}
+
+check "bucket_is_near" {
+  assert {
+    condition     = alltrue([for bucket in data.google_storage_bucket.existing : lower(bucket.location) == var.location || !strcontains(bucket.location, "-")])
+    error_message = "Bucket ${var.name} is in another region than the hosts, which are in ${var.location}: every checkpoint crosses regions, slower and at a price."
+  }
+}
+
+locals {
+  bucket = one(concat(google_storage_bucket.this[*].name, data.google_storage_bucket.existing[*].name))
+}
+
 resource "google_storage_bucket" "this" {
   # checkov:skip=CKV_GCP_62:Cloud Audit Logs record access where a project turns on Data Access logs; a bucket of usage logs would be one more thing that destroy has to keep
+  count = var.create ? 1 : 0
+
   project                     = var.project_id
   name                        = var.name
   location                    = var.location
@@ -31,7 +58,7 @@ resource "google_storage_bucket" "this" {
 resource "google_storage_bucket_iam_member" "grants" {
   for_each = var.grants
 
-  bucket = google_storage_bucket.this.name
+  bucket = local.bucket
   role   = each.value.role
   member = each.value.member
 }

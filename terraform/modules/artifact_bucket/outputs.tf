@@ -1,4 +1,4 @@
 output "url" {
   description = "The bucket as gs://NAME"
-  value       = google_storage_bucket.this.url
+  value       = "gs://${local.bucket}"
 }

@@ -3,6 +3,12 @@ variable "project_id" {
   type        = string
 }
 
+variable "create" {
+  description = "Whether the bucket is made here. If not, the one of this name gets the grants, and is left as it is"
+  type        = bool
+  default     = true
+}
+
 variable "name" {
   description = "Name of the bucket for datasets, checkpoints and logs"
   type        = string

@@ -1,5 +1,27 @@
+# One that was there before is read and never changed.
+data "google_artifact_registry_repository" "existing" {
+  count = var.create ? 0 : 1
+
+  project       = var.project_id
+  location      = var.location
+  repository_id = var.name
+
+  lifecycle {
+    postcondition {
+      condition     = self.format == "DOCKER"
+      error_message = "Repository ${var.name} of ${var.location} is of the format ${self.format}, and images need DOCKER."
+    }
+  }
+}
+
+locals {
+  name = one(concat(google_artifact_registry_repository.this[*].repository_id, data.google_artifact_registry_repository.existing[*].repository_id))
+}
+
 resource "google_artifact_registry_repository" "this" {
   # checkov:skip=CKV_GCP_84:images are encrypted with Google's keys; a key of one's own would have to outlive destroy
+  count = var.create ? 1 : 0
+
   project       = var.project_id
   location      = var.location
   repository_id = var.name
@@ -10,8 +32,8 @@ resource "google_artifact_registry_repository" "this" {
 
 resource "google_artifact_registry_repository_iam_member" "reader" {
   project    = var.project_id
-  location   = google_artifact_registry_repository.this.location
-  repository = google_artifact_registry_repository.this.name
+  location   = var.location
+  repository = local.name
   role       = "roles/artifactregistry.reader"
   member     = var.reader
 }

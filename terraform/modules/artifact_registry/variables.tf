@@ -3,13 +3,19 @@ variable "project_id" {
   type        = string
 }
 
+variable "create" {
+  description = "Whether the repository is made here. If not, the one of this name is read from, and is left as it is"
+  type        = bool
+  default     = true
+}
+
 variable "name" {
   description = "Name of the repository for container images"
   type        = string
 }
 
 variable "location" {
-  description = "Region of the repository"
+  description = "Region or multi-region of the repository"
   type        = string
 }
 

@@ -9,7 +9,7 @@ variable "region" {
 }
 
 variable "zone" {
-  description = "Zone of the nodes; counts of nodes are per zone, so there is one"
+  description = "Zone of nodes whose pool names none, and of the first node; counts of nodes are per zone, so there is one"
   type        = string
 }
 

@@ -1,4 +1,15 @@
 locals {
+  project = coalesce(var.network_project_id, var.project_id)
+  shared  = local.project != var.project_id
+  # In a network that was there before, what we add is named after its owner: others may add theirs.
+  prefix = var.create_network ? var.network_name : var.owner
+
+  network   = one(concat(google_compute_network.this[*].id, data.google_compute_network.existing[*].id))
+  subnet    = one(concat(google_compute_subnetwork.this[*].id, data.google_compute_subnetwork.existing[*].id))
+  node_cidr = one(concat(google_compute_subnetwork.this[*].ip_cidr_range, data.google_compute_subnetwork.existing[*].ip_cidr_range))
+
+  create_nat = var.create_nat == null ? var.create_network : var.create_nat
+
   # GKE gives every node twice its pods in addresses, rounded up to a power of two.
   # https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
   pod_blocks = [for pool in var.nodes : {
@@ -28,6 +39,12 @@ locals {
     pods_ip_range     = var.pods_ip_range
     services_ip_range = var.services_ip_range
   }
+
+  # Of a subnet that was there before: the addresses of its ranges by name.
+  existing_ranges = try({ for range in data.google_compute_subnetwork.existing[0].secondary_ip_range : range.range_name => range.ip_cidr_range }, {})
+  existing_held   = { for name, range in local.existing_ranges : name => pow(2, 32 - tonumber(split("/", range)[1])) }
+  existing_nodes  = try(pow(2, 32 - tonumber(split("/", data.google_compute_subnetwork.existing[0].ip_cidr_range)[1])) - 4, 0)
+
   range_pairs = [
     ["subnet_ip_range", "pods_ip_range"],
     ["subnet_ip_range", "services_ip_range"],
@@ -41,20 +58,66 @@ locals {
   ]
 }
 
+# What was there before is read and never changed.
+data "google_compute_network" "existing" {
+  count = var.create_network ? 0 : 1
+
+  project = local.project
+  name    = var.network_name
+}
+
+data "google_compute_subnetwork" "existing" {
+  count = var.create_subnet ? 0 : 1
+
+  project = local.project
+  region  = var.region
+  name    = var.subnet_name
+
+  lifecycle {
+    precondition {
+      condition     = !var.create_network
+      error_message = "A subnet that exists lies in a network that exists. Write create_network = false beside create_subnet = false."
+    }
+    precondition {
+      condition     = var.pods_range_name != null && var.services_range_name != null
+      error_message = "With create_subnet = false, write pods_range_name and services_range_name: the secondary ranges of subnet ${var.subnet_name} that the cluster takes."
+    }
+    postcondition {
+      condition     = endswith(self.network, "/projects/${local.project}/global/networks/${var.network_name}")
+      error_message = "Subnet ${var.subnet_name} of ${var.region} lies in ${self.network}, not in ${var.network_name}."
+    }
+    postcondition {
+      condition     = self.private_ip_google_access
+      error_message = "Nodes without public addresses reach Google through the subnet: gcloud compute networks subnets update ${var.subnet_name} --project=${local.project} --region=${var.region} --enable-private-ip-google-access"
+    }
+  }
+}
+
 resource "google_compute_network" "this" {
+  count = var.create_network ? 1 : 0
+
   project                 = var.project_id
   name                    = var.network_name
   auto_create_subnetworks = false
   routing_mode            = "REGIONAL"
   # Slices talk to each other over this network: large frames are what Google advises for multislice.
   mtu = 8896
+
+  lifecycle {
+    precondition {
+      condition     = !local.shared
+      error_message = "A network of another project (network_project_id = ${local.project}) is not made here. Write create_network = false and create_subnet = false."
+    }
+  }
 }
 
 resource "google_compute_subnetwork" "this" {
+  count = var.create_subnet ? 1 : 0
+
   project                  = var.project_id
   region                   = var.region
   name                     = var.subnet_name
-  network                  = google_compute_network.this.id
+  network                  = local.network
   ip_cidr_range            = var.subnet_ip_range
   private_ip_google_access = true
 
@@ -76,6 +139,14 @@ resource "google_compute_subnetwork" "this" {
 
   lifecycle {
     precondition {
+      condition     = !local.shared
+      error_message = "A subnet of another project (network_project_id = ${local.project}) is not made here. Write create_network = false and create_subnet = false."
+    }
+    precondition {
+      condition     = var.pods_range_name == null && var.services_range_name == null
+      error_message = "The ranges of a new subnet are named after it. Leave pods_range_name and services_range_name out, or write create_subnet = false."
+    }
+    precondition {
       condition     = local.pods_needed <= local.pods_held
       error_message = "pods_ip_range ${var.pods_ip_range} holds ${local.pods_held} addresses, and the nodes asked for take ${local.pods_needed} of them. Write a /${local.pods_prefix} or wider one, or lower tpu_max_pods_per_node."
     }
@@ -92,22 +163,33 @@ resource "google_compute_subnetwork" "this" {
 
 # Nodes have no public address; what they pull from outside Google goes through here.
 resource "google_compute_router" "this" {
+  count = local.create_nat ? 1 : 0
+
   project = var.project_id
   region  = var.region
-  name    = "${var.network_name}-router"
-  network = google_compute_network.this.id
+  name    = "${local.prefix}-router"
+  network = local.network
+
+  lifecycle {
+    precondition {
+      condition     = !local.shared
+      error_message = "The NAT of a network of another project belongs to that project. Leave create_nat out."
+    }
+  }
 }
 
 resource "google_compute_router_nat" "this" {
+  count = local.create_nat ? 1 : 0
+
   project                            = var.project_id
   region                             = var.region
-  name                               = "${var.network_name}-nat"
-  router                             = google_compute_router.this.name
+  name                               = "${local.prefix}-nat"
+  router                             = google_compute_router.this[0].name
   nat_ip_allocate_option             = "AUTO_ONLY"
   source_subnetwork_ip_ranges_to_nat = "LIST_OF_SUBNETWORKS"
 
   subnetwork {
-    name                    = google_compute_subnetwork.this.id
+    name                    = local.subnet
     source_ip_ranges_to_nat = ["ALL_IP_RANGES"]
   }
 
@@ -118,12 +200,15 @@ resource "google_compute_router_nat" "this" {
 }
 
 # The control plane calls the webhooks of JobSet and Kueue on this port; it reaches the nodes from within the subnet.
+# In a network of another project, its owners have to let it in.
 resource "google_compute_firewall" "webhooks" {
+  count = local.shared ? 0 : 1
+
   project       = var.project_id
-  name          = "${var.network_name}-webhooks"
-  network       = google_compute_network.this.id
+  name          = "${local.prefix}-webhooks"
+  network       = local.network
   direction     = "INGRESS"
-  source_ranges = [var.subnet_ip_range]
+  source_ranges = [local.node_cidr]
 
   allow {
     protocol = "tcp"

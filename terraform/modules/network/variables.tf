@@ -8,6 +8,36 @@ variable "region" {
   type        = string
 }
 
+variable "create_network" {
+  description = "Whether the network is made here. If not, the one of this name is used, and left as it is"
+  type        = bool
+  default     = true
+}
+
+variable "create_subnet" {
+  description = "Whether the subnet is made here. If not, the one of this name is used, and left as it is"
+  type        = bool
+  default     = true
+}
+
+variable "create_nat" {
+  description = "Whether a router with a NAT for the subnet is made here; null makes one together with the network"
+  type        = bool
+  default     = null
+}
+
+variable "network_project_id" {
+  description = "Project whose Shared VPC the network and the subnet are of; null for the project itself"
+  type        = string
+  default     = null
+}
+
+variable "owner" {
+  description = "What the names begin with of what is added to a network that exists: the cluster's name"
+  type        = string
+  default     = null
+}
+
 variable "network_name" {
   description = "Name of the network"
   type        = string
@@ -31,6 +61,18 @@ variable "pods_ip_range" {
 variable "services_ip_range" {
   description = "Addresses of the Kubernetes services"
   type        = string
+}
+
+variable "pods_range_name" {
+  description = "Name of the secondary range of the pods in a subnet that exists"
+  type        = string
+  default     = null
+}
+
+variable "services_range_name" {
+  description = "Name of the secondary range of the services in a subnet that exists"
+  type        = string
+  default     = null
 }
 
 variable "nodes" {

@@ -4,7 +4,12 @@ variable "project_id" {
 }
 
 variable "region" {
-  description = "Region of the TensorBoard instance"
+  description = "Region of the TensorBoard instance; null takes that of `near`, or one on its continent where it has none"
+  type        = string
+}
+
+variable "near" {
+  description = "Region of the environment's other services"
   type        = string
 }
 

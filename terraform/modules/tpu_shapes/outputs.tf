@@ -22,3 +22,17 @@ output "shapes" {
     error_message = join("\n", local.problems)
   }
 }
+
+output "cpu_zone" {
+  description = "Zone of the nodes without TPUs: that of the slices, or the parent of an AI zone"
+  value       = local.cpu_zone
+
+  precondition {
+    condition     = replace(local.cpu_zone, "/-[^-]*$/", "") == replace(var.zone, "/-[^-]*$/", "")
+    error_message = "cpu_zone ${local.cpu_zone} is not in the region of ${var.zone}. Write a zone of ${replace(var.zone, "/-[^-]*$/", "")}, or leave cpu_zone out."
+  }
+  precondition {
+    condition     = !local.cpu_missing
+    error_message = "${local.cpu_zone} has no ${local.cpu_family} machines, and cpu_pool_machine_type is ${var.cpu_machine_type}. Write n2-standard-4, or another of ${join(", ", local.offered)}."
+  }
+}

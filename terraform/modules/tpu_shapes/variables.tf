@@ -16,6 +16,18 @@ variable "zone" {
   type        = string
 }
 
+variable "cpu_zone" {
+  description = "Zone of the nodes without TPUs; null is the zone of the pools, or the parent of an AI zone"
+  type        = string
+  default     = null
+}
+
+variable "cpu_machine_type" {
+  description = "Machine type of the nodes without TPUs"
+  type        = string
+  default     = "n2-standard-4"
+}
+
 variable "gke_version" {
   description = "Version of the control plane; null is the default of the release channel"
   type        = string

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from tpukit.catalogue import Slice
+from tpukit.catalogue import Slice, zones
 from tpukit.errors import Invalid
 
 __all__ = ["CAPACITIES", "HOURS_PER_MONTH", "Price", "bucket", "cluster_fee", "listed", "machine", "price"]
@@ -61,13 +61,13 @@ def price(slice_: Slice, zone: str, capacity: str = "on-demand") -> Price | None
     if row is None:
         return None
     amount = _price(row, "hour").times(slice_.chips)
-    return replace(amount, note=_AI_ZONE_NOTE) if _is_ai_zone(zone) else amount
+    return replace(amount, note=_AI_ZONE_NOTE) if zones.is_ai_zone(zone) else amount
 
 
-def listed(slice_: Slice, zones: Iterable[str]) -> list[dict[str, Any]]:
+def listed(slice_: Slice, places: Iterable[str]) -> list[dict[str, Any]]:
     """Every known price of the slice in these zones, as plain data."""
     rows = []
-    for zone in zones:
+    for zone in places:
         for capacity in CAPACITIES:
             if amount := price(slice_, zone, capacity):
                 rows.append(
@@ -127,7 +127,3 @@ def _billed_as(slice_: Slice) -> str:
 
 def _region(zone: str) -> str:
     return zone.rpartition("-")[0]
-
-
-def _is_ai_zone(zone: str) -> bool:
-    return zone.rpartition("-")[2].startswith("ai")

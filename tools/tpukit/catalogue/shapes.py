@@ -1,7 +1,7 @@
-"""The rules from which `tpus.json` is written: nobody edits that file by hand.
+"""The rules from which `tpus.json` is written, and its copy for Terraform: nobody edits those files by hand.
 
-    python -m tpukit.catalogue.shapes --write    writes it
-    python -m tpukit.catalogue.shapes --check    exits 1 when it differs from the rules
+    python -m tpukit.catalogue.shapes --write    writes both
+    python -m tpukit.catalogue.shapes --check    exits 1 when one differs from the rules
 
 A slice is a box of chips as close to a cube (or a square) as its size allows. From 64 chips on, the generations wired
 in three dimensions build it from cubes of 4x4x4 with optical switches between them, so each edge is a multiple of 4.
@@ -11,7 +11,12 @@ Where the figures come from:
 - chips: the pages of each generation under https://cloud.google.com/tpu/docs/system-architecture-tpu-vm
 - machine types, labels, placement: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
 - zones: https://cloud.google.com/tpu/docs/regions-zones. They are those known to have some, a hint and not a promise:
-  Google moves them, and some zones serve single customers. Ask the Cloud TPU API before relying on one.
+  Google moves them, and some zones serve single customers. Ask the Cloud TPU API before relying on one. A zone that is
+  not on that page is listed when two sources that do not quote each other say that it has those TPUs (SkyPilot's
+  reading of the TPU API, https://github.com/skypilot-org/skypilot-catalog, is one); a zone that one such source alone
+  has is left out, because the API also shows what is there for single customers, and so is one whose second source is
+  a list of machine types. The page's us-central1-ai1 is us-central1-ai1a, as Google's page about AI zones and the
+  commands of GKE write it.
 """
 
 from __future__ import annotations
@@ -22,7 +27,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpukit import resources
+from tpukit.catalogue import zones
+
 FILE = Path(__file__).with_name("tpus.json")
+# A folder of Terraform files is uploaded alone, so it cannot read ours.
+TERRAFORM_FILE = resources.folder("terraform") / "modules" / "tpu_shapes" / "tpus.json"
 
 _CUBE = 64  # chips of a 4x4x4 cube
 _LONGEST = 64  # cubes along one edge
@@ -86,15 +96,20 @@ def topology(chips: int, axes: int) -> str:
 
 _V5E_ZONES = ("us-central1-a", "us-south1-a", "us-west1-c", "us-west4-a", "us-west4-b", "europe-west4-b")
 _V6E_ZONES = (
-    *("us-central1-b", "us-central1-ai1", "us-east1-d", "us-east5-a", "us-east5-b", "us-south1-ai1b"),
-    *("europe-west4-a", "asia-northeast1-b"),
+    *("us-central1-b", "us-central1-ai1a", "us-east1-d", "us-east5-a", "us-east5-b", "us-south1-ai1b"),
+    *("europe-west4-a", "asia-northeast1-b", "southamerica-west1-a"),
 )
+_V5P_ZONES = (
+    *("us-central1-a", "us-east1-d", "us-east5-a", "us-east5-b", "us-east5-c", "us-south1-a"),
+    *("europe-west1-b", "europe-west1-d", "europe-west4-b"),
+)
+_TPU7X_ZONES = ("us-central1-c", "us-central1-ai1a")
 _V3_POD = Host("ct3p-hightpu-4t", "tpu-v3-slice", 4, 48, 340, ("europe-west4-a",))
 _V4 = Host("ct4p-hightpu-4t", "tpu-v4-podslice", 4, 240, 407, ("us-central2-b",))
 _V5E_4T = Host("ct5lp-hightpu-4t", "tpu-v5-lite-podslice", 4, 112, 192, _V5E_ZONES)
-_V5P = Host("ct5p-hightpu-4t", "tpu-v5p-slice", 4, 208, 448, ("us-central1-a", "us-east5-a"))
+_V5P = Host("ct5p-hightpu-4t", "tpu-v5p-slice", 4, 208, 448, _V5P_ZONES)
 _V6E_4T = Host("ct6e-standard-4t", "tpu-v6e-slice", 4, 180, 720, _V6E_ZONES)
-_TPU7X_4T = Host("tpu7x-standard-4t", "tpu7x", 4, 224, 960, ("us-central1-c",))
+_TPU7X_4T = Host("tpu7x-standard-4t", "tpu7x", 4, 224, 960, _TPU7X_ZONES)
 
 GENERATIONS = (
     Generation(
@@ -157,7 +172,7 @@ GENERATIONS = (
     ),
     Generation(
         *("tpu7x", "tpu7x", "v7x", 3, 2, 2, 2307, 192, 7380),
-        alone=(Host("tpu7x-standard-1t", "tpu7x", 1, None, None, ("us-central1-c",)), _TPU7X_4T),
+        alone=(Host("tpu7x-standard-1t", "tpu7x", 1, None, None, _TPU7X_ZONES), _TPU7X_4T),
         together=_TPU7X_4T,
         # A workload policy named by the pool, where older generations ask for compact placement in the pool itself.
         placement="policy",
@@ -209,8 +224,12 @@ def document() -> str:
     """The text of `tpus.json`: one slice a line, so that a change shows as the slices it touches."""
     generations = (f"    {json.dumps(g.name)}: {json.dumps(_figures(g))}" for g in GENERATIONS)
     slices = (f"    {json.dumps(slice_)}" for g in GENERATIONS for slice_ in _slices(g))
-    return '{{\n  "generations": {{\n{}\n  }},\n  "slices": [\n{}\n  ]\n}}\n'.format(
-        *map(_lines, (generations, slices))
+    places = (
+        f"    {json.dumps({'name': name, 'cpu_families': None if row is None else row.split()})}"
+        for name, row in zones.CPU_FAMILIES.items()
+    )
+    return '{{\n  "generations": {{\n{}\n  }},\n  "zones": [\n{}\n  ],\n  "slices": [\n{}\n  ]\n}}\n'.format(
+        *map(_lines, (generations, places, slices))
     )
 
 
@@ -221,15 +240,17 @@ def _lines(items: Iterable[str]) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tpukit.catalogue.shapes", description="Write or check tpus.json.")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--write", action="store_true", help="write tpus.json from the rules")
-    what.add_argument("--check", action="store_true", help="exit 1 when tpus.json differs from the rules")
+    what.add_argument("--write", action="store_true", help="write tpus.json and its copy from the rules")
+    what.add_argument("--check", action="store_true", help="exit 1 when one of them differs from the rules")
+    files, text = (FILE, TERRAFORM_FILE), document()
     if parser.parse_args(argv).write:
-        FILE.write_text(document(), encoding="utf-8")
+        for file in files:
+            file.write_text(text, encoding="utf-8")
         return 0
-    if FILE.read_text(encoding="utf-8") == document():
-        return 0
-    print(f"{FILE} is not what its rules say: run python -m tpukit.catalogue.shapes --write")
-    return 1
+    stale = [file for file in files if file.read_text(encoding="utf-8") != text]
+    for file in stale:
+        print(f"{file} is not what its rules say: run python -m tpukit.catalogue.shapes --write")
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

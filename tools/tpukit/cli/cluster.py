@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tpukit.errors import Invalid, Problem
+from tpukit.errors import Invalid, Problem, TpukitError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tpukit.infra.hints import Completion
     from tpukit.infra.spec import ClusterSpec
-    from tpukit.infra.ways import Way
+    from tpukit.infra.ways import Ask, Way
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 WAYS = ("local", "cloud-build", "infra-manager")
@@ -33,9 +35,8 @@ def spec_options(function: Function) -> Function:
     return function
 
 
-def way_options(function: Function) -> Function:
+def state_options(function: Function) -> Function:
     for option in (
-        click.option("--via", type=click.Choice(WAYS), default="local", show_default=True, help="Who runs Terraform."),
         click.option(
             "--state",
             type=click.Choice(["gcs", "local"]),
@@ -44,10 +45,31 @@ def way_options(function: Function) -> Function:
             help="Where Terraform's state is kept; local is for rehearsals.",
         ),
         click.option("--modules", type=click.Path(path_type=Path), help="Terraform files to use instead of ours."),
-        click.option("--source", type=click.Path(path_type=Path), help="Checkout of tpukit that a build takes."),
     ):
         function = option(function)
     return function
+
+
+def way_options(function: Function) -> Function:
+    for option in (
+        click.option("--via", type=click.Choice(WAYS), default="local", show_default=True, help="Who runs Terraform."),
+        click.option("--source", type=click.Path(path_type=Path), help="Checkout of tpukit that a build takes."),
+    ):
+        function = option(function)
+    return state_options(function)
+
+
+def completed(function: Function) -> Function:
+    """Errors of the command name command lines that can be typed as they are."""
+
+    @wraps(function)
+    def run(**words: Any) -> Any:
+        try:
+            return function(**words)
+        except TpukitError as error:
+            raise _completion(**words).error(error) from error
+
+    return run  # type: ignore[return-value]
 
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -64,6 +86,7 @@ def command() -> None:
 
     \b
     Examples:
+      tpu cluster up                               all of it, or what is missing of it
       tpu cluster bootstrap                        APIs, state bucket, accounts: once for each project
       tpu cluster plan --set tpu_type=v4-32        what would be done
       tpu cluster apply                            plan, ask, apply with progress
@@ -76,6 +99,41 @@ def command() -> None:
 
 @command.command()
 @spec_options
+@state_options
+@evict_option
+@yes_option
+@click.option("--member", "members", multiple=True, metavar="WHO", help="Who may send jobs: user:EMAIL or group:EMAIL.")
+@completed
+def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None:
+    """From an empty project to a cluster that takes jobs: bootstrap, apply, credentials, addons, a team, settings.
+
+    Shows what would be made and what it costs, and asks. Every step may be repeated: wherever it was stopped, the same
+    command goes on, and does nothing where nothing is missing.
+    """
+    from tpukit.clock import SystemClock
+    from tpukit.infra import up as going_up
+
+    spec = _spec(**words)
+    way = _way(spec, _console(stderr=True), via="local", source=None, wait=True, **words)
+    made = going_up.Up(
+        spec,
+        way,
+        words["context"] or spec.context,
+        members=members,
+        ask=(lambda question: True) if yes else _ask,
+        clock=SystemClock(),
+        say=_say,
+    )
+    if dry_run:
+        _print(going_up.lines(made))
+        return
+    made.run()
+    _say(f"{spec.cluster_name} takes jobs. Next:\n  {made.next()}")
+
+
+@command.command()
+@spec_options
+@completed
 def bootstrap(dry_run: bool, **words: Any) -> None:
     """Prepare a project: APIs, the state bucket, the accounts that builds run as. Safe to repeat."""
     from tpukit.clock import SystemClock
@@ -93,6 +151,7 @@ def bootstrap(dry_run: bool, **words: Any) -> None:
 @spec_options
 @way_options
 @json_option
+@completed
 def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
     """Show what would be done. Nothing is changed."""
     way = _way(_spec(**words), _console(stderr=as_json), **words)
@@ -113,33 +172,45 @@ def plan(dry_run: bool, as_json: bool, **words: Any) -> None:
 @way_options
 @evict_option
 @yes_option
-def apply(**words: Any) -> None:
+@completed
+def apply(yes: bool, **words: Any) -> None:
     """Make the environment what the file says. Shows the plan, asks, and applies the plan that was shown.
 
     One Ctrl-C cancels cleanly; a second kills.
     """
     spec = _spec(**words)
-    if _change("apply", spec, **words) and words["via"] != "cloud-build":
-        _say("Next: `tpu cluster credentials`, then `tpu cluster addons` for JobSet, Kueue and the queues.")
+    ask = (lambda question: True) if yes else _ask
+    if _change("apply", spec, ask, **words) and words["via"] != "cloud-build":
+        next_ = "Next: `tpu cluster credentials`, then `tpu cluster addons` for JobSet, Kueue and the queues."
+        _say(_completion(**words).text(next_))
 
 
 @command.command()
 @spec_options
 @way_options
 @evict_option
-@yes_option
-def destroy(**words: Any) -> None:
-    """Delete the environment and everything in it. The state bucket stays."""
-    _change("destroy", _spec(**words), **words)
+@click.option("--yes", is_flag=True, help="Do not ask; --name says what is meant.")
+@click.option("--name", help="The name of the cluster, instead of typing it when asked.")
+@completed
+def destroy(yes: bool, name: str | None, **words: Any) -> None:
+    """Delete the environment and everything in it. The state bucket stays.
+
+    Asks for the name of the cluster to be typed.
+    """
+    spec = _spec(**words)
+    if (name is not None and name != spec.cluster_name) or (yes and name is None):
+        what = "--yes alone deletes nothing" if name is None else f"the file says {spec.cluster_name}"
+        raise Invalid(Problem("--name", what, f"add --name {spec.cluster_name} if you want it deleted"))
+    _change("destroy", spec, (lambda question: True) if name else _ask_for(spec.cluster_name), **words)
 
 
-def _change(verb: str, spec: ClusterSpec, *, dry_run: bool, yes: bool, **words: Any) -> bool:
+def _change(verb: str, spec: ClusterSpec, ask: Ask, *, dry_run: bool, **words: Any) -> bool:
     way = _way(spec, _console(stderr=True), **words)
     if dry_run:
         _print(way.lines(verb))
         return False
     act = way.apply if verb == "apply" else way.destroy
-    done = act((lambda question: True) if yes else _ask)
+    done = act(ask)
     if done:
         _say(f"{spec.cluster_name}: {verb} is done")
     return done
@@ -149,6 +220,7 @@ def _change(verb: str, spec: ClusterSpec, *, dry_run: bool, yes: bool, **words: 
 @spec_options
 @way_options
 @json_option
+@completed
 def status(dry_run: bool, as_json: bool, **words: Any) -> None:
     """What exists: resources in the state, the cluster, its pools and what they run, the add-ons."""
     from tpukit.infra import status as looking
@@ -170,6 +242,7 @@ def status(dry_run: bool, as_json: bool, **words: Any) -> None:
 
 @command.command()
 @spec_options
+@completed
 def addons(dry_run: bool, **words: Any) -> None:
     """Install JobSet, Kueue and the queues, and wait for them. Safe to repeat."""
     from tpukit.clock import SystemClock
@@ -185,6 +258,7 @@ def addons(dry_run: bool, **words: Any) -> None:
 
 @command.command()
 @spec_options
+@completed
 def credentials(dry_run: bool, **words: Any) -> None:
     """Let kubectl talk to the cluster, through its DNS endpoint."""
     from tpukit.infra import gcloud
@@ -218,6 +292,7 @@ def _way(
     source: Path | None,
     context: str,
     evict: bool = False,
+    wait: bool = False,
     **others: Any,
 ) -> Way:
     from tpukit.clock import SystemClock
@@ -225,7 +300,7 @@ def _way(
 
     if state == "local" and via != "local":
         raise Invalid(Problem("--state", f"{via} keeps no state here", "leave it out"))
-    options = ways.Options(via, state, modules, source, context, evict)
+    options = ways.Options(via, state, modules, source, context, evict, wait)
     return ways.make(spec, options, SystemClock(), console, click.echo)
 
 
@@ -239,6 +314,46 @@ def _ask(question: str) -> bool:
     if not sys.stdin.isatty():
         raise Invalid(Problem("--yes", "there is nobody to ask here", "add --yes if you want it done"))
     return click.confirm(question, err=True)
+
+
+def _ask_for(name: str) -> Ask:
+    def ask(question: str) -> bool:
+        if not sys.stdin.isatty():
+            hint = f"add --name {name} if you want it deleted"
+            raise Invalid(Problem("--name", "there is nobody to ask here", hint))
+        typed = click.prompt(f"{question} Type {name} to do so", default="", show_default=False, err=True)
+        if typed.strip() != name:
+            _say("nothing was deleted")
+        return bool(typed.strip() == name)
+
+    return ask
+
+
+def _completion(
+    file: Path | None = None,
+    sets: tuple[str, ...] = (),
+    any_zone: bool = False,
+    context: str = "",
+    via: str = "local",
+    state: str = "gcs",
+    modules: Path | None = None,
+    **others: Any,
+) -> Completion:
+    """What the person wrote about the cluster, for command lines that they may type next."""
+    from tpukit.infra import terraform
+    from tpukit.infra.hints import Completion
+    from tpukit.infra.workspace import Workspace
+
+    words = [str(file)] if file else []
+    words += [word for one in sets for word in ("--set", one)]
+    words += ["--any-zone"] if any_zone else []
+    words += [f"--context={context}"] if context else []
+    try:
+        spec = _spec(file, sets, any_zone)
+    except TpukitError:  # that is the error
+        return Completion(words)
+    folder = Workspace.of(spec, modules or Path(), state).folder if via == "local" else None
+    return Completion(words, folder, terraform.program())
 
 
 def _say(text: str) -> None:

@@ -55,6 +55,7 @@ def command(context: click.Context) -> None:
 @click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
+@click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
 @click.option("--operations", type=click.IntRange(min=1), help="That GKE lets run at once in one cluster (5).")
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
@@ -63,6 +64,7 @@ def up(
     seconds: tuple[str, ...],
     apis: tuple[str, ...],
     seed: int | None,
+    addons: bool,
     operations: int | None,
     slices: tuple[str, ...],
 ) -> None:
@@ -70,7 +72,7 @@ def up(
 
     With --slices, jobs can be sent to it at once, as team tpu-training, with the bucket my-runs. Without, it is an
     empty project, as Google gives one, with its APIs off: `tpu cluster bootstrap` turns them on, and Terraform or
-    `tpu cluster` makes the rest.
+    `tpu cluster` makes the rest, JobSet and Kueue included.
     """
     from tpukit.sandbox import lifecycle
 
@@ -84,7 +86,7 @@ def up(
 
     began = time.monotonic()
     with _Progress() as progress:
-        place = lifecycle.up(name, progress.say, google=tuple(google) or None)
+        place = lifecycle.up(name, progress.say, google=tuple(google) or None, addons=addons or bool(wanted))
         if wanted:
             from tpukit.sandbox.furnish import furnish
 

@@ -88,7 +88,7 @@ def add(
     if dry_run:
         team_tables.print_json({"apiVersion": "v1", "kind": "List", "items": list(change.documents)})
     else:
-        registry.apply(cluster, change, account, SystemClock())
+        change = registry.apply(cluster, change, account, SystemClock())
     team_tables.print_change(change, dry_run=dry_run)
     if identity:
         _run_or_show(identity, run=bind and not dry_run, why=f"its jobs act as {change.after.email} once this is run")

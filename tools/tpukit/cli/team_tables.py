@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from tpukit.report import duration
-from tpukit.teams import naming, quotas
+from tpukit.teams import naming, quotas, settling
 from tpukit.teams.listing import JobRow, QueueRow
 from tpukit.teams.registry import Change
 from tpukit.teams.team import Team
@@ -111,6 +111,8 @@ def team_json(team: Team, rows: Iterable[JobRow]) -> dict[str, Any]:
 def warn(cluster_queues: Sequence[Mapping[str, Any]]) -> None:
     for what in quotas.overdrawn(cluster_queues):
         click.echo(f"{what}: `tpu team add` of any team sets it right", err=True)
+    for what in settling.shortfalls(cluster_queues):
+        click.echo(what, err=True)
 
 
 def _quota(team: Team) -> str:

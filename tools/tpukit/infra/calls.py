@@ -34,12 +34,25 @@ def calls(spec: ClusterSpec, modules: str, prefix: str = "") -> dict[str, dict[s
 def _around(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
     hosts = sum(shape.hosts for shape in spec.shapes.values())
     return {
-        "tpu_shapes": {"pools": _pools(spec), "zone": spec.zone, "gke_version": spec.gke_version},
+        "tpu_shapes": {
+            "pools": _pools(spec),
+            "zone": spec.zone,
+            "cpu_zone": spec.cpu_zone,
+            "cpu_machine_type": spec.cpu_pool_machine_type,
+            "gke_version": spec.gke_version,
+        },
         "network": {
             "project_id": spec.project_id,
+            "network_project_id": spec.network_project_id,
             "region": spec.region,
+            "owner": spec.cluster_name,
+            "create_network": spec.create_network,
+            "create_subnet": spec.create_subnet,
+            "create_nat": spec.create_nat,
             "network_name": spec.network_name,
             "subnet_name": spec.subnet_name,
+            "pods_range_name": spec.pods_range_name,
+            "services_range_name": spec.services_range_name,
             "subnet_ip_range": spec.subnet_ip_range,
             "pods_ip_range": spec.pods_ip_range,
             "services_ip_range": spec.services_ip_range,
@@ -51,11 +64,13 @@ def _around(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         "node_account": {
             "project_id": spec.project_id,
             "name": spec.gke_sa_name,
+            "create": spec.create_service_accounts,
             "roles": [role for role in spec.gke_sa_roles if not _of_storage(role)],
         },
         "workload_identity": {
             "project_id": spec.project_id,
             "name": spec.tpu_sa_name,
+            "create": spec.create_service_accounts,
             "roles": [role for role in spec.tpu_sa_roles if not _of_storage(role)],
             "workload_pool": of("cluster", "workload_pool"),
             "namespace": spec.tpu_namespace,
@@ -77,7 +92,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         "cluster": {
             "project_id": spec.project_id,
             "region": spec.region,
-            "zone": spec.zone,
+            "zone": of("tpu_shapes", "cpu_zone"),
             "name": spec.cluster_name,
             "description": spec.cluster_description,
             "gke_version": spec.gke_version,
@@ -95,6 +110,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         },
         "cpu_pool": {
             **pools,
+            "zone": of("tpu_shapes", "cpu_zone"),
             "name": "cpu-pool",
             "node_count": spec.cpu_pool_node_count,
             "machine_type": spec.cpu_pool_machine_type,
@@ -120,6 +136,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
     made: dict[str, dict[str, Any]] = {
         "artifact_bucket": {
             "project_id": spec.project_id,
+            "create": spec.create_bucket,
             "name": spec.artifact_repository_bucket_name,
             "location": spec.region,
             "force_destroy": spec.force_destroy,
@@ -128,18 +145,31 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         },
         "artifact_registry": {
             "project_id": spec.project_id,
+            "create": spec.create_artifact_registry,
             "name": spec.artifact_registry_name or spec.cluster_name,
-            "location": region,
+            "location": spec.artifact_registry_location or region,
             "labels": _labels(spec),
             "reader": of("node_account", "member"),
         },
     }
     if spec.enable_tensorboard:
-        words = {"project_id": spec.project_id, "region": region, "name": spec.cluster_name, "labels": _labels(spec)}
-        made["tensorboard"] = {"count": 1, **words}
+        made["tensorboard"] = {
+            "count": 1,
+            "project_id": spec.project_id,
+            "region": spec.tensorboard_region,
+            "near": region,
+            "name": spec.cluster_name,
+            "labels": _labels(spec),
+        }
     if spec.firestore_database:
-        words = {"project_id": spec.project_id, "name": spec.firestore_database, "location": region}
-        made["job_store"] = {"count": 1, **words, "member": of("workload_identity", "member")}
+        made["job_store"] = {
+            "count": 1,
+            "project_id": spec.project_id,
+            "name": spec.firestore_database,
+            "location": region,
+            "member": of("workload_identity", "member"),
+            "grant": spec.create_service_accounts,
+        }
     return made
 
 
@@ -151,7 +181,8 @@ def _pools(spec: ClusterSpec) -> dict[str, Mapping[str, Any]]:
 
 def _grants(spec: ClusterSpec, workloads: str, nodes: str) -> dict[str, dict[str, str]]:
     """Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets."""
-    grants = {"workloads legacyBucketReader": {"role": "roles/storage.legacyBucketReader", "member": workloads}}
+    always = "roles/storage.legacyBucketReader"
+    grants = {f"workloads {always}": {"role": always, "member": workloads}}
     for who, roles, member in (("workloads", spec.tpu_sa_roles, workloads), ("nodes", spec.gke_sa_roles, nodes)):
         grants |= {f"{who} {role}": {"role": role, "member": member} for role in roles if _of_storage(role)}
     return grants

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Network
 from typing import Any, TypeGuard
 
-from tpukit.catalogue import Slice
+from tpukit.catalogue import Slice, zones
 from tpukit.infra import ip_ranges
 from tpukit.infra.ip_ranges import Nodes
 from tpukit.infra.pool_shapes import FIELDS, Wrong, resolve, says_nothing
@@ -97,6 +97,21 @@ def _zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
             return
 
 
+def _cpu_zone(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    """Both are refused when Terraform plans, too."""
+    zone, own, machine_type = values.get("zone"), values.get("cpu_zone"), values.get("cpu_pool_machine_type")
+    if not (isinstance(zone, str) and (own is None or isinstance(own, str)) and isinstance(machine_type, str)):
+        return
+    region, place = zone.rpartition("-")[0], own or zones.beside(zone)
+    if place.rpartition("-")[0] != region:
+        yield ("cpu_zone",), f"{place} is not in {region}, where the slices are", f"write a zone of {region}"
+    elif zones.offers(place, machine_type) is False:
+        what = f"{place} has no {machine_type.partition('-')[0]} machines"
+        elsewhere = zones.offering(region, machine_type)
+        hint = f"write n2-standard-4, or another of {', '.join(zones.families(place))}"
+        yield ("cpu_pool_machine_type",), what, f"{hint}; or cpu_zone: {_either(elsewhere)}" if elsewhere else hint
+
+
 def _capacity(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
     named = values.get("tpu_pools")
     pools_said = named if isinstance(named, Mapping) else {"": None}
@@ -126,6 +141,8 @@ def _reservation(name: str, own: Values, pool: Values) -> Iterator[Violation]:
 
 
 def _ranges(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
+    if values.get("create_subnet") is False:
+        return  # the ranges are those of a subnet that exists, which Terraform reads
     ranges = {name: network for name in _RANGES if (network := _range(values.get(name)))}
     for first, second in ip_ranges.overlaps(ranges):
         yield (second,), f"it shares addresses with {first} {ranges[first]}", "give each a range of its own"
@@ -160,6 +177,7 @@ def _names(values: Values, shapes: Mapping[str, Slice]) -> Iterator[Violation]:
 
 _RULES: tuple[Callable[[Values, Mapping[str, Slice]], Iterator[Violation]], ...] = (
     _zone,
+    _cpu_zone,
     _capacity,
     _ranges,
     _chips,

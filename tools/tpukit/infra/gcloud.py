@@ -13,7 +13,7 @@ from tpukit.infra import diagnosis, programs
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.spec import ClusterSpec
 
-_INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
+INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
 # Google answers so too where one may not know: then the next step says what is missing.
 _MEANWHILE = re.compile(r"concurrent policy changes", re.I)
 _NO_BINDING = re.compile(r"policy binding\b.*\bnot found", re.I)
@@ -49,7 +49,7 @@ def pairs(values: Mapping[str, str]) -> str:
 
 
 def exists(question: Command, doing: str, *, limit: float = LIMIT_SECONDS) -> bool:
-    programs.need("gcloud", _INSTALL)
+    programs.need("gcloud", INSTALL)
     done = programs.run(question, limit=limit)
     if done.code and not _ABSENT.search(done.errors):
         raise diagnosis.failure("gcloud", done.errors, doing)
@@ -57,7 +57,7 @@ def exists(question: Command, doing: str, *, limit: float = LIMIT_SECONDS) -> bo
 
 
 def read(question: Command, doing: str, *, limit: float = LIMIT_SECONDS) -> str:
-    programs.need("gcloud", _INSTALL)
+    programs.need("gcloud", INSTALL)
     done = programs.run(question, limit=limit)
     if done.code:
         raise diagnosis.failure("gcloud", done.errors, doing)
@@ -83,7 +83,7 @@ def change_policy(order: Command, doing: str, clock: Clock) -> None:
     Somebody else may change the policy between gcloud's reading and its writing, and an answer that is lost on its way
     makes gcloud write again what is written. Google's own advice for both is to begin anew, a little later each time.
     """
-    programs.need("gcloud", _INSTALL)
+    programs.need("gcloud", INSTALL)
     for pause in _PAUSES:
         done = programs.run(order, limit=LIMIT_SECONDS)
         if done.code == 0 or _NO_BINDING.search(done.errors):
@@ -100,7 +100,7 @@ def read_json(question: Command, doing: str) -> Any:
 
 def follow(order: Command, doing: str, say: Callable[[str], None]) -> None:
     """Run it and pass on what it says as it says it."""
-    programs.need("gcloud", _INSTALL)
+    programs.need("gcloud", INSTALL)
     done = programs.stream(order, say, on_note=say)
     if done.presses:
         raise Cancelled(f"{doing} was left", hint="what was asked of Google goes on there; `tpu cluster status` looks")

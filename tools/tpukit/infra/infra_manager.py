@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from tpukit.errors import Invalid, Problem, TpukitError
-from tpukit.infra import bootstrap, diagnosis, gcloud, remote, terraform
+from tpukit.infra import (
+    bootstrap,
+    diagnosis,
+    expectations,
+    gcloud,
+    guard,
+    outputs,
+    plan_document,
+    protection,
+    screen,
+    terraform,
+)
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform_events import Diagnostic, Planned
+from tpukit.infra.terraform_progress import Progress
 from tpukit.infra.ways import Ask, Say
 from tpukit.infra.workspace import Workspace
 
@@ -18,47 +33,82 @@ _REGION_WITHOUT = {"us-central2": "us-central1"}  # it has TPUs and few services
 
 
 class InfraManager:
-    def __init__(self, spec: ClusterSpec, *, modules: Path, context: str, evict: bool, say: Say) -> None:
-        self._spec, self._context, self._evict, self._say = spec, context, evict, say
+    """Previews, shows the preview's plan, asks, applies."""
+
+    def __init__(
+        self, spec: ClusterSpec, *, modules: Path, context: str, evict: bool, say: Say, console: Console
+    ) -> None:
+        self._spec, self._context, self._evict = spec, context, evict
+        self._say, self._console = say, console
         # It keeps the state itself, and takes no backend.
         self._workspace = Workspace.of(spec, modules, "infra-manager")
 
     def lines(self, verb: str) -> list[str]:
         if verb == "status":
             return [str(self._describe())]
-        copy = ["# tpu copies the Terraform files by itself; by hand that is", *self._workspace.lines()]
-        asked = [] if self._evict or verb == "plan" else remote.lines(self._spec, self._context)
+        lines: list[str] = []
+        if verb != "destroy":
+            lines += ["# tpu copies the Terraform files by itself; by hand that is", *self._workspace.lines()]
+            lines += [str(self._describe()), "# where that is not there, without --deployment:"]
+        lines += map(str, self._preview_commands(destroy=verb == "destroy", there=True))
         if verb == "plan":
-            looked = [str(self._describe()), "# if that is there", str(self._preview(True)), "# if it is not"]
-            return [*copy, *looked, str(self._preview(False))]
+            return lines
+        if not self._evict:
+            lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
         if verb == "destroy":
-            return [*asked, str(self._delete())]
-        return [*copy, *asked, str(self._apply())]
+            return [*lines, *protection.lines(self._spec), str(self._delete())]
+        return [*lines, *expectations.lines(self._spec), str(self._apply())]
 
     def plan(self) -> list[Planned]:
-        self._workspace.prepare()
-        there = gcloud.exists(self._describe(), "looking for the deployment")
-        gcloud.follow(self._preview(there), "the preview", self._say)
-        return []
+        return self._previewed(destroy=False)[0].planned
 
     def apply(self, ask: Ask) -> bool:
-        command = self._apply()
-        question = f"Have Infrastructure Manager make or change {self._spec.cluster_name}?"
-        if not self._evict:
-            remote.check(self._spec, self._context, "apply")
-        if not ask(question):
-            return False
-        self._workspace.prepare()
-        self._follow(command, "apply by Infrastructure Manager")
-        return True
+        return self._change("apply", self._apply(), ask)
 
     def destroy(self, ask: Ask) -> bool:
-        if not self._evict:
-            remote.check(self._spec, self._context, "destroy")
-        if not ask(f"Have Infrastructure Manager delete {self._spec.cluster_name} and all it has?"):
+        return self._change("destroy", self._delete(), ask)
+
+    def _change(self, verb: str, order: Command, ask: Ask) -> bool:
+        progress, plan = self._previewed(destroy=verb == "destroy")
+        if not progress.planned and not plan_document.outputs_change(plan) and verb == "apply":
+            self._console.print("Nothing to change.")
             return False
-        self._follow(self._delete(), "destroy by Infrastructure Manager")
+        if verb == "destroy":
+            protection.check(self._spec, plan)
+        going = guard.Doomed() if self._evict else guard.doomed(plan)
+        guard.check(going, self._context)
+        if verb == "apply":
+            expectations.show(self._spec, progress.planned, self._say)
+        if not ask(screen.question(verb, self._spec.cluster_name, progress)):
+            return False
+        guard.check(going, self._context)  # somebody may have sent a job while the person read
+        self._follow(order, f"{verb} by Infrastructure Manager", self._describe())
         return True
+
+    def _previewed(self, *, destroy: bool) -> tuple[Progress, dict[str, Any]]:
+        """What would be done, shown as the local way shows it. The preview itself is not left behind."""
+        there = True
+        if not destroy:
+            self._workspace.prepare()
+            there = gcloud.exists(self._describe(), "looking for the deployment")
+        earlier, create, export, delete = self._preview_commands(destroy=destroy, there=there)
+        gcloud.exists(earlier, "deleting an earlier preview")
+        self._preview_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._follow(create, "the preview", self._describe_preview())
+        try:
+            gcloud.read(export, "reading the preview")
+            file = self._preview_file.with_suffix(".json")
+            plan: dict[str, Any] = json.loads(file.read_text())
+        finally:
+            for suffix in (".json", ".tfplan"):
+                self._preview_file.with_suffix(suffix).unlink(missing_ok=True)
+            try:
+                gcloud.exists(delete, "deleting the preview")
+            except TpukitError as error:
+                self._say(f"the preview is left behind: {error.message}")
+        progress = plan_document.progress(plan)
+        screen.show_plan(progress, self._console)
+        return progress, plan
 
     def resources(self) -> list[str]:
         listed = gcloud.read_json(
@@ -71,25 +121,34 @@ class InfraManager:
         )
         return [str(one.get("terraformInfo", {}).get("address", one.get("name"))) for one in listed]
 
+    def outputs(self) -> dict[str, Any]:
+        revision = gcloud.read_json(
+            gcloud.command(
+                *(
+                    "infra-manager",
+                    "revisions",
+                    "describe",
+                    self._revision(),
+                    f"--deployment={self._spec.cluster_name}",
+                ),
+                *(f"--project={self._spec.project_id}", f"--location={self._location}", "--format=json(applyResults)"),
+            ),
+            "reading the outputs",
+        )
+        return outputs.values((revision.get("applyResults") or {}).get("outputs") or {})
+
     def _revision(self) -> str:
         deployment = gcloud.read_json(self._describe(), "looking at the deployment")
         return str(deployment.get("latestRevision", "")).rpartition("/")[2]
 
-    def _follow(self, command: Command, doing: str) -> None:
+    def _follow(self, command: Command, doing: str, describe: Command) -> None:
         try:
             gcloud.follow(command, doing, self._say)
         except TpukitError as error:
-            found = _diagnostics(self._current())
+            found = _diagnostics(_current(describe))
             if not found:
                 raise
             raise diagnosis.error(found, doing) from error
-
-    def _current(self) -> Any:
-        """The deployment as it is now; nothing where it cannot be seen, for it only explains another error."""
-        try:
-            return gcloud.read_json(self._describe(), "looking at the deployment")
-        except TpukitError:
-            return None
 
     @property
     def _location(self) -> str:
@@ -103,16 +162,41 @@ class InfraManager:
         version = f"--tf-version-constraint=={_VERSION}"
         return gcloud.command("infra-manager", "deployments", "apply", self._deployment, version, *self._inputs())
 
-    def _preview(self, there: bool) -> Command:
-        place = (f"--project={self._spec.project_id}", f"--location={self._location}")
+    @property
+    def _preview_name(self) -> str:
+        # One for each cluster: what a killed run left is deleted by the next.
+        return self._deployment.replace("/deployments/", "/previews/") + "-preview"
+
+    @property
+    def _preview_file(self) -> Path:
+        return self._workspace.folder.parent / "preview"
+
+    def _preview_commands(self, *, destroy: bool, there: bool) -> tuple[Command, Command, Command, Command]:
+        """Deletes an earlier preview, makes one, fetches its plan, deletes it."""
+        name = self._preview_name
         of = (f"--deployment={self._deployment}",) if there else ()
-        return gcloud.command("infra-manager", "previews", "create", *place, *of, *self._inputs())
+        what = (self._account_flag, "--preview-mode=DELETE") if destroy else self._inputs()
+        delete = gcloud.command("infra-manager", "previews", "delete", name)
+        return (
+            delete,
+            gcloud.command("infra-manager", "previews", "create", name, *of, *what),
+            gcloud.command("infra-manager", "previews", "export", name, f"--file={self._preview_file}"),
+            delete,
+        )
+
+    def _describe_preview(self) -> Command:
+        return gcloud.command("infra-manager", "previews", "describe", self._preview_name, "--format=json")
 
     def _delete(self) -> Command:
         return gcloud.command("infra-manager", "deployments", "delete", self._deployment, "--delete-policy=delete")
 
     def _describe(self) -> Command:
         return gcloud.command("infra-manager", "deployments", "describe", self._deployment, "--format=json")
+
+    @property
+    def _account_flag(self) -> str:
+        account = gcloud.email(bootstrap.MANAGER_ACCOUNT, self._spec.project_id)
+        return f"--service-account=projects/{self._spec.project_id}/serviceAccounts/{account}"
 
     def _inputs(self) -> tuple[str, ...]:
         said = self._spec.variables()
@@ -124,12 +208,19 @@ class InfraManager:
         if problems:
             raise Invalid(problems)
         values = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()}
-        account = gcloud.email(bootstrap.MANAGER_ACCOUNT, self._spec.project_id)
         return (
-            f"--service-account=projects/{self._spec.project_id}/serviceAccounts/{account}",
+            self._account_flag,
             f"--local-source={self._workspace.folder}",
             f"--input-values={gcloud.pairs(values)}",
         )
+
+
+def _current(describe: Command) -> Any:
+    """What it describes as it is now; nothing where it cannot be seen, for it only explains another error."""
+    try:
+        return gcloud.read_json(describe, "reading what Terraform said")
+    except TpukitError:
+        return None
 
 
 def _diagnostics(deployment: Any) -> list[Diagnostic]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, TpukitError
-from tpukit.infra import diagnosis, gcloud, guard, screen, terraform
+from tpukit.errors import TpukitError
+from tpukit.infra import diagnosis, expectations, gcloud, guard, outputs, plan_document, protection, screen, terraform
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.screen import Screen
 from tpukit.infra.spec import ClusterSpec
@@ -22,6 +24,7 @@ from tpukit.infra.terraform_progress import Progress
 from tpukit.infra.ways import Ask
 from tpukit.infra.workspace import Workspace
 
+_POLL_SECONDS = 0.5
 _ON_GKE = re.compile(rf"""\b(?P<kind>{guard.POOL}|{guard.CLUSTER})\.this(?:\["(?P<key>[^"]+)"\])?$""")
 
 
@@ -36,11 +39,13 @@ class Local:
         state: str,
         context: str,
         evict: bool,
+        wait: bool,
         clock: Clock,
         console: Console,
     ) -> None:
         self._spec, self._evict, self._context = spec, evict, context
         self._clock, self._console = clock, console
+        self._wait = wait
         self._workspace = Workspace.of(spec, modules, state)
         self._terraform = Terraform(terraform.program(), self._workspace.folder)
 
@@ -57,12 +62,14 @@ class Local:
         lines.append(str(run.show()))
         if not self._evict:
             lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
-        if verb == "destroy" and not self._spec.force_destroy:
-            lines += ["# if the bucket is not to be emptied", str(self._held())]
+        if verb == "destroy":
+            lines += protection.lines(self._spec)
+        if verb == "apply":
+            lines += expectations.lines(self._spec)
         return [*lines, str(run.apply())]
 
     def plan(self) -> list[Planned]:
-        with self._workspace.alone():
+        with self._alone():
             try:
                 return self._plan(destroy=False).planned
             finally:
@@ -77,31 +84,59 @@ class Local:
         except Cancelled:
             raise
         except TpukitError as error:
-            if "google_compute_network" not in str(error) or not self._sweep():
+            # In a network that existed before, the rules may be those of other clusters.
+            ours = self._spec.create_network and "google_compute_network" in str(error)
+            if not ours or not self._sweep():
                 raise
         self._console.print("GKE left firewall rules behind. They are gone now; once more:")
         # The person has agreed to all of it already.
         return self._change("destroy", lambda question: True)
 
     def resources(self) -> list[str]:
-        with self._workspace.alone():
+        with self._alone():
             self._init()
             listed = self._terraform.read(self._terraform.state_list(), "reading the state")
             return listed.split("\n")[:-1]
 
+    def outputs(self) -> dict[str, Any]:
+        with self._alone():
+            self._init()
+            return outputs.values(json.loads(self._terraform.read(self._terraform.output(), "reading the outputs")))
+
+    @property
+    def terraform(self) -> Terraform:
+        return self._terraform
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        waiting = False
+
+        def wait() -> None:
+            nonlocal waiting
+            if not waiting:
+                self._console.print("waiting for the Terraform of another `tpu cluster` on this machine")
+            waiting = True
+            self._clock.sleep(_POLL_SECONDS)
+
+        with self._workspace.alone(wait if self._wait else None) as lock:
+            self._terraform = replace(self._terraform, inherit=(lock,))
+            yield
+
     def _change(self, verb: str, ask: Ask) -> bool:
-        with self._workspace.alone():
+        with self._alone():
             try:
                 progress = self._plan(destroy=verb == "destroy")
                 plan = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
-                if not progress.planned and not _outputs_change(plan):
+                if not progress.planned and not plan_document.outputs_change(plan):
                     self._console.print("Nothing to change.")
                     return False
                 if verb == "destroy":
-                    self._check_guarded(plan)
+                    protection.check(self._spec, plan)
                 going = guard.Doomed() if self._evict else guard.doomed(plan)
                 guard.check(going, self._context)
-                if not ask(_question(verb, self._spec.cluster_name, progress)):
+                if verb == "apply":
+                    expectations.show(self._spec, progress.planned, self._say)
+                if not ask(screen.question(verb, self._spec.cluster_name, progress)):
                     return False
                 guard.check(going, self._context)  # somebody may have sent a job while the person read
                 self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
@@ -118,13 +153,7 @@ class Local:
     def _plan(self, *, destroy: bool) -> Progress:
         self._init()
         progress = self._run(self._terraform.plan(self._spec.variables(), destroy=destroy), "Planning", "plan")
-        self._console.print(screen.plan_table(progress))
-        for warning in progress.warnings():
-            self._console.print(f"Warning: {warning.summary}: {warning.detail}", markup=False, soft_wrap=True)
-        if summary := progress.summary:
-            self._console.print(
-                f"{summary.add} to add, {summary.change} to change, {summary.remove} to destroy.", highlight=False
-            )
+        screen.show_plan(progress, self._console)
         return progress
 
     def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
@@ -160,31 +189,11 @@ class Local:
             return {}
         return {"bucket": self._spec.state_bucket, "prefix": self._spec.state_prefix}
 
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def _forget(self) -> None:
         (self._workspace.folder / PLAN_FILE).unlink(missing_ok=True)
-
-    def _check_guarded(self, plan: Mapping[str, Any]) -> None:
-        """Terraform would stop half-way at what is guarded: the pools would be gone by then."""
-        for change in plan.get("resource_changes", []):
-            before = change["change"].get("before") or {}
-            if change["type"] == guard.CLUSTER and before.get("deletion_protection"):
-                raise Conflict(
-                    f"{before.get('name')} is protected against deletion",
-                    hint="`tpu cluster apply --set deletion_protection=false` first",
-                )
-            if change["type"] == "google_storage_bucket" and not before.get("force_destroy"):
-                held = gcloud.read(self._held(), "looking into the bucket")
-                if held.strip():
-                    raise Conflict(
-                        f"gs://{self._spec.artifact_repository_bucket_name} is not empty",
-                        hint="copy away what you need, then `tpu cluster apply --set force_destroy=true` first",
-                    )
-
-    def _held(self) -> Command:
-        return gcloud.command(
-            *("storage", "ls", "--all-versions", f"gs://{self._spec.artifact_repository_bucket_name}/"),
-            f"--project={self._spec.project_id}",
-        )
 
     def _sweep(self) -> bool:
         """GKE can leave firewall rules of its own behind, and no network goes while it has any."""
@@ -203,14 +212,3 @@ class Local:
 
 def _nothing(event: Event) -> None:
     """For what nobody needs to see."""
-
-
-def _outputs_change(plan: Mapping[str, Any]) -> bool:
-    return any(change.get("actions") != ["no-op"] for change in plan.get("output_changes", {}).values())
-
-
-def _question(verb: str, name: str, progress: Progress) -> str:
-    gone = [change.address for change in progress.planned if change.action in ("delete", "replace")]
-    if verb == "destroy":
-        return f"Delete {name} and all {len(gone)} resources above?"
-    return f"Apply this to {name}?" + (f" {len(gone)} resources are deleted or replaced." if gone else "")

@@ -12,6 +12,7 @@ _SAME_VALUE = {
     "project": "project_id",
     "region": "region",
     "zone": "zone",
+    "repository": "image_repository",
     "artifacts": "artifact_bucket",
     "tensorboard": "tensorboard",
     "service_account": "tpu_sa_name",

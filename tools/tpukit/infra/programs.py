@@ -10,10 +10,12 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from tpukit.errors import NotFound, TpukitError, Transient
 
@@ -120,31 +122,38 @@ def stream(
     on_note: Callable[[str], None] = lambda line: None,
     on_leave: Callable[[int], None] = lambda presses: None,
     env: Mapping[str, str] | None = None,
+    log: Path | None = None,
+    inherit: Sequence[int] = (),
 ) -> Outcome:
     """Run and hand over each line as it comes; `on_note` gets those of stderr, in another thread.
 
     It runs in a process group of its own, so that the terminal's Ctrl-C reaches us alone. We send it one SIGINT, for
     which Terraform finishes what is under way and saves its state, and wait. The second Ctrl-C kills it and all it
     started.
+
+    With a `log` it prints into that file, which is read here: if this process is killed, nobody breaks the pipe that
+    it writes to, and it works on to its end. It holds the files `inherit` open for as long as it runs.
     """
     tail: deque[str] = deque(maxlen=_TAIL)
-    with _Leaving(on_leave) as leaving:
+    with _Leaving(on_leave) as leaving, _output(log) as output:
         process = subprocess.Popen(
             command.argv,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output or subprocess.PIPE,
+            stderr=output or subprocess.PIPE,
             text=True,
             errors="replace",
             env={**os.environ, **(env or {})},
             process_group=0,
+            pass_fds=tuple(inherit),
         )
-        assert process.stdout is not None
         reader = threading.Thread(target=_notes, args=(process, tail, on_note), daemon=True)
         reader.start()
         try:
             leaving.watch(process)
-            for line in process.stdout:
+            for line in _tail_of(log, process) if log else process.stdout or ():
+                if log and not line.startswith("{"):
+                    tail.append(redact(line))
                 on_line(redact(line.rstrip("\n")))
             process.wait()
         finally:
@@ -152,12 +161,42 @@ def stream(
                 _kill(process)  # it and what it left behind
             process.wait()
             reader.join()
-            process.stdout.close()
+            if process.stdout:
+                process.stdout.close()
     return Outcome(process.returncode, leaving.presses, "".join(tail))
 
 
+@contextmanager
+def _output(log: Path | None) -> Iterator[IO[bytes] | None]:
+    if log is None:
+        yield None
+        return
+    with log.open("wb") as opened:
+        yield opened
+
+
+def _tail_of(log: Path, process: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines of a file that a program writes, until it ends."""
+    with log.open(encoding="utf-8", errors="replace", newline="\n") as opened:
+        rest, ended = "", False
+        while True:
+            text = opened.read()
+            *lines, rest = (rest + text).split("\n")
+            yield from (f"{line}\n" for line in lines)
+            if ended and not text:
+                break
+            # Once more after its end: it may have written since.
+            ended = process.poll() is not None
+            if not text and not ended:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.05)
+        if rest:
+            yield rest
+
+
 def _notes(process: subprocess.Popen[str], tail: deque[str], on_note: Callable[[str], None]) -> None:
-    assert process.stderr is not None
+    if process.stderr is None:
+        return
     with process.stderr:
         for line in process.stderr:
             tail.append(redact(line))

@@ -108,7 +108,24 @@ class Screen:
         return Group(head, table, *more, *([Text(_LEAVING, "yellow")] if self._leaving else []))
 
 
-def plan_table(progress: Progress) -> Table:
+def show_plan(progress: Progress, console: Console) -> None:
+    """What a plan would do, before a person is asked."""
+    console.print(_plan_table(progress))
+    for warning in progress.warnings():
+        console.print(f"Warning: {warning.summary}: {warning.detail}", markup=False, soft_wrap=True)
+    if summary := progress.summary:
+        counts = f"{summary.add} to add, {summary.change} to change, {summary.remove} to destroy."
+        console.print(counts, highlight=False)
+
+
+def question(verb: str, name: str, progress: Progress) -> str:
+    gone = [change.address for change in progress.planned if change.action in ("delete", "replace")]
+    if verb == "destroy":
+        return f"Delete {name} and all {len(gone)} resources above?"
+    return f"Apply this to {name}?" + (f" {len(gone)} resources are deleted or replaced." if gone else "")
+
+
+def _plan_table(progress: Progress) -> Table:
     """The changes of a plan, one a line."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)

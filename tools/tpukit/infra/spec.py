@@ -7,13 +7,14 @@ any cloud is asked.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
-from tpukit.infra import checks, ip_ranges, pool_shapes
+from tpukit.infra import checks, existing, ip_ranges, pool_shapes, state_prefix
 from tpukit.render import PoolKind
 from tpukit.spec import document, overrides
 from tpukit.spec.document import Node
@@ -27,7 +28,13 @@ FILE = "cluster.yaml"
 
 _BEYOND_TERRAFORM = ("tf_state_bucket", "tf_state_prefix", "any_zone")
 _NAME = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
-_BASIC = ("roles/owner", "roles/editor", "roles/viewer")
+# Data, telemetry and what nodes need. The same list as in variables.tf.
+_GRANTABLE = re.compile(
+    r"(?:projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+|roles/(?:aiplatform|artifactregistry|autoscaling|bigquery"
+    r"|cloudprofiler|cloudtrace|container\.defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub"
+    r"|secretmanager\.secretAccessor$|serviceusage\.serviceUsageConsumer$|storage|tpu)\b.*"
+)
+_POWERFUL = re.compile(r"admin|owner|editor", re.I)
 
 
 def _named(longest: int) -> Text:
@@ -44,8 +51,9 @@ def _range(text: str) -> str:
 
 
 def _role(role: str) -> str:
-    if role in _BASIC or role.startswith("roles/iam."):
-        refuse(f"{role} gives away the project", "write the roles it needs, such as roles/logging.logWriter")
+    if not _GRANTABLE.fullmatch(role) or _POWERFUL.search(role.replace("objectAdmin", "")):
+        hint = "write roles of data and telemetry, such as roles/logging.logWriter, or a role of your own"
+        refuse(f"{role} is not one that jobs and nodes are given", hint)
     return role
 
 
@@ -80,6 +88,7 @@ _NETWORK = Text(None, _not_the_internet, _range)
 _VERSION = Text(
     Form(r"1\.[0-9]{1,3}(?:\.[0-9]{1,5}(?:-gke\.[0-9]{1,9})?)?", "write one like 1.34.1-gke.3084001", 40), _new_enough
 )
+_LOCATION = Text(Form(r"us|europe|asia|[a-z]+-[a-z]+[0-9]+", "write a region, or us, europe or asia", 32))
 _CAPACITY = Choice("on-demand", "spot", "reservation", "flex-start")
 _PREFIX = Text(
     Form(r"[A-Za-z0-9][-A-Za-z0-9_.]*(?:/[A-Za-z0-9][-A-Za-z0-9_.]*)*", "write words with / between them", 200)
@@ -104,12 +113,40 @@ class ClusterSpec(Model):
 
     project_id: str = field(PROJECT, "Project of the environment.", "my-project-1")
     region: str = field(REGION, "Region of the cluster, the network and the bucket.", "us-central2")
-    zone: str = field(ZONE, "Zone of every node.", "us-central2-b")
+    zone: str = field(ZONE, "Zone of the slices.", "us-central2-b")
+    cpu_zone: str | None = field(
+        ZONE,
+        "Zone of the nodes without TPUs; that of the slices, or the parent of an AI zone.",
+        "us-central2-b",
+        default=None,
+    )
     any_zone: bool = field(Flag(), "Whether to take a zone that is not known to have the TPUs.", True, default=False)
     artifact_repository_bucket_name: str = field(_BUCKET, "Bucket for datasets, checkpoints and logs.", "my-artifacts")
     network_name: str = field(_named(52), "Name of the network.", "tpu-network")
     subnet_name: str = field(_named(52), "Name of the subnet.", "tpu-subnet")
     cluster_name: str = field(_named(40), "Name of the cluster.", "tpu-cluster")
+    create_network: bool = field(
+        Flag(), "Whether to create the network; false: it exists, and is left as it is.", False, default=True
+    )
+    create_subnet: bool = field(
+        Flag(),
+        "Whether to create the subnet; false: it exists, with two ranges for clusters.",
+        False,
+        default=True,
+    )
+    create_nat: bool | None = field(
+        Flag(), "Whether to create a NAT for the subnet; it comes with the network if left out.", True, default=None
+    )
+    network_project_id: str | None = field(
+        PROJECT, "Host project of a Shared VPC that network and subnet are of.", "my-host-project", default=None
+    )
+    pods_range_name: str | None = field(_named(63), "Range of the pods in a subnet that exists.", "pods", default=None)
+    services_range_name: str | None = field(
+        _named(63), "Range of the services in a subnet that exists.", "services", default=None
+    )
+    create_bucket: bool = field(
+        Flag(), "Whether to create the bucket; false: it exists, and is left as it is.", False, default=True
+    )
     tf_state_bucket: str | None = field(
         _BUCKET, "Bucket of Terraform's state; PROJECT-tf-state if left out.", "my-tf-state", default=None
     )
@@ -161,7 +198,7 @@ class ClusterSpec(Model):
     num_of_chips: int | None = field(_COUNT, "Chips of all slices; it follows from them.", 32, default=None)
     cpu_pool_node_count: int = field(Integer(1, 1000), "Nodes without TPUs.", 3, default=3)
     cpu_pool_machine_type: str = field(
-        _named(63), "Machine type of the nodes without TPUs.", "n1-standard-4", default="n1-standard-4"
+        _named(63), "Machine type of the nodes without TPUs.", "n2-standard-4", default="n2-standard-4"
     )
     cpu_pool_disk_type: str = field(
         _named(63), "Boot disks of the nodes without TPUs.", "pd-standard", default="pd-standard"
@@ -191,6 +228,9 @@ class ClusterSpec(Model):
     )
     deletion_protection: bool = field(Flag(), "Whether the cluster is guarded.", False, default=False)
     labels: dict[str, str] = field(Named(LABEL, TEXT), "Labels.", {"team": "research"}, default={})
+    create_service_accounts: bool = field(
+        Flag(), "Whether Terraform makes both accounts; bootstrap does if not.", False, default=False
+    )
     tpu_sa_name: str = field(_ACCOUNT, "Account of the workloads.", "cloud-tpu-sa", default="cloud-tpu-sa")
     tpu_sa_roles: tuple[str, ...] = field(
         _ROLES,
@@ -206,26 +246,37 @@ class ClusterSpec(Model):
         _ROLES,
         "Its roles.",
         ["roles/container.defaultNodeServiceAccount"],
-        default=("roles/container.defaultNodeServiceAccount",),
+        default=("roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"),
     )
     tpu_namespace: str = field(LABEL, "Namespace of the workloads.", "tpu-training", default="tpu-training")
     force_destroy: bool = field(Flag(), "Whether destroy may delete the bucket's data.", False, default=False)
     artifact_registry_name: str | None = field(
         _named(63), "Repository for images; the cluster's name if left out.", "images", default=None
     )
+    create_artifact_registry: bool = field(
+        Flag(), "Whether to create the repository for images; false: it exists.", False, default=True
+    )
+    artifact_registry_location: str | None = field(
+        _LOCATION, "Region or multi-region of the repository; services_region if left out.", "us", default=None
+    )
     enable_tensorboard: bool = field(Flag(), "Whether there is a TensorBoard instance.", True, default=True)
+    tensorboard_region: str | None = field(
+        REGION, "Region of TensorBoard; near the cluster if left out.", "us-central1", default=None
+    )
     firestore_database: str | None = field(
         _named(63), "Firestore database for the job queue.", "tpu-jobs", default=None
     )
     services_region: str | None = field(
-        REGION, "Region of images, TensorBoard and Firestore.", "us-central1", default=None
+        REGION, "Region of images and Firestore, and of TensorBoard where it has it.", "us-central1", default=None
     )
 
     @classmethod
     def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:
         """Rules between fields see what was written: a person hears of them even where single fields are wrong."""
         defaults = {name: item.fallback() for name, item in cls.fields.items() if not item.required}
-        yield from checks.problems(defaults | {key: item for key, item in raw.items() if item is not None})
+        given = {key: item for key, item in raw.items() if item is not None}
+        yield from checks.problems(defaults | given)
+        yield from existing.problems(defaults | given, given)
 
     @property
     def state_bucket(self) -> str:
@@ -233,8 +284,7 @@ class ClusterSpec(Model):
 
     @property
     def state_prefix(self) -> str:
-        """Of its own for each cluster: two that shared one would delete each other."""
-        return self.tf_state_prefix or f"gke-tpu-training-environment/{self.cluster_name}"
+        return self.tf_state_prefix or state_prefix.of(self.cluster_name)
 
     @property
     def context(self) -> str:

@@ -21,6 +21,7 @@ PLAN_FILE = "shown.tfplan"
 
 _QUIET = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
 _LOCK = "-lock-timeout=30s"
+_LOG_FILE = "output.jsonl"
 
 
 def program() -> str:
@@ -56,6 +57,7 @@ class Terraform:
 
     program: str
     folder: Path
+    inherit: tuple[int, ...] = ()  # files that a run holds open: the lock of its folder
 
     def init(self, backend: Mapping[str, str]) -> Command:
         # Without -reconfigure a changed bucket would ask whether to copy the state there.
@@ -75,6 +77,12 @@ class Terraform:
     def adopt(self, variables: Mapping[str, Any], address: str, name: str) -> Command:
         """Takes what is in the cloud under `name` for the resource at `address`."""
         return self._command("import", "-input=false", _LOCK, *_values(variables), address, name)
+
+    def output(self) -> Command:
+        return self._command("output", "-json")
+
+    def unlock(self, lock: str) -> Command:
+        return self._command("force-unlock", "-force", lock)
 
     def state_list(self) -> Command:
         return self._command("state", "list")
@@ -102,7 +110,8 @@ class Terraform:
             if event:
                 on_event(event)
 
-        done = programs.stream(command, take, on_leave=on_leave, env=_QUIET)
+        log = self.folder / _LOG_FILE
+        done = programs.stream(command, take, on_leave=on_leave, env=_QUIET, log=log, inherit=self.inherit)
         if done.presses > 1:
             raise Conflict(
                 f"{doing} was killed half-way",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tpukit import resources
 from tpukit.clock import Clock
@@ -37,6 +37,9 @@ class Way(Protocol):
     def resources(self) -> list[str]:
         """Addresses of all that the state knows."""
 
+    def outputs(self) -> dict[str, Any]:
+        """What the modules say of what they made, by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -46,6 +49,7 @@ class Options:
     source: Path | None = None  # checkout that a build takes
     context: str = ""  # of the kubeconfig
     evict: bool = False  # whether pools go even while they run jobs
+    wait: bool = False  # for another run on this machine, rather than to refuse
 
 
 def make(spec: ClusterSpec, options: Options, clock: Clock, console: Console, say: Say) -> Way:
@@ -61,7 +65,7 @@ def make(spec: ClusterSpec, options: Options, clock: Clock, console: Console, sa
     if options.via == "infra-manager":
         from tpukit.infra.infra_manager import InfraManager
 
-        return InfraManager(spec, modules=modules, context=context, evict=options.evict, say=say)
+        return InfraManager(spec, modules=modules, context=context, evict=options.evict, say=say, console=console)
     from tpukit.infra.local_terraform import Local
 
     return Local(
@@ -70,6 +74,7 @@ def make(spec: ClusterSpec, options: Options, clock: Clock, console: Console, sa
         state=options.state,
         context=context,
         evict=options.evict,
+        wait=options.wait,
         clock=clock,
         console=console,
     )

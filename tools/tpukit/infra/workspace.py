@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,14 +64,22 @@ class Workspace:
                 yield path
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Nobody else works in this copy meanwhile: the plan that was shown is the plan that is applied."""
+    def alone(self, wait: Callable[[], None] | None = None) -> Iterator[int]:
+        """Nobody else works in this copy meanwhile: the plan that was shown is the plan that is applied.
+
+        Gives the file that holds the lock. A Terraform that inherits it holds the lock to its own end, also when the
+        `tpu` that started it is killed. With `wait`, which is called between tries, whoever has it is waited for.
+        """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self.folder / ".tpukit.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Conflict(
-                    "another `tpu cluster` works on this cluster from this machine", hint="wait until it is done"
-                ) from None
-            yield
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if wait is None:
+                        hint = "wait until it is done; `tpu cluster up` waits by itself"
+                        message = "another `tpu cluster` works on this cluster from this machine, or its Terraform"
+                        raise Conflict(message, hint=hint) from None
+                wait()
+            yield file.fileno()

@@ -103,6 +103,11 @@ class Cluster:
         content = "application/apply-patch+yaml"
         return self.call("PATCH", path, query, body=document, content=content, seconds=seconds)
 
+    def replace(self, document: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS) -> Doc:
+        """An object that is there; with a resourceVersion only as it was then: else Conflict."""
+        path = self._kind(document).path(namespace_of(document), document["metadata"]["name"])
+        return self.call("PUT", path, body=document, seconds=seconds)
+
     def patch(
         self,
         kind: str,

@@ -31,12 +31,12 @@ class Context:
 
 
 def current_context() -> str:
-    """Name of the kubeconfig's context that kubectl would use; empty inside a pod, which needs none."""
+    """Name of the context that the settings name, or else that kubectl would use; empty in a pod, which needs none."""
     if _in_cluster():
         return ""
     files = _files(None)
     with _explained(files):
-        return _chosen(_merged(files).value, files, None)
+        return _chosen(_merged(files).value, files, _preferred())
 
 
 def contexts(kubeconfig: Path | None = None) -> list[Context]:
@@ -74,7 +74,8 @@ def load(kubeconfig: Path | None, context: str | None) -> Any:
 
     with _explained(files):
         merged = _merged(files)
-        signin.loader(merged, _chosen(merged.value, files, context)).load_and_set(settings)
+        wanted = context or (_preferred() if kubeconfig is None else None)
+        signin.loader(merged, _chosen(merged.value, files, wanted)).load_and_set(settings)
         if urlsplit(settings.host).hostname in ("127.0.0.1", "localhost", "::1"):
             settings.proxy = None  # no proxy of the user's leads back to this machine
         if not settings.verify_ssl:  # whoever wrote so into the kubeconfig knows; a warning with each call tells nobody
@@ -106,8 +107,22 @@ def _chosen(document: dict[str, Any], files: str, context: str | None) -> str:
         hint = f"{choices}; `kubectl config use-context NAME` chooses one, `tpu cluster credentials` writes one"
         raise Invalid(f"the kubeconfig {files} has no current context", hint=hint)
     if name not in names:
-        raise NotFound(f"the kubeconfig {files} has no context {name}", hint=f"{choices}; {_GET_ONE}")
+        from_settings = f"{_settings_file()} names it: change it there, or " if name == _preferred() else ""
+        raise NotFound(f"the kubeconfig {files} has no context {name}", hint=f"{choices}; {from_settings}{_GET_ONE}")
     return str(name)
+
+
+def _settings_file() -> Path:
+    from tpukit.spec import settings
+
+    return settings.path()
+
+
+def _preferred() -> str | None:
+    """The context that the person's settings name: their bucket, image and accounts belong to that cluster."""
+    from tpukit.spec import settings
+
+    return settings.load().context
 
 
 def _plain(node: Any) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
     if code_parts:
         env["TPUKIT_CODE"] = CODE
     return Host(
-        image=_image(plan),
+        image=plan.image,
         command=tuple(_verbatim(argument) for argument in plan.command),
         env=_pairs({name: _verbatim(value) for name, value in env.items()}),
         from_jobset=(
@@ -209,7 +209,7 @@ def uploader(plan: Plan, attempt: Attempt) -> Uploader | None:
     command += ["--tensorboard", plan.settings.tensorboard, "--experiment", plan.id]
     env = {**_scratch_env(), "TPUKIT_JOB": plan.id}
     return Uploader(
-        image=plan.settings.tools_image or _image(plan),
+        image=plan.settings.tools_image or plan.image,
         command=tuple(_verbatim(argument) for argument in command),
         env=_pairs({name: _verbatim(value) for name, value in env.items()}),
         cpu="500m",
@@ -229,8 +229,8 @@ def check(plan: Plan) -> None:
 
 def _problems(plan: Plan) -> Iterator[Problem]:
     spec = plan.spec
-    if not spec.image:
-        hint = "write image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME@sha256:DIGEST"
+    if not plan.image:
+        hint = "`tpu image push` builds one for all jobs; or write image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME"
         yield Problem("", "image: a job on GKE runs in a container, and no image is named", hint)
     if plan.slice.machine_type is None:
         hint = "write a newer one, such as tpu: v4-8, or send the job to another place"
@@ -248,11 +248,6 @@ def _problems(plan: Plan) -> Iterator[Problem]:
 def _outlives_hosts(plan: Plan) -> bool:
     writable = [mount.path for mount in plan.spec.mounts if not mount.read_only]
     return plan.workdir.startswith("gs://") or any(f"{plan.workdir}/".startswith(f"{path}/") for path in writable)
-
-
-def _image(plan: Plan) -> str:
-    assert plan.spec.image  # checked before anything is rendered
-    return plan.spec.image
 
 
 def _mounts(plan: Plan) -> tuple[Mount, ...]:

@@ -20,6 +20,8 @@ COMMON = "tpu"
 CPU_FLAVOR = "cpu"
 TOTAL = "tpukit.dev/total"
 """Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
+GIVEN = "tpukit.dev/given"
+"""Annotation of a team's queue: the slices that it was given, and may borrow. It has less where there is less."""
 TEAM = "tpukit.dev/team"
 """Label of all that belongs to a team."""
 MADE_WITH = "tpukit.dev/made-with"
@@ -106,13 +108,8 @@ PRIORITIES = (
 )
 
 
-def queues(
-    quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, memory_gb: int, given: Sequence[Quota] = ()
-) -> Queues:
-    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
-
-    What was `given` to teams as their own is not handed out a second time.
-    """
+def queues(quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> Queues:
+    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team."""
     absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
     if absent:
         raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
@@ -124,7 +121,7 @@ def queues(
     total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
     return Queues(
         (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
-        common_queue(remaining(total, given), total),
+        common_queue(total, total),
         tuple(Team(name, COMMON, made_with_cluster=True) for name in teams),
         PRIORITIES,
     )
@@ -152,8 +149,12 @@ def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueu
     return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
 
 
-def team_queue(team: str, quotas: Sequence[Quota]) -> ClusterQueue:
-    return ClusterQueue(team, COMMON, tuple(quotas), labels=(("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)))
+def team_queue(
+    team: str, quotas: Sequence[Quota], given: Mapping[str, int], borrow: Mapping[str, int] | None
+) -> ClusterQueue:
+    labels = ("app.kubernetes.io/managed-by", "tpukit"), (TEAM, team)
+    noted = json.dumps({"quota": dict(given), "borrow": None if borrow is None else dict(borrow)})
+    return ClusterQueue(team, COMMON, tuple(quotas), labels, ((GIVEN, noted),))
 
 
 def _quota(name: str, held: Sequence[tuple[Slice, int]]) -> Quota:

@@ -1,7 +1,9 @@
-"""How the imitated part of a sandbox is started: Google's APIs, and the agent that runs pods on its nodes."""
+"""How the imitated part of a sandbox is started: Google's APIs, the agent that runs pods on its nodes, and what runs
+JobSet and Kueue."""
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -33,6 +35,11 @@ def agent(folder: Folder) -> Component:
     return Component("agent", argv, _env(), probe=f"{folder.url('agent')}/healthz", starts_pods=True)
 
 
+def addons(folder: Folder) -> Component:
+    argv = _argv("tpukit.sandbox.addons", str(folder.path))
+    return Component("addons", argv, {**_env(), **_cache()}, starts_pods=True)
+
+
 def google(folder: Folder) -> Component:
     argv = _argv("tpukit.sandbox.emulator", str(folder.path), *folder.google)
     return Component("google", argv, _env(), probe=f"http://{HOST}:{folder.ports['google']}/emulator/limits")
@@ -40,6 +47,11 @@ def google(folder: Folder) -> Component:
 
 def _argv(module: str, *words: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module, *words)
+
+
+def _cache() -> dict[str, str]:
+    """Where the programs are that were built."""
+    return {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")}
 
 
 def _env() -> dict[str, str]:

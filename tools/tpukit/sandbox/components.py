@@ -78,11 +78,18 @@ def start(folder: Folder, components: Iterable[Component]) -> None:
     pods.start(wanted)
 
 
+def ready(folder: Folder, component: Component) -> bool:
+    """Whether it answers its probe."""
+    if not component.probe:
+        return runs(folder)[component.name].state.phase is Phase.RUNNING
+    return answers(folder, component.probe)
+
+
 def wait(folder: Folder, components: Iterable[Component]) -> None:
     """Until each answers its probe; a Transient with its last words for one that ends instead."""
     due = time.monotonic() + _PATIENCE
     for component in components:
-        while not _ready(folder, component):
+        while not ready(folder, component):
             run = runs(folder)[component.name]
             if run.state.phase is not Phase.RUNNING:
                 what = f"{component.name} ended with {run.state.code}"
@@ -138,10 +145,8 @@ def _asked(run: Run) -> tuple[list[str], dict[str, str]]:
     return spec["argv"], {name: value for name, value in spec["env"].items() if name != pods.MARK}
 
 
-def _ready(folder: Folder, component: Component) -> bool:
-    if not component.probe:
-        return runs(folder)[component.name].state.phase is Phase.RUNNING
-    request = urllib.request.Request(component.probe, headers={"Authorization": f"Bearer {folder.token}"})  # noqa: S310 (ours)
+def answers(folder: Folder, probe: str) -> bool:
+    request = urllib.request.Request(probe, headers={"Authorization": f"Bearer {folder.token}"})  # noqa: S310 (ours)
     trust = ssl.create_default_context(cafile=str(folder.certificates("cluster") / "ca.crt"))
     # No proxy of the user's has business between two processes of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))

@@ -7,10 +7,13 @@ machine carry a thousand simulated ones. Everything listens on loopback alone an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from tpukit.sandbox import manifests
+from tpukit.sandbox import folder as folders
+from tpukit.sandbox import manifests, releases
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.folder import HOST, Folder
 
@@ -60,7 +63,17 @@ def store(folder: Folder, binaries: Binaries) -> Component:
 def api_server(folder: Folder, binaries: Binaries) -> Component:
     etcd, cluster = folder.certificates("etcd"), folder.certificates("cluster")
     accounts = folder.certificates("accounts.key")
+    # Services are reached through what knows the processes behind them, and so is the node agent.
+    keys = {"caBundle": "ca.crt", "clientCert": "tls.crt", "clientKey": "tls.key"}
+    tcp = {"url": folder.url("addons-webhook"), "tlsConfig": {key: str(cluster / file) for key, file in keys.items()}}
+    through = {"proxyProtocol": "HTTPConnect", "transport": {"tcp": tcp}}
+    egress = {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": through}],
+    }
     flags = {
+        "egress-selector-config-file": folder.config("egress", egress),
         "etcd-servers": folder.url("etcd"),
         "etcd-cafile": etcd / "ca.crt",
         "etcd-certfile": etcd / "tls.crt",
@@ -123,29 +136,23 @@ def scheduler(folder: Folder, binaries: Binaries) -> Component:
     )
 
 
-def jobset(folder: Folder, binaries: Binaries) -> Component:
-    config = {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
-        "kind": "Configuration",
-        **_webhook_controller(folder, "jobset"),
-        "internalCertManagement": {"enable": False},
-    }
-    return _with_config(folder, binaries, "jobset", config, "--zap-log-level=error")
+def jobset(folder: Folder, binaries: Binaries, released: Mapping[str, Any], run: str) -> Component:
+    """With the configuration that was released, but for what a process outside a cluster needs."""
+    config = {**released, **_webhook_controller(folder, "jobset"), "internalCertManagement": {"enable": False}}
+    return _with_config(folder, binaries, "jobset", config, run)
 
 
-def kueue(folder: Folder, binaries: Binaries) -> Component:
+def kueue(folder: Folder, binaries: Binaries, released: Mapping[str, Any], run: str) -> Component:
     config = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
+        **released,
         **_webhook_controller(folder, "kueue"),
-        "controller": {"groupKindConcurrency": {"Workload.kueue.x-k8s.io": 5}},  # as its release has it
         # Off, it would look for other certificates in a folder of the system.
         "internalCertManagement": {"enable": True},
-        "integrations": {"frameworks": list(manifests.FRAMEWORKS)},
+        "integrations": {**released.get("integrations", {}), "frameworks": list(releases.FRAMEWORKS)},
         # It would listen on a fixed port of every address.
-        "featureGates": {"VisibilityOnDemand": False},
+        "featureGates": {**released.get("featureGates", {}), "VisibilityOnDemand": False},
     }
-    return _with_config(folder, binaries, "kueue", config, "--zap-log-level=error")
+    return _with_config(folder, binaries, "kueue", config, run)
 
 
 def kwok(folder: Folder, binaries: Binaries) -> Component:
@@ -196,10 +203,16 @@ def _webhook_controller(folder: Folder, name: str) -> dict[str, object]:
     }
 
 
-def _with_config(folder: Folder, binaries: Binaries, name: str, config: object, *words: str) -> Component:
-    argv = (binaries.program(name), f"--config={folder.config(name, config)}", *words)
-    env = {"KUBECONFIG": str(folder.identity(name))}
-    return Component(name, argv, env, probe=f"http://{HOST}:{folder.ports[name]}/readyz")
+def _with_config(folder: Folder, binaries: Binaries, name: str, config: object, run: str) -> Component:
+    # Not among what all components are judged by: it comes and goes with what is installed.
+    file = folder.path / "addons" / f"{name}-{run}.json"
+    folders.write(file, json.dumps(config, indent=1))
+    argv = (binaries.program(name), f"--config={file}", "--zap-log-level=error")
+    return Component(name, argv, {"KUBECONFIG": str(folder.identity(name))}, probe=addon_probe(folder, name))
+
+
+def addon_probe(folder: Folder, name: str) -> str:
+    return f"http://{HOST}:{folder.ports[name]}/readyz"
 
 
 def _argv(binaries: Binaries, program: str, flags: Mapping[str, object]) -> tuple[str, ...]:

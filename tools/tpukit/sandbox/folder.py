@@ -6,7 +6,7 @@ kubeconfig      for the same administrator
 certificates/   its own authorities
 identities/     kubeconfigs of the components, each with a token and rights of its own
 config/         files that components read
-etcd/ google/ agent/    state
+etcd/ google/ agent/ addons/    state
 components/     processes and their logs
 """
 
@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 
 DOORS = (
     *("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-    *("jobset", "jobset-webhook", "kueue", "kueue-webhook", "google", "agent"),
+    *("jobset", "jobset-webhook", "kueue", "kueue-webhook", "addons", "addons-webhook", "google", "agent"),
 )
 """What listens, each on a port of its own."""
 
@@ -69,6 +69,11 @@ class Folder:
     def pods_token(self) -> Path:
         """The file with what programs in pods show to Google's APIs: it opens nothing else."""
         return self.path / "google" / "pods-token"
+
+    @property
+    def trusted(self) -> Path:
+        """Authorities of what tools reach here by names that all the world knows."""
+        return self.path / "certificates" / "trusted.crt"
 
     @property
     def kubeconfig(self) -> Path:
@@ -129,13 +134,16 @@ def prepare(name: str, *, google: tuple[str, ...] | None = None, running: frozen
     from tpukit.sandbox import certificates
 
     path = _root() / check(name)
-    for part in ("certificates", "identities", "config", "components", "home", "google", "agent"):
+    for part in ("certificates", "identities", "config", "components", "home", "google", "agent", "addons"):
         (path / part).mkdir(exist_ok=True, mode=0o700)
     folder = _record(path, google, running)
     certificates.pair(folder.certificates("cluster"))
     certificates.pair(folder.certificates("etcd"))
     services = [f"{which}-webhook-service.{which}-system.svc" for which in ("jobset", "kueue")]
     certificates.pair(folder.certificates("webhooks"), services, authority="kueue-ca")  # Kueue trusts no other name
+    certificates.pair(folder.certificates("downloads"), ["github.com"])
+    authorities = [folder.certificates(which) / "ca.crt" for which in ("cluster", "downloads")]
+    write(folder.trusted, "".join(file.read_text(encoding="ascii") for file in authorities))
     certificates.signing_key(folder.certificates("accounts.key"))
     _write_tokens(folder)
     return folder

@@ -20,8 +20,7 @@ from tpukit import pods
 from tpukit.errors import NotFound, Transient
 from tpukit.kube import Cluster, Doc
 from tpukit.pods import Phase
-from tpukit.sandbox import binaries, cloud_components, components, control_plane, folder, manifests, simulated
-from tpukit.sandbox.binaries import Binaries
+from tpukit.sandbox import binaries, cloud_components, components, control_plane, folder, releases, simulated
 from tpukit.sandbox.folder import Folder
 
 Report = Callable[[str], None]
@@ -29,12 +28,6 @@ Report = Callable[[str], None]
 _PATIENCE = 300.0
 _TRIES = 4
 _RECORD = "tpukit-sandbox"
-
-_SERVED = {
-    "/apis/jobset.x-k8s.io/v1alpha2": {"jobsets"},
-    "/apis/kueue.x-k8s.io/v1beta2": {"clusterqueues", "localqueues", "resourceflavors", "workloads"},
-}
-"""What the API server must know before the controllers of it can start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +58,53 @@ class Status:
         return sum(component.memory for component in self.components)
 
 
-def up(name: str, report: Report = lambda text: None, *, google: tuple[str, ...] | None = None) -> Folder:
-    """A sandbox that is ready for use. `google`: options of the emulator; None keeps those it had."""
+def up(
+    name: str,
+    report: Report = lambda text: None,
+    *,
+    google: tuple[str, ...] | None = None,
+    addons: bool = False,
+) -> Folder:
+    """A sandbox that is ready for use. `google`: options of the emulator; None keeps those it had. `addons`: with
+    JobSet and Kueue; without, there is what somebody installed before."""
     programs = binaries.ensure(report)
     with folder.locked(name):
         place = folder.prepare(name, google=google, running=_open_doors(name))
         # All of them are made before the first is started, because making one writes what others are judged by.
         store, api_server = control_plane.store(place, programs), control_plane.api_server(place, programs)
         controllers = [control_plane.controller_manager(place, programs), control_plane.scheduler(place, programs)]
-        queueing = [control_plane.jobset(place, programs), control_plane.kueue(place, programs)]
         kwok = control_plane.kwok(place, programs)
         agent, emulator = cloud_components.agent(place), cloud_components.google(place)
+        runner = cloud_components.addons(place)
         report("starting etcd and the API server")
-        components.start(place, [store, api_server])
+        components.start(place, [store, api_server, runner])
         components.wait(place, [api_server])
-        report("starting the controllers, JobSet, Kueue, Google's APIs and the node agent")
+        report("starting the controllers, Google's APIs and the node agent")
         components.start(place, controllers)
         cluster = Cluster(place.kubeconfig)
-        _install(cluster, place, programs)
         before = components.runs(place).get(kwok.name)
         revived = before is not None and before.state.phase is not Phase.RUNNING
         if revived:
             simulated.free(cluster)
-        # These give up before long where what they look for is not served, or not allowed to them.
-        components.start(place, [*queueing, kwok, agent])
+        components.start(place, [agent])
+        _install(cluster, _RECORD, programs.manifests("kwok-rbac"))
+        # It gives up before long where what it looks for is not allowed to it.
+        components.start(place, [kwok])
+        if addons:
+            report("installing JobSet and Kueue")
+            for one in releases.NAMES:
+                released = releases.documents(one, programs.manifests(one))
+                _install(cluster, f"{_RECORD}-{one}", releases.marked(one, released))
         components.wait(place, [agent])
         # It tells the agent of its pools as soon as it runs.
         components.start(place, [emulator])
-        components.wait(place, [emulator, *controllers, *queueing, kwok])
-        _until(partial(_takes_jobs, cluster), otherwise="the cluster takes no jobs")
+        components.wait(place, [emulator, *controllers, kwok, runner])
+        _until(partial(_takes_pods, cluster), otherwise="the cluster takes no pods")
+        installed = [one for one in releases.NAMES if _runs(cluster, one)]
+        if installed:
+            report("waiting for JobSet and Kueue")
+            ready = partial(_addons_ready, cluster, place, installed)
+            _until(ready, otherwise="JobSet and Kueue are not ready")
         if revived:
             simulated.wake(cluster)
     return place
@@ -105,7 +116,7 @@ def down(name: str) -> None:
     with folder.locked(name) as path:
         place = folder.find(name)
         every = list(components.runs(place))
-        components.stop(place, [one for one in every if one in ("google", "agent")], grace=5.0)
+        components.stop(place, [one for one in every if one in ("google", "agent", "addons")], grace=5.0)
         components.stop(place, every, grace=0.0)
         due = time.monotonic() + 10.0
         while pods.kill_strays(path):
@@ -149,18 +160,10 @@ def _owner(door: str) -> str:
     return door.removesuffix("-webhook").removesuffix("-peer")
 
 
-def _install(cluster: Cluster, place: Folder, programs: Binaries) -> None:
-    """Definitions, roles and webhooks, as the releases have them."""
-    documents: list[Doc] = list(programs.manifests("kwok-rbac"))
-    for name, adapt in (("jobset", manifests.jobset), ("kueue", manifests.kueue)):
-        documents += adapt(
-            programs.manifests(name),
-            version=binaries.versions()[name],
-            url=place.url(f"{name}-webhook"),
-            certificates=place.certificates("webhooks"),
-        )
+def _install(cluster: Cluster, record: str, documents: list[Doc]) -> None:
+    """As `kubectl apply` does, unless these were applied before."""
     mark = hashlib.sha256(json.dumps(documents).encode()).hexdigest()
-    if _installed(cluster) == mark:
+    if _installed(cluster, record) == mark:
         return
     first = ("Namespace", "CustomResourceDefinition")
     for document in documents:
@@ -173,12 +176,8 @@ def _install(cluster: Cluster, place: Folder, programs: Binaries) -> None:
             [document for document in documents if document["kind"] not in first],
         ):
             list(pool.map(partial(_apply, cluster), batch))
-    _until(
-        lambda: all(plurals <= _plurals(cluster, path) for path, plurals in _SERVED.items()),
-        otherwise="the API server does not serve JobSets and queues",
-    )
-    record = {"metadata": {"name": _RECORD, "namespace": "kube-system"}, "data": {"installed": mark}}
-    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **record})
+    about = {"metadata": {"name": record, "namespace": "kube-system"}, "data": {"installed": mark}}
+    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **about})
 
 
 def _apply(cluster: Cluster, document: Doc) -> None:
@@ -192,22 +191,46 @@ def _apply(cluster: Cluster, document: Doc) -> None:
     cluster.apply(document)
 
 
-def _installed(cluster: Cluster) -> str:
+def _installed(cluster: Cluster, record: str) -> str:
     try:
-        return str(cluster.get("ConfigMap", _RECORD, "kube-system")["data"]["installed"])
+        return str(cluster.get("ConfigMap", record, "kube-system")["data"]["installed"])
     except NotFound:
         return ""
 
 
-def _plurals(cluster: Cluster, path: str) -> set[str]:
+def _runs(cluster: Cluster, name: str) -> bool:
+    """Whether a release is installed that the sandbox can run."""
     try:
-        return {resource["name"] for resource in cluster.call("GET", path)["resources"]}
+        found = cluster.get("Deployment", releases.deployment(name), releases.namespace(name))
     except NotFound:
-        return set()
+        return False
+    return bool(found["spec"]["template"]["spec"]["containers"][0]["image"] == releases.image(name))
+
+
+def _addons_ready(cluster: Cluster, place: Folder, installed: list[str]) -> bool:
+    """Whether they answer, their Deployments say so, and a job passes the webhooks."""
+    for name in installed:
+        if not components.answers(place, control_plane.addon_probe(place, name)):
+            return False
+        found = cluster.get("Deployment", releases.deployment(name), releases.namespace(name))
+        conditions = found.get("status", {}).get("conditions", [])
+        if found["spec"].get("replicas") or not any(
+            one["type"] == "Available" and one["status"] == "True" for one in conditions
+        ):
+            return False
+    return "jobset" not in installed or _takes_jobs(cluster)
+
+
+def _takes_pods(cluster: Cluster) -> bool:
+    """Whether pods have an account to run as."""
+    try:
+        cluster.get("ServiceAccount", "default", "default")
+    except NotFound:
+        return False
+    return True
 
 
 def _takes_jobs(cluster: Cluster) -> bool:
-    """Whether pods have an account to run as, and a job passes the webhooks of JobSet and Kueue."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "probe", "image": "probe"}]}
     job = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -216,7 +239,6 @@ def _takes_jobs(cluster: Cluster) -> bool:
         "spec": {"replicatedJobs": [{"name": "probe", "template": {"spec": {"template": {"spec": pod}}}}]},
     }
     try:
-        cluster.get("ServiceAccount", "default", "default")
         cluster.apply(job, dry_run=True)
     except (NotFound, Transient):
         return False

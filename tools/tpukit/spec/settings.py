@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
+
+import yaml
 
 from tpukit.errors import Invalid, Problem
 from tpukit.spec import document
@@ -27,6 +31,14 @@ def _free(alias: str) -> str:
 PROJECT = Text(Form(_PROJECT, "write the id of the project, such as my-project-1", 128))
 REGION = Text(Form(_REGION, "write a region, such as us-central2", 32))
 ZONE = Text(Form(rf"{_REGION}-[a-z0-9]+", "write a zone, such as us-central2-b", 32))
+_CONTEXT = Text(Form(r"[-A-Za-z0-9_.:@/]+", "write the name of a context of the kubeconfig", 256))
+_REPOSITORY = Text(
+    Form(
+        r"[a-z0-9-]+-docker\.pkg\.dev/[-a-z0-9.:]+(?:/[-a-z0-9.]+)?/[a-z][-a-z0-9]*",
+        "write REGION-docker.pkg.dev/PROJECT/REPOSITORY",
+        256,
+    )
+)
 _TENSORBOARD = Text(
     Form(
         rf"projects/[-a-z0-9.:]+/locations/{_REGION}/tensorboards/[0-9]+",
@@ -50,9 +62,27 @@ class Settings(Model):
     """What holds for all jobs of a person."""
 
     team: str = field(TEAM, "Team of jobs that name none.", "research", default="tpu-training")
+    context: str | None = field(
+        _CONTEXT,
+        "Context of the kubeconfig that jobs are sent to; the current one of kubectl if left out.",
+        "gke_my-project-1_us-central2_tpu-cluster",
+        default=None,
+    )
     project: str | None = field(PROJECT, "Google Cloud project.", "my-project-1", default=None)
     region: str | None = field(REGION, "Region of the cluster.", "us-central2", default=None)
     zone: str | None = field(ZONE, "Zone of TPU VMs.", "us-central2-b", default=None)
+    image: str | None = field(
+        IMAGE,
+        "Container image of jobs that name none.",
+        f"us-central1-docker.pkg.dev/my-project-1/tpu-cluster/train@sha256:{'0' * 64}",
+        default=None,
+    )
+    repository: str | None = field(
+        _REPOSITORY,
+        "Repository that `tpu image push` pushes to.",
+        "us-central1-docker.pkg.dev/my-project-1/tpu-cluster",
+        default=None,
+    )
     artifacts: str | None = field(
         BUCKET_PATH,
         "Bucket for staged code and for runs whose job names no workdir.",
@@ -101,12 +131,53 @@ def store() -> str:
 def load() -> Settings:
     """The person's settings; the defaults where there is no file."""
     file = path()
-    if not file.exists():
-        return Settings()
-    root, found = document.parse(document.read(file), str(file))
+    return _parse(document.read(file), file) if file.exists() else Settings()
+
+
+def _parse(text: str, file: Path) -> Settings:
+    root, found = document.parse(text, str(file))
     if root.value is None:
         return Settings()
     if not isinstance(root.value, dict):
         hint = "start with the line team: research"
         raise Invalid(Problem(root.where, "a settings file is made of lines such as key: value", hint))
     return Settings.from_node(root, found)
+
+
+def save(changes: Mapping[str, str]) -> dict[str, str]:
+    """Write these settings into the file, and leave the rest of it as it is, comments too; those that were new or
+    different. The file is replaced as one: whoever reads it finds the old or the new."""
+    before = load().to_json(given=True)
+    changed = {name: value for name, value in changes.items() if before.get(name) != value}
+    if not changed:
+        return {}
+    wanted, file = Settings.from_json({**before, **changed}), path()
+    text = with_lines(document.read(file) if file.exists() else "", changed)
+    try:
+        same = _parse(text, file) == wanted
+    except Invalid:  # a file in another style than a line for each name
+        same = False
+    if not same:
+        lines = "\n  ".join(yaml.safe_dump(changed, sort_keys=False).splitlines())
+        raise Invalid(Problem(str(file), "it cannot be changed line by line", f"write into it\n  {lines}"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    new.write_text(text, encoding="utf-8")
+    new.replace(file)
+    return changed
+
+
+def with_lines(text: str, changes: Mapping[str, str]) -> str:
+    """A settings file with other values for these names: each on the line where it was, new ones at the end."""
+    lines = text.splitlines()
+    for name, value in changes.items():
+        line = yaml.safe_dump({name: value}, width=10_000).rstrip("\n")
+        at = next((number for number, old in enumerate(lines) if re.match(rf"{re.escape(name)}\s*:", old)), None)
+        if at is None:
+            lines.append(line)
+            continue
+        end = at + 1
+        while end < len(lines) and lines[end][:1] in (" ", "\t"):  # a value may go on in the lines below
+            end += 1
+        lines[at:end] = [line]
+    return "".join(f"{line}\n" for line in lines)

@@ -19,6 +19,11 @@ def shape(flavor: str) -> Slice | None:
     return kind.shape if kind else None
 
 
+def same_shape(one: Slice, other: Slice) -> bool:
+    """As nodes show it: two machine types of a topology look alike."""
+    return (one.generation, one.topology) == (other.generation, other.topology)
+
+
 def flavor_name(flavor: str) -> str:
     """`v4-16` or `v4-16:spot` for ours; a foreign flavor is called what it is called."""
     return str(pool_kinds.of_flavor(flavor) or flavor)

@@ -49,21 +49,37 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
     return _sums(one for one in every if _ours(one))
 
 
-def given(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
-    """What teams have of their own, by flavor."""
-    return _sums(one for one in cluster_queues if _ours(one) and one["metadata"]["name"] != COMMON)
-
-
 def divide(available: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
-    """The common queue, then one for each team that has a quota."""
+    """The common queue, then one for each team that was given a quota: all of it, or its part of what there is."""
     all_chips = sum(quota.chips for quota in available)
-    own = {team.name: [_share(quota, team, all_chips) for quota in available] for team in teams if team.quota}
+    owners = {team.name: team for team in teams if team.quota}
+    parts = {quota.flavor: _parts(quota, owners.values()) for quota in available}
+    own = {
+        name: [_share(quota, team, {f: part[name] for f, part in parts.items()}, all_chips) for quota in available]
+        for name, team in owners.items()
+    }
     left = remaining(available, [quota for has in own.values() for quota in has])
-    return [common_queue(left, available), *(team_queue(name, has) for name, has in own.items())]
+    queues = [team_queue(name, has, owners[name].quota, owners[name].borrow) for name, has in own.items()]
+    return [common_queue(left, available), *queues]
 
 
-def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team]) -> None:
-    """Raise what cannot be given."""
+def _parts(quota: Quota, teams: Iterable[Team]) -> dict[str, int]:
+    """Slices of this flavor for each team. Where there are fewer than were given, each gets its part of those, in whole
+    slices: who is furthest below its part gets the next."""
+    given = {team.name: team.quota.get(quota.flavor, 0) for team in teams}
+    shape, asked = naming.shape(quota.flavor), sum(given.values())
+    there = quota.chips // shape.chips if shape else 0
+    if asked <= there:
+        return given
+    parts = {name: there * count // asked for name, count in given.items()}
+    short = sorted(given, key=lambda name: (parts[name] * asked - there * given[name], name))
+    for name in short[: there - sum(parts.values())]:
+        parts[name] += 1
+    return parts
+
+
+def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team], before: Team | None = None) -> None:
+    """Raise what cannot be given. What the team has been given before is not asked for again."""
     chips = {quota.flavor: quota.chips for quota in available}
     every = list(rest)
     problems = []
@@ -71,7 +87,10 @@ def check(available: Sequence[Quota], wanted: Team, rest: Iterable[Team]) -> Non
         what = f"{wanted.name} has no quota of its own, and shares a queue in which nobody borrows"
         problems.append(Problem("--borrow", what, "add --quota, or write --borrow unlimited"))
     for option, slices in (("--quota", wanted.quota), ("--borrow", wanted.borrow or {})):
+        old = {} if before is None else before.quota if option == "--quota" else before.borrow or {}
         for flavor, count in slices.items():
+            if count <= old.get(flavor, 0):
+                continue
             shape, name = naming.shape(flavor), naming.flavor_name(flavor)
             there_are = chips.get(flavor, 0) // shape.chips if shape else 0
             given = {team.name: team.quota.get(flavor, 0) for team in every if team.quota.get(flavor)}
@@ -123,14 +142,14 @@ def _ours(cluster_queue: Doc) -> bool:
     return cluster_queue["metadata"]["name"] == COMMON or TEAM in cluster_queue["metadata"].get("labels", {})
 
 
-def _share(quota: Quota, team: Team, all_chips: int) -> Quota:
+def _share(quota: Quota, team: Team, slices: Mapping[str, int], all_chips: int) -> Quota:
     shape, borrow = naming.shape(quota.flavor), None
     if quota.flavor == CPU_FLAVOR:
-        part = sum(found.chips * count for flavor, count in team.quota.items() if (found := naming.shape(flavor)))
+        part = sum(found.chips * count for flavor, count in slices.items() if (found := naming.shape(flavor)))
         whole = all_chips
     else:
         chips = shape.chips if shape else 0
-        part, whole = team.quota.get(quota.flavor, 0) * chips, quota.chips
+        part, whole = slices[quota.flavor] * chips, quota.chips
         borrow = None if team.borrow is None else team.borrow.get(quota.flavor, 0) * chips
     part = min(part, whole)
     return Quota(

@@ -13,10 +13,10 @@ from tpukit.errors import Conflict, Denied, NotFound, NotYet
 from tpukit.kube import KINDS, Cluster, Kind
 from tpukit.render import kueue
 from tpukit.render.kueue import MADE_WITH, MEMBER, Subject
-from tpukit.teams import naming, quotas, shares, transition, usage, workloads
+from tpukit.teams import lock, naming, quotas, settling, transition, usage, workloads
 from tpukit.teams.team import Request, Team, member, subject
 from tpukit.teams.waiting import Queues
-from tpukit.teams.workloads import CHIPS, Doc
+from tpukit.teams.workloads import Doc
 
 PATIENCE_SECONDS = 300.0
 """For what is deleted to be gone: pods may take their grace time to save."""
@@ -34,11 +34,18 @@ _SHARED = (
 class Change:
     """What is to be done, in the order in which it is done."""
 
+    request: Request
     before: Team | None
     after: Team
-    documents: tuple[dict[str, Any], ...]
+    namespace: tuple[dict[str, Any], ...]
+    queues: tuple[dict[str, Any], ...]
+    rest: tuple[dict[str, Any], ...]
     replaced: bool  # its LocalQueue leads elsewhere from now on
     dropped: bool  # it no longer has a ClusterQueue of its own
+
+    @property
+    def documents(self) -> tuple[dict[str, Any], ...]:
+        return (*self.namespace, *self.queues, *self.rest)
 
 
 def read_queues(cluster: Cluster, team: str = "") -> tuple[Queues, bool]:
@@ -105,8 +112,8 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     if after.made_with_cluster and after.quota:
         hint = "its queue belongs to the cluster's own setup: give quotas to teams made with `tpu team add`"
         raise Conflict(f"team {after.name} came with the cluster and shares the common queue", hint=hint)
-    rest = [team for team in _with_quota(teams, there) if team.name != after.name]
-    quotas.check(total, after, rest)
+    rest = [team for team in settling.with_quota(teams, there) if team.name != after.name]
+    quotas.check(total, after, rest, before)
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
     made = kueue.Team(after.name, after.queue, after.made_with_cluster, account, after.email, members)
     own = _own_queue(there, after.name)
@@ -116,20 +123,25 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     dropped = own is not None and not after.quota
     # The namespace comes first: a queue whose team has none is a quota that no command shows and none takes back.
     rendered = render.team(made)
-    namespace = [one for one in rendered if one["kind"] == "Namespace"]
-    remaining = [one for one in rendered if one["kind"] != "Namespace"]
-    documents = (*namespace, *transition.writes(there, _queues([*rest, after], there)), *remaining)
+    namespace = tuple(one for one in rendered if one["kind"] == "Namespace")
+    remaining = tuple(one for one in rendered if one["kind"] != "Namespace")
+    queues = tuple(transition.writes(there, settling.settled(total, there, [*rest, after])))
     # Asked of the cluster, because a change may have ended halfway.
     local = [one for one in cluster.list("LocalQueue", after.name) if one["metadata"]["name"] == after.name]
     replaced = any(one["spec"]["clusterQueue"] != after.queue for one in local)
-    return Change(before, after, documents, replaced, dropped)
+    return Change(request, before, after, namespace, queues, remaining, replaced, dropped)
 
 
-def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> None:
+def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Change:
     """Safe to repeat: a change that ended halfway is finished by planning and applying it again. Jobs that wait stay
-    with the team, in whichever queue it has."""
+    with the team, in whichever queue it has. What was done: others may have been given something since the plan."""
+    with lock.held(cluster, clock) as quota_lock:
+        change = plan(cluster, change.request, account)
+        for document in (*change.namespace, *change.queues):
+            quota_lock.check()
+            cluster.apply(document)
     name = change.after.name
-    for document in change.documents:
+    for document in change.rest:
         if change.replaced and document["kind"] == "LocalQueue":
             # Kueue refuses to change where a LocalQueue leads, so it is deleted and made again. Jobs name it, and wait
             # in the new one.
@@ -138,8 +150,7 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> None:
         cluster.apply(document)
     if change.dropped:
         cluster.delete("ClusterQueue", name)
-    if quotas.overdrawn(cluster.list("ClusterQueue")):
-        rebalance(cluster, account)  # two commands gave away the same slices at once
+    return change
 
 
 def jobs(cluster: Cluster, team: str) -> list[str]:
@@ -156,9 +167,7 @@ def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str
     _delete_jobs(cluster, clock, team.name)
     there = cluster.list("ClusterQueue")
     if own := _own_queue(there, team.name):
-        rest = [one for one in _with_quota(read_teams(cluster, account), there) if one.name != team.name]
-        for document in transition.writes(there, _queues(rest, there)):
-            cluster.apply(document)
+        settle(cluster, account, clock, without=team.name)
         given = ", ".join(f"{count} × {naming.flavor_name(flavor)}" for flavor, count in team.quota.items())
         gone.append(f"its quota: {given or 'nothing'} back to the common queue")
     cluster.delete("ClusterRoleBinding", f"{MEMBER}-{team.name}")
@@ -174,18 +183,20 @@ def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str
     return gone
 
 
-def rebalance(cluster: Cluster, account: str) -> None:
-    """Make the queues hand out what there is and no more, whoever applied the common queue last."""
-    there = cluster.list("ClusterQueue")
-    teams = _with_quota(read_teams(cluster, account), there)
-    for document in transition.writes(there, _queues(teams, there)):
-        cluster.apply(document)
+def settle(cluster: Cluster, account: str, clock: Clock, *, without: str = "") -> None:
+    """Make the queues hand out what there is and no more, whoever applied the common queue last; without one team."""
+    with lock.held(cluster, clock) as quota_lock:
+        there = cluster.list("ClusterQueue")
+        teams = [one for one in settling.with_quota(read_teams(cluster, account), there) if one.name != without]
+        for document in transition.writes(there, settling.settled(quotas.total(there), there, teams)):
+            quota_lock.check()
+            cluster.apply(document)
 
 
 def _team(namespace: Doc, queues: Sequence[Doc], account: Doc | None, binding: Doc | None) -> Team:
     meta = namespace["metadata"]
     own = _own_queue(queues, meta["name"])
-    quota, borrow = _quota(own) if own else ({}, None)
+    quota, borrow = settling.given(own) if own else ({}, None)
     people = (binding or {}).get("subjects") or []
     return Team(
         meta["name"],
@@ -195,21 +206,6 @@ def _team(namespace: Doc, queues: Sequence[Doc], account: Doc | None, binding: D
         str((account or {"metadata": {}})["metadata"].get("annotations", {}).get(_IDENTITY, "")),
         MADE_WITH in meta.get("annotations", {}),
     )
-
-
-def _quota(queue: Doc) -> tuple[dict[str, int], dict[str, int] | None]:
-    """Whole slices that a queue has of its own, and that it may borrow; those of none are left out."""
-    own, limits = {}, {}
-    unlimited = True
-    for (flavor, resource), share in shares.shares(queue).items():
-        shape = naming.shape(flavor)
-        if resource != CHIPS or shape is None:
-            continue
-        own[flavor] = int(share.own) // shape.chips
-        unlimited = unlimited and share.limit is None
-        limits[flavor] = int(share.limit or 0) // shape.chips
-    nonzero = {flavor: count for flavor, count in own.items() if count}
-    return nonzero, None if unlimited else {flavor: count for flavor, count in limits.items() if count}
 
 
 def _check_name_is_free(cluster: Cluster, name: str) -> None:
@@ -226,36 +222,9 @@ def _check_name_is_free(cluster: Cluster, name: str) -> None:
 
 def _own_queue(cluster_queues: Iterable[Doc], team: str) -> Doc | None:
     """The ClusterQueue that is the team's alone. One of that name that somebody else made is not."""
-    return next((one for one in cluster_queues if one["metadata"]["name"] == team and _is_team_queue(one)), None)
-
-
-def _is_team_queue(queue: Doc) -> bool:
-    return bool(queue["metadata"].get("labels", {}).get(kueue.TEAM) == queue["metadata"]["name"])
-
-
-def _queues(teams: Iterable[Team], cluster_queues: Sequence[Doc]) -> list[dict[str, Any]]:
-    """The ClusterQueues as they are to be: the common one, those of teams with a quota, and those of teams without one
-    drained. The last are about to go, or left over from a change that ended halfway."""
-    made = quotas.divide(quotas.total(cluster_queues), teams)
-    names = {queue.name for queue in made}
-    unused = [one for one in cluster_queues if one["metadata"]["name"] not in names and _is_team_queue(one)]
-    return [render.cluster_queue(one) for one in made] + [_drained(one) for one in unused]
-
-
-def _drained(queue: Doc) -> dict[str, Any]:
-    """A queue with nothing of its own: until its last job ends, it borrows."""
-    flavors = dict.fromkeys(flavor for flavor, _ in shares.shares(queue))
-    nothing = [kueue.Quota(flavor, 0, 0, 0) for flavor in flavors]
-    return render.cluster_queue(kueue.team_queue(queue["metadata"]["name"], nothing))
-
-
-def _with_quota(teams: Iterable[Team], cluster_queues: Iterable[Doc]) -> list[Team]:
-    """The teams, and those whose namespace somebody deleted while their queue stayed: its quota is still handed out."""
-    every = {team.name: team for team in teams}
-    for queue in filter(_is_team_queue, cluster_queues):
-        name = queue["metadata"]["name"]
-        every.setdefault(name, Team(name, *_quota(queue)))
-    return list(every.values())
+    return next(
+        (one for one in cluster_queues if one["metadata"]["name"] == team and settling.is_team_queue(one)), None
+    )
 
 
 def _is_terminating(thing: Doc) -> bool:

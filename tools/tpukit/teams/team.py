@@ -169,8 +169,8 @@ def _resolved(
 
 
 def _means(shape: Slice, way: str, kind: PoolKind) -> bool:
-    same_shape = (kind.shape.generation, kind.shape.topology) == (shape.generation, shape.topology)
-    return same_shape and (kind.capacity == way or not way or kind.capacity.startswith(f"{way}:"))
+    alike = (kind.shape.generation, kind.shape.topology) == (shape.generation, shape.topology)
+    return alike and (kind.capacity == way or not way or kind.capacity.startswith(f"{way}:"))
 
 
 def _member(member: str) -> Iterator[Problem]:

@@ -1,10 +1,9 @@
 """Starts one run of a container as processes of this machine.
 
-There are no images: the machine is the image, `python` is the interpreter that runs this, and a name with
-`does-not-exist` in it stands for an image that cannot be pulled. Where the system lets processes have mounts of their
-own, a container sees its volumes at their paths and all hosts by name; elsewhere paths and names are replaced in its
-environment and command, which covers neither files nor what programs put together themselves. Users, capabilities,
-read-only roots, probes and hooks of a container's life are not imitated.
+There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
+processes have mounts of their own, a container sees its volumes at their paths and all hosts by name; elsewhere paths
+and names are replaced in its environment and command, which covers neither files nor what programs put together
+themselves. Users, capabilities, read-only roots, probes and hooks of a container's life are not imitated.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from tpukit.sandbox.agent import tpu_environment, volumes
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.names import rewrite
 
-MISSING_IMAGE = "does-not-exist"
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 
 from tpukit.catalogue import slices
+from tpukit.catalogue.zones import CPU_FAMILIES
 from tpukit.errors import Invalid
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -42,10 +43,9 @@ class Holding:
 
 @cache
 def zones(region: str = "") -> tuple[str, ...]:
-    """The zones there are: those of the catalogue, and three plain ones in each of their regions."""
-    known = {zone for shape in slices() for zone in shape.zones}
-    plain = {f"{zone.rpartition('-')[0]}-{letter}" for zone in known for letter in "abc"}
-    return tuple(sorted(zone for zone in known | plain if zone.rpartition("-")[0] == region or not region))
+    """The zones there are: those of the catalogue. Letters are not guessed: us-east1 has no zone a."""
+    known = {*CPU_FAMILIES, *(zone for shape in slices() for zone in shape.zones)}
+    return tuple(sorted(zone for zone in known if zone.rpartition("-")[0] == region or not region))
 
 
 def limit_quota(cloud: Cloud, region: str, generation: str, chips: int, *, spot: bool = False) -> None:

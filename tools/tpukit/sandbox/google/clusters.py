@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import capacity, node_pools
+from tpukit.sandbox.google import capacity, network_rules, node_pools
 from tpukit.sandbox.google.api import After, Call, Started, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import relative
@@ -99,6 +99,7 @@ def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, s
     found = cloud.state.get("subnetwork", subnet)
     if found is None or relative(found["network"], project) != network:
         raise Refused(404, f'Subnetwork "{subnet}" does not exist in network "{network}".')
+    network_rules.check_shared(cloud, project, subnet)
     names = {each["rangeName"] for each in found.get("secondaryIpRanges", ())}
     policy = body.get("ipAllocationPolicy") or {}
     for field in ("clusterSecondaryRangeName", "servicesSecondaryRangeName"):
@@ -144,6 +145,8 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
         return None
     tellers = [node_pools.bring_up(cloud, operation, name) for name in cloud.state.all("pool", f"{full}/")]
     cloud.state.put("cluster", full, {**cluster, "status": "RUNNING"})
+    if (cluster.get("workloadIdentityConfig") or {}).get("workloadPool"):
+        cloud.state.put("identity_pool", cluster["_project"], {"since": cloud.stamp()})
     return lambda: _tell_all(tellers)
 
 

@@ -10,6 +10,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
+from tpukit.sandbox.google import network_rules, policy
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.emulator_settings import number_of
@@ -119,9 +120,10 @@ def _insert(cloud: Cloud, call: Call, collection: Collection) -> Started:
     if cloud.state.get(collection.kind, full):
         raise Refused(409, f"The resource '{full}' already exists")
     for field, kind in collection.refers:
-        find(cloud, kind, relative(body.get(field, ""), call["project"]))
-    if collection.kind == "subnetwork":
-        _check_ranges(cloud, body, call["project"])
+        named = relative(body.get(field, ""), call["project"])
+        find(cloud, kind, named)
+        body = {**body, field: f"{ROOT}/{named}"}  # whichever way it was written
+    _check(cloud, call, collection, full, body)
     made = {
         **{key: value for key, value in body.items() if value is not None},
         "kind": f"compute#{collection.kind}",
@@ -141,10 +143,16 @@ def _patch(cloud: Cloud, call: Call, collection: Collection) -> Started:
     old = find(cloud, collection.kind, full)
     # Lists are replaced, not joined: taking the last NAT off a router is a patch with an empty list.
     new = merged(old, call.body)
-    if collection.kind == "subnetwork":
-        _check_ranges(cloud, new, call["project"], besides=full)
+    _check(cloud, call, collection, full, new)
     cloud.state.put(collection.kind, full, {**new, "fingerprint": _fingerprint(call.body)})
     return cloud.start(api, "patch", _scope(full), full, kind=collection.kind)
+
+
+def _check(cloud: Cloud, call: Call, collection: Collection, full: str, wanted: Doc) -> None:
+    if collection.kind == "subnetwork":
+        _check_ranges(cloud, wanted, call["project"], besides=full)
+    if collection.kind == "router":
+        network_rules.check_nats(cloud, full, wanted)
 
 
 def _delete(cloud: Cloud, call: Call, collection: Collection) -> Started:
@@ -165,6 +173,7 @@ def _changed(cloud: Cloud, doc: Doc) -> None:
         cloud.fail(doc)
     if (doc["type"] == "insert" and doc["fail"]) or (doc["type"] == "delete" and not doc["fail"]):
         cloud.state.delete(doc["about"]["kind"], doc["target"])
+        policy.forget(cloud, doc["target"])
 
 
 def _user(cloud: Cloud, full: str, project: str) -> str | None:
@@ -173,7 +182,8 @@ def _user(cloud: Cloud, full: str, project: str) -> str | None:
         for name, doc in cloud.state.all(other.kind, f"projects/{project}/").items():
             if any(relative(doc.get(field, ""), project) == full for field, _ in other.refers):
                 return name
-    for name, doc in cloud.state.all("cluster", f"projects/{project}/").items():
+    # A network may be shared: clusters of other projects hold it too.
+    for name, doc in cloud.state.all("cluster").items():
         if full in (doc["networkConfig"]["network"], doc["networkConfig"]["subnetwork"]):
             return name
     for name, doc in cloud.state.all("pool", f"projects/{project}/").items():
@@ -219,6 +229,23 @@ def _fingerprint(body: Doc) -> str:
 
 for _collection in COLLECTIONS:
     _register(_collection)
+
+
+_SUBNET = "projects/{project}/regions/{region}/subnetworks/{name}"
+
+
+@api.on("GET", _SUBNET + "/getIamPolicy")
+def _get_policy(cloud: Cloud, call: Call) -> Doc:
+    full = _SUBNET.format(**call.names)
+    find(cloud, "subnetwork", full)
+    return policy.get(cloud, full)
+
+
+@api.on("POST", _SUBNET + "/setIamPolicy", body="")
+def _set_policy(cloud: Cloud, call: Call) -> Doc:
+    full = _SUBNET.format(**call.names)
+    find(cloud, "subnetwork", full)
+    return policy.put(cloud, full, call.body.get("policy", {}))
 
 
 @api.on("GET", "projects/{project}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 
+from tpukit.catalogue.zones import offers
 from tpukit.sandbox.google import capacity, machines, pod_ranges, pool_checks
 from tpukit.sandbox.google.api import After, Call, Started, merged, public
 from tpukit.sandbox.google.capacity import Holding
@@ -83,7 +84,8 @@ def _defaults(cluster: Doc) -> Doc:
         "locations": cluster["locations"],
         "management": {"autoUpgrade": False, "autoRepair": False},
         "config": {
-            "machineType": "e2-medium",
+            # What GKE takes where a zone has no e2 (us-central2-b) is a guess.
+            "machineType": "n2-standard-2" if offers(cluster["locations"][0], "e2-medium") is False else "e2-medium",
             "diskSizeGb": 100,
             "diskType": "pd-balanced",
             "imageType": "COS_CONTAINERD",

@@ -10,7 +10,9 @@ import re
 from dataclasses import dataclass
 
 from tpukit.catalogue import Slice, slices
+from tpukit.catalogue.zones import is_ai_zone, offers
 from tpukit.sandbox.google.capacity import Holding
+from tpukit.sandbox.google.capacity import zones as known_zones
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.state import Doc
@@ -42,6 +44,8 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
     for zone in zones:
         if zone.rpartition("-")[0] != cluster["_region"]:
             raise invalid(f"Zone {zone} is not in region {cluster['_region']} of the cluster.")
+        if zone not in known_zones():
+            raise invalid(f'Location "{zone}" does not exist.')
     if pool["initialNodeCount"] < 0:
         raise invalid("Invalid value for field 'node_pool.initial_node_count': it must not be negative.")
     channel = cluster.get("releaseChannel", {}).get("channel", "UNSPECIFIED")
@@ -52,6 +56,7 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
     if shape is None:
         if pool.get("placementPolicy", {}).get("tpuTopology"):
             raise invalid(f"TPU topology is set, and machine type {machine_type} has no TPUs.")
+        _check_cpu_machines(machine_type, zones)
         return PoolRequest(None, pool["initialNodeCount"], None)
     for zone in zones:
         if zone not in shape.zones:
@@ -133,6 +138,16 @@ def _slice(cloud: Cloud, cluster: Doc, pool: Doc) -> Slice | None:
         raise invalid(f"TPU topology must not be set for single-host TPU slices (machine type {machine_type}).")
     known = ", ".join(shape.topology for shape in several[:8])
     raise invalid(f"TPU topology {topology} is not supported by machine type {machine_type}. Supported: {known}, ...")
+
+
+def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
+    """In the words that https://github.com/keras-team/kinetic/issues/305 got for e2-standard-4 in us-central2-b.
+
+    That AI zones have no CPU machines at all is stricter than Google's page, which says that they are limited there.
+    """
+    for zone in zones:
+        if is_ai_zone(zone) or offers(zone, machine_type) is False:
+            raise invalid(f'Invalid machine type "{machine_type}" in zone "{zone}": GCE_NOT_FOUND.')
 
 
 def _policy_topology(cloud: Cloud, cluster: Doc, name: str) -> str:

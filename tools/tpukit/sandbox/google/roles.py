@@ -22,6 +22,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         *("artifactregistry.*.get", "artifactregistry.*.list"),
         *("artifactregistry.dockerImages.*", "artifactregistry.packages.*"),
     ),
+    "roles/cloudbuild.builds.viewer": ("cloudbuild.builds.get", "cloudbuild.builds.list"),
     "roles/cloudkms.cryptoKeyEncrypterDecrypter": ("cloudkms.cryptoKeyVersions.*",),
     "roles/compute.instanceAdmin.v1": (
         *("compute.instances.*", "compute.instanceGroup*", "compute.resourcePolicies.*", "compute.disks.*"),

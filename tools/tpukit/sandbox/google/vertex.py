@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+
+from tpukit import resources
 from tpukit.sandbox.google import longrunning
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
@@ -48,8 +52,18 @@ def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
     return new
 
 
+@cache
+def regions() -> tuple[str, ...]:
+    """Those that have TensorBoard."""
+    file = resources.folder("terraform") / "modules" / "tensorboard" / "regions.json"
+    return tuple(json.loads(file.read_text())["regions"])
+
+
 @api.on("POST", LOCATION + "/tensorboards", body=f"{MESSAGES}Tensorboard")
 def _create(cloud: Cloud, call: Call) -> Started:
+    if call["location"] not in regions():
+        # Each region has a host of its own there; which words a region without one answers with is a guess.
+        raise Refused(404, f"Location {call['location']} is not found or access is unauthorized.")
     if not call.body.get("displayName"):
         raise invalid("The display name of the tensorboard must be given.")
     scope = numbered(call, LOCATION)

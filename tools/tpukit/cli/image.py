@@ -1,0 +1,64 @@
+"""`tpu image`: the container image that jobs run in."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from tpukit.errors import Invalid, Problem
+
+
+@click.group("image")
+def command() -> None:
+    """The image that jobs on GKE run in: Python, JAX and what programs import. Code travels with each job.
+
+    \b
+    Examples:
+      tpu image push                     build the Dockerfile of this folder; jobs run in it from now on
+      tpu image push docker --name data  another folder, under another name
+      tpu image push --dry-run           the command line, and nothing else
+    """
+
+
+@command.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=".")
+@click.option("--name", default="train", show_default=True, help="Name of the image.")
+@click.option("--tag", help="Tag of the image; the time if left out.")
+@click.option("--repository", help="REGION-docker.pkg.dev/PROJECT/NAME; that of the settings if left out.")
+@click.option("--keep-default", is_flag=True, help="Leave the image of the settings as it is.")
+@click.option("--dry-run", is_flag=True, help="Print the command line, and run nothing.")
+def push(folder: Path, name: str, tag: str | None, repository: str | None, keep_default: bool, dry_run: bool) -> None:
+    """Build an image with Cloud Build, push it, and make it the one that jobs run in.
+
+    It is known by its digest from then on: the same job runs in the same image, whatever becomes of the tag.
+    """
+    from tpukit.infra import images
+    from tpukit.spec import settings
+    from tpukit.spec.fields import IMAGE
+    from tpukit.spec.settings import Settings
+
+    known = repository or settings.load().repository
+    if not known:
+        hint = "`tpu cluster up` makes one and notes it there; or add --repository REGION-docker.pkg.dev/PROJECT/NAME"
+        raise Invalid(Problem("--repository", "the settings name no repository to push to", hint))
+    target = images.Repository(str(Settings.from_json({"repository": known}).repository))
+    tag = tag or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    image = f"{target.url}/{name}:{tag}"
+    if not (IMAGE.form and IMAGE.form.fits(image)):
+        raise Invalid(Problem("--name", f"{image} is no image", "write small letters, digits and -"))
+    images.check(folder)
+    if dry_run:
+        click.echo(f"# tpu writes the build of {image} to {images.config_file()}")
+        click.echo(images.submit(target, folder, images.config_file()))
+        return
+    made = images.push(target, folder, name, tag, _say)
+    if not keep_default:
+        settings.save({"image": made})
+        _say(f"jobs run in {name}:{tag} from now on ({settings.path()})")
+    click.echo(made)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

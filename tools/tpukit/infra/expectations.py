@@ -1,0 +1,36 @@
+"""What a person is told before being asked to agree: what it costs, what of it is unknown, whether quota allows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from tpukit.infra import costs, guard, quota
+from tpukit.infra.spec import ClusterSpec
+from tpukit.infra.terraform_events import Planned
+
+_TPU_POOL = re.compile(r"""\btpu_pools\..*\["(?P<name>[^"]+)"\]$""")
+
+
+def lines(spec: ClusterSpec) -> list[str]:
+    """The command lines that `show` runs."""
+    return ["# if slices are to be made", str(quota.question(spec))] if quota.needs(spec) else []
+
+
+def show(spec: ClusterSpec, planned: Sequence[Planned] | None, say: Callable[[str], None]) -> None:
+    """`planned` is None where the plan cannot be seen from here: then everything may have to be made."""
+    for line in costs.lines(costs.estimate(spec)):
+        say(line)
+    wanted = quota.needs(spec, None if planned is None else new_pools(planned))
+    if wanted:
+        for line in quota.lines(spec.region, wanted, quota.read(spec)):
+            say(line)
+
+
+def new_pools(planned: Sequence[Planned]) -> set[str]:
+    """Names of the TPU pools that a plan makes. One that is replaced gives back what it takes."""
+    return {
+        found["name"]
+        for change in planned
+        if change.kind == guard.POOL and change.action == "create" and (found := _TPU_POOL.search(change.address))
+    }

@@ -1,0 +1,178 @@
+"""JobSet and Kueue of one sandbox, as a process: runs them while their Deployments are there.
+
+python -m tpukit.sandbox.addons FOLDER
+
+Somebody applies a release, with kubectl or in any other way. Its Deployment then runs as a process of this machine when
+its image is the version that was built, and is Available once that process is ready and its webhooks can be called; any
+other image cannot be pulled. A Deployment that goes takes its process along. A Deployment that runs is scaled to
+nothing, because the process stands for its pods, and needs no node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import logging
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.kube import Cluster, Doc
+from tpukit.sandbox import binaries, components, control_plane, downloads, folder, releases, tunnel
+from tpukit.sandbox.binaries import Binaries
+from tpukit.sandbox.control_plane import Component
+from tpukit.sandbox.folder import Folder
+
+_log = logging.getLogger(__name__)
+_PAUSE_SECONDS = 0.5
+_COMPONENTS = {"jobset": control_plane.jobset, "kueue": control_plane.kueue}
+
+
+class Addon:
+    """One of the two."""
+
+    def __init__(self, name: str, place: Folder, programs: Binaries, cluster: Cluster) -> None:
+        self.name, self._place, self._programs, self._cluster = name, place, programs, cluster
+        released = releases.documents(name, programs.manifests(name))
+        self.manifest = releases.manifest(released)
+        self._calling, self._aggregated = releases.with_webhooks(released), releases.aggregated(released)
+        self._bundle = releases.encoded(place.certificates("webhooks") / "ca.crt")
+        self.addresses: frozenset[str] = frozenset()  # HOST:PORT of its Service
+
+    @property
+    def webhooks(self) -> int:
+        return int(self._place.ports[f"{self.name}-webhook"])
+
+    def settle(self) -> None:
+        """Do what is due."""
+        space = releases.namespace(self.name)
+        try:
+            found = self._cluster.get("Deployment", releases.deployment(self.name), space)
+        except NotFound:
+            found = None
+        if found is None or _image(found) != releases.image(self.name):
+            self.addresses = frozenset()
+            components.stop(self._place, [self.name], grace=5.0)
+            return
+        if not self._served():
+            return
+        self.addresses = self._service(space)
+        trusted = self._trust(space)
+        component = self._component(found, space)
+        components.start(self._place, [component])
+        if trusted and found["spec"].get("replicas") and components.ready(self._place, component):
+            self._cluster.patch("Deployment", found["metadata"]["name"], {"spec": {"replicas": 0}}, space)
+
+    def _served(self) -> bool:
+        for path, plurals in releases.SERVED[self.name].items():
+            try:
+                listed = self._cluster.call("GET", path)["resources"]
+            except NotFound:
+                return False
+            if not plurals <= {resource["name"] for resource in listed}:
+                return False
+        return True
+
+    def _service(self, space: str) -> frozenset[str]:
+        try:
+            spec = self._cluster.get("Service", f"{self.name}-webhook-service", space)["spec"]
+        except NotFound:
+            return frozenset()
+        return frozenset(f"{spec['clusterIP']}:{port['port']}" for port in spec["ports"])
+
+    def _trust(self, space: str) -> bool:
+        """Whether all that calls webhooks is there, and trusts them."""
+        for path in self._aggregated:
+            try:
+                self._cluster.call("DELETE", path)
+            except NotFound:
+                continue
+        if self.name == "kueue":
+            self._fill_secret(space)
+        every = True
+        for kind, path in self._calling:
+            try:
+                document = {**self._cluster.call("GET", path), "kind": kind}
+                if change := releases.trusted(document, self._bundle):
+                    content = "application/merge-patch+json"
+                    self._cluster.call("PATCH", path, body=change, content=content)
+            except (NotFound, Conflict):
+                every = False
+        return every
+
+    def _fill_secret(self, space: str) -> None:
+        wanted = releases.certificate(self._place.certificates("webhooks"))
+        held = self._cluster.get("Secret", "kueue-webhook-server-cert", space)
+        if held.get("data") != wanted["data"]:
+            self._cluster.patch("Secret", "kueue-webhook-server-cert", wanted, space)
+
+    def _component(self, found: Doc, space: str) -> Component:
+        """A pod reads its configuration when it begins, so a new template is what brings a new one."""
+        import yaml
+
+        template = json.dumps(found["spec"]["template"], sort_keys=True)
+        run = hashlib.sha256(template.encode()).hexdigest()[:12]
+        file = self._place.path / "addons" / f"{self.name}-{run}.yaml"
+        if not file.exists():
+            file.parent.mkdir(exist_ok=True, mode=0o700)
+            config = self._cluster.get("ConfigMap", f"{self.name}-manager-config", space)
+            folder.write(file, config["data"][releases.CONFIG])
+        released: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return _COMPONENTS[self.name](self._place, self._programs, released, run)
+
+
+def _image(deployment: Doc) -> str:
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def _settle(addons: list[Addon]) -> None:
+    for addon in addons:
+        try:
+            addon.settle()
+        except TpukitError as error:
+            _log.warning("%s: %s", addon.name, error)
+
+
+def _keep_settling(addons: list[Addon]) -> None:
+    pause = threading.Event()
+    while True:
+        _settle(addons)
+        pause.wait(_PAUSE_SECONDS)
+
+
+def _route(addons: list[Addon], target: str) -> int | None:
+    """For the API server: to a Service, or to what listens on this machine."""
+    host, _, port = target.rpartition(":")
+    if host == folder.HOST:
+        return int(port)
+    return next((addon.webhooks for addon in addons if target in addon.addresses), None)
+
+
+async def _serve(place: Folder, addons: list[Addon]) -> None:
+    files = {releases.path(addon.name): addon.manifest for addon in addons}
+    _, port = await downloads.start(place.certificates("downloads"), files)
+    names = {f"{downloads.NAME}:443": port}
+    keys = tunnel.known_callers(place.certificates("cluster"))
+    await asyncio.gather(
+        tunnel.serve(place.ports["addons"], names.get),
+        tunnel.serve(place.ports["addons-webhook"], partial(_route, addons), keys),
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = argparse.ArgumentParser(prog="python -m tpukit.sandbox.addons", description=__doc__)
+    words.add_argument("folder", type=Path)
+    place = folder.read(words.parse_args(argv).folder)
+    programs, cluster = binaries.ensure(), Cluster(place.kubeconfig)
+    addons = [Addon(name, place, programs, cluster) for name in releases.NAMES]
+    threading.Thread(target=_keep_settling, args=(addons,), daemon=True).start()
+    asyncio.run(_serve(place, addons))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

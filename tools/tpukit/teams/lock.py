@@ -1,0 +1,98 @@
+"""One change of quotas at a time: a Lease that whoever changes them holds.
+
+Kueue hands out what its queues say, and quotas are in several of them. Two that read the queues at once and each gave
+away the same slices would both be right by what they saw. Whoever holds the Lease may write; who finds it held waits.
+One whose holder died is taken over when it stayed as it was for as long as it is valid, by the clock of who waits.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, NotFound, NotYet
+
+NAME, NAMESPACE = "tpukit-quotas", "kueue-system"
+VALID_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
+_POLL_SECONDS = 0.5
+
+
+class Leases(Protocol):
+    """What is asked of a cluster."""
+
+    def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]: ...
+    def create(self, document: dict[str, Any]) -> dict[str, Any]: ...
+    def replace(self, document: dict[str, Any]) -> dict[str, Any]: ...
+
+
+@dataclass(slots=True)
+class QuotaLock:
+    """Held. `check` before each write: raises Conflict when somebody took it over."""
+
+    cluster: Leases
+    clock: Clock
+    lease: dict[str, Any]
+    renewed: float = field(default=0.0)
+
+    def check(self) -> None:
+        if self.clock.now() - self.renewed > VALID_SECONDS / 3:
+            try:
+                self.lease = self.cluster.replace(_lease(self.lease, _holder(self.lease), self.clock))
+            except (Conflict, NotFound) as error:
+                raise Conflict("somebody else changes quotas by now", hint="call again: nothing is lost") from error
+            self.renewed = self.clock.now()
+
+
+@contextmanager
+def held(cluster: Leases, clock: Clock) -> Iterator[QuotaLock]:
+    lock = _taken(cluster, clock)
+    try:
+        yield lock
+    finally:
+        with suppress(Conflict, NotFound):  # taken over
+            cluster.replace(_lease(lock.lease, "", clock))
+
+
+def _taken(cluster: Leases, clock: Clock) -> QuotaLock:
+    me = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+    due = clock.now() + PATIENCE_SECONDS
+    version, since = "", 0.0
+    while True:
+        with suppress(Conflict):  # somebody was faster
+            try:
+                lease = cluster.get("Lease", NAME, NAMESPACE)
+            except NotFound:
+                made = cluster.create(_lease({"metadata": {}}, me, clock))
+                return QuotaLock(cluster, clock, made, clock.now())
+            if lease["metadata"]["resourceVersion"] != version:
+                version, since = lease["metadata"]["resourceVersion"], clock.now()
+            if not _holder(lease) or clock.now() - since > VALID_SECONDS:
+                return QuotaLock(cluster, clock, cluster.replace(_lease(lease, me, clock)), clock.now())
+            if clock.now() > due:
+                what = f"quotas are being changed by {_holder(lease)} since {lease['spec'].get('renewTime', 'a while')}"
+                raise NotYet(what, hint="call again in a moment")
+        clock.sleep(_POLL_SECONDS)
+
+
+def _holder(lease: dict[str, Any]) -> str:
+    return str(lease.get("spec", {}).get("holderIdentity") or "")
+
+
+def _lease(before: dict[str, Any], holder: str, clock: Clock) -> dict[str, Any]:
+    version = before["metadata"].get("resourceVersion")
+    now = datetime.fromtimestamp(clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    metadata = {"name": NAME, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/managed-by": "tpukit"}}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {**metadata, **({"resourceVersion": version} if version else {})},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": int(VALID_SECONDS), "renewTime": now},
+    }
