@@ -100,7 +100,7 @@ class Provisioned:
     def start(self, *words: str, point: int = 0, http: bool = False) -> subprocess.Popen[str]:
         """One that runs until it is stopped; with `point`, until it is killed at its nth fault point."""
         program = [str(ROOT / "tests" / "fault_points.py"), str(point)] if point else ["-m", "tpukit"]
-        options = ["--log", "json", "--lease", "3", *([] if http else ["--no-http"])]
+        options = ["--log", "json", *([] if http else ["--no-http"])]
         argv = [sys.executable, *program, "provisioner", "run", *options, *words]
         with (self.folder / "provisioner.log").open("a") as log:
             return subprocess.Popen(argv, env=self.environment(), stdout=log, stderr=log, text=True)

@@ -54,7 +54,6 @@ def command() -> None:
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
 @click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
 @click.option("--log", "log_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--lease", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Until another leads.")
 @click.option("--workers", type=click.IntRange(min=1), default=WORKERS, show_default=True, help="Calls at once.")
 def run(
     project: str | None,
@@ -66,7 +65,6 @@ def run(
     bind: str,
     no_http: bool,
     log_format: str,
-    lease: float,
     workers: int,
 ) -> None:
     """Drive node pools, in this terminal or in a pod. Of several, one acts and the others wait.
@@ -98,7 +96,7 @@ def run(
         log.info("this replica leads" if leading else "this replica waits")
         wake.set()
 
-    leader = Leadership(kube, system, _NAME, this_process(), clock, seconds=lease, changed=changed)
+    leader = Leadership(kube, system, _NAME, this_process(), clock, changed=changed)
     metrics = Metrics(leader.leading, clock.now)
     driver = Driver(
         kube,
