@@ -20,7 +20,16 @@ from tpukit import pods
 from tpukit.errors import NotFound, Transient
 from tpukit.kube import Cluster, Doc
 from tpukit.pods import Phase
-from tpukit.sandbox import binaries, cloud_components, components, control_plane, folder, releases, simulated
+from tpukit.sandbox import (
+    binaries,
+    cloud_components,
+    components,
+    control_plane,
+    folder,
+    provisioning_requests,
+    releases,
+    simulated,
+)
 from tpukit.sandbox.folder import Folder
 
 Report = Callable[[str], None]
@@ -87,7 +96,7 @@ def up(
         if revived:
             simulated.free(cluster)
         components.start(place, [agent])
-        _install(cluster, _RECORD, programs.manifests("kwok-rbac"))
+        _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), provisioning_requests.definition()])
         # It gives up before long where what it looks for is not allowed to it.
         components.start(place, [kwok])
         if addons:
