@@ -250,6 +250,12 @@ variable "cpu_pool_max_pods_per_node" {
 
 # Accounts
 
+variable "create_service_accounts" {
+  description = "Whether to make both accounts and give them their roles on the project. Off, they are there: `tpu cluster bootstrap` makes them once for all clusters of a project, so that nobody who builds one needs to be able to make or become accounts"
+  type        = bool
+  default     = false
+}
+
 variable "tpu_sa_name" {
   description = "Name of the account that training workloads act as through Workload Identity, and of their Kubernetes account"
   type        = string
@@ -267,8 +273,8 @@ variable "tpu_sa_roles" {
   default     = ["roles/aiplatform.user", "roles/logging.logWriter", "roles/monitoring.metricWriter", "roles/storage.objectUser"]
 
   validation {
-    condition     = alltrue([for role in var.tpu_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
-    error_message = "Basic roles and roles that act as other accounts are refused for workloads. Write the roles they need, such as roles/aiplatform.user."
+    condition     = alltrue([for role in var.tpu_sa_roles : can(regex("^(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+$|^roles/(aiplatform|artifactregistry|autoscaling|bigquery|cloudprofiler|cloudtrace|container[.]defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub|secretmanager[.]secretAccessor$|serviceusage[.]serviceUsageConsumer$|storage|tpu)\\b", role)) && !can(regex("(?i)admin|owner|editor", replace(role, "objectAdmin", "")))])
+    error_message = "Write roles of data and telemetry, such as roles/aiplatform.user, or a role of your own. Roles that administer, own or act as other accounts are refused for workloads."
   }
 }
 
@@ -284,13 +290,13 @@ variable "gke_sa_name" {
 }
 
 variable "gke_sa_roles" {
-  description = "Roles of the nodes' account: what GKE asks for, to write logs and metrics. It reads images of the repository besides. Those of Cloud Storage are given on the artifact bucket"
+  description = "Roles of the nodes' account: what GKE asks for, to write logs and metrics and to stream images. It reads images of the repository besides. Those of Cloud Storage are given on the artifact bucket"
   type        = set(string)
-  default     = ["roles/container.defaultNodeServiceAccount"]
+  default     = ["roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"]
 
   validation {
-    condition     = alltrue([for role in var.gke_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
-    error_message = "Basic roles and roles that act as other accounts are refused for nodes. Write roles/container.defaultNodeServiceAccount."
+    condition     = alltrue([for role in var.gke_sa_roles : can(regex("^(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+$|^roles/(aiplatform|artifactregistry|autoscaling|bigquery|cloudprofiler|cloudtrace|container[.]defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub|secretmanager[.]secretAccessor$|serviceusage[.]serviceUsageConsumer$|storage|tpu)\\b", role)) && !can(regex("(?i)admin|owner|editor", replace(role, "objectAdmin", "")))])
+    error_message = "Write roles/container.defaultNodeServiceAccount and what nodes read, or a role of your own. Roles that administer, own or act as other accounts are refused for nodes."
   }
 }
 

@@ -262,6 +262,27 @@ run "node_account" {
   }
 }
 
+run "accounts_that_are_there_are_used_and_their_roles_left_alone" {
+  module {
+    source = "./modules/workload_identity"
+  }
+  variables {
+    name          = "cloud-tpu-sa"
+    create        = false
+    roles         = ["roles/logging.logWriter"]
+    workload_pool = "tpu-project.svc.id.goog"
+    namespace     = "tpu-training"
+  }
+  assert {
+    condition     = length(google_service_account.this) == 0 && length(google_project_iam_member.roles) == 0
+    error_message = "what belongs to all clusters of a project is none of one cluster's"
+  }
+  assert {
+    condition     = output.email == "cloud-tpu-sa@tpu-project.iam.gserviceaccount.com" && google_service_account_iam_member.workload.role == "roles/iam.workloadIdentityUser"
+    error_message = "the namespace of this cluster acts as the account"
+  }
+}
+
 run "workload_identity" {
   module {
     source = "./modules/workload_identity"
@@ -378,7 +399,7 @@ run "job_store_goes_with_destroy" {
     error_message = "the provider would leave the database behind"
   }
   assert {
-    condition     = google_project_iam_member.user.condition[0].expression == "resource.name == \"projects/tpu-project/databases/tpu-jobs\""
+    condition     = google_project_iam_member.user[0].condition[0].expression == "resource.name == \"projects/tpu-project/databases/tpu-jobs\""
     error_message = "the role reaches this database alone"
   }
 }

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,17 @@ class Environment:
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
+    def make_accounts(self) -> None:
+        """As `tpu cluster bootstrap` does, long before the first build."""
+        for name in ("gke-sa", "cloud-tpu-sa"):
+            made = self.google(f"iam/v1/{PROJECT}/serviceAccounts", json.dumps({"accountId": name}).encode())
+            aged = {"kind": "account", "name": made["name"], "patch": {"_made": 0}}
+            self.google("emulator/resources", json.dumps(aged).encode())
+
     def there(self) -> set[str]:
-        """What the cloud holds besides the state of Terraform."""
-        return {one for one in self.google("emulator/resources") if "tpu-tf-state" not in one}
+        """What the cloud holds besides the state of Terraform and the accounts, which no build makes."""
+        every = self.google("emulator/resources")
+        return {one for one in every if "tpu-tf-state" not in one and not one.startswith("account ")}
 
     def documents(self) -> dict[str, Any]:
         """All of it to the last field."""
@@ -144,7 +153,9 @@ def environment(
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
         (builder.workspace / "terraform" / "tuned_override.tf").write_text(TUNED)
-        yield Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
+        made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
+        made.make_accounts()
+        yield made
         tpu(home, "down", "--name=provision")
     finally:
         pods.kill_strays(home)
@@ -176,7 +187,6 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
     ]
     assert environment.addons() == {"jobset": "True", "kueue": "True"}
-    account = PROJECT + "/serviceAccounts/{0}@tpu-project.iam.gserviceaccount.com"
     made = {one for one in environment.there() if not one.startswith(("policy", "firewall", "tensorboard"))}
     assert made == {
         "bucket tpu-artifacts",
@@ -186,8 +196,6 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         *TPU_POOLS,
         f"repository {PROJECT}/locations/us-central1/repositories/tpu-cluster",
         f"router {PROJECT}/regions/us-central2/routers/tpu-network-router",
-        "account " + account.format("cloud-tpu-sa"),
-        "account " + account.format("gke-sa"),
         f"subnetwork {PROJECT}/regions/us-central2/subnetworks/tpu-subnet",
     }
     state = environment.google("emulator/resources?kind=bucket")["tpu-tf-state"]
@@ -281,6 +289,30 @@ def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(envir
     until(lambda: environment.addons()["jobset"] == "True", "JobSet to be available again")
 
 
+@contextmanager
+def job_on_a_slice(environment: Environment) -> Iterator[None]:
+    """A pod of a job, on the first slice."""
+    cluster = Cluster(environment.kubeconfig)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pretrain-0", "namespace": "research", "labels": {"job-name": "pretrain"}},
+        "spec": {
+            "nodeSelector": {"cloud.google.com/gke-nodepool": "tpu-node-pool-0"},
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "a", "image": "train:1", "command": ["sleep", "600"]}],
+        },
+    }
+    cluster.create(pod)
+    until(lambda: cluster.get("Pod", "pretrain-0", "research")["spec"].get("nodeName"), "the pod to have a node")
+    try:
+        yield
+    finally:
+        cluster.delete("Pod", "pretrain-0", "research")
+        until(lambda: not cluster.list("Pod", "research"), "the pod to go")
+
+
 def test_second_cluster_never_plans_the_first_one_away(environment):
     before = environment.there()
     other = {**ASKED, "_CLUSTER_NAME": "other", "_TF_STATE_PREFIX": "gke-tpu-training-environment/tpu-cluster"}
@@ -308,6 +340,9 @@ def test_no_pools_removes_the_pools_alone(environment):
     with pytest.raises(StepFailed, match="delete or replace tpu-node-pool-0, tpu-node-pool-1") as held:
         environment.builder.run(PROVISION, none)
     assert held.value.args[0] == "guard"
+    assert environment.there() == before
+    with job_on_a_slice(environment), pytest.raises(StepFailed, match="tpu-node-pool-0 runs research/pretrain"):
+        environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
     assert environment.there() == before
     environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
     assert before - environment.there() == TPU_POOLS

@@ -112,6 +112,25 @@ def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     assert calls.count("set-iam-policy") == 1  # all roles in one change
 
 
+def test_bootstrap_lets_builds_become_no_account_but_that_of_the_nodes(machine):
+    lines = machine.tpu("bootstrap", "--dry-run").stdout.splitlines()
+    given = [line for line in lines if line.startswith("#   serviceAccount:")]
+    assert any("tpu-cluster-build" in line and "roles/container.admin" in line for line in given)
+    builds = [line for line in given if "tpu-cluster-build" in line or "infrastructure-manager-sa" in line]
+    assert not [line for line in builds if "roles/iam." in line or "projectIamAdmin" in line]
+    acting = [line for line in lines if "roles/iam.serviceAccountUser" in line and not line.startswith("#")]
+    assert len(acting) == 2
+    assert all("add-iam-policy-binding gke-sa@my-project-1." in line for line in acting)
+    before = "serviceAccount:tpu-cluster-build@my-project-1.iam.gserviceaccount.com has roles/iam.serviceAccountUser"
+    assert f"# and takes away that {before}" in lines
+
+
+def test_bootstrap_turns_on_what_streaming_images_needs_and_gives_nodes_the_role(machine):
+    lines = machine.tpu("bootstrap", "--dry-run").stdout
+    assert "containerfilesystem.googleapis.com" in lines
+    assert "gke-sa@my-project-1.iam.gserviceaccount.com has roles/serviceusage.serviceUsageConsumer" in lines
+
+
 def test_bootstrap_that_may_not_look_stops_and_says_so(machine):
     machine.answer({"to": ["buckets describe"], "code": 1, "err": "ERROR: 403 Permission storage.buckets.get denied"})
     done = machine.tpu("bootstrap")

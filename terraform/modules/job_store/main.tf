@@ -9,6 +9,8 @@ resource "google_firestore_database" "this" {
 }
 
 resource "google_project_iam_member" "user" {
+  count = var.grant ? 1 : 0
+
   project = var.project_id
   role    = "roles/datastore.user"
   member  = var.member
@@ -17,4 +19,9 @@ resource "google_project_iam_member" "user" {
     title      = "only ${var.name}"
     expression = "resource.name == \"projects/${var.project_id}/databases/${google_firestore_database.this.name}\""
   }
+}
+
+moved {
+  from = google_project_iam_member.user
+  to   = google_project_iam_member.user[0]
 }

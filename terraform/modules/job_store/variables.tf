@@ -17,3 +17,9 @@ variable "member" {
   description = "IAM member that reads and writes this database, and no other one of the project"
   type        = string
 }
+
+variable "grant" {
+  description = "Whether to give the member its role. Off, it has it already"
+  type        = bool
+  default     = true
+}

@@ -64,11 +64,13 @@ def _around(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         "node_account": {
             "project_id": spec.project_id,
             "name": spec.gke_sa_name,
+            "create": spec.create_service_accounts,
             "roles": [role for role in spec.gke_sa_roles if not _of_storage(role)],
         },
         "workload_identity": {
             "project_id": spec.project_id,
             "name": spec.tpu_sa_name,
+            "create": spec.create_service_accounts,
             "roles": [role for role in spec.tpu_sa_roles if not _of_storage(role)],
             "workload_pool": of("cluster", "workload_pool"),
             "namespace": spec.tpu_namespace,
@@ -166,6 +168,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "name": spec.firestore_database,
             "location": region,
             "member": of("workload_identity", "member"),
+            "grant": spec.create_service_accounts,
         }
     return made
 
@@ -178,7 +181,8 @@ def _pools(spec: ClusterSpec) -> dict[str, Mapping[str, Any]]:
 
 def _grants(spec: ClusterSpec, workloads: str, nodes: str) -> dict[str, dict[str, str]]:
     """Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets."""
-    grants = {"workloads legacyBucketReader": {"role": "roles/storage.legacyBucketReader", "member": workloads}}
+    always = "roles/storage.legacyBucketReader"
+    grants = {f"workloads {always}": {"role": always, "member": workloads}}
     for who, roles, member in (("workloads", spec.tpu_sa_roles, workloads), ("nodes", spec.gke_sa_roles, nodes)):
         grants |= {f"{who} {role}": {"role": role, "member": member} for role in roles if _of_storage(role)}
     return grants

@@ -44,14 +44,13 @@ def queue_files(
     *,
     cpus: int,
     memory_gb: int,
-    given: Sequence[kueue.Quota] = (),
 ) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
-    of the CPU pool, shared by these teams; less what was `given` to others as their own. A shape alone is on-demand."""
+    of the CPU pool, shared by these teams. A shape alone is on-demand."""
     from tpukit.render import kueue
 
     kinds = {PoolKind(kind) if isinstance(kind, Slice) else kind: count for kind, count in quotas.items()}
-    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb, given=given)
+    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb)
     return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
 
 
@@ -69,10 +68,9 @@ def queues(
     *,
     cpus: int,
     memory_gb: int,
-    given: Sequence[kueue.Quota] = (),
 ) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
-    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, given=given)
+    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb)
     return [document for text in files.values() for document in template.parse(text)]
 
 

@@ -108,13 +108,8 @@ PRIORITIES = (
 )
 
 
-def queues(
-    quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, memory_gb: int, given: Sequence[Quota] = ()
-) -> Queues:
-    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
-
-    What was `given` to teams as their own is not handed out a second time.
-    """
+def queues(quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> Queues:
+    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team."""
     absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
     if absent:
         raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
@@ -126,7 +121,7 @@ def queues(
     total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
     return Queues(
         (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
-        common_queue(remaining(total, given), total),
+        common_queue(total, total),
         tuple(Team(name, COMMON, made_with_cluster=True) for name in teams),
         PRIORITIES,
     )

@@ -49,11 +49,6 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
     return _sums(one for one in every if _ours(one))
 
 
-def given(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
-    """What teams have of their own, by flavor."""
-    return _sums(one for one in cluster_queues if _ours(one) and one["metadata"]["name"] != COMMON)
-
-
 def divide(available: Sequence[Quota], teams: Iterable[Team]) -> list[ClusterQueue]:
     """The common queue, then one for each team that was given a quota: all of it, or its part of what there is."""
     all_chips = sum(quota.chips for quota in available)
