@@ -28,6 +28,7 @@ NEED = Need("train-0123456789ab", "research", "train", "uid-1", "train-slice-0",
 def emulator(tmp_path):
     with World(tmp_path) as world:
         world.cluster()
+        world.ask("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "tpu-nodes"})
     with Emulator(tmp_path, Settings(enabled=EVERY_API)) as running:
         yield running
 
@@ -66,7 +67,7 @@ def test_gke_spot_pool_reads_as_spot(client, emulator):
 def test_gke_pool_with_every_option_is_taken(client, emulator):
     options = replace(
         DEFAULTS,
-        node_service_account=f"nodes@{PROJECT}.iam.gserviceaccount.com",
+        node_service_account=f"tpu-nodes@{PROJECT}.iam.gserviceaccount.com",
         secondary_boot_disk=f"projects/{PROJECT}/global/images/preloaded",
         network_tags=("tpu",),
     )

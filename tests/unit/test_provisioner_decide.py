@@ -84,7 +84,6 @@ def observations(draw: st.DrawFn) -> Observation:
         seats=draw(st.dictionaries(names_of, names_of, max_size=3)),
         foreign=draw(st.sampled_from([None, occupied])),
         suspects={name: NOW - draw(st.integers(0, 300)) for name in known},
-        previous={},
         tries={name: draw(tried) for name in known},
     )
 

@@ -245,3 +245,28 @@ def test_provisioner_pool_that_is_there_at_once_is_told_as_ready_once():
     world.cluster.send("train", jobs=2)
     world.pass_time(100)
     assert len(world.cluster.told("NodePoolReady")) == 2
+
+
+def test_provisioner_pool_that_became_ready_while_nobody_led_is_told_later():
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(20)
+    world.leader.is_leading = False
+    world.pass_time(100)
+    assert not world.cluster.told("NodePoolReady")
+    world.leader.is_leading = True
+    world.pass_time(20)
+    assert len(world.cluster.told("NodePoolReady")) == 1
+
+
+def test_provisioner_decision_that_came_to_nothing_is_made_again():
+    """The kernel passes a round by while the one before it is still at work."""
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(20)
+    world.clock.sleep(100)
+    world.gke.tick()
+    world.driver._next()
+    world.driver._next()
+    world.pass_time(20)
+    assert len(world.cluster.told("NodePoolReady")) == 1

@@ -22,6 +22,7 @@ from tpukit.infra import (
     guard,
     outputs,
     plan_document,
+    propagation,
     protection,
     screen,
     terraform,
@@ -57,6 +58,7 @@ class Local:
         self._spec, self._evict, self._context = spec, evict, context
         self._clock, self._console = clock, console
         self._wait = wait
+        self._agreed: set[tuple[str, str]] = set()
         self._workspace = Workspace.of(spec, modules, state)
         self._terraform = Terraform(terraform.program(), self._workspace.folder)
 
@@ -86,7 +88,7 @@ class Local:
                 self._forget()
 
     def apply(self, ask: Ask) -> bool:
-        return self._change("apply", ask)
+        return propagation.patiently(lambda: self._change("apply", ask), self._spec, self._clock, self._say)
 
     def destroy(self, ask: Ask) -> bool:
         try:
@@ -141,8 +143,12 @@ class Local:
                 guard.check(going, self._context)
                 if verb == "apply":
                     expectations.show(self._spec, progress.planned, self._say)
-                if not ask(screen.question(verb, self._spec.cluster_name, progress)):
-                    return False
+                wanted = {(one.address, one.action) for one in progress.planned}
+                # What is left of a plan that the person agreed to needs no second answer.
+                if not wanted or not wanted <= self._agreed:
+                    if not ask(screen.question(verb, self._spec.cluster_name, progress)):
+                        return False
+                    self._agreed = wanted
                 guard.check(going, self._context)  # somebody may have sent a job while the person read
                 self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
                 return True

@@ -39,7 +39,7 @@ class Observer:
         self._suspects: dict[str, float] = {}
         self._written: dict[str, Tries] = {}  # what the mirror may not show yet
         self._occupied: dict[str, tuple[float, tuple[str, ...]]] = {}  # pools with pods of others, and when that was
-        self._previous: dict[str, str] = {}
+        self._awaited: set[str] = set()  # pools that are to be told of when they are ready
 
     def observe(self, settings: Settings, now: float) -> Observation:
         """Transient where the cluster has not been read yet."""
@@ -61,7 +61,7 @@ class Observer:
             hosts_ready=_ready(nodes),
             seats=self._seats(jobsets, nodes),
             suspects=dict(self._suspects),
-            previous=dict(self._previous),
+            awaited=frozenset(self._awaited),
             tries=self._tries(jobsets),
         )
 
@@ -100,8 +100,14 @@ class Observer:
     def remember(self, seen: Observation, steps: Mapping[str, Step], now: float) -> None:
         self._suspects = {name: self._suspects.get(name, now) for name, step in steps.items() if step.unused}
         # A pool may be there before anybody has seen it come.
-        asked = {name: "PROVISIONING" for name, step in steps.items() if isinstance(step.act, Create)}
-        self._previous = {**{name: pool.status for name, pool in seen.pools.items()}, **asked}
+        asked = {name for name, step in steps.items() if isinstance(step.act, Create)}
+        coming = {name for name, pool in seen.pools.items() if pool.status == "PROVISIONING"}
+        self._awaited = (self._awaited & (steps.keys() | seen.pools.keys())) | asked | coming
+
+    def told(self, pool: str, reason: str) -> None:
+        """What is decided of a pool may come to nothing: only what was told is not told again."""
+        if reason == "NodePoolReady":
+            self._awaited.discard(pool)
 
     def _waiting(self, jobsets: Mapping[tuple[str, str], Doc], settings: Settings) -> Iterable[Need | Refusal]:
         for pod in self._view.leaders():

@@ -55,9 +55,11 @@ class ClusterRecords:
         leader: Writes,
         steps: Callable[[], Mapping[str, Step]],
         written: Callable[[str, Tries], None],
+        told: Callable[[str, str], None],
     ) -> None:
         self._cluster, self._events, self._leader = cluster, events, leader
         self._steps = steps  # what is to be done, from a fresh observation
+        self._told = told  # of each event: pool and reason
         self._written = written  # told of each write: mirrors take a moment to show it
         self._entries: dict[str, Entry[SliceRecord]] = {}
 
@@ -93,6 +95,7 @@ class ClusterRecords:
         for event in events:
             reason, _, text = event.text.partition(": ")
             self._events.tell(about, reason, text)
+            self._told(record.pool, reason)
         written = Entry(entry.key, record, entry.revision + 1)
         self._entries[entry.key] = written
         return written
