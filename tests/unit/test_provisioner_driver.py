@@ -270,3 +270,14 @@ def test_provisioner_decision_that_came_to_nothing_is_made_again():
     world.driver._next()
     world.pass_time(20)
     assert len(world.cluster.told("NodePoolReady")) == 1
+
+
+def test_provisioner_pool_outlives_a_change_of_defaults():
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(200)
+    world.cluster.configure(capacity="spot", zones="us-central2-c", removal_delay="10", minimum_age="20")
+    world.cluster.restart("train")
+    world.pass_time(200)
+    assert set(world.gke.made.values()) == {1}
+    assert world.cluster.running("train") == 1
