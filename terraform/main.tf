@@ -98,6 +98,9 @@ module "cluster" {
   first_node_machine_type = var.cpu_pool_machine_type
   node_service_account    = module.node_account.email
   labels                  = local.labels
+  kms_key                 = lookup(var.kms_keys, "cluster", null)
+  binary_authorization    = var.binary_authorization
+  security_posture        = var.security_posture
 }
 
 module "cpu_pool" {
@@ -158,6 +161,7 @@ module "artifact_bucket" {
   force_destroy = var.force_destroy
   labels        = local.labels
   grants        = local.bucket_grants
+  kms_key       = lookup(var.kms_keys, "bucket", null)
 }
 
 module "artifact_registry" {
@@ -169,6 +173,9 @@ module "artifact_registry" {
   location   = coalesce(var.artifact_registry_location, local.services_region)
   labels     = local.labels
   reader     = module.node_account.member
+  kms_key    = lookup(var.kms_keys, "images", null)
+
+  immutable_tags = var.immutable_tags
 }
 
 module "tensorboard" {
@@ -180,6 +187,7 @@ module "tensorboard" {
   near       = local.services_region
   name       = var.cluster_name
   labels     = local.labels
+  kms_key    = lookup(var.kms_keys, "metrics", null)
 }
 
 module "job_store" {
@@ -191,6 +199,9 @@ module "job_store" {
   location   = local.services_region
   member     = module.workload_identity.member
   grant      = var.create_service_accounts
+
+  force_destroy = var.force_destroy
+  kms_key       = lookup(var.kms_keys, "jobs", null)
 }
 
 moved {

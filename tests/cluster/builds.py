@@ -244,7 +244,7 @@ elif name == "python3" and "pip" not in words:
     def calls(self) -> list[str]:
         return self.calls_file.read_text().replace(str(self.workspace), "/workspace").splitlines()
 
-    def run(self, file: Path, given: dict[str, str], only: str = "", *, seconds: float = 3600.0) -> list[str]:
+    def run(self, file: Path, given: dict[str, str], *, only: str = "", seconds: float = 3600.0) -> list[str]:
         """Runs all steps, or one; gives back the command lines that they ran. A build that takes longer is killed."""
         build = substituted(yaml.safe_load(file.read_text()), given)
         self.calls_file.write_text("")
