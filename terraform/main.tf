@@ -98,6 +98,9 @@ module "cluster" {
   first_node_machine_type = var.cpu_pool_machine_type
   node_service_account    = module.node_account.email
   labels                  = local.labels
+  kms_key                 = lookup(var.kms_keys, "cluster", null)
+  binary_authorization    = var.binary_authorization
+  security_posture        = var.security_posture
 }
 
 module "cpu_pool" {
@@ -128,6 +131,7 @@ module "tpu_pools" {
   pools                 = module.tpu_shapes.shapes
   autoscaling           = var.enable_tpu_autoscaling
   max_run_duration      = var.flex_start_duration
+  queued_provisioning   = var.flex_start_queued
   spot_shutdown_seconds = var.spot_shutdown_seconds
   max_pods_per_node     = var.tpu_max_pods_per_node
   disk_size             = var.tpu_disk_size
@@ -158,6 +162,7 @@ module "artifact_bucket" {
   force_destroy = var.force_destroy
   labels        = local.labels
   grants        = local.bucket_grants
+  kms_key       = lookup(var.kms_keys, "bucket", null)
 }
 
 module "artifact_registry" {
@@ -169,6 +174,9 @@ module "artifact_registry" {
   location   = coalesce(var.artifact_registry_location, local.services_region)
   labels     = local.labels
   reader     = module.node_account.member
+  kms_key    = lookup(var.kms_keys, "images", null)
+
+  immutable_tags = var.immutable_tags
 }
 
 module "tensorboard" {
@@ -180,6 +188,7 @@ module "tensorboard" {
   near       = local.services_region
   name       = var.cluster_name
   labels     = local.labels
+  kms_key    = lookup(var.kms_keys, "metrics", null)
 }
 
 module "job_store" {
@@ -191,6 +200,9 @@ module "job_store" {
   location   = local.services_region
   member     = module.workload_identity.member
   grant      = var.create_service_accounts
+
+  force_destroy = var.force_destroy
+  kms_key       = lookup(var.kms_keys, "jobs", null)
 }
 
 moved {

@@ -23,3 +23,15 @@ variable "grant" {
   type        = bool
   default     = true
 }
+
+variable "force_destroy" {
+  description = "Whether destroying the environment may delete the database with the jobs in it"
+  type        = bool
+  default     = false
+}
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts the jobs, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}

@@ -14,7 +14,7 @@ from pathlib import Path
 from tpukit import paths
 from tpukit.clock import Clock
 from tpukit.errors import Conflict
-from tpukit.infra import gcloud, grants, programs
+from tpukit.infra import gcloud, grants, programs, propagation
 from tpukit.infra.grants import Grant
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
@@ -103,6 +103,7 @@ def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
 
     own = [partial(_have, step, clock, say) for step in (_reads_source(spec), *_account_grants(spec))]
     programs.side_by_side([grant, *own])
+    propagation.note(spec, clock)
 
 
 def source_bucket(project: str) -> str:
@@ -126,7 +127,13 @@ def _have(step: Step, clock: Clock, say: Callable[[str], None]) -> None:
 
 
 def _apis(spec: ClusterSpec) -> Step:
-    names = sorted({*APIS, *(("firestore",) if spec.firestore_database else ())})
+    wanted = {
+        "binaryauthorization": spec.binary_authorization,
+        "cloudkms": bool(spec.kms_keys),
+        "containersecurity": spec.security_posture not in (None, "DISABLED"),
+        "firestore": spec.firestore_database is not None,
+    }
+    names = sorted({*APIS, *(name for name, needed in wanted.items() if needed)})
     full = (f"{name}.googleapis.com" for name in names)
     order = gcloud.command("services", "enable", *full, f"--project={spec.project_id}")
     return Step("APIs", (order,), limit=_ENABLE_SECONDS)

@@ -107,6 +107,9 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "first_node_machine_type": spec.cpu_pool_machine_type,
             "node_service_account": of("node_account", "email"),
             "labels": _labels(spec),
+            "kms_key": spec.kms_keys.get("cluster"),
+            "binary_authorization": spec.binary_authorization,
+            "security_posture": spec.security_posture,
         },
         "cpu_pool": {
             **pools,
@@ -123,6 +126,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "pools": of("tpu_shapes", "shapes"),
             "autoscaling": spec.enable_tpu_autoscaling,
             "max_run_duration": spec.flex_start_duration,
+            "queued_provisioning": spec.flex_start_queued,
             "spot_shutdown_seconds": spec.spot_shutdown_seconds,
             "max_pods_per_node": spec.tpu_max_pods_per_node,
             "disk_size": spec.tpu_disk_size,
@@ -142,6 +146,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "force_destroy": spec.force_destroy,
             "labels": _labels(spec),
             "grants": _grants(spec, of("workload_identity", "member"), of("node_account", "member")),
+            "kms_key": spec.kms_keys.get("bucket"),
         },
         "artifact_registry": {
             "project_id": spec.project_id,
@@ -150,6 +155,8 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "location": spec.artifact_registry_location or region,
             "labels": _labels(spec),
             "reader": of("node_account", "member"),
+            "kms_key": spec.kms_keys.get("images"),
+            "immutable_tags": spec.immutable_tags,
         },
     }
     if spec.enable_tensorboard:
@@ -160,6 +167,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "near": region,
             "name": spec.cluster_name,
             "labels": _labels(spec),
+            "kms_key": spec.kms_keys.get("metrics"),
         }
     if spec.firestore_database:
         made["job_store"] = {
@@ -169,6 +177,8 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "location": region,
             "member": of("workload_identity", "member"),
             "grant": spec.create_service_accounts,
+            "force_destroy": spec.force_destroy,
+            "kms_key": spec.kms_keys.get("jobs"),
         }
     return made
 

@@ -97,6 +97,20 @@ _PREFIX = Text(
 Capacity = Literal["on-demand", "spot", "reservation", "flex-start"]
 
 
+def _encrypted(what: str) -> str:
+    known = ("cluster", "bucket", "images", "metrics", "jobs")
+    return what if what in known else refuse(f"{what} has no key of its own", f"write one of {', '.join(known)}")
+
+
+_KMS_KEY = Text(
+    Form(
+        r"projects/[^/\s]+/locations/[^/\s]+/keyRings/[^/\s]+/cryptoKeys/[^/\s]+",
+        "write projects/P/locations/L/keyRings/R/cryptoKeys/K",
+        400,
+    )
+)
+
+
 class Pool(Model):
     """One pool by its name: what differs from the common slices."""
 
@@ -175,6 +189,9 @@ class ClusterSpec(Model):
         "Longest life of a flex-start slice.",
         "86400s",
         default="604800s",
+    )
+    flex_start_queued: bool = field(
+        Flag(), "Whether flex-start slices come by queued provisioning, all of a job at once.", False, default=True
     )
     spot_shutdown_seconds: int | None = field(
         Integer(0, 120, _shutdown),
@@ -269,6 +286,17 @@ class ClusterSpec(Model):
     services_region: str | None = field(
         REGION, "Region of images and Firestore, and of TensorBoard where it has it.", "us-central1", default=None
     )
+    kms_keys: dict[str, str] = field(
+        Named(Text(None, _encrypted), _KMS_KEY),
+        "Keys that encrypt what is stored.",
+        {"bucket": "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"},
+        default={},
+    )
+    binary_authorization: bool = field(Flag(), "Whether a policy decides which images run.", True, default=False)
+    security_posture: Literal["DISABLED", "BASIC", "ENTERPRISE"] | None = field(
+        Choice("DISABLED", "BASIC", "ENTERPRISE"), "How closely GKE watches workloads.", "BASIC", default=None
+    )
+    immutable_tags: bool = field(Flag(), "Whether tags of images never move.", True, default=False)
 
     @classmethod
     def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:

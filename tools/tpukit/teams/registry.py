@@ -135,16 +135,17 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
 def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Change:
     """Safe to repeat: a change that ended halfway is finished by planning and applying it again. Jobs that wait stay
     with the team, in whichever queue it has. What was done: others may have been given something since the plan."""
+    name = change.after.name
     if change.after.quota:
         # One that is being removed takes changes, and is gone with them when its last job has left it.
-        name = change.after.name
-        _wait_until(clock, lambda: not _leaves(cluster, "ClusterQueue", name), f"the former ClusterQueue {name}")
+        _wait_until(
+            clock, lambda: not _leaves(cluster, "ClusterQueue", name), f"ClusterQueue {name} of an earlier quota"
+        )
     with lock.held(cluster, clock) as quota_lock:
         change = plan(cluster, change.request, account)
         for document in (*change.namespace, *change.queues):
             quota_lock.check()
             cluster.apply(document)
-    name = change.after.name
     for document in change.rest:
         if change.replaced and document["kind"] == "LocalQueue":
             # Kueue refuses to change where a LocalQueue leads, so it is deleted and made again. Jobs name it, and wait
