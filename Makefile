@@ -50,7 +50,7 @@ $(CHECKOV): tools/checkov.txt tools/newest-python
 # Real Terraform with the real provider, real Kubernetes, JobSet and Kueue. The first time, Go builds them side by side (25
 # CPU minutes, kept outside the checkout); what is missing and cannot be built here is a failure with a sentence, never a skip.
 e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
-	@$(BIN)/python tools/provider/build.py & provider=$$!; \
+	@$(BIN)/python tools/provider/build.py --with-clis & provider=$$!; \
 	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
 	wait $$provider && exit $$sandbox
 	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 2 --dist=loadfile tests/cluster

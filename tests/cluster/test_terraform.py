@@ -61,6 +61,7 @@ ASKED = {
     "tpu_type": "v4-32",
     "num_tpu_pools": 4,
     "firestore_database": "tpu-jobs",
+    "create_service_accounts": True,
 }
 
 
@@ -171,8 +172,9 @@ def test_readme_tables_are_current():
     spec = importlib.util.spec_from_file_location("readme", TERRAFORM / "readme.py")
     readme = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(readme)
+    for page, wanted in readme.pages():
+        assert page.read_text() == wanted, f"{page}: run `python terraform/readme.py`"
     text = (TERRAFORM / "README.md").read_text()
-    assert readme.render(text) == text, "run `python terraform/readme.py`"
     assert all(f"| `{name}` |" in text for name in GUIDE)
 
 
@@ -187,7 +189,7 @@ def test_nothing_is_taken_from_a_registry_unpinned():
         if ".terraform" in path.parts:
             continue
         for source in re.findall(r'^  source\s*= "([^"]+)"', path.read_text(), re.MULTILINE):
-            assert source.startswith("./"), f"{path}: {source}"
+            assert source.startswith(("./", "../../modules/")), f"{path}: {source}"
     versions = [path.read_text() for path in TERRAFORM.glob("**/versions.tf") if "hashicorp/google" in path.read_text()]
     assert versions
     assert all('version = ">= 7.26, < 9"' in text for text in versions)
@@ -342,6 +344,21 @@ def test_plan_runs_no_node_as_the_default_account(environment_plan):
         assert config["workload_metadata_config"] == [{"mode": "GKE_METADATA"}]
 
 
+def test_plan_with_accounts_that_are_there_makes_none_and_grants_nothing_on_the_project(root):
+    changes = root.plan({**ASKED, "create_service_accounts": False})["resource_changes"]
+    assert not {"google_service_account", "google_project_iam_member"} & {one["type"] for one in changes}
+    (bound,) = (one["change"]["after"] for one in changes if one["type"] == "google_service_account_iam_member")
+    assert bound["service_account_id"] == (
+        "projects/tpu-project/serviceAccounts/cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"
+    )
+
+
+def test_plan_gives_a_role_that_is_asked_for_twice_once(root):
+    asked = {**ASKED, "tpu_sa_roles": ["roles/storage.legacyBucketReader", "roles/storage.objectUser"]}
+    grants = resources(root.plan(asked), "google_storage_bucket_iam_member")
+    assert sorted(one["role"] for one in grants) == ["roles/storage.legacyBucketReader", "roles/storage.objectUser"]
+
+
 def test_plan_gives_storage_on_the_bucket_alone(environment_plan):
     project_roles = {one["role"] for one in resources(environment_plan, "google_project_iam_member")}
     assert project_roles == {
@@ -350,6 +367,7 @@ def test_plan_gives_storage_on_the_bucket_alone(environment_plan):
         "roles/datastore.user",
         "roles/logging.logWriter",
         "roles/monitoring.metricWriter",
+        "roles/serviceusage.serviceUsageConsumer",
     }
     workloads = "serviceAccount:cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"
     granted = {(one["role"], one["member"]) for one in resources(environment_plan, "google_storage_bucket_iam_member")}

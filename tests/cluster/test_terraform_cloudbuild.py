@@ -321,7 +321,7 @@ def test_destroy_lifts_protection_first(builder):
         "terraform apply -lock-timeout=5m -auto-approve -refresh=false "
         "-target=module.cluster.google_container_cluster.this -var=deletion_protection=false",
         "terraform apply -lock-timeout=5m -auto-approve -refresh=false "
-        "-target=module.artifact_bucket.google_storage_bucket.this",
+        "-target=module.artifact_bucket.google_storage_bucket.this[0]",
     ]
     assert not [call for call in calls if call.startswith("gcloud storage ls")]
 

@@ -2,10 +2,12 @@
 
     python tools/provider/build.py              builds it if it is not there yet, prints the CLI configuration
     python tools/provider/build.py --no-build   fails, with the command to run, if it is not there yet
+    python tools/provider/build.py --with-clis  also builds the command lines of tests: Terraform 1.5.7, OpenTofu
+    python tools/provider/build.py --where NAME prints where that command line is; fails if it is not there yet
 
 With `export TF_CLI_CONFIG_FILE=$(python tools/provider/build.py)`, init, plan and test of Terraform work offline.
 Nothing outside the cache folder is written, and the standard library is all it needs. The build takes about ten minutes
-on two idle cores; `GOFLAGS=-p=1 nice -n 19 python ...` leaves the machine to others.
+on two idle cores, the command lines two each; `GOFLAGS=-p=1 nice -n 19 python ...` leaves the machine to others.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,44 +28,82 @@ PROVIDER = "github.com/hashicorp/terraform-provider-google"
 VERSION = "8.0.0"
 
 
+@dataclass(frozen=True)
+class Program:
+    """A program that is built from the Go modules pinned in a folder."""
+
+    name: str  # of the binary
+    pins: Path  # folder with go.mod and go.sum
+    package: str
+    flags: str  # for the linker
+
+    def cache(self) -> Path:
+        """The folder of this pinned program: a changed go.mod or go.sum is another program."""
+        pins = hashlib.sha256()
+        for name in ("go.mod", "go.sum"):
+            pins.update((self.pins / name).read_bytes())
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(root) / "tpukit" / "provider" / pins.hexdigest()[:16]
+
+    def binary(self) -> Path:
+        return self.cache() / self.name
+
+
+GOOGLE = Program("terraform-provider-google", HERE, PROVIDER, f"-X {PROVIDER}/version.ProviderVersion={VERSION}")
+CLIS = {
+    # The newest that Infrastructure Manager runs, and the last one under the Mozilla licence.
+    "terraform-1.5.7": Program(
+        *("terraform", HERE / "terraform-1.5.7", "github.com/hashicorp/terraform"),
+        flags="-X github.com/hashicorp/terraform/version.dev=no",
+    ),
+    "opentofu": Program(
+        *("tofu", HERE / "opentofu", "github.com/opentofu/opentofu/cmd/tofu"),
+        flags="-X github.com/opentofu/opentofu/version.dev=no",
+    ),
+}
+
+
 class Missing(Exception):
     """Something that must be installed or built first; the text says how."""
 
 
 def cache() -> Path:
-    """The folder of this pinned provider: a changed go.mod or go.sum is another provider."""
-    pins = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        pins.update((HERE / name).read_bytes())
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "tpukit" / "provider" / pins.hexdigest()[:16]
+    return GOOGLE.cache()
 
 
-def build() -> Path:
-    """The provider's binary, built when it is not there yet."""
-    binary = cache() / "terraform-provider-google"
+def build(program: Program = GOOGLE) -> Path:
+    """The program's binary, built when it is not there yet."""
+    binary = program.binary()
     if binary.is_file():
         return binary
     if shutil.which("go") is None:
-        raise Missing("go is not on PATH: install Go 1.26 or newer, the provider is built with it")
+        raise Missing(f"go is not on PATH: install Go 1.26.6 or newer, {program.name} is built with it")
     binary.parent.mkdir(parents=True, exist_ok=True)
-    # Built beside its place and renamed, so that a build that was killed is never taken for a provider.
+    # Built beside its place and renamed, so that a build that was killed is never taken for the program.
     with tempfile.TemporaryDirectory(dir=binary.parent) as scratch:
         built = Path(scratch) / binary.name
-        flags = f"-s -w -X {PROVIDER}/version.ProviderVersion={VERSION}"
-        command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(built), PROVIDER]
+        command = ["go", "build", "-trimpath", "-ldflags", f"-s -w {program.flags}", "-o", str(built), program.package]
         # Without cgo, as the sandbox's programs are built: what they have in common is compiled once.
         environment = {**os.environ, "CGO_ENABLED": "0"}
-        done = subprocess.run(command, cwd=HERE, env=environment, check=False)
+        done = subprocess.run(command, cwd=program.pins, env=environment, check=False)
         if done.returncode:
-            raise Missing(f"the provider did not build (go build ended with {done.returncode}, its messages are above)")
+            ended = f"go build ended with {done.returncode}, its messages are above"
+            raise Missing(f"{program.name} did not build ({ended})")
         built.rename(binary)
+    return binary
+
+
+def where(name: str) -> Path:
+    """The binary of a command line that was built."""
+    binary = CLIS[name].binary()
+    if not binary.is_file():
+        raise Missing(f"{name} is not built yet: run `python {HERE / 'build.py'} --with-clis` once (minutes)")
     return binary
 
 
 def cli_config(cli: str = "terraform", *, may_build: bool = True) -> Path:
     """A CLI configuration with which `cli` takes the provider from the cache and contacts nothing."""
-    binary = cache() / "terraform-provider-google"
+    binary = GOOGLE.binary()
     if not binary.is_file():
         if not may_build:
             raise Missing(f"the google provider is not built yet: run `python {HERE / 'build.py'}` once (minutes)")
@@ -110,8 +151,15 @@ def main() -> int:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--no-build", action="store_true", help="fail if the provider is not built yet")
     words.add_argument("--cli", default="terraform", help="terraform (the default) or tofu")
+    words.add_argument("--with-clis", action="store_true", help="build Terraform 1.5.7 and OpenTofu as well")
+    words.add_argument("--where", choices=list(CLIS), help="print where that command line is, and nothing else")
     said = words.parse_args()
     try:
+        if said.where:
+            print(where(said.where))
+            return 0
+        for program in CLIS.values() if said.with_clis else ():
+            build(program)
         print(cli_config(said.cli, may_build=not said.no_build))
     except Missing as missing:
         print(missing, file=sys.stderr)

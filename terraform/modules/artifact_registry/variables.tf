@@ -12,6 +12,11 @@ variable "create" {
 variable "name" {
   description = "Name of the repository for container images"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", var.name))
+    error_message = "The name of a repository has at most 63 small letters, digits and hyphens, and begins with a letter."
+  }
 }
 
 variable "location" {
@@ -22,9 +27,22 @@ variable "location" {
 variable "labels" {
   description = "Labels of the repository"
   type        = map(string)
+  default     = {}
 }
 
 variable "reader" {
   description = "IAM member that pulls images: the account of the nodes"
   type        = string
+}
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts images, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}
+
+variable "immutable_tags" {
+  description = "Whether a tag stays with the image that it was first given to"
+  type        = bool
+  default     = false
 }

@@ -6,6 +6,7 @@ variable "project_id" {
 variable "region" {
   description = "Region of the TensorBoard instance; null takes that of `near`, or one on its continent where it has none"
   type        = string
+  default     = null
 }
 
 variable "near" {
@@ -21,4 +22,11 @@ variable "name" {
 variable "labels" {
   description = "Labels of the TensorBoard instance"
   type        = map(string)
+  default     = {}
+}
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts metrics, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
 }

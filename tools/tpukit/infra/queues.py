@@ -41,7 +41,7 @@ def files(
     made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb, queued=queued)
     common = yaml.safe_load(made.pop("cluster-queue.yaml"))
     writes = settling.renewed(common, cluster_queues["items"])
-    made["account.yaml"] = yaml.safe_dump(_account(namespace, account, email), sort_keys=False)
+    made["account.yaml"] = render.account_file(namespace, account, email)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -51,18 +51,6 @@ def files(
         **made,
         "kustomization.yaml": yaml.safe_dump(kustomization, sort_keys=False),
         QUOTAS: yaml.safe_dump_all(writes, sort_keys=False),
-    }
-
-
-def _account(namespace: str, account: str, email: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": account,
-            "namespace": namespace,
-            "annotations": {"iam.gke.io/gcp-service-account": email},
-        },
     }
 
 

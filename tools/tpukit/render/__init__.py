@@ -18,7 +18,7 @@ from tpukit.render.pool_kinds import PoolKind
 if TYPE_CHECKING:
     from tpukit.render import kueue
 
-__all__ = ["PoolKind", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
+__all__ = ["PoolKind", "account_file", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 
 
 def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
@@ -54,6 +54,14 @@ def queue_files(
     kinds = {PoolKind(kind) if isinstance(kind, Slice) else kind: count for kind, count in quotas.items()}
     context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
     return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
+
+
+def account_file(namespace: str, account: str, email: str = "") -> str:
+    """The service account that the pods of a namespace run as, and the Google account that they act as."""
+    from tpukit.render import kueue
+
+    team = kueue.Team(namespace, kueue.COMMON, made_with_cluster=True, account=account, email=email)
+    return template.fill("kueue", "account", team=team)
 
 
 def queues(

@@ -13,7 +13,7 @@ from tpukit.render import hosts
 from tpukit.render.node_labels import CPU_POOL
 from tpukit.render.pool_kinds import PoolKind
 
-FILES = ("flavors", "cluster-queue", "teams", "priorities")
+FILES = ("flavors", "cluster-queue", "local_queue", "priorities")
 """Templates, in the order in which a cluster takes what they make."""
 COMMON = "tpu"
 """Name of the ClusterQueue that teams without a quota share, and of the cohort in which all lend to each other."""

@@ -103,7 +103,7 @@ def up(
             report("installing JobSet and Kueue")
             for one in releases.NAMES:
                 released = releases.documents(one, programs.manifests(one))
-                _install(cluster, f"{_RECORD}-{one}", releases.marked(one, released))
+                _install(cluster, f"{_RECORD}-{one}", releases.marked(one, released), again=not _runs(cluster, one))
         components.wait(place, [agent])
         # It tells the agent of its pools as soon as it runs.
         components.start(place, [emulator])
@@ -169,10 +169,10 @@ def _owner(door: str) -> str:
     return door.removesuffix("-webhook").removesuffix("-peer")
 
 
-def _install(cluster: Cluster, record: str, documents: list[Doc]) -> None:
-    """As `kubectl apply` does, unless these were applied before."""
+def _install(cluster: Cluster, record: str, documents: list[Doc], *, again: bool = False) -> None:
+    """As `kubectl apply` does, unless these were applied before; `again`: even then."""
     mark = hashlib.sha256(json.dumps(documents).encode()).hexdigest()
-    if _installed(cluster, record) == mark:
+    if _installed(cluster, record) == mark and not again:
         return
     first = ("Namespace", "CustomResourceDefinition")
     for document in documents:

@@ -1,0 +1,220 @@
+"""The environment's life with every command line it is meant for, and what a failed apply leaves behind.
+
+Terraform 1.5.7 (what Infrastructure Manager runs), the Terraform on PATH and OpenTofu, each with the real provider
+against the emulator. Then, with the Terraform on PATH, faults drawn from twenty seeds strike the first apply: the
+second one ends clean, and the cloud holds what the state holds, no more and no less.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.test_emulator_terraform import ASKED, CLUSTER, ROOT, Environment
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.server import Emulator
+from waiting import until
+
+SMALL = {**ASKED, "tpu_type": "v4-8", "num_tpu_pools": 1, "cpu_pool_node_count": 1, "deletion_protection": True}
+QUICK: dict[str, Any] = {"seconds": {"": 0.1}, "enabled": EVERY_API, "arrival_seconds": 0.2}
+IN_PLACE: dict[str, Any] = {
+    "labels": {"owner": "research"},
+    "release_channel": "RAPID",
+    "authorized_networks": {"office": "203.0.113.0/24"},
+    "cpu_pool_node_count": 2,
+    "cpu_pool_machine_type": "n2-standard-8",
+    "tpu_sa_roles": ["roles/logging.logWriter", "roles/storage.objectUser"],
+    "force_destroy": True,
+    "deletion_protection": False,
+}
+"""Everything that can be changed without making something anew."""
+KINDS = {
+    "google_artifact_registry_repository": "repository",
+    "google_compute_firewall": "firewall",
+    "google_compute_network": "network",
+    "google_compute_resource_policy": "resourcePolicy",
+    "google_compute_router": "router",
+    "google_compute_subnetwork": "subnetwork",
+    "google_container_cluster": "cluster",
+    "google_container_node_pool": "pool",
+    "google_firestore_database": "database",
+    "google_service_account": "account",
+    "google_storage_bucket": "bucket",
+    "google_vertex_ai_tensorboard": "tensorboard",
+}
+CREATES = ("networks", "subnetworks", "routers", "clusters", "nodePools", "serviceAccounts", "repositories", "b$")
+OPERATIONS = ("CREATE_CLUSTER", "CREATE_NODE_POOL", "DELETE_NODE_POOL", "insert", "patch")
+
+
+class Versioned(Environment):
+    """The environment under a command line of one's own choice."""
+
+    cli = "terraform"
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [self.cli, *words, "-no-color"]
+        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+
+    def ask_for(self, **changes: Any) -> None:
+        (self.folder / "terraform.tfvars.json").write_text(json.dumps({**SMALL, **changes}))
+
+    def planned(self) -> dict[str, list[str]]:
+        """What a plan would do, by address; what stays as it is is left out."""
+        done = self.run("plan", "-out=planned")
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(self.run("show", "-json", "planned").stdout)
+        changes = {one["address"]: one["change"]["actions"] for one in shown["resource_changes"]}
+        return {address: actions for address, actions in changes.items() if actions not in (["no-op"], ["read"])}
+
+    def check_clean(self) -> None:
+        done = self.run("plan", "-detailed-exitcode")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def held(self) -> set[str]:
+        """What the state says there is, in the words of the cloud's inventory."""
+        return {f"{KINDS[kind]} {_name(kind, attributes)}" for kind, attributes in self._resources() if kind in KINDS}
+
+    def grants_held(self) -> set[tuple[str, str]]:
+        return {(one["role"], one["member"]) for kind, one in self._resources() if kind.endswith("_iam_member")}
+
+    def grants_there(self) -> set[tuple[str, str]]:
+        policies = self.google.cloud.state.all("policy").values()
+        bindings = [binding for policy in policies for binding in policy.get("bindings", ())]
+        return {(binding["role"], member) for binding in bindings for member in binding["members"]}
+
+    def things(self) -> set[str]:
+        return {one for one in self.there() if one.split()[0] in KINDS.values()}
+
+    def _resources(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for resource in json.loads(self.run("state", "pull").stdout)["resources"]:
+            if resource["mode"] == "managed":
+                for instance in resource["instances"]:
+                    yield resource["type"], instance["attributes"]
+
+
+def _name(kind: str, attributes: dict[str, Any]) -> str:
+    whole = {"google_storage_bucket": "name", "google_service_account": "name"}
+    return attributes[whole.get(kind, "id")]
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    program: str
+    environment: dict[str, str]
+
+
+def _command_line(name: str, environment: dict[str, str]) -> CommandLine:
+    script = [sys.executable, str(ROOT / "tools" / "provider" / "build.py")]
+    program = name
+    if name != "terraform":
+        built = subprocess.run([*script, f"--where={name}"], capture_output=True, text=True)
+        if built.returncode:
+            pytest.fail(built.stderr.strip())
+        program = built.stdout.strip()
+    config = subprocess.run([*script, "--no-build", f"--cli={program}"], capture_output=True, text=True)
+    assert config.returncode == 0, config.stderr
+    return CommandLine(program, {**environment, "TF_CLI_CONFIG_FILE": config.stdout.strip()})
+
+
+@pytest.mark.parametrize("name", ["terraform-1.5.7", "terraform", "opentofu"])
+def test_environment_lives_from_apply_over_changes_in_place_to_destroy(name, tmp_path, terraform_environment):
+    line = _command_line(name, terraform_environment)
+    with Emulator(tmp_path / "google", Settings(**QUICK)) as google:
+        environment = type("With", (Versioned,), {"cli": line.program})(tmp_path / "tf", google, line.environment)
+        environment.ask_for()
+        done = environment.run("apply", "-auto-approve")
+        assert done.returncode == 0, done.stderr
+        environment.check_clean()
+        assert environment.things() == environment.held()
+
+        marks = environment.marks()
+        environment.ask_for(**IN_PLACE)
+        planned = environment.planned()
+        assert {action for actions in planned.values() for action in actions} == {"update", "delete"}
+        roles = "google_project_iam_member"
+        assert all(roles in address for address, actions in planned.items() if actions == ["delete"]), planned
+        done = environment.run("apply", "-auto-approve", "planned")
+        assert done.returncode == 0, done.stderr
+        environment.check_clean()
+        assert environment.marks() == marks, "a pool was made anew"
+        cluster = environment.google.cloud.state.get("cluster", CLUSTER)
+        assert (cluster["releaseChannel"], cluster["resourceLabels"]["owner"]) == ({"channel": "RAPID"}, "research")
+
+        done = environment.run("destroy", "-auto-approve")
+        assert done.returncode == 0, done.stderr
+        # The provider does not wait for the database to go.
+        until(lambda: environment.things() == set())
+        assert environment.held() == set()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Path:
+    """The root module, initialised once; every seed has a copy of it and a cloud of its own."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with Emulator(folder / "google", Settings(**QUICK)) as google:
+        return Versioned(folder / "tf", google, terraform_environment).folder
+
+
+class Prepared(Versioned):
+    def __init__(self, folder: Path, prepared: Path, google: Emulator, environment: dict[str, str]) -> None:
+        self.folder, self.google = folder, google
+        self.environment = {**environment, **google.environment()}
+        shutil.copytree(prepared, folder, symlinks=True)
+        self.ask("POST", "storage/v1/b?project=tpu-project", {"name": "tf-state", "location": "us-central2"})
+
+
+def drawn(seed: int) -> list[Fault]:
+    """One to three faults of any kind that can strike while an environment is made."""
+    dice = random.Random(seed)
+    kinds = dice.choices(
+        ("refuse", "fail", "slow", "stockout", "quota", "broken"), (6, 6, 2, 2, 2, 2), k=dice.randint(1, 3)
+    )
+    faults = []
+    for number, kind in enumerate(kinds):
+        words: dict[str, Any] = {"name": f"{number}-{kind}", "times": dice.randint(1, 3)}
+        if kind == "refuse":
+            words |= {
+                "match": f"^POST .*/{dice.choice(CREATES)}",
+                "status": dice.choice((400, 403, 409, 429, 500, 503)),
+            }
+        elif kind == "fail":
+            words |= {"match": f"^{dice.choice(OPERATIONS)} ", "message": "An internal error has occurred."}
+        elif kind == "slow":
+            words |= {"seconds": 2.0}
+        faults.append(Fault(kind, **words))
+    return faults
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned(
+    seed, prepared, tmp_path, terraform_environment
+):
+    with Emulator(tmp_path / "google", Settings(**QUICK, seed=seed)) as google:
+        environment = Prepared(tmp_path / "tf", prepared, google, terraform_environment)
+        environment.ask_for()
+        for fault in drawn(seed):
+            google.cloud.faults.set(fault)
+        first = environment.run("apply", "-auto-approve")
+        struck = [one["name"] for one in google.cloud.faults.table() if one["struck"]]
+        google.cloud.faults.clear()
+        context = f"struck: {struck}\n{first.stderr[-2000:]}"
+        second = environment.run("apply", "-auto-approve")
+        assert second.returncode == 0, f"{second.stderr[-3000:]}\nafter {context}"
+        environment.check_clean()
+        assert environment.things() == environment.held(), context
+        assert environment.grants_there() == environment.grants_held(), context
+
+
+def test_seeds_draw_faults_of_every_kind():
+    kinds = {fault.kind for seed in range(20) for fault in drawn(seed)}
+    assert kinds == {"refuse", "fail", "slow", "stockout", "quota", "broken"}
