@@ -82,7 +82,7 @@ class Project:
         since = {"_since": dict.fromkeys(policy["_since"], cloud.clock.now() + 10**6)}
         cloud.state.put("policy", name, {**policy, **since})
         cloud.state.forget_requests()
-        until(lambda: any(one["status"] == 403 for one in cloud.requests(agent="Terraform")), 300)
+        until(lambda: any(one["status"] == 403 for one in cloud.requests(agent="Terraform")), "a refusal", every=0.2)
         cloud.state.put("policy", name, policy)
 
     def accounts(self) -> set[str]:

@@ -163,7 +163,12 @@ def test_nodes_of_an_account_that_does_not_exist_are_refused(world):
     assert (status, text) == (400, f'Service account "gke-sa@{DOMAIN}" does not exist.')
 
 
-def test_pool_of_identities_comes_with_the_first_cluster_that_has_it_and_stays(world):
+def test_pool_of_identities_comes_with_the_first_cluster_that_has_it_and_stays(tmp_path):
+    with World(tmp_path, enabled=("compute", "container", "iam")) as world:
+        _check_pool_of_identities(world)
+
+
+def _check_pool_of_identities(world: World) -> None:
     workloads = account(world, "workloads").partition(":")[2]
     member = f"serviceAccount:{PROJECT}.svc.id.goog[research/cloud-tpu-sa]"
     policy = {"policy": {"bindings": [{"role": "roles/iam.workloadIdentityUser", "members": [member]}]}}
