@@ -100,16 +100,8 @@ class Provisioned:
     def start(self, *words: str, point: int = 0, http: bool = False) -> subprocess.Popen[str]:
         """One that runs until it is stopped; with `point`, until it is killed at its nth fault point."""
         program = [str(ROOT / "tests" / "fault_points.py"), str(point)] if point else ["-m", "tpukit"]
-        argv = [
-            sys.executable,
-            *program,
-            "provisioner",
-            "run",
-            "--log",
-            "json",
-            *words,
-            *([] if http else ["--no-http"]),
-        ]
+        options = ["--log", "json", *([] if http else ["--no-http"])]
+        argv = [sys.executable, *program, "provisioner", "run", *options, *words]
         with (self.folder / "provisioner.log").open("a") as log:
             return subprocess.Popen(argv, env=self.environment(), stdout=log, stderr=log, text=True)
 
@@ -137,8 +129,8 @@ class Provisioned:
         return done.stdout
 
     def pools(self, jobset: str = "") -> list[Doc]:
-        found = self.box.ask("GET", POOLS).get("nodePools", [])
-        return [one for one in found if not jobset or one["config"].get("labels", {}).get(names.JOBSET) == jobset]
+        listed = self.box.ask("GET", POOLS).get("nodePools", [])
+        return [one for one in listed if not jobset or one["config"].get("labels", {}).get(names.JOBSET) == jobset]
 
     def created(self) -> Counter[str]:
         """Creates that GKE took, by pool: as it recorded them."""
@@ -156,6 +148,11 @@ class Provisioned:
     def delete(self, name: str) -> None:
         self.cluster.delete("JobSet", name, TEAM)
 
+    def fail(self, name: str) -> None:
+        """One of its hosts ends with an error."""
+        pod = self.cluster.list("Pod", TEAM, labels=f"jobset.sigs.k8s.io/jobset-name={name}")[0]
+        self.cluster.patch("Pod", pod["metadata"]["name"], {"status": {"phase": "Failed"}}, TEAM, part="status")
+
     def ended(self, name: str) -> str:
         try:
             conditions = self.cluster.get("JobSet", name, TEAM).get("status", {}).get("conditions", [])
@@ -172,7 +169,6 @@ def jobset(
     seconds: int = 3600,
     *,
     slices: int = 1,
-    deadline: int = 0,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     hosts: int = 2,
@@ -197,8 +193,6 @@ def jobset(
         ],
     }
     job = {"parallelism": hosts, "completions": hosts, "backoffLimit": 0, "template": {"spec": pod}}
-    if deadline:
-        job["activeDeadlineSeconds"] = deadline
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",

@@ -28,7 +28,7 @@ def run(
     *,
     answers: Mapping[str, str] | None = None,
     until: Callable[[str], bool] = lambda text: False,
-    seconds: float = 600.0,
+    seconds: float = 1800.0,
 ) -> Typed:
     """Type `answers` when the regular expressions before them are shown, each once; kill it when `until` holds."""
     mine, theirs = pty.openpty()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from cluster.test_emulator_terraform import Environment
-from tpukit.sandbox.google.emulator_settings import Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 
 
 @pytest.fixture
 def environment(tmp_path: Path, terraform_environment: dict[str, str]) -> Iterator[Environment]:
-    with Emulator(tmp_path / "google", Settings(seconds={"": 0.2})) as google:
+    with Emulator(tmp_path / "google", Settings(seconds={"": 0.2}, enabled=EVERY_API)) as google:
         yield Environment(tmp_path / "terraform", google, terraform_environment)
 
 

@@ -21,11 +21,12 @@ import pytest
 
 from cluster.test_emulator_terraform import ASKED, CLUSTER, ROOT, Environment
 from tpukit.sandbox.google.api_faults import Fault
-from tpukit.sandbox.google.emulator_settings import Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
 
 SMALL = {**ASKED, "tpu_type": "v4-8", "num_tpu_pools": 1, "cpu_pool_node_count": 1, "deletion_protection": True}
+QUICK: dict[str, Any] = {"seconds": {"": 0.1}, "enabled": EVERY_API, "arrival_seconds": 0.2}
 IN_PLACE: dict[str, Any] = {
     "labels": {"owner": "research"},
     "release_channel": "RAPID",
@@ -128,7 +129,7 @@ def _command_line(name: str, environment: dict[str, str]) -> CommandLine:
 @pytest.mark.parametrize("name", ["terraform-1.5.7", "terraform", "opentofu"])
 def test_environment_lives_from_apply_over_changes_in_place_to_destroy(name, tmp_path, terraform_environment):
     line = _command_line(name, terraform_environment)
-    with Emulator(tmp_path / "google", Settings(seconds={"": 0.1})) as google:
+    with Emulator(tmp_path / "google", Settings(**QUICK)) as google:
         environment = type("With", (Versioned,), {"cli": line.program})(tmp_path / "tf", google, line.environment)
         environment.ask_for()
         done = environment.run("apply", "-auto-approve")
@@ -160,7 +161,7 @@ def test_environment_lives_from_apply_over_changes_in_place_to_destroy(name, tmp
 def prepared(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Path:
     """The root module, initialised once; every seed has a copy of it and a cloud of its own."""
     folder = tmp_path_factory.mktemp("prepared")
-    with Emulator(folder / "google", Settings()) as google:
+    with Emulator(folder / "google", Settings(**QUICK)) as google:
         return Versioned(folder / "tf", google, terraform_environment).folder
 
 
@@ -198,7 +199,7 @@ def drawn(seed: int) -> list[Fault]:
 def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned(
     seed, prepared, tmp_path, terraform_environment
 ):
-    with Emulator(tmp_path / "google", Settings(seconds={"": 0.1}, seed=seed)) as google:
+    with Emulator(tmp_path / "google", Settings(**QUICK, seed=seed)) as google:
         environment = Prepared(tmp_path / "tf", prepared, google, terraform_environment)
         environment.ask_for()
         for fault in drawn(seed):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import terminal
 from journeys.cluster_machine import PODS, PREVIEW, RECORDED, ROOT
 
 POOL = "google_container_node_pool"
@@ -281,6 +282,34 @@ def test_apply_by_cloud_build_says_a_shape_in_the_words_of_the_file(machine):
     assert json.loads(sent["_TF_VARS"]) == {"tpu_machine_type": "ct4p-hightpu-4t", "tpu_topology": "2x2x4"}
 
 
+def test_apply_by_cloud_build_may_replace_what_the_person_was_told_of_and_nothing_else(machine):
+    there = {"to": ["clusters describe"], "out": "{}"}
+    nodes = {
+        "items": [
+            {
+                "metadata": {
+                    "name": "n",
+                    "labels": {
+                        "cloud.google.com/gke-nodepool": "tpu-node-pool-7",
+                        "cloud.google.com/gke-tpu-topology": "2x2x4",
+                        "node.kubernetes.io/instance-type": "ct4p-hightpu-4t",
+                    },
+                }
+            }
+        ]
+    }
+    for found, allowed in (({"items": []}, "false"), (nodes, "true")):
+        machine.answer(
+            there,
+            {"to": ["kubectl", "get nodes"], "out": json.dumps(found)},
+            {"to": ["kubectl", "get pods"], "out": '{"items": []}'},
+        )
+        done = machine.tpu("apply", "--yes", "--via", "cloud-build")
+        assert done.returncode == 0, done.stderr
+        (sent,) = [call for call in machine.calls() if "builds submit" in call][-1:]
+        assert f"_ALLOW_REPLACE={allowed}" in sent
+
+
 def test_apply_by_cloud_build_refuses_more_than_a_substitution_holds(machine):
     labels = {f"label-{number}": "x" * 60 for number in range(60)}
     done = machine.tpu("apply", "--via", "cloud-build", "--set", f"labels={json.dumps(labels)}")
@@ -501,3 +530,51 @@ def wait_until(true):
     while not true():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--yes",), "--yes alone deletes nothing\n  add --name tpu-cluster"),
+        (("--name", "other"), "the file says tpu-cluster\n  add --name tpu-cluster"),
+        (("--yes", "--name", "other"), "the file says tpu-cluster"),
+    ],
+)
+def test_destroy_under_another_name_or_none_is_refused_and_calls_nothing(machine, words, said):
+    done = machine.tpu("destroy", *words)
+    assert (done.returncode, machine.calls()) == (2, [])
+    assert said in done.stderr
+
+
+def test_destroy_without_a_terminal_and_without_a_name_deletes_nothing(machine):
+    done = machine.tpu("destroy")
+    assert done.returncode == 2
+    assert "add --name tpu-cluster" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
+@pytest.mark.parametrize(("typed", "deleted"), [("tpu-cluster", True), ("y", False), ("", False)])
+def test_destroy_at_a_terminal_wants_the_name_typed(machine, typed, deleted, tmp_path):
+    argv = [sys.executable, "-m", "tpukit", "cluster", "destroy", "--set", "force_destroy=true"]
+    done = terminal.run(argv, os.environ | {"PYTHONPATH": str(ROOT / "tools")}, tmp_path, answers={"to do so": typed})
+    assert any(" apply " in call for call in machine.calls()) == deleted, done.text
+    assert ("nothing was deleted" in done.text) != deleted
+
+
+def test_apply_shows_the_values_of_now_and_then_of_what_changes_in_place(machine):
+    address = 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-1"]'
+    change = {"actions": ["update"], "before": {"node_count": 3}, "after": {"node_count": 4}}
+    machine.answer(shown_plan({"address": address, "type": POOL, "change": change}))
+    assert "node_count: 3 → 4" in machine.tpu("apply", "--yes").stderr
+
+
+def test_locked_state_names_the_line_that_unlocks_it_with_its_folder(machine):
+    lock = {
+        "@level": "error",
+        "type": "diagnostic",
+        "diagnostic": {"severity": "error", "summary": "Error acquiring the state lock", "detail": "ID: 17"},
+    }
+    machine.answer({"to": ["terraform", " plan "], "code": 1, "out": json.dumps(lock) + "\n"})
+    done = machine.tpu("plan")
+    folder = machine.folder / "home" / "data" / "clusters" / "my-project-1" / "tpu-cluster" / "gcs"
+    assert f"`terraform -chdir={folder} force-unlock ID`" in done.stderr

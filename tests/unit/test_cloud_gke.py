@@ -28,6 +28,7 @@ NEED = Need("train-0123456789ab", "research", "train", "uid-1", "train-slice-0",
 def emulator(tmp_path):
     with World(tmp_path) as world:
         world.cluster()
+        world.ask("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "tpu-nodes"})
     with Emulator(tmp_path, Settings(enabled=EVERY_API)) as running:
         yield running
 
@@ -51,7 +52,10 @@ def test_gke_pool_that_is_made_is_listed_with_its_owner_and_shape(client):
     assert pools.owner(pool) == pools.Owner("research", "train", "uid-1", "train-slice-0", 2000.0, 1000.0)
     choice = Choice(SHAPE, 2, ZONE, Capacity("on-demand"))
     assert pools.fits(pool, replace(NEED, choices=(choice,)))
-    assert not pools.fits(pool, replace(NEED, choices=(replace(choice, capacity=Capacity("spot")),)))
+    spot = replace(NEED, choices=(replace(choice, capacity=Capacity("spot")),))
+    assert pools.fits(pool, spot)
+    assert not pools.fits(pool, replace(spot, selects_capacity=True))
+    assert not pools.fits(pool, replace(NEED, choices=(replace(choice, zone="us-central2-c"),), selects_zone=True))
     (operation,) = [one for one in client.operations() if one.target == NEED.pool]
     assert operation.done and not operation.error and operation.ended >= operation.started > 0
 
@@ -66,7 +70,7 @@ def test_gke_spot_pool_reads_as_spot(client, emulator):
 def test_gke_pool_with_every_option_is_taken(client, emulator):
     options = replace(
         DEFAULTS,
-        node_service_account=f"nodes@{PROJECT}.iam.gserviceaccount.com",
+        node_service_account=f"tpu-nodes@{PROJECT}.iam.gserviceaccount.com",
         secondary_boot_disk=f"projects/{PROJECT}/global/images/preloaded",
         network_tags=("tpu",),
     )

@@ -12,6 +12,11 @@ variable "create" {
 variable "name" {
   description = "Name of the bucket for datasets, checkpoints and logs"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]$", var.name))
+    error_message = "The name of a bucket has 3 to 63 small letters, digits, hyphens, underscores and dots, and no gs:// before it."
+  }
 }
 
 variable "location" {
@@ -22,11 +27,13 @@ variable "location" {
 variable "force_destroy" {
   description = "Whether destroying the environment may delete the objects in the bucket"
   type        = bool
+  default     = false
 }
 
 variable "labels" {
   description = "Labels of the bucket"
   type        = map(string)
+  default     = {}
 }
 
 variable "grants" {
@@ -35,6 +42,7 @@ variable "grants" {
     role   = string
     member = string
   }))
+  default = {}
 }
 
 variable "kms_key" {

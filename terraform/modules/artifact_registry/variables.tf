@@ -12,6 +12,11 @@ variable "create" {
 variable "name" {
   description = "Name of the repository for container images"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", var.name))
+    error_message = "The name of a repository has at most 63 small letters, digits and hyphens, and begins with a letter."
+  }
 }
 
 variable "location" {
@@ -22,6 +27,7 @@ variable "location" {
 variable "labels" {
   description = "Labels of the repository"
   type        = map(string)
+  default     = {}
 }
 
 variable "reader" {

@@ -6,36 +6,60 @@ variable "project_id" {
 variable "region" {
   description = "Region of the control plane"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+$", var.region))
+    error_message = "That is no region. Write one like us-central2."
+  }
 }
 
 variable "zone" {
   description = "Zone of nodes whose pool names none, and of the first node; counts of nodes are per zone, so there is one"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.zone))
+    error_message = "That is no zone. Write one like us-central2-b."
+  }
 }
 
 variable "name" {
   description = "Name of the cluster"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$", var.name))
+    error_message = "The name of a cluster has at most 40 small letters, digits and hyphens, and begins with a letter."
+  }
 }
 
 variable "description" {
   description = "Description of the cluster"
   type        = string
+  default     = "GKE cluster for running TPU training workloads"
 }
 
 variable "gke_version" {
   description = "Version of the control plane; null takes the default of the release channel"
   type        = string
+  default     = null
 }
 
 variable "release_channel" {
   description = "Release channel, or UNSPECIFIED for none"
   type        = string
+  default     = "REGULAR"
+
+  validation {
+    condition     = contains(["RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED"], var.release_channel)
+    error_message = "Write RAPID, REGULAR, STABLE, EXTENDED or UNSPECIFIED."
+  }
 }
 
 variable "deletion_protection" {
   description = "Whether Terraform must refuse to delete the cluster until this was applied as false"
   type        = bool
+  default     = false
 }
 
 variable "network" {
@@ -61,16 +85,29 @@ variable "services_range_name" {
 variable "authorized_networks" {
   description = "Networks that may reach the control plane by its address, by name; with none there is only the DNS endpoint, guarded by IAM"
   type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for range in values(var.authorized_networks) : can(cidrhost(range, 0)) && !endswith(range, "/0")])
+    error_message = "Write each network as a range such as 203.0.113.0/24. The Internet as such is refused: use the DNS endpoint."
+  }
 }
 
 variable "max_pods_per_node" {
   description = "Pods per node where a pool says nothing else"
   type        = number
+  default     = 64
+
+  validation {
+    condition     = var.max_pods_per_node >= 8 && var.max_pods_per_node <= 256
+    error_message = "GKE takes 8 to 256 pods per node."
+  }
 }
 
 variable "first_node_machine_type" {
   description = "Machine type of the node that the cluster is born with and that is removed at once"
   type        = string
+  default     = "n2-standard-4"
 }
 
 variable "node_service_account" {
@@ -81,6 +118,7 @@ variable "node_service_account" {
 variable "labels" {
   description = "Labels of the cluster"
   type        = map(string)
+  default     = {}
 }
 
 variable "kms_key" {

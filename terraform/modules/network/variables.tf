@@ -6,6 +6,11 @@ variable "project_id" {
 variable "region" {
   description = "Region of the subnet, its router and its NAT"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+$", var.region))
+    error_message = "That is no region. Write one like us-central2."
+  }
 }
 
 variable "create_network" {
@@ -51,16 +56,34 @@ variable "subnet_name" {
 variable "subnet_ip_range" {
   description = "Addresses of the nodes"
   type        = string
+  default     = "10.129.0.0/20"
+
+  validation {
+    condition     = can(cidrhost(var.subnet_ip_range, 0))
+    error_message = "That is no range of addresses. Write one like 10.129.0.0/20."
+  }
 }
 
 variable "pods_ip_range" {
   description = "Addresses of the pods; GKE cuts a block out of it for every node"
   type        = string
+  default     = "192.168.64.0/20"
+
+  validation {
+    condition     = can(cidrhost(var.pods_ip_range, 0))
+    error_message = "That is no range of addresses. Write one like 10.129.0.0/20."
+  }
 }
 
 variable "services_ip_range" {
   description = "Addresses of the Kubernetes services"
   type        = string
+  default     = "192.168.80.0/20"
+
+  validation {
+    condition     = can(cidrhost(var.services_ip_range, 0))
+    error_message = "That is no range of addresses. Write one like 10.129.0.0/20."
+  }
 }
 
 variable "pods_range_name" {

@@ -6,6 +6,7 @@ variable "project_id" {
 variable "region" {
   description = "Region of the TensorBoard instance; null takes that of `near`, or one on its continent where it has none"
   type        = string
+  default     = null
 }
 
 variable "near" {
@@ -21,6 +22,7 @@ variable "name" {
 variable "labels" {
   description = "Labels of the TensorBoard instance"
   type        = map(string)
+  default     = {}
 }
 
 variable "kms_key" {

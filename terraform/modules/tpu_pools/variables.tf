@@ -11,6 +11,11 @@ variable "region" {
 variable "zone" {
   description = "Zone of the pools"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.zone))
+    error_message = "That is no zone. Write one like us-central2-b."
+  }
 }
 
 variable "cluster" {
@@ -35,11 +40,24 @@ variable "pools" {
 variable "autoscaling" {
   description = "Whether a pool comes and goes with the jobs that want it, as a whole slice"
   type        = bool
+  default     = false
 }
 
 variable "max_run_duration" {
   description = "How long a flex-start slice may live"
   type        = string
+  default     = "604800s"
+
+  validation {
+    condition     = can(regex("^[1-9][0-9]*s$", var.max_run_duration)) && try(tonumber(trimsuffix(var.max_run_duration, "s")) <= 604800, false)
+    error_message = "Write seconds with an s, seven days (604800s) at most."
+  }
+}
+
+variable "queued_provisioning" {
+  description = "Whether flex-start slices come by queued provisioning alone"
+  type        = bool
+  default     = true
 }
 
 variable "spot_shutdown_seconds" {
@@ -51,21 +69,35 @@ variable "spot_shutdown_seconds" {
 variable "max_pods_per_node" {
   description = "Pods per host, those of GKE itself included"
   type        = number
+  default     = 16
+
+  validation {
+    condition     = var.max_pods_per_node >= 8 && var.max_pods_per_node <= 256
+    error_message = "GKE takes 8 to 256 pods per node."
+  }
 }
 
 variable "disk_size" {
   description = "Size of the boot disks in GB"
   type        = number
+  default     = 100
+
+  validation {
+    condition     = var.disk_size >= 10
+    error_message = "A boot disk has 10 GB or more."
+  }
 }
 
 variable "auto_upgrade" {
   description = "Whether GKE upgrades the hosts; a release channel insists on it"
   type        = bool
+  default     = true
 }
 
 variable "multislice_group_name" {
   description = "Value of the node label MultisliceGroup, by which jobs over several slices find the pools"
   type        = string
+  default     = "multi-slice-group"
 }
 
 variable "node_service_account" {
@@ -76,4 +108,5 @@ variable "node_service_account" {
 variable "labels" {
   description = "Labels of the machines"
   type        = map(string)
+  default     = {}
 }

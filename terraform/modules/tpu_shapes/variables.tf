@@ -14,6 +14,11 @@ variable "pools" {
 variable "zone" {
   description = "Zone of the pools"
   type        = string
+
+  validation {
+    condition     = can(regex("^[a-z]+-[a-z]+[0-9]+-[a-z0-9]+$", var.zone))
+    error_message = "That is no zone. Write one like us-central2-b."
+  }
 }
 
 variable "cpu_zone" {

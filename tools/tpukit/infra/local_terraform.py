@@ -16,6 +16,7 @@ from tpukit.clock import Clock
 from tpukit.errors import TpukitError
 from tpukit.infra import (
     diagnosis,
+    differences,
     expectations,
     gcloud,
     guard,
@@ -68,10 +69,9 @@ class Local:
         lines.append(str(run.init(self._backend())))
         if verb == "status":
             return [*lines, str(run.state_list())]
-        lines.append(str(run.plan(self._spec.variables(), destroy=verb == "destroy")))
+        lines += [str(run.plan(self._spec.variables(), destroy=verb == "destroy")), str(run.show())]
         if verb == "plan":
             return lines
-        lines.append(str(run.show()))
         if not self._evict:
             lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
         if verb == "destroy":
@@ -83,7 +83,7 @@ class Local:
     def plan(self) -> list[Planned]:
         with self._alone():
             try:
-                return self._plan(destroy=False).planned
+                return self._plan(destroy=False)[0].planned
             finally:
                 self._forget()
 
@@ -115,10 +115,6 @@ class Local:
             self._init()
             return outputs.values(json.loads(self._terraform.read(self._terraform.output(), "reading the outputs")))
 
-    @property
-    def terraform(self) -> Terraform:
-        return self._terraform
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         waiting = False
@@ -137,8 +133,7 @@ class Local:
     def _change(self, verb: str, ask: Ask) -> bool:
         with self._alone():
             try:
-                progress = self._plan(destroy=verb == "destroy")
-                plan = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
+                progress, plan = self._plan(destroy=verb == "destroy")
                 if not progress.planned and not plan_document.outputs_change(plan):
                     self._console.print("Nothing to change.")
                     return False
@@ -166,11 +161,12 @@ class Local:
         # What it says of itself is of no use, but fetching providers may take a while.
         self._run(self._terraform.init(self._backend()), "Preparing", "init", quiet=True)
 
-    def _plan(self, *, destroy: bool) -> Progress:
+    def _plan(self, *, destroy: bool) -> tuple[Progress, dict[str, Any]]:
         self._init()
         progress = self._run(self._terraform.plan(self._spec.variables(), destroy=destroy), "Planning", "plan")
-        screen.show_plan(progress, self._console)
-        return progress
+        plan: dict[str, Any] = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
+        screen.show_plan(progress, self._console, differences.by_address(plan))
+        return progress, plan
 
     def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
         with Screen(title, self._clock, self._console) as shown:

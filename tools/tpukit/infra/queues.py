@@ -29,17 +29,19 @@ def files(
     email: str,
     cpu_nodes: Mapping[str, Any],
     cluster_queues: Mapping[str, Any],
+    queued: bool = True,
 ) -> dict[str, str]:
     """The files of the kustomization, by name: for every TPU pool, and the nodes of the CPU pool.
 
     Workloads of the namespace run as `account`, and act as the Google account `email`. The nodes, and the ClusterQueues
-    that are in the cluster, are lists as kubectl prints them. `QUOTAS` is applied by itself, after the rest.
+    that are in the cluster, are lists as kubectl prints them. `queued`: flex-start slices come by queued provisioning.
+    `QUOTAS` is applied by itself, after the rest.
     """
     cpus, memory_gb = _spare(cpu_nodes)
-    made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb)
+    made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb, queued=queued)
     common = yaml.safe_load(made.pop("cluster-queue.yaml"))
     writes = settling.renewed(common, cluster_queues["items"])
-    made["account.yaml"] = yaml.safe_dump(_account(namespace, account, email), sort_keys=False)
+    made["account.yaml"] = render.account_file(namespace, account, email)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -49,18 +51,6 @@ def files(
         **made,
         "kustomization.yaml": yaml.safe_dump(kustomization, sort_keys=False),
         QUOTAS: yaml.safe_dump_all(writes, sort_keys=False),
-    }
-
-
-def _account(namespace: str, account: str, email: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": account,
-            "namespace": namespace,
-            "annotations": {"iam.gke.io/gcp-service-account": email},
-        },
     }
 
 

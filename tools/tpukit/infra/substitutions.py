@@ -9,6 +9,7 @@ from typing import Any
 VARIABLES = {
     "region": "_REGION",
     "zone": "_ZONE",
+    "cpu_zone": "_CPU_ZONE",
     "artifact_repository_bucket_name": "_ARTIFACT_REPOSITORY_BUCKET_NAME",
     "network_name": "_NETWORK_NAME",
     "subnet_name": "_SUBNET_NAME",

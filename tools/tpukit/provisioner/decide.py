@@ -113,8 +113,7 @@ def _running(
 
 
 def _became_ready(seen: Observation, pool: NodePool) -> str:
-    before = seen.previous.get(pool.name)
-    return "NodePoolReady" if before == "PROVISIONING" and pool.status.startswith("RUNNING") else ""
+    return "NodePoolReady" if pool.name in seen.awaited and pool.status.startswith("RUNNING") else ""
 
 
 def _absent(

@@ -1,0 +1,91 @@
+"""The examples compose the modules: each is valid, and can be planned where what it names exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.server import Emulator
+
+TERRAFORM = Path(__file__).resolve().parents[2] / "terraform"
+EXAMPLES = sorted(folder.name for folder in (TERRAFORM / "examples").iterdir() if folder.is_dir())
+EXISTING = {"network": "vpc", "subnet": "tpu", "pods_range": "pods", "services_range": "services"}
+ASKED: dict[str, dict[str, str]] = {
+    "complete": {},
+    "existing-network": EXISTING,
+    "shared-vpc": {**EXISTING, "host_project_id": "host-project"},
+    "single-pool-spot": {},
+}
+NODES = {"node_account", "cluster", "cpu_pool", "tpu_pools"}
+DATA = {"workload_identity", "artifact_bucket", "artifact_registry", "tensorboard", "job_store"}
+MAKING = {
+    "complete": {"network", *NODES, *DATA},
+    "existing-network": {"network", *NODES},
+    "shared-vpc": NODES,
+    "single-pool-spot": {"network", *NODES},
+}
+"""The modules of each example that would make something."""
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """Two projects, each with a network that has a subnet in the regions of the examples."""
+    settings = Settings(projects=("tpu-project", "host-project"), enabled=EVERY_API, seconds={"": 0.0})
+    with Emulator(tmp_path_factory.mktemp("google"), settings) as running:
+        for project in settings.projects:
+            network = f"projects/{project}/global/networks/vpc"
+            _post(running, f"{project}/global/networks", {"name": "vpc", "autoCreateSubnetworks": False})
+            for number, region in enumerate(("us-east5", "us-central1")):
+                ranges = [("pods", f"10.{64 + 4 * number}.0.0/16"), ("services", f"10.{128 + number}.0.0/20")]
+                subnet = {
+                    "name": "tpu",
+                    "network": network,
+                    "ipCidrRange": f"10.{number}.0.0/20",
+                    "privateIpGoogleAccess": True,
+                    "secondaryIpRanges": [{"rangeName": name, "ipCidrRange": cidr} for name, cidr in ranges],
+                }
+                _post(running, f"{project}/regions/{region}/subnetworks", subnet)
+        yield running
+
+
+def _post(google: Emulator, path: str, body: dict[str, Any]) -> None:
+    headers = {"Authorization": f"Bearer {google.token}", "Content-Type": "application/json"}
+    address = f"{google.address}/compute/v1/projects/{path}"
+    with urllib.request.urlopen(urllib.request.Request(address, json.dumps(body).encode(), headers)) as answer:
+        assert answer.status == 200
+
+
+def test_every_example_is_tried():
+    assert sorted(ASKED) == EXAMPLES
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_is_valid_and_can_be_planned(name, google, tmp_path, terraform_environment):
+    folder = tmp_path / "terraform" / "examples" / name
+    shutil.copytree(TERRAFORM, tmp_path / "terraform", ignore=shutil.ignore_patterns(".terraform*", "tests"))
+    environment = {**terraform_environment, **google.environment()}
+
+    def terraform(*words: str) -> str:
+        done = subprocess.run(
+            ["terraform", *words, "-no-color"], cwd=folder, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout[-500:]}{done.stderr}"
+        return done.stdout
+
+    terraform("init")
+    assert "Success!" in terraform("validate")
+    variables = {"project_id": "tpu-project", **ASKED[name]}
+    planned = terraform("plan", *(f"-var={key}={value}" for key, value in variables.items()))
+    assert " to add, 0 to change, 0 to destroy." in planned, planned[-1500:]
+    assert set(re.findall(r"^  # module\.(\w+)\.\S+ will be created", planned, re.MULTILINE)) == MAKING[name]
+    assert ("google_compute_network.this[0]" in planned) == ("network" not in ASKED[name])
+    assert "Warning" not in planned
