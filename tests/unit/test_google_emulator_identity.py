@@ -279,6 +279,7 @@ def test_managed_folder_wants_uniform_access_and_goes_only_when_it_is_empty(worl
     upload(world, "a/b")
     assert world.refusal("DELETE", f"{folders}/a%2F")[0] == 409
     world.ask("DELETE", "storage/v1/b/runs/o/a%2Fb")
+    assert world.refusal("DELETE", "storage/v1/b/runs")[0] == 409
     world.ask("DELETE", f"{folders}/a%2F")
     assert world.refusal("GET", f"{folders}/a%2F")[0] == 404
 

@@ -201,6 +201,20 @@ def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     if identity := _identity("remove", team, account, project):
         why = f"the binding to {team.email} stays at Google until this is run"
         _run_or_show(identity, run=unbind, why=why)
+    _show_what_stays(team)
+
+
+def _show_what_stays(team: Team) -> None:
+    """A team's own account and folder outlive it: checkpoints are nobody's to delete by the way."""
+    from tpukit.infra import team_account
+    from tpukit.spec import settings
+
+    if team.email.startswith(f"{team_account.account_of(team.name)}@"):
+        left = team_account.removal(team.name, team.email, settings.load().artifacts or "gs://BUCKET")
+        shown = "\n  ".join(map(str, left))
+        click.echo(
+            f"its account and folder stay at Google until this is run (the folder must be empty):\n  {shown}", err=True
+        )
 
 
 def _cluster() -> Cluster:

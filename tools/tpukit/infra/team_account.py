@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tpukit.clock import Clock
 from tpukit.infra import bootstrap, gcloud
 from tpukit.infra.bootstrap import Step
+from tpukit.infra.programs import Command
 
 _LONGEST = 30
 ROLE = "roles/storage.objectUser"
@@ -55,6 +56,14 @@ def steps(team: str, project: str, bucket: str) -> list[Step]:
             ),
             gcloud.command("storage", "managed-folders", "describe", folder, "--format=value(name)"),
         ),
+    ]
+
+
+def removal(team: str, email: str, bucket: str) -> list[Command]:
+    """What takes account and folder away. A folder with something in it is refused."""
+    return [
+        gcloud.command("storage", "managed-folders", "delete", f"{folder_of(team, bucket)}/"),
+        gcloud.command("iam", "service-accounts", "delete", email),
     ]
 
 
