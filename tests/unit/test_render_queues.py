@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tpukit import catalogue, plan, render
 from tpukit.errors import Invalid
-from tpukit.render import pool_kinds
+from tpukit.render import kueue, pool_kinds
 from tpukit.spec import JobSpec, Settings
 from tpukit.teams import quotas
 from tpukit.teams.team import Team
@@ -168,6 +168,39 @@ def quantity(amount):
     amount = str(amount)
     unit = UNITS.get(amount[-1], 1)
     return float(amount.rstrip("mG")) * unit
+
+
+def team_documents(**fields):
+    return of_all(render.team(kueue.Team("vision", "tpu", False, "cloud-tpu-sa", **fields)))
+
+
+def of_all(documents):
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+
+
+def test_team_admits_no_root_and_reaches_everything_unless_asked():
+    made = team_documents()
+    labels = made["Namespace", "vision"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert ("NetworkPolicy", "team-egress") not in made
+
+
+def test_team_whose_programs_may_run_as_root_admits_what_the_baseline_does():
+    labels = team_documents(allow_root=True)["Namespace", "vision"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
+
+
+def test_team_with_networks_reaches_those_its_own_pods_names_and_tokens_alone():
+    made = team_documents(egress=("203.0.113.0/24", "10.0.0.0/8"))
+    policy = made["NetworkPolicy", "team-egress"]["spec"]
+    assert policy["policyTypes"] == ["Egress"]
+    own, names, tokens, listed = policy["egress"]
+    assert own == {"to": [{"podSelector": {}}]}
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert {one["ipBlock"]["cidr"] for one in tokens["to"]} == {"169.254.169.252/32", "169.254.169.254/32"}
+    assert [one["ipBlock"]["cidr"] for one in listed["to"]] == ["203.0.113.0/24", "10.0.0.0/8"]
+    namespace = made["Namespace", "vision"]["metadata"]
+    assert namespace["annotations"] == {"tpukit.dev/egress": "203.0.113.0/24,10.0.0.0/8"}
 
 
 def test_flex_start_slices_are_asked_for_before_a_job_starts_in_every_queue_that_has_them():

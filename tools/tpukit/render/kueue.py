@@ -28,6 +28,8 @@ TEAM = "tpukit.dev/team"
 """Label of all that belongs to a team."""
 MADE_WITH = "tpukit.dev/made-with"
 """Annotation of a team's namespace that came with the cluster: not for `tpu team remove`."""
+EGRESS = "tpukit.dev/egress"
+"""Annotation of a team's namespace: the networks that its pods may reach, where not all."""
 MEMBER = "tpukit-member"
 """Name of the roles of a team's members, and of what binds them."""
 
@@ -96,6 +98,8 @@ class Team:
     account: str = ""  # Kubernetes service account of its pods; "": made elsewhere
     email: str = ""  # the Google account that those act as
     members: tuple[Subject, ...] = ()
+    allow_root: bool = False  # whether its programs may run as root
+    egress: tuple[str, ...] = ()  # networks that its pods may reach; none: all
 
 
 @dataclass(frozen=True, slots=True)
