@@ -24,12 +24,16 @@ locals {
     },
   ) }
 
-  # Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets.
-  bucket_grants = merge(
-    { "workloads legacyBucketReader" = { role = "roles/storage.legacyBucketReader", member = module.workload_identity.member } },
-    { for role in var.tpu_sa_roles : "workloads ${role}" => { role = role, member = module.workload_identity.member } if startswith(role, "roles/storage.") },
-    { for role in var.gke_sa_roles : "nodes ${role}" => { role = role, member = module.node_account.member } if startswith(role, "roles/storage.") },
-  )
+  # Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets. One grant for each
+  # account and role: two for the same would take each other away.
+  bucket_roles = {
+    workloads = setunion(["roles/storage.legacyBucketReader"], [for role in var.tpu_sa_roles : role if startswith(role, "roles/storage.")])
+    nodes     = toset([for role in var.gke_sa_roles : role if startswith(role, "roles/storage.")])
+  }
+  members = { workloads = module.workload_identity.member, nodes = module.node_account.member }
+  bucket_grants = merge([for who, roles in local.bucket_roles : {
+    for role in roles : "${who} ${role}" => { role = role, member = local.members[who] }
+  }]...)
 }
 
 module "tpu_shapes" {
@@ -70,6 +74,7 @@ module "node_account" {
 
   project_id = var.project_id
   name       = var.gke_sa_name
+  create     = var.create_service_accounts
   roles      = [for role in var.gke_sa_roles : role if !startswith(role, "roles/storage.")]
 }
 
@@ -93,6 +98,9 @@ module "cluster" {
   first_node_machine_type = var.cpu_pool_machine_type
   node_service_account    = module.node_account.email
   labels                  = local.labels
+  kms_key                 = lookup(var.kms_keys, "cluster", null)
+  binary_authorization    = var.binary_authorization
+  security_posture        = var.security_posture
 }
 
 module "cpu_pool" {
@@ -123,6 +131,7 @@ module "tpu_pools" {
   pools                 = module.tpu_shapes.shapes
   autoscaling           = var.enable_tpu_autoscaling
   max_run_duration      = var.flex_start_duration
+  queued_provisioning   = var.flex_start_queued
   spot_shutdown_seconds = var.spot_shutdown_seconds
   max_pods_per_node     = var.tpu_max_pods_per_node
   disk_size             = var.tpu_disk_size
@@ -137,6 +146,7 @@ module "workload_identity" {
 
   project_id    = var.project_id
   name          = var.tpu_sa_name
+  create        = var.create_service_accounts
   roles         = [for role in var.tpu_sa_roles : role if !startswith(role, "roles/storage.")]
   workload_pool = module.cluster.workload_pool
   namespace     = var.tpu_namespace
@@ -152,6 +162,7 @@ module "artifact_bucket" {
   force_destroy = var.force_destroy
   labels        = local.labels
   grants        = local.bucket_grants
+  kms_key       = lookup(var.kms_keys, "bucket", null)
 }
 
 module "artifact_registry" {
@@ -163,6 +174,9 @@ module "artifact_registry" {
   location   = coalesce(var.artifact_registry_location, local.services_region)
   labels     = local.labels
   reader     = module.node_account.member
+  kms_key    = lookup(var.kms_keys, "images", null)
+
+  immutable_tags = var.immutable_tags
 }
 
 module "tensorboard" {
@@ -174,6 +188,7 @@ module "tensorboard" {
   near       = local.services_region
   name       = var.cluster_name
   labels     = local.labels
+  kms_key    = lookup(var.kms_keys, "metrics", null)
 }
 
 module "job_store" {
@@ -184,4 +199,13 @@ module "job_store" {
   name       = var.firestore_database
   location   = local.services_region
   member     = module.workload_identity.member
+  grant      = var.create_service_accounts
+
+  force_destroy = var.force_destroy
+  kms_key       = lookup(var.kms_keys, "jobs", null)
+}
+
+moved {
+  from = module.artifact_bucket.google_storage_bucket_iam_member.grants["workloads legacyBucketReader"]
+  to   = module.artifact_bucket.google_storage_bucket_iam_member.grants["workloads roles/storage.legacyBucketReader"]
 }

@@ -2,9 +2,11 @@
 
     terraform output -json > environment.json
     kubectl get nodes --selector=tpukit.dev/pool=cpu --output=json > cpu-nodes.json
-    kubectl get clusterqueues.kueue.x-k8s.io --selector=tpukit.dev/team --output=json > team-queues.json
+    kubectl get clusterqueues.kueue.x-k8s.io --output=json > cluster-queues.json
     python terraform/queues.py --environment=environment.json --cpu-nodes=cpu-nodes.json \
-      --team-queues=team-queues.json --into=queues
+      --cluster-queues=cluster-queues.json --into=queues
+    kubectl apply --server-side --force-conflicts --kustomize=queues
+    kubectl apply --server-side --force-conflicts --filename=queues/quotas.yaml
 
 Nobody types a number of chips: the quota is what the pools have, less what teams have of their own. Needs tpukit to be
 installed.
@@ -25,7 +27,7 @@ from tpukit.render import PoolKind
 
 
 def files(
-    environment: Mapping[str, Any], cpu_nodes: Mapping[str, Any], team_queues: Mapping[str, Any]
+    environment: Mapping[str, Any], cpu_nodes: Mapping[str, Any], cluster_queues: Mapping[str, Any]
 ) -> dict[str, str]:
     """The files of the kustomization, by name."""
     return queues.files(
@@ -40,7 +42,8 @@ def files(
         account=environment["tpu_sa_name"],
         email=environment["tpu_sa_email"],
         cpu_nodes=cpu_nodes,
-        team_queues=team_queues,
+        cluster_queues=cluster_queues,
+        queued=environment["flex_start_queued"],
     )
 
 
@@ -48,13 +51,13 @@ def main() -> int:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--environment", type=Path, required=True, help="what `terraform output -json` printed")
     words.add_argument("--cpu-nodes", type=Path, required=True, help="the nodes of the CPU pool, as JSON")
-    words.add_argument("--team-queues", type=Path, required=True, help="ClusterQueues that teams have, as JSON")
+    words.add_argument("--cluster-queues", type=Path, required=True, help="ClusterQueues that are there, as JSON")
     words.add_argument("--into", type=Path, required=True, help="folder for the files")
     said = words.parse_args()
     made = files(
         outputs.values(json.loads(said.environment.read_text())),
         json.loads(said.cpu_nodes.read_text()),
-        json.loads(said.team_queues.read_text()),
+        json.loads(said.cluster_queues.read_text()),
     )
     said.into.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():

@@ -41,11 +41,22 @@ def _tables(folder: Path) -> dict[str, str]:
     own = {"inputs": _inputs(folder), "outputs": _outputs(folder)}
     if folder != ROOT:
         return own | {"resources": _made(folder) + "\n"}
-    return own | {"modules": _modules(), "examples": _examples()}
+    return own | {"apis": _apis(), "modules": _modules(), "examples": _examples()}
 
 
 def _folders(name: str) -> list[Path]:
     return sorted(folder for folder in (ROOT / name).iterdir() if (folder / "main.tf").is_file())
+
+
+def _apis() -> str:
+    """The line that turns on what `tpu cluster bootstrap` turns on."""
+    text = (ROOT.parent / "tools" / "tpukit" / "infra" / "bootstrap.py").read_text()
+    listed = re.search(r"^APIS = \((.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    if not listed:
+        raise SystemExit("bootstrap.py has no APIS")
+    names = re.findall(r'^    "(\w+)"', listed[1], re.MULTILINE)
+    lines = ["gcloud services enable", *(f"  {name}.googleapis.com" for name in names)]
+    return "```console\n" + " \\\n".join(lines) + "\n```\n"
 
 
 def _inputs(folder: Path) -> str:

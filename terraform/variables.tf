@@ -250,6 +250,12 @@ variable "cpu_pool_max_pods_per_node" {
 
 # Accounts
 
+variable "create_service_accounts" {
+  description = "Whether to make both accounts and give them their roles on the project. Off, they are there: `tpu cluster bootstrap` makes them once for all clusters of a project, so that nobody who builds one needs to be able to make or become accounts"
+  type        = bool
+  default     = false
+}
+
 variable "tpu_sa_name" {
   description = "Name of the account that training workloads act as through Workload Identity, and of their Kubernetes account"
   type        = string
@@ -267,8 +273,8 @@ variable "tpu_sa_roles" {
   default     = ["roles/aiplatform.user", "roles/logging.logWriter", "roles/monitoring.metricWriter", "roles/storage.objectUser"]
 
   validation {
-    condition     = alltrue([for role in var.tpu_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
-    error_message = "Basic roles and roles that act as other accounts are refused for workloads. Write the roles they need, such as roles/aiplatform.user."
+    condition     = alltrue([for role in var.tpu_sa_roles : can(regex("^(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+$|^roles/(aiplatform|artifactregistry|autoscaling|bigquery|cloudprofiler|cloudtrace|container[.]defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub|secretmanager[.]secretAccessor$|serviceusage[.]serviceUsageConsumer$|storage|tpu)\\b", role)) && !can(regex("(?i)admin|owner|editor", replace(role, "objectAdmin", "")))])
+    error_message = "Write roles of data and telemetry, such as roles/aiplatform.user, or a role of your own. Roles that administer, own or act as other accounts are refused for workloads."
   }
 }
 
@@ -284,13 +290,13 @@ variable "gke_sa_name" {
 }
 
 variable "gke_sa_roles" {
-  description = "Roles of the nodes' account: what GKE asks for, to write logs and metrics. It reads images of the repository besides. Those of Cloud Storage are given on the artifact bucket"
+  description = "Roles of the nodes' account: what GKE asks for, to write logs and metrics and to stream images. It reads images of the repository besides. Those of Cloud Storage are given on the artifact bucket"
   type        = set(string)
-  default     = ["roles/container.defaultNodeServiceAccount"]
+  default     = ["roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"]
 
   validation {
-    condition     = alltrue([for role in var.gke_sa_roles : !contains(["roles/owner", "roles/editor", "roles/viewer"], role) && !startswith(role, "roles/iam.")])
-    error_message = "Basic roles and roles that act as other accounts are refused for nodes. Write roles/container.defaultNodeServiceAccount."
+    condition     = alltrue([for role in var.gke_sa_roles : can(regex("^(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+$|^roles/(aiplatform|artifactregistry|autoscaling|bigquery|cloudprofiler|cloudtrace|container[.]defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub|secretmanager[.]secretAccessor$|serviceusage[.]serviceUsageConsumer$|storage|tpu)\\b", role)) && !can(regex("(?i)admin|owner|editor", replace(role, "objectAdmin", "")))])
+    error_message = "Write roles/container.defaultNodeServiceAccount and what nodes read, or a role of your own. Roles that administer, own or act as other accounts are refused for nodes."
   }
 }
 
@@ -378,6 +384,12 @@ variable "flex_start_duration" {
   }
 }
 
+variable "flex_start_queued" {
+  description = "Whether flex-start slices come by queued provisioning, all that a job wants at once; without it they come one by one, by autoscaling"
+  type        = bool
+  default     = true
+}
+
 variable "spot_shutdown_seconds" {
   description = "How long a spot slice delays its shutdown when Google takes it back, so that pods can save: 30 or 120, of which 15 are for the node's own; 0 kills them at once. Left out, as GKE has it (about 30). A change makes the hosts anew"
   type        = number
@@ -460,7 +472,7 @@ variable "create_bucket" {
 }
 
 variable "force_destroy" {
-  description = "Whether destroying the environment may delete what is in the bucket. Off, a bucket that is not empty stops the destroy"
+  description = "Whether destroying the environment may delete what is in the bucket and the database. Off, a bucket that is not empty and the database stop the destroy; `tpu cluster destroy` then stops for images and metrics too"
   type        = bool
   default     = false
 }
@@ -510,4 +522,44 @@ variable "services_region" {
   description = "Region of the image repository and Firestore; the cluster's if left out, but us-central1 for us-central2, which has TPUs and few services"
   type        = string
   default     = null
+}
+
+# Security
+
+variable "kms_keys" {
+  description = "Keys of Cloud KMS that encrypt what is stored, for any of cluster, bucket, images, metrics and jobs, as projects/P/locations/L/keyRings/R/cryptoKeys/K in the region of each. The service agent of each service must be allowed to use its key (roles/cloudkms.cryptoKeyEncrypterDecrypter); what is left out has Google's own keys"
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for what in keys(var.kms_keys) : contains(["cluster", "bucket", "images", "metrics", "jobs"], what)])
+    error_message = "Write keys for cluster, bucket, images, metrics or jobs."
+  }
+  validation {
+    condition     = alltrue([for key in values(var.kms_keys) : can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", key))])
+    error_message = "Write each key as projects/P/locations/L/keyRings/R/cryptoKeys/K."
+  }
+}
+
+variable "binary_authorization" {
+  description = "Whether the project's policy of Binary Authorization decides which images run"
+  type        = bool
+  default     = false
+}
+
+variable "security_posture" {
+  description = "DISABLED, BASIC or ENTERPRISE: how closely GKE watches workloads for what is unsafe; GKE's own default if left out"
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.security_posture == null ? true : contains(["DISABLED", "BASIC", "ENTERPRISE"], var.security_posture)
+    error_message = "Write DISABLED, BASIC or ENTERPRISE."
+  }
+}
+
+variable "immutable_tags" {
+  description = "Whether a tag of the image repository stays with the image that it was first given to"
+  type        = bool
+  default     = false
 }

@@ -54,9 +54,9 @@ until = partial(waiting.until, every=0.2)
 
 
 class Box:
-    def __init__(self, home: Path, name: str) -> None:
+    def __init__(self, home: Path, name: str, *words: str) -> None:
         self.home, self.name = home, name
-        self.tpu("up", "--api=*", "--addons")
+        self.tpu("up", *words, "--api=*", "--addons")
         self.place = read(home / "data" / "sandbox" / name)
         self.cluster = Cluster(self.place.kubeconfig)
         self.agent = agent(self.place)
@@ -144,10 +144,10 @@ class Box:
 
 
 @contextmanager
-def sandbox(home: Path, name: str) -> Iterator[Box]:
+def sandbox(home: Path, name: str, *words: str) -> Iterator[Box]:
     """One that is up. Whatever happens, nothing of it runs afterwards; what had to be killed fails the test."""
     try:
-        box = Box(home, name)
+        box = Box(home, name, *words)
         yield box
         box.tpu("down")
     finally:

@@ -195,3 +195,25 @@ run "refuses_values_that_cannot_be" {
     var.tpu_sa_roles, var.gke_sa_roles,
   ]
 }
+
+run "keys_and_switches_of_ones_own" {
+  command = plan
+  variables {
+    firestore_database   = "tpu-jobs"
+    binary_authorization = true
+    security_posture     = "ENTERPRISE"
+    immutable_tags       = true
+    kms_keys = {
+      for what in ["cluster", "bucket", "images", "metrics", "jobs"] : what => "projects/p/locations/us-central2/keyRings/r/cryptoKeys/${what}"
+    }
+  }
+}
+
+run "keys_that_cannot_be" {
+  command = plan
+  variables {
+    kms_keys         = { disks = "my-key" }
+    security_posture = "HIGH"
+  }
+  expect_failures = [var.kms_keys, var.security_posture]
+}

@@ -262,6 +262,27 @@ run "node_account" {
   }
 }
 
+run "accounts_that_are_there_are_used_and_their_roles_left_alone" {
+  module {
+    source = "./modules/workload_identity"
+  }
+  variables {
+    name          = "cloud-tpu-sa"
+    create        = false
+    roles         = ["roles/logging.logWriter"]
+    workload_pool = "tpu-project.svc.id.goog"
+    namespace     = "tpu-training"
+  }
+  assert {
+    condition     = length(google_service_account.this) == 0 && length(google_project_iam_member.roles) == 0
+    error_message = "what belongs to all clusters of a project is none of one cluster's"
+  }
+  assert {
+    condition     = output.email == "cloud-tpu-sa@tpu-project.iam.gserviceaccount.com" && google_service_account_iam_member.workload.role == "roles/iam.workloadIdentityUser"
+    error_message = "the namespace of this cluster acts as the account"
+  }
+}
+
 run "workload_identity" {
   module {
     source = "./modules/workload_identity"
@@ -374,11 +395,50 @@ run "job_store_goes_with_destroy" {
     member   = "serviceAccount:cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"
   }
   assert {
-    condition     = google_firestore_database.this.deletion_policy == "DELETE" && google_firestore_database.this.delete_protection_state == "DELETE_PROTECTION_DISABLED"
-    error_message = "the provider would leave the database behind"
+    condition     = google_firestore_database.this.deletion_policy == "DELETE" && google_firestore_database.this.delete_protection_state == "DELETE_PROTECTION_ENABLED"
+    error_message = "the provider would leave the database behind, and jobs are not lost by mistake"
   }
   assert {
-    condition     = google_project_iam_member.user.condition[0].expression == "resource.name == \"projects/tpu-project/databases/tpu-jobs\""
+    condition     = google_project_iam_member.user[0].condition[0].expression == "resource.name == \"projects/tpu-project/databases/tpu-jobs\""
     error_message = "the role reaches this database alone"
+  }
+}
+
+run "cluster_with_a_key_a_policy_and_a_watch" {
+  command = plan
+  module {
+    source = "./modules/cluster"
+  }
+  variables {
+    name                 = "tpu-cluster"
+    kms_key              = "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"
+    binary_authorization = true
+    security_posture     = "BASIC"
+  }
+  assert {
+    condition = (
+      google_container_cluster.this.database_encryption[0].key_name == var.kms_key &&
+      google_container_cluster.this.binary_authorization[0].evaluation_mode == "PROJECT_SINGLETON_POLICY_ENFORCE" &&
+      google_container_cluster.this.security_posture_config[0].mode == "BASIC"
+    )
+    error_message = "what was switched on is on"
+  }
+}
+
+run "repository_with_a_key_and_tags_that_stay" {
+  command = plan
+  module {
+    source = "./modules/artifact_registry"
+  }
+  variables {
+    name           = "images"
+    location       = "us-central1"
+    reader         = "serviceAccount:gke-sa@tpu-project.iam.gserviceaccount.com"
+    kms_key        = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+    immutable_tags = true
+  }
+  assert {
+    condition     = google_artifact_registry_repository.this[0].kms_key_name == var.kms_key && google_artifact_registry_repository.this[0].docker_config[0].immutable_tags
+    error_message = "images are encrypted with the key, and tags never move"
   }
 }

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import driving
 import history
+import provisioner
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
 
@@ -64,6 +65,7 @@ def main() -> int:
         ("all shapes", lambda: [measure_all_shapes()]),
         ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
+        ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
         ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),
     ]
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]

@@ -208,6 +208,7 @@ elif name == "python3" and "pip" not in words:
         self.build = CloudBuild()
         self.workspace.mkdir(parents=True)
         shutil.copytree(ROOT / "terraform", self.workspace / "terraform", ignore=shutil.ignore_patterns(".terraform*"))
+        shutil.copytree(ROOT / "kueue", self.workspace / "kueue")
         self.programs.mkdir()
         self.answer()
         path = environment.get("PATH", os.environ["PATH"])
@@ -243,13 +244,14 @@ elif name == "python3" and "pip" not in words:
     def calls(self) -> list[str]:
         return self.calls_file.read_text().replace(str(self.workspace), "/workspace").splitlines()
 
-    def run(self, file: Path, given: dict[str, str], *, seconds: float = 3600.0) -> list[str]:
-        """Runs all steps; gives back the command lines that they ran. A build that takes longer is killed."""
+    def run(self, file: Path, given: dict[str, str], *, only: str = "", seconds: float = 3600.0) -> list[str]:
+        """Runs all steps, or one; gives back the command lines that they ran. A build that takes longer is killed."""
         build = substituted(yaml.safe_load(file.read_text()), given)
         self.calls_file.write_text("")
+        self._clean()
         due = time.monotonic() + seconds
         common = build["options"].get("env", [])
-        for step in build["steps"]:
+        for step in [step for step in build["steps"] if only in ("", step["id"])]:
             script = self.workspace.parent / f"{step['id']}.script"
             script.write_text(step["script"].replace("/workspace", str(self.workspace)))
             script.chmod(0o700)
@@ -275,9 +277,11 @@ elif name == "python3" and "pip" not in words:
                 raise StepFailed(step["id"], said)
         return self.calls
 
-    def variables(self) -> dict[str, object]:
-        """What Terraform was given by the newest build."""
-        return dict(json.loads((self.workspace / "terraform" / "build.auto.tfvars.json").read_text()))
+    def _clean(self) -> None:
+        """A build finds nothing of those before it in its workspace."""
+        for left in (*self.workspace.iterdir(), self.workspace / "terraform" / "build.auto.tfvars.json"):
+            if left.is_file():
+                left.unlink()
 
     def tool(self, name: str, *words: str, **variables: str) -> str:
         """What one of the programs says, run as in a step."""

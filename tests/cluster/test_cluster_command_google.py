@@ -36,6 +36,7 @@ tpu_type: v4-32
 num_tpu_pools: 2
 tf_state_bucket: tf-state
 force_destroy: true
+create_service_accounts: true
 """
 # Spares the waits that are there for Google's sake.
 TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'

@@ -29,6 +29,7 @@ ASKED = {
     "tpu_type": "v4-32",
     "num_tpu_pools": 2,
     "firestore_database": "tpu-jobs",
+    "create_service_accounts": True,
 }
 CLUSTER = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
 TUNED = """

@@ -14,7 +14,7 @@ import pytest
 
 from tpukit.sandbox.google import capacity
 from tpukit.sandbox.google.api_faults import Fault
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 from tpukit.sandbox.google.server import Emulator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,6 +202,30 @@ def test_pool_of_every_kind_applies_plans_clean_and_goes(tmp_path, terraform_env
         done = module.run("destroy", "-auto-approve")
         assert done.returncode == 0, done.stderr
         assert google.cloud.inventory() == before
+
+
+def test_autoscaling_switched_on_and_off_leaves_pools_with_the_hosts_that_they_should_have(
+    tmp_path, terraform_environment
+):
+    with Emulator(tmp_path / "google", Settings(enabled=EVERY_API)) as google:
+        module = Pools(tmp_path / "terraform", google, terraform_environment, "us-central1-a")
+        pools = {"several": shape("v5p-16"), "one": shape("v5e-8")}
+        for scaled, sizes in ((False, [1, 2]), (True, [0, 0]), (False, [1, 2])):
+            module.applied(pools, autoscaling=scaled)
+            found = google.cloud.state.all("pool").values()
+            assert sorted(len(pool["_nodes"]) for pool in found) == sizes
+            assert {pool.get("autoscaling", {}).get("enabled", False) for pool in found} == {scaled}
+
+
+def test_taint_and_shutdown_of_a_spot_pool_come_to_one_that_is_there(tmp_path, terraform_environment):
+    seen: list[Any] = []
+    with Emulator(tmp_path / "google", Settings(enabled=EVERY_API), hooks=Hooks(seen.append)) as google:
+        module = Pools(tmp_path / "terraform", google, terraform_environment, "us-central2-b")
+        pools = {"spot": shape("v4-32", capacity="spot")}
+        module.applied(pools)
+        assert [taint["key"] for taint in seen[-1].taints] == ["cloud.google.com/gke-spot", "google.com/tpu"]
+        module.applied(pools, spot_shutdown_seconds=120)
+        assert module.pool("spot")["config"]["kubeletConfig"]["shutdownGracePeriodSeconds"] == 120
 
 
 def test_busy_cluster_is_waited_for(tmp_path, terraform_environment):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from cluster.test_emulator_terraform import ASKED, Environment
+from cluster.test_emulator_terraform import ASKED, ROOT, Environment
 from tpukit.infra import outputs
 from tpukit.sandbox.google.emulator_settings import Settings, number_of
 from tpukit.sandbox.google.server import Emulator
@@ -26,10 +27,18 @@ def environment(
     tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]
 ) -> Iterator[Environment]:
     folder = tmp_path_factory.mktemp("existing")
-    with Emulator(folder / "google", Settings(projects=(PROJECT, HOST), seconds={"": 0.1})) as google:
+    settings = Settings(projects=(PROJECT, HOST), seconds={"": 0.1}, enabled=apis_of_the_readme(), arrival_seconds=0.0)
+    with Emulator(folder / "google", settings) as google:
         made = Environment(folder / "terraform", google, terraform_environment)
         make_network(made, PROJECT)
         yield made
+
+
+def apis_of_the_readme() -> tuple[str, ...]:
+    """Those that a person turns on by hand: with no others, Terraform must come through."""
+    block = re.search(r"gcloud services enable (.*?)```", (ROOT / "terraform" / "README.md").read_text(), re.DOTALL)
+    assert block
+    return tuple(re.findall(r"(\w+)\.googleapis\.com", block[1]))
 
 
 def make_network(environment: Environment, project: str) -> None:

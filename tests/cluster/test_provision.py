@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,9 +58,17 @@ class Environment:
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)
 
+    def make_accounts(self) -> None:
+        """As `tpu cluster bootstrap` does, long before the first build."""
+        for name in ("gke-sa", "cloud-tpu-sa"):
+            made = self.google(f"iam/v1/{PROJECT}/serviceAccounts", json.dumps({"accountId": name}).encode())
+            aged = {"kind": "account", "name": made["name"], "patch": {"_made": 0}}
+            self.google("emulator/resources", json.dumps(aged).encode())
+
     def there(self) -> set[str]:
-        """What the cloud holds besides the state of Terraform."""
-        return {one for one in self.google("emulator/resources") if "tpu-tf-state" not in one}
+        """What the cloud holds besides the state of Terraform and the accounts, which no build makes."""
+        every = self.google("emulator/resources")
+        return {one for one in every if "tpu-tf-state" not in one and not one.startswith("account ")}
 
     def documents(self) -> dict[str, Any]:
         """All of it to the last field."""
@@ -144,7 +153,9 @@ def environment(
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
         (builder.workspace / "terraform" / "tuned_override.tf").write_text(TUNED)
-        yield Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
+        made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
+        made.make_accounts()
+        yield made
         tpu(home, "down", "--name=provision")
     finally:
         pods.kill_strays(home)
@@ -176,7 +187,6 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
     ]
     assert environment.addons() == {"jobset": "True", "kueue": "True"}
-    account = PROJECT + "/serviceAccounts/{0}@tpu-project.iam.gserviceaccount.com"
     made = {one for one in environment.there() if not one.startswith(("policy", "firewall", "tensorboard"))}
     assert made == {
         "bucket tpu-artifacts",
@@ -186,8 +196,6 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         *TPU_POOLS,
         f"repository {PROJECT}/locations/us-central1/repositories/tpu-cluster",
         f"router {PROJECT}/regions/us-central2/routers/tpu-network-router",
-        "account " + account.format("cloud-tpu-sa"),
-        "account " + account.format("gke-sa"),
         f"subnetwork {PROJECT}/regions/us-central2/subnetworks/tpu-subnet",
     }
     state = environment.google("emulator/resources?kind=bucket")["tpu-tf-state"]
@@ -235,26 +243,19 @@ def test_command_line_sees_the_same_environment_and_adds_nothing_to_it(environme
     assert environment.queues() == before
 
 
-def test_provision_again_changes_nothing(environment):
+def test_provision_again_installs_what_nobody_noted_as_installed_and_changes_nothing_else(environment):
     def all_of_it() -> tuple[Any, ...]:
         return environment.there(), environment.documents(), environment.queues()
 
     before = all_of_it()
-    environment.builder.run(PROVISION, ASKED)
+    mark = ("--namespace=kueue-system", "deployment/kueue-controller-manager", "tpukit.dev/installed-")
+    environment.builder.tool("kubectl", "annotate", *mark)  # as after a build that was cut off
+    calls = environment.builder.run(PROVISION, ASKED)
     assert "Your infrastructure matches the configuration." in environment.builder.said["plan"]
     assert "JobSet v0.12.0 is there." in environment.builder.said["jobset"]
-    assert "Kueue v0.16.6 is there." in environment.builder.said["kueue"]
-    assert all_of_it() == before
-
-
-def test_release_that_is_half_there_is_installed_again(environment):
-    """Nobody noted that it was installed to its end, so it may not have been."""
-    deployment = ("--namespace=kueue-system", "deployment/kueue-controller-manager")
-    environment.builder.tool("kubectl", "annotate", *deployment, "tpukit.dev/installed-")
-    calls = environment.builder.run(PROVISION, ASKED)
     assert [call for call in calls if "kueue/releases/download" in call]
-    assert not [call for call in calls if "jobset/releases/download" in call]
     assert environment.addons() == {"jobset": "True", "kueue": "True"}
+    assert all_of_it() == before
 
 
 def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(environment):
@@ -281,13 +282,35 @@ def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(envir
     until(lambda: environment.addons()["jobset"] == "True", "JobSet to be available again")
 
 
-def test_second_cluster_never_plans_the_first_one_away(environment):
+@contextmanager
+def job_on_a_slice(environment: Environment) -> Iterator[None]:
+    """A pod of a job, on the first slice."""
+    cluster = Cluster(environment.kubeconfig)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pretrain-0", "namespace": "research", "labels": {"job-name": "pretrain"}},
+        "spec": {
+            "nodeSelector": {"cloud.google.com/gke-nodepool": "tpu-node-pool-0"},
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "a", "image": "train:1", "command": ["sleep", "600"]}],
+        },
+    }
+    cluster.create(pod)
+    until(lambda: cluster.get("Pod", "pretrain-0", "research")["spec"].get("nodeName"), "the pod to have a node")
+    try:
+        yield
+    finally:
+        cluster.delete("Pod", "pretrain-0", "research")
+        until(lambda: not cluster.list("Pod", "research"), "the pod to go")
+
+
+def test_state_of_another_cluster_is_never_taken_for_the_one_asked_for(environment):
     before = environment.there()
-    other = {**ASKED, "_CLUSTER_NAME": "other", "_TF_STATE_PREFIX": "gke-tpu-training-environment/tpu-cluster"}
+    other = {**GUIDE, "_CLUSTER_NAME": "other", "_TF_STATE_PREFIX": "gke-tpu-training-environment/tpu-cluster"}
     with pytest.raises(StepFailed, match="is the state of cluster tpu-cluster, which would be deleted for other"):
-        environment.builder.run(PROVISION, other)
-    with pytest.raises(StepFailed, match="is the state of cluster tpu-cluster, which would be deleted for other"):
-        environment.builder.run(DESTROY, {name: other[name] for name in {*GUIDE, "_TF_STATE_PREFIX"}})
+        environment.builder.run(DESTROY, other)
     assert environment.there() == before
 
 
@@ -308,6 +331,9 @@ def test_no_pools_removes_the_pools_alone(environment):
     with pytest.raises(StepFailed, match="delete or replace tpu-node-pool-0, tpu-node-pool-1") as held:
         environment.builder.run(PROVISION, none)
     assert held.value.args[0] == "guard"
+    assert environment.there() == before
+    with job_on_a_slice(environment), pytest.raises(StepFailed, match="tpu-node-pool-0 runs research/pretrain"):
+        environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
     assert environment.there() == before
     environment.builder.run(PROVISION, {**none, "_ALLOW_REPLACE": "true"})
     assert before - environment.there() == TPU_POOLS

@@ -431,11 +431,40 @@ def test_two_side_by_side_do_not_see_each_other_and_one_leaves_the_other_alone(b
     second = Box(box.home, "second")
     second.tpu("up")
     assert second.cluster.list("Node") == []
+    comes_and_goes_with_its_deployment(second)
     cluster = Cluster(box.folder / "kubeconfig")
     assert len(cluster.list("Node")) == 4
     second.tpu("down")
     assert not second.folder.exists()
     assert box.status()["running"]
+
+
+def comes_and_goes_with_its_deployment(bare):
+    """A release, in a sandbox that has none: applied by its public address, and deleted."""
+
+    def kubectl(*words):
+        done = bare.tpu("shell", "--", "kubectl", *words, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def runs():
+        return any(one["running"] for one in bare.status()["components"] if one["name"] == "jobset")
+
+    assert bare.cluster.list("Deployment") == []
+    with pytest.raises(NotFound):
+        bare.cluster.list("JobSet")
+    version = bare.status()["versions"]["jobset"]
+    release = f"https://github.com/kubernetes-sigs/jobset/releases/download/{version}/manifests.yaml"
+    deployment = ("--namespace=jobset-system", "deployment/jobset-controller-manager")
+    for _ in range(2):  # whoever is not sure that it is there applies it again
+        kubectl("apply", "--server-side", "--force-conflicts", f"--filename={release}")
+        kubectl("wait", *deployment, "--for=condition=Available", "--timeout=5m")
+    assert runs()
+    kubectl("delete", *deployment)
+    until(lambda: not runs())
+    unknown = release.replace(version, "v0.2.3")
+    done = bare.tpu("shell", "--", "kubectl", "apply", f"--filename={unknown}", check=False)
+    assert "404" in done.stderr
 
 
 def test_down_leaves_no_process_and_no_file(home):

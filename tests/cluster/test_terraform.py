@@ -61,6 +61,7 @@ ASKED = {
     "tpu_type": "v4-32",
     "num_tpu_pools": 4,
     "firestore_database": "tpu-jobs",
+    "create_service_accounts": True,
 }
 
 
@@ -343,6 +344,21 @@ def test_plan_runs_no_node_as_the_default_account(environment_plan):
         assert config["workload_metadata_config"] == [{"mode": "GKE_METADATA"}]
 
 
+def test_plan_with_accounts_that_are_there_makes_none_and_grants_nothing_on_the_project(root):
+    changes = root.plan({**ASKED, "create_service_accounts": False})["resource_changes"]
+    assert not {"google_service_account", "google_project_iam_member"} & {one["type"] for one in changes}
+    (bound,) = (one["change"]["after"] for one in changes if one["type"] == "google_service_account_iam_member")
+    assert bound["service_account_id"] == (
+        "projects/tpu-project/serviceAccounts/cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"
+    )
+
+
+def test_plan_gives_a_role_that_is_asked_for_twice_once(root):
+    asked = {**ASKED, "tpu_sa_roles": ["roles/storage.legacyBucketReader", "roles/storage.objectUser"]}
+    grants = resources(root.plan(asked), "google_storage_bucket_iam_member")
+    assert sorted(one["role"] for one in grants) == ["roles/storage.legacyBucketReader", "roles/storage.objectUser"]
+
+
 def test_plan_gives_storage_on_the_bucket_alone(environment_plan):
     project_roles = {one["role"] for one in resources(environment_plan, "google_project_iam_member")}
     assert project_roles == {
@@ -351,6 +367,7 @@ def test_plan_gives_storage_on_the_bucket_alone(environment_plan):
         "roles/datastore.user",
         "roles/logging.logWriter",
         "roles/monitoring.metricWriter",
+        "roles/serviceusage.serviceUsageConsumer",
     }
     workloads = "serviceAccount:cloud-tpu-sa@tpu-project.iam.gserviceaccount.com"
     granted = {(one["role"], one["member"]) for one in resources(environment_plan, "google_storage_bucket_iam_member")}

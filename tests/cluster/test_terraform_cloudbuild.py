@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, Refused, StepFailed, substituted
-from tpukit.infra import build_checks, substitutions, versions
+from tpukit.infra import addons, build_checks, substitutions, versions
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 
@@ -189,6 +189,10 @@ def test_provision_makes_a_bucket_for_the_state_only_where_there_is_none(builder
 
 RELEASE = "kubectl apply --server-side --force-conflicts --filename=https://github.com/kubernetes-sigs/{0}/releases/download/{1}/manifests.yaml"
 READY = "kubectl wait --namespace={0}-system --for=condition=Available --timeout=10m deployment/{0}-controller-manager"
+CONFIGURED = (
+    "kubectl apply --server-side --force-conflicts --filename=kueue/controller.yaml",
+    "kubectl rollout restart --namespace=kueue-system deployment/kueue-controller-manager",
+)
 MARKED = (
     "kubectl annotate --overwrite --namespace={0}-system deployment/{0}-controller-manager tpukit.dev/installed={1}"
 )
@@ -209,23 +213,35 @@ def test_release_that_is_not_wholly_there_is_installed_marked_and_waited_for(bui
     wanted = {"jobset": "v0.12.0", "kueue": "v0.16.6"}
     there = [(f"kubectl get --namespace={name}-system", 0, found.format(name, wanted[name])) for name in wanted]
     builder.answer(*there, *NOTHING)
-    told = [
-        call for call in builder.run(PROVISION, GUIDE_PROVISION) if re.match(r"kubectl (apply|annotate|wait)", call)
-    ]
-    assert told[:-1] == [
-        line.format(name, version) for name, version in wanted.items() for line in (RELEASE, MARKED, READY)
+    calls = builder.run(PROVISION, GUIDE_PROVISION)
+    told = [call for call in calls if re.match(r"kubectl (apply|annotate|wait|rollout)", call)]
+    assert told[:-2] == [
+        *(line.format("jobset", "v0.12.0") for line in (RELEASE, MARKED, READY)),
+        *(line.format("kueue", "v0.16.6") for line in (RELEASE, *CONFIGURED)),
+        *(line.format("kueue", addons.mark("kueue")) for line in (MARKED, READY)),
     ]
 
 
 def test_release_that_is_there_at_its_version_is_left_alone(builder):
     wanted = {"jobset": "v0.12.0", "kueue": "v0.16.6"}
-    image = "{1} registry.k8s.io/{0}/{0}:{1}"
-    there = [(f"kubectl get --namespace={name}-system", 0, image.format(name, wanted[name])) for name in wanted]
+    image = "registry.k8s.io/{0}/{0}:{1}"
+    there = [
+        (f"kubectl get --namespace={name}-system deployment", 0, f"{addons.mark(name)} {image.format(name, version)}")
+        for name, version in wanted.items()
+    ]
     builder.answer(*there, *NOTHING)
     told = [
         call for call in builder.run(PROVISION, GUIDE_PROVISION) if re.match(r"kubectl (apply|annotate|wait)", call)
     ]
-    assert told[:-1] == [READY.format(name) for name in wanted]
+    assert told[:-2] == [READY.format(name) for name in wanted]
+
+
+def test_quotas_that_were_changed_while_the_queues_were_made_fail_the_build(builder):
+    builder.answer(("lease/tpukit-quotas", 0, "17"), *NOTHING)
+    builder.run(PROVISION, GUIDE_PROVISION)
+    builder.answer(("lease/tpukit-quotas", 0, "19"), *NOTHING)
+    with pytest.raises(StepFailed, match="Somebody changed quotas"):
+        builder.run(PROVISION, GUIDE_PROVISION, only="apply-queues")
 
 
 @pytest.mark.parametrize(
@@ -305,7 +321,7 @@ def test_destroy_lifts_protection_first(builder):
         "terraform apply -lock-timeout=5m -auto-approve -refresh=false "
         "-target=module.cluster.google_container_cluster.this -var=deletion_protection=false",
         "terraform apply -lock-timeout=5m -auto-approve -refresh=false "
-        "-target=module.artifact_bucket.google_storage_bucket.this",
+        "-target=module.artifact_bucket.google_storage_bucket.this[0]",
     ]
     assert not [call for call in calls if call.startswith("gcloud storage ls")]
 

@@ -83,8 +83,9 @@ class Machine:
     def answer(self, *answers: dict) -> None:
         version = {"to": ["terraform version"], "out": '{"terraform_version": "1.9.0"}'}
         plan = {"to": ["terraform", " plan "], "out": PLANNED}
+        shown = {"to": ["terraform", "show -json"], "out": "{}"}
         preview = {"to": ["previews export"], "file": json.dumps(PREVIEW)}
-        (self.folder / "answers.json").write_text(json.dumps([*answers, version, plan, preview]))
+        (self.folder / "answers.json").write_text(json.dumps([*answers, version, plan, shown, preview]))
 
     def calls(self) -> list[str]:
         log = self.folder / "calls"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import terminal
 from journeys.cluster_machine import PODS, PREVIEW, RECORDED, ROOT
 
 POOL = "google_container_node_pool"
@@ -110,6 +111,25 @@ def test_bootstrap_makes_what_is_missing_and_leaves_what_is_there(machine):
     assert "roles/editor" not in calls
     assert "state bucket gs://my-project-1-tf-state: already there" in done.stderr
     assert calls.count("set-iam-policy") == 1  # all roles in one change
+
+
+def test_bootstrap_lets_builds_become_no_account_but_that_of_the_nodes(machine):
+    lines = machine.tpu("bootstrap", "--dry-run").stdout.splitlines()
+    given = [line for line in lines if line.startswith("#   serviceAccount:")]
+    assert any("tpu-cluster-build" in line and "roles/container.admin" in line for line in given)
+    builds = [line for line in given if "tpu-cluster-build" in line or "infrastructure-manager-sa" in line]
+    assert not [line for line in builds if "roles/iam." in line or "projectIamAdmin" in line]
+    acting = [line for line in lines if "roles/iam.serviceAccountUser" in line and not line.startswith("#")]
+    assert len(acting) == 2
+    assert all("add-iam-policy-binding gke-sa@my-project-1." in line for line in acting)
+    before = "serviceAccount:tpu-cluster-build@my-project-1.iam.gserviceaccount.com has roles/iam.serviceAccountUser"
+    assert f"# and takes away that {before}" in lines
+
+
+def test_bootstrap_turns_on_what_streaming_images_needs_and_gives_nodes_the_role(machine):
+    lines = machine.tpu("bootstrap", "--dry-run").stdout
+    assert "containerfilesystem.googleapis.com" in lines
+    assert "gke-sa@my-project-1.iam.gserviceaccount.com has roles/serviceusage.serviceUsageConsumer" in lines
 
 
 def test_bootstrap_that_may_not_look_stops_and_says_so(machine):
@@ -262,6 +282,34 @@ def test_apply_by_cloud_build_says_a_shape_in_the_words_of_the_file(machine):
     assert json.loads(sent["_TF_VARS"]) == {"tpu_machine_type": "ct4p-hightpu-4t", "tpu_topology": "2x2x4"}
 
 
+def test_apply_by_cloud_build_may_replace_what_the_person_was_told_of_and_nothing_else(machine):
+    there = {"to": ["clusters describe"], "out": "{}"}
+    nodes = {
+        "items": [
+            {
+                "metadata": {
+                    "name": "n",
+                    "labels": {
+                        "cloud.google.com/gke-nodepool": "tpu-node-pool-7",
+                        "cloud.google.com/gke-tpu-topology": "2x2x4",
+                        "node.kubernetes.io/instance-type": "ct4p-hightpu-4t",
+                    },
+                }
+            }
+        ]
+    }
+    for found, allowed in (({"items": []}, "false"), (nodes, "true")):
+        machine.answer(
+            there,
+            {"to": ["kubectl", "get nodes"], "out": json.dumps(found)},
+            {"to": ["kubectl", "get pods"], "out": '{"items": []}'},
+        )
+        done = machine.tpu("apply", "--yes", "--via", "cloud-build")
+        assert done.returncode == 0, done.stderr
+        (sent,) = [call for call in machine.calls() if "builds submit" in call][-1:]
+        assert f"_ALLOW_REPLACE={allowed}" in sent
+
+
 def test_apply_by_cloud_build_refuses_more_than_a_substitution_holds(machine):
     labels = {f"label-{number}": "x" * 60 for number in range(60)}
     done = machine.tpu("apply", "--via", "cloud-build", "--set", f"labels={json.dumps(labels)}")
@@ -306,6 +354,54 @@ def test_destroy_bucket_with_data_is_refused_before_anything_goes(machine):
     assert done.returncode == 1
     assert "gs://my-artifacts is not empty" in done.stderr
     assert not any(" apply " in call for call in machine.calls())
+
+
+BOARD = {"name": "projects/1/locations/us-central1/tensorboards/7", "region": "us-central1", "display_name": "metrics"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "question", "sentence"),
+    [
+        (
+            "google_artifact_registry_repository",
+            {"repository_id": "images", "location": "us-central1"},
+            "artifacts docker images list us-central1-docker.pkg.dev/my-project-1/images",
+            "the repository images holds images",
+        ),
+        (
+            "google_vertex_ai_tensorboard",
+            BOARD,
+            "tensorboard-experiments list 7 --region=us-central1",
+            "the TensorBoard metrics holds metrics of jobs",
+        ),
+        (
+            "google_firestore_database",
+            {"name": "tpu-jobs", "delete_protection_state": "DELETE_PROTECTION_ENABLED"},
+            "",
+            "the Firestore database tpu-jobs is protected",
+        ),
+    ],
+    ids=["images", "metrics", "jobs"],
+)
+def test_destroy_that_would_lose_data_is_refused_before_anything_goes_until_it_is_forced(
+    machine, kind, before, question, sentence
+):
+    holding = {"to": [question], "out": "something\n"} if question else {"to": ["nothing"]}
+    machine.answer(shown_plan(deletes(kind, **before)), holding)
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "tpu cluster apply --set force_destroy=true" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+    done = machine.tpu("destroy", "--name", "tpu-cluster", "--set", "force_destroy=true")
+    assert done.returncode == 0, done.stderr
+
+
+def test_destroy_of_an_empty_repository_and_tensorboard_goes_ahead(machine):
+    repository = deletes("google_artifact_registry_repository", repository_id="images", location="us-central1")
+    machine.answer(shown_plan(repository, deletes("google_vertex_ai_tensorboard", **BOARD)))
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
+    assert done.returncode == 0, done.stderr
 
 
 def test_destroy_held_up_by_firewall_rules_of_gke_removes_them_and_goes_on(machine):
@@ -434,3 +530,51 @@ def wait_until(true):
     while not true():
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--yes",), "--yes alone deletes nothing\n  add --name tpu-cluster"),
+        (("--name", "other"), "the file says tpu-cluster\n  add --name tpu-cluster"),
+        (("--yes", "--name", "other"), "the file says tpu-cluster"),
+    ],
+)
+def test_destroy_under_another_name_or_none_is_refused_and_calls_nothing(machine, words, said):
+    done = machine.tpu("destroy", *words)
+    assert (done.returncode, machine.calls()) == (2, [])
+    assert said in done.stderr
+
+
+def test_destroy_without_a_terminal_and_without_a_name_deletes_nothing(machine):
+    done = machine.tpu("destroy")
+    assert done.returncode == 2
+    assert "add --name tpu-cluster" in done.stderr
+    assert not any(" apply " in call for call in machine.calls())
+
+
+@pytest.mark.parametrize(("typed", "deleted"), [("tpu-cluster", True), ("y", False), ("", False)])
+def test_destroy_at_a_terminal_wants_the_name_typed(machine, typed, deleted, tmp_path):
+    argv = [sys.executable, "-m", "tpukit", "cluster", "destroy", "--set", "force_destroy=true"]
+    done = terminal.run(argv, os.environ | {"PYTHONPATH": str(ROOT / "tools")}, tmp_path, answers={"to do so": typed})
+    assert any(" apply " in call for call in machine.calls()) == deleted, done.text
+    assert ("nothing was deleted" in done.text) != deleted
+
+
+def test_apply_shows_the_values_of_now_and_then_of_what_changes_in_place(machine):
+    address = 'module.tpu_pools.google_container_node_pool.this["tpu-node-pool-1"]'
+    change = {"actions": ["update"], "before": {"node_count": 3}, "after": {"node_count": 4}}
+    machine.answer(shown_plan({"address": address, "type": POOL, "change": change}))
+    assert "node_count: 3 → 4" in machine.tpu("apply", "--yes").stderr
+
+
+def test_locked_state_names_the_line_that_unlocks_it_with_its_folder(machine):
+    lock = {
+        "@level": "error",
+        "type": "diagnostic",
+        "diagnostic": {"severity": "error", "summary": "Error acquiring the state lock", "detail": "ID: 17"},
+    }
+    machine.answer({"to": ["terraform", " plan "], "code": 1, "out": json.dumps(lock) + "\n"})
+    done = machine.tpu("plan")
+    folder = machine.folder / "home" / "data" / "clusters" / "my-project-1" / "tpu-cluster" / "gcs"
+    assert f"`terraform -chdir={folder} force-unlock ID`" in done.stderr

@@ -15,18 +15,16 @@ from tpukit.teams.team import Team
 CPU_NODES = {"items": [{"status": {"allocatable": {"cpu": "3920m", "memory": "12Gi"}}}] * 3}
 CLUSTER = (
     {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
-    {"to": ["kubectl", "get clusterqueues", "--selector=tpukit.dev/team"], "out": '{"items": []}'},
+    {"to": ["kubectl", "get clusterqueues"], "out": '{"items": []}'},
 )
 
 
 def sent(calls: list[str]) -> list[dict]:
-    """The documents of the kustomization that was applied last."""
-    folder = Path(calls[-1].rpartition("--kustomize=")[2])
-    return [
-        document
-        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
-        for document in yaml.safe_load_all((folder / name).read_text())
-    ]
+    """The documents that were applied last: of the kustomization, then the quotas."""
+    folder = Path(next(call for call in reversed(calls) if "--kustomize=" in call).rpartition("--kustomize=")[2])
+    files = [folder / name for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]]
+    assert any(call.endswith(f"--filename={folder / 'quotas.yaml'}") for call in calls)
+    return [document for file in (*files, folder / "quotas.yaml") for document in yaml.safe_load_all(file.read_text())]
 
 
 def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine):
@@ -37,8 +35,10 @@ def test_addons_installs_waits_and_makes_queues_over_what_the_pools_have(machine
     assert "jobset/releases/download/v0.12.0/manifests.yaml" in calls[1]
     assert "kueue/releases/download/v0.16.6/manifests.yaml" in calls[4]
     assert all("--server-side" in calls[index] for index in (1, 4))
-    installed = ["get", "apply", "annotate"]
-    assert [call.split()[2] for call in calls] == [*installed, *installed, "wait", "wait", "get", "get", "apply"]
+    assert calls[5].endswith("kueue/controller.yaml")
+    installed = [["get", "apply", "annotate"], ["get", "apply", "apply", "rollout", "annotate"]]
+    queues = ["get", "get", "get", "apply", "apply", "get"]
+    assert [call.split()[2] for call in calls] == [*installed[0], *installed[1], "wait", "wait", *queues]
     documents = sent(calls)
     (queue,) = [one for one in documents if one["kind"] == "ClusterQueue"]
     assert shares.shares(queue)["v4-2x2x4", "google.com/tpu"].own == 32
@@ -53,11 +53,34 @@ def test_addons_again_hands_out_nothing_that_a_team_was_given(machine):
     assert machine.tpu("addons").returncode == 0
     (common,) = [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"]
     divided = [render.cluster_queue(one) for one in quotas.divide(quotas.total([common]), [Team("a", {"v4-2x2x4": 1})])]
-    team_queues = {"items": [one for one in divided if one["metadata"]["name"] == "a"]}
-    machine.answer({"to": ["get clusterqueues"], "out": json.dumps(team_queues)}, *CLUSTER)
+    machine.answer({"to": ["get clusterqueues"], "out": json.dumps({"items": divided})}, *CLUSTER)
     assert machine.tpu("addons").returncode == 0
-    (again,) = [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"]
-    assert again == divided[0], "as `tpu team add` had left it"
+    assert [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"] == divided, (
+        "as `tpu team add` left it"
+    )
+
+
+def test_addons_after_pools_went_away_settles_what_teams_were_given_and_says_so(machine):
+    machine.answer(*CLUSTER)
+    assert machine.tpu("addons").returncode == 0
+    (common,) = [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"]
+    given = [Team("a", {"v4-2x2x4": 2})]
+    divided = [render.cluster_queue(one) for one in quotas.divide(quotas.total([common]), given)]
+    machine.answer({"to": ["get clusterqueues"], "out": json.dumps({"items": divided})}, *CLUSTER)
+    done = machine.tpu("addons", "--set", "num_tpu_pools=1")
+    assert done.returncode == 0, done.stderr
+    assert "a was given 2 × v4-32 and has 1: there are no more" in done.stderr
+    queues = [one for one in sent(machine.calls()) if one["kind"] == "ClusterQueue"]
+    assert not quotas.overdrawn(list({one["metadata"]["name"]: one for one in queues}.values()))
+
+
+def test_addons_during_a_change_of_quotas_makes_the_queues_once_more(machine):
+    lease = ["get", "lease/tpukit-quotas"]
+    machine.answer({"to": lease, "out": "17", "times": 1}, {"to": lease, "out": "19"}, *CLUSTER)
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("quotas were changed meanwhile") == 1
+    assert sum("--kustomize" in call for call in machine.calls()) == 2
 
 
 def test_addons_that_are_there_at_their_versions_are_left_alone(machine):

@@ -76,8 +76,9 @@ def test_submit_twice_is_once(place):
     assert [line.text for line in place.logs(attempt)] == ["ran", "ran"]  # one for each host
 
 
-def test_submit_cut_off_in_the_middle_is_pending_and_completed_by_the_next(place, monkeypatch):
-    attempt = handle("echo ran; sleep 0.3")
+def test_submit_cut_off_in_the_middle_is_pending_and_completed_by_the_next(place, home, monkeypatch):
+    gate = home / "gate"
+    attempt = handle(f"echo ran; until [ -e {gate} ]; do sleep 0.05; done")
     start = pods.start
     monkeypatch.setattr(local.pods, "start", lambda all_of_them: start(list(all_of_them)[:1]))
     place.submit(attempt)
@@ -86,6 +87,7 @@ def test_submit_cut_off_in_the_middle_is_pending_and_completed_by_the_next(place
     assert [host.state for host in seen.hosts] == ["running", "waiting"]
     monkeypatch.undo()
     place.submit(attempt)
+    gate.touch()
     assert ended(place, attempt).reason is Reason.DONE
     assert len(list(place.logs(attempt))) == 2
 

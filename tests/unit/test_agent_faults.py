@@ -52,6 +52,22 @@ def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
     assert "google.com/tpu" not in world.api.get("Node", NODE)["status"]["capacity"]
 
 
+def test_pool_that_was_changed_brings_its_labels_and_taints_to_the_nodes_that_are_there(world: World):
+    first = replace(SPOT, labels={"team": "research", "old": "yes"})
+    world.client.add_pool(first)
+    world.api.patch("Node", FIRST, {"metadata": {"labels": {"somebody": "else"}}})
+    foreign = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+    world.api.patch("Node", FIRST, {"spec": {"taints": [*world.api.get("Node", FIRST)["spec"]["taints"], foreign]}})
+    mine = {"key": "mine", "value": "1", "effect": "NoSchedule"}
+    world.client.add_pool(replace(first, labels={"team": "speech"}, taints=(mine,)))
+    node = world.api.get("Node", FIRST)
+    labels = node["metadata"]["labels"]
+    assert (labels["team"], labels.get("old"), labels["somebody"]) == ("speech", None, "else")
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["google.com/tpu", "mine", foreign["key"]]
+    world.client.add_pool(SPOT)
+    assert "team" not in world.api.get("Node", FIRST)["metadata"]["labels"]
+
+
 def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes_back(world: World):
     script = "trap 'exit 143' TERM; echo ready; while :; do sleep 0.05; done"
     world.shell(script, name="a", node=FIRST)

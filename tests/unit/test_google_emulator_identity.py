@@ -157,6 +157,33 @@ def test_nodes_are_made_by_who_may_act_as_their_account_and_by_nobody_else(world
     world.ask("POST", pools, wanted, principal=member)
 
 
+def test_nodes_of_an_account_that_does_not_exist_are_refused(world):
+    pools = world.cluster()
+    status, _, text = world.refusal("POST", pools, pool(config={"serviceAccount": f"gke-sa@{DOMAIN}"}))
+    assert (status, text) == (400, f'Service account "gke-sa@{DOMAIN}" does not exist.')
+
+
+def test_pool_of_identities_comes_with_the_first_cluster_that_has_it_and_stays(world):
+    workloads = account(world, "workloads").partition(":")[2]
+    member = f"serviceAccount:{PROJECT}.svc.id.goog[research/cloud-tpu-sa]"
+    policy = {"policy": {"bindings": [{"role": "roles/iam.workloadIdentityUser", "members": [member]}]}}
+    path = f"{ACCOUNTS}/{workloads}:setIamPolicy"
+    assert "Identity Pool does not exist" in world.refusal("POST", path, policy)[2]
+    world.network()
+    clusters = f"container/v1/projects/{PROJECT}/locations/us-central2/clusters"
+    named = {
+        "network": "net",
+        "subnetwork": "subnet",
+        "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
+    }
+    world.ask(
+        "POST", clusters, {"cluster": {"name": "one", "locations": ["us-central2-b"], "initialNodeCount": 1, **named}}
+    )
+    world.ask("POST", path, policy)
+    world.ask("DELETE", f"{clusters}/one")
+    world.ask("POST", path, policy)
+
+
 def test_token_of_another_account_is_given_only_to_who_may_create_one(world):
     member, other = account(world), account(world, "workloads").partition(":")[2]
     path = f"iam_credentials/v1/projects/-/serviceAccounts/{other}:generateAccessToken"

@@ -316,6 +316,36 @@ def test_nodes_come_and_go_with_their_pool_before_its_operation_is_done(make):
     assert [(what, one.name) for what, one in seen] == [("came", "tpu-0"), ("went", "tpu-0")]
 
 
+def test_labels_and_taints_of_a_changed_pool_reach_its_nodes(make):
+    seen: list[Pool] = []
+    world = make(Hooks(seen.append))
+    pools = world.cluster()
+    world.ask("POST", pools, pool(config={"spot": True, "labels": {"team": "research"}}))
+    seen.clear()
+    taints = [{"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NO_SCHEDULE"}]
+    change = {"labels": {"labels": {"team": "speech"}}, "taints": {"taints": taints}}
+    world.ask("PUT", f"{pools}/tpu-0", change)
+    (changed,) = seen
+    assert changed.labels["team"] == "speech"
+    assert [taint["key"] for taint in changed.taints] == ["cloud.google.com/gke-spot", "google.com/tpu"]
+    assert len(changed.nodes) == 4
+    empty = pool("scaled", initialNodeCount=0, autoscaling={"enabled": True, "maxNodeCount": 4})
+    world.ask("POST", pools, empty)
+    seen.clear()
+    world.ask("PUT", f"{pools}/scaled", change)
+    assert not seen, "it has no nodes"
+
+
+@pytest.mark.parametrize("seconds", [0, 30, 120])
+def test_shutdown_of_spot_machines_may_be_delayed_and_of_no_others(world, seconds):
+    pools = world.cluster()
+    config = {"kubeletConfig": {"shutdownGracePeriodSeconds": seconds}}
+    world.ask("POST", pools, pool(config={"spot": True, **config}))
+    assert "shutdown_grace_period_seconds" in world.refusal("POST", pools, pool("other", config=config))[2]
+    wrong = {"spot": True, "kubeletConfig": {"shutdownGracePeriodSeconds": 60}}
+    assert "60 is not one of 0, 30 and 120" in world.refusal("POST", pools, pool("other", config=wrong))[2]
+
+
 def test_hook_that_raises_leaves_the_pool_in_error(make):
     def refuse(one: Pool) -> None:
         raise RuntimeError("no such API server")

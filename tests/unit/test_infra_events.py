@@ -153,7 +153,7 @@ def test_plan_table_names_each_change_once():
     progress.feed(Planned("a.b", "a", "delete", "delete_because_count_index"), 0)
     progress.feed(Planned("a.c", "a", "replace", "cannot_update"), 0)
     out = io.StringIO()
-    screen.show_plan(progress, Console(file=out, width=100))
+    screen.show_plan(progress, Console(file=out, width=100), {})
     assert [line.split() for line in out.getvalue().splitlines()] == [
         ["-", "a.b", "delete", "because", "count", "index"],
         ["±", "a.c", "replace", "cannot", "update"],

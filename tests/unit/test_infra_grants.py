@@ -56,3 +56,15 @@ def test_added_keeps_the_mark_and_asks_for_the_version_that_knows_conditions():
             {"role": "roles/x", "members": ["user:c"], "condition": {"title": "ours", "expression": "1 == 1"}}
         ],
     }
+
+
+def test_withdrawn_role_goes_from_that_member_whatever_its_condition_and_stays_with_others():
+    bound = {"role": "roles/x", "members": ["user:a"], "condition": {"title": "t", "expression": "1 == 1"}}
+    policy = {"bindings": [{"role": "roles/x", "members": ["user:a", "user:b"]}, bound]}
+    left = added(policy, [Grant("user:a", "roles/y")], [Grant("user:a", "roles/x")])
+    assert left is not None
+    assert left["bindings"] == [
+        {"role": "roles/x", "members": ["user:b"]},
+        {"role": "roles/y", "members": ["user:a"]},
+    ]
+    assert added(left, [Grant("user:a", "roles/y")], [Grant("user:a", "roles/x")]) is None

@@ -122,7 +122,7 @@ def test_load_set_overrides_the_file_and_needs_no_quotes(tmp_path):
         ({"capacity": "flex-start"}, "--set capacity", "v4 is not sold as flex-start", "spot"),
         ({"num_of_chips": 32}, "--set num_of_chips", "the pools have 16 chips", "write 16"),
         ({"num_tpu_pools": 201}, "--set num_tpu_pools", "201 is too many", "200"),
-        ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "gives away the project", "roles/logging.logWriter"),
+        ({"tpu_sa_roles": "[roles/owner]"}, "--set tpu_sa_roles", "is not one that jobs", "roles/logging.logWriter"),
         ({"tpu_sa_name": "gke-sa"}, "--set tpu_sa_name", "may not be one account", "another name"),
         ({"gke_version": "1.27.3-gke.100"}, "--set gke_version", "no longer creates", "leave it out"),
         ({"authorized_networks": "{all: 0.0.0.0/0}"}, "--set authorized_networks", "whole Internet", "DNS endpoint"),
@@ -212,6 +212,47 @@ def test_fields_and_defaults_are_those_of_the_terraform_modules():
             mine = None if field.default is None else field.kind.json(field.default)
             theirs = json.loads(written[1])
             assert (sorted(mine) if isinstance(mine, list) else mine) == theirs, name
+
+
+@pytest.mark.parametrize(
+    ("role", "allowed"),
+    [
+        ("roles/aiplatform.user", True),
+        ("roles/container.defaultNodeServiceAccount", True),
+        ("roles/logging.logWriter", True),
+        ("roles/serviceusage.serviceUsageConsumer", True),
+        ("roles/storage.objectAdmin", True),
+        ("projects/p/roles/trainer", True),
+        ("roles/owner", False),
+        ("roles/editor", False),
+        ("roles/viewer", False),
+        ("roles/aiplatform.admin", False),
+        ("roles/container.defaultNodeServiceAccountX", False),
+        ("roles/container.admin", False),
+        ("roles/iam.serviceAccountTokenCreator", False),
+        ("roles/iam.serviceAccountUser", False),
+        ("roles/iam.workloadIdentityUser", False),
+        ("roles/datastore.owner", False),
+        ("roles/resourcemanager.projectIamAdmin", False),
+        ("roles/storage.admin", False),
+        ("roles/storagetransfer.user", False),
+        ("projects/p/roles/myAdmin", False),
+    ],
+)
+def test_roles_are_allowed_or_refused_alike_here_and_in_terraform(role, allowed):
+    text = (resources.folder("terraform") / "variables.tf").read_text()
+    found = re.findall(r'can\(regex\("(\^\(projects.*?)", role\)\) && !can\(regex\("(.*?)", replace', text)
+    assert len(found) == 2
+    for listed, powerful in found:
+        theirs = re.search(listed.replace("\\\\", "\\"), role) and not re.search(
+            powerful, role.replace("objectAdmin", "")
+        )
+        assert bool(theirs) == allowed
+    if allowed:
+        load(None, [*sets(), f"tpu_sa_roles=[{role}]"])
+    else:
+        with pytest.raises(Invalid):
+            load(None, [*sets(), f"tpu_sa_roles=[{role}]"])
 
 
 @given(st.integers(1, 256))

@@ -121,7 +121,8 @@ def test_golden_jobs_are_valid_for_kubernetes(name):
 
 
 def test_kueue_files_are_what_the_templates_make_for_the_guides_environment():
-    """Two v4-32 slices, a CPU pool of three n1-standard-4 of which half is for jobs, two teams."""
-    files = render.queue_files({catalogue.find("v4-32"): 2}, ("tpu-training", "research"), cpus=6, memory_gb=24)
+    """Two v4-32 slices, a CPU pool of three n1-standard-4 of which half is for jobs, one namespace."""
+    files = render.queue_files({catalogue.find("v4-32"): 2}, ("tpu-training",), cpus=6, memory_gb=24)
+    files["account.yaml"] = render.account_file("tpu-training", "cloud-tpu-sa")
     for name, text in files.items():
         same(resources.folder("kueue") / name, text)

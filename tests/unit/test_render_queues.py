@@ -11,6 +11,8 @@ from tpukit import catalogue, plan, render
 from tpukit.errors import Invalid
 from tpukit.render import pool_kinds
 from tpukit.spec import JobSpec, Settings
+from tpukit.teams import quotas
+from tpukit.teams.team import Team
 
 REMOTE = "reservation:projects/example.com:mine/reservations/theirs"
 QUOTAS = {catalogue.find("v4-32"): 2, catalogue.find("v5e-8"): 1}
@@ -23,8 +25,8 @@ EVERY = [shape for shape in catalogue.slices() if shape.machine_type]
 UNITS = {"m": 0.001, "G": 1e9}
 
 
-def rendered(quotas=QUOTAS, teams=("research", "vision"), cpus=6, memory_gb=24):
-    return render.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb)
+def rendered(slices=QUOTAS, teams=("research", "vision"), cpus=6, memory_gb=24):
+    return render.queues(slices, teams, cpus=cpus, memory_gb=memory_gb)
 
 
 def of_kind(documents, kind):
@@ -166,3 +168,27 @@ def quantity(amount):
     amount = str(amount)
     unit = UNITS.get(amount[-1], 1)
     return float(amount.rstrip("mG")) * unit
+
+
+def test_flex_start_slices_are_asked_for_before_a_job_starts_in_every_queue_that_has_them():
+    kinds = {render.PoolKind(catalogue.find("v5p-16"), "flex-start"): 2, render.PoolKind(catalogue.find("v4-32")): 1}
+    documents = rendered(kinds)
+    (config,) = of_kind(documents, "ProvisioningRequestConfig").values()
+    assert config["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
+    (check,) = of_kind(documents, "AdmissionCheck").values()
+    assert check["spec"]["parameters"]["name"] == config["metadata"]["name"]
+    common = of_kind(documents, "ClusterQueue")["tpu"]
+    total = quotas.total([common])
+    own = [render.cluster_queue(one) for one in quotas.divide(total, [Team("vision", {"v5p-2x2x2-flex-start": 1})])]
+    for queue in (common, *own):
+        checks = queue["spec"]["admissionChecksStrategy"]["admissionChecks"]
+        assert checks == [{"name": check["metadata"]["name"], "onFlavors": ["v5p-2x2x2-flex-start"]}]
+    kinds_ = [one["kind"] for one in documents]
+    assert kinds_.index("AdmissionCheck") < kinds_.index("ClusterQueue")
+
+
+def test_flex_start_slices_that_come_one_by_one_need_no_request():
+    kinds = {render.PoolKind(catalogue.find("v5p-16"), "flex-start"): 2}
+    documents = render.queues(kinds, ["research"], cpus=6, memory_gb=24, queued=False)
+    assert not of_kind(documents, "AdmissionCheck")
+    assert "admissionChecksStrategy" not in of_kind(documents, "ClusterQueue")["tpu"]["spec"]

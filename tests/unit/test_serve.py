@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tpukit.clock import ManualClock, SystemClock
+from tpukit.control.loop import LATE_SECONDS, LONGEST_WAIT
 from tpukit.errors import Transient
 from tpukit.jobs.driver import Driver
 from tpukit.kube.requests import REQUESTS
@@ -16,7 +17,7 @@ from tpukit.reasons import Reason, State
 from tpukit.records import JOBS, Job
 from tpukit.serve import unit
 from tpukit.serve.metrics import Metrics
-from tpukit.serve.service import LATE_SECONDS, LONGEST_WAIT, Service
+from tpukit.serve.service import Service
 from tpukit.store.process import this_process
 from tpukit.store.sqlite import SqliteStore
 from waiting import until
@@ -62,7 +63,7 @@ def test_store_that_is_away_is_waited_out_and_said_once(store):
     with serving(store) as (service, metrics, said):
         until(service.ready)
         store.away = True
-        until(lambda: "tpukit_store_errors_total 3" in metrics.text() or service._failures > 3)
+        until(lambda: "tpukit_store_errors_total 3" in metrics.text() or service.loop._failures > 3)
         assert not service.ready()
         assert service.alive()
         assert len(said) == 1
@@ -90,7 +91,7 @@ def test_health_goes_when_rounds_do_not_come_back(store):
     service = Service(store, Driver(store, {}, clock, this_process()), clock, Metrics(store, "me"), tick=1.0, say=print)
     assert service.alive()
     assert not service.ready()
-    service._round()
+    service.loop.round()
     assert service.ready()
     clock.sleep(LATE_SECONDS + 2)
     assert service.alive()

@@ -50,6 +50,13 @@ resource "google_storage_bucket" "this" {
     }
   }
 
+  dynamic "encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      default_kms_key_name = encryption.value
+    }
+  }
+
   soft_delete_policy {
     retention_duration_seconds = 0
   }

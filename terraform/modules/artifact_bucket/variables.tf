@@ -44,3 +44,9 @@ variable "grants" {
   }))
   default = {}
 }
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts new objects, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}

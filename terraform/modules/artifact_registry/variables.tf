@@ -34,3 +34,15 @@ variable "reader" {
   description = "IAM member that pulls images: the account of the nodes"
   type        = string
 }
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts images, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}
+
+variable "immutable_tags" {
+  description = "Whether a tag stays with the image that it was first given to"
+  type        = bool
+  default     = false
+}

@@ -1,6 +1,6 @@
 resource "google_container_cluster" "this" {
   # checkov:skip=CKV_GCP_65:groups for RBAC need a Workspace domain, which a project need not have
-  # checkov:skip=CKV_GCP_66:Binary Authorization needs one more API and a policy that belongs to the whole project, not to this cluster
+  # checkov:skip=CKV_GCP_66:a variable turns Binary Authorization on; it needs one more API and a policy that belongs to the whole project, not to this cluster
   project             = var.project_id
   location            = var.region
   node_locations      = [var.zone]
@@ -62,6 +62,28 @@ resource "google_container_cluster" "this" {
   master_auth {
     client_certificate_config {
       issue_client_certificate = false
+    }
+  }
+
+  dynamic "database_encryption" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      state    = "ENCRYPTED"
+      key_name = database_encryption.value
+    }
+  }
+
+  dynamic "binary_authorization" {
+    for_each = var.binary_authorization ? ["PROJECT_SINGLETON_POLICY_ENFORCE"] : []
+    content {
+      evaluation_mode = binary_authorization.value
+    }
+  }
+
+  dynamic "security_posture_config" {
+    for_each = var.security_posture == null ? [] : [var.security_posture]
+    content {
+      mode = security_posture_config.value
     }
   }
 

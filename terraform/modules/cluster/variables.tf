@@ -120,3 +120,26 @@ variable "labels" {
   type        = map(string)
   default     = {}
 }
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts Kubernetes secrets in etcd, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}
+
+variable "binary_authorization" {
+  description = "Whether the project's policy of Binary Authorization decides which images run"
+  type        = bool
+  default     = false
+}
+
+variable "security_posture" {
+  description = "DISABLED, BASIC or ENTERPRISE: how closely GKE watches workloads for what is unsafe; GKE's own default if left out"
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.security_posture == null ? true : contains(["DISABLED", "BASIC", "ENTERPRISE"], var.security_posture)
+    error_message = "Write DISABLED, BASIC or ENTERPRISE."
+  }
+}

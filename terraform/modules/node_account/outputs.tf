@@ -1,10 +1,10 @@
 output "email" {
   description = "E-mail of the account, known once its roles are in force so that no node starts without them"
-  value       = google_service_account.this.email
+  value       = local.email
   depends_on  = [google_project_iam_member.roles]
 }
 
 output "member" {
   description = "The account as a member of IAM policies"
-  value       = google_service_account.this.member
+  value       = local.member
 }

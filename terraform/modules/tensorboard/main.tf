@@ -6,12 +6,19 @@ locals {
 }
 
 resource "google_vertex_ai_tensorboard" "this" {
-  # checkov:skip=CKV2_GCP_26:metrics are encrypted with Google's keys; a key of one's own would have to outlive destroy
+  # checkov:skip=CKV2_GCP_26:a variable takes a key of one's own; without one metrics are encrypted with Google's keys
   project      = var.project_id
   region       = local.region
   display_name = var.name
   description  = "Metrics of training jobs"
   labels       = var.labels
+
+  dynamic "encryption_spec" {
+    for_each = var.kms_key == null ? [] : [var.kms_key]
+    content {
+      kms_key_name = encryption_spec.value
+    }
+  }
 
   lifecycle {
     precondition {

@@ -24,3 +24,9 @@ variable "labels" {
   type        = map(string)
   default     = {}
 }
+
+variable "kms_key" {
+  description = "Key of Cloud KMS that encrypts metrics, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}

@@ -5,11 +5,15 @@ locals {
   # These boot from Hyperdisk only, which the older machines do not have.
   hyperdisk = ["v6e", "tpu7x"]
 
+  # Flex-start slices always come with the jobs that want them.
+  scaled = { for name, pool in var.pools : name => var.autoscaling || pool.capacity == "flex-start" }
+
   own_policy = { for name, pool in var.pools : name => pool if pool.placement == "policy" && pool.workload_policy == null }
 }
 
-# The provider would change topology, machine type and number of hosts in place, and GKE refuses that for a slice.
-# Through this, a changed shape replaces its pool.
+# The provider would change topology, machine type and number of hosts in place, and GKE refuses that for a slice. It would
+# switch autoscaling in place too: a pool that is empty at that moment would then have no hosts for ever, because nobody
+# may resize a slice. Through this, such a change replaces the pool.
 resource "terraform_data" "shape" {
   for_each = var.pools
 
@@ -17,6 +21,7 @@ resource "terraform_data" "shape" {
     machine_type = each.value.machine_type
     topology     = each.value.topology
     hosts        = each.value.hosts
+    autoscaling  = local.scaled[each.key]
   }
 }
 
@@ -48,15 +53,24 @@ resource "google_container_node_pool" "this" {
   node_locations    = [var.zone]
   max_pods_per_node = var.max_pods_per_node
   # Zero where jobs bring the slice into being.
-  initial_node_count = var.autoscaling || each.value.capacity == "flex-start" ? 0 : each.value.hosts
+  initial_node_count = local.scaled[each.key] ? 0 : each.value.hosts
 
   # A slice scales from nothing to all of its hosts and back.
   dynamic "autoscaling" {
-    for_each = var.autoscaling || each.value.capacity == "flex-start" ? [each.value.hosts] : []
+    for_each = local.scaled[each.key] ? [each.value.hosts] : []
     content {
       min_node_count  = 0
       max_node_count  = autoscaling.value
       location_policy = "ANY"
+    }
+  }
+
+  # Nodes come only for a ProvisioningRequest, which the queue makes for a job: all of its slices, or none yet.
+  # https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+  dynamic "queued_provisioning" {
+    for_each = each.value.capacity == "flex-start" && var.queued_provisioning ? [each.key] : []
+    content {
+      enabled = true
     }
   }
 

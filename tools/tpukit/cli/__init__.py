@@ -23,6 +23,7 @@ COMMANDS = {
     "store": ("tpukit.cli.store", "Where jobs are remembered, and how to move them."),
     "cluster": ("tpukit.cli.cluster", "Make and remove the training environment on Google Cloud."),
     "image": ("tpukit.cli.image", "Build the container image that jobs run in."),
+    "provisioner": ("tpukit.cli.provisioner", "Make node pools for waiting JobSets, and remove them."),
     "sandbox": ("tpukit.cli.sandbox", "A TPU cloud on this machine, to try everything against."),
     "clean": ("tpukit.cli.clean", "Remove what old jobs left on this machine."),
     "catalogue": ("tpukit.cli.catalogue", "List TPU slices and what they are made of."),

@@ -56,6 +56,7 @@ def command(context: click.Context) -> None:
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
 @click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
+@click.option("--operations", type=click.IntRange(min=1), help="That GKE lets run at once in one cluster (5).")
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
     name: str,
@@ -64,6 +65,7 @@ def up(
     apis: tuple[str, ...],
     seed: int | None,
     addons: bool,
+    operations: int | None,
     slices: tuple[str, ...],
 ) -> None:
     """Start a sandbox, or bring back what was killed of one. The first time its programs are built (minutes).
@@ -79,6 +81,8 @@ def up(
     google += [f"--api={api}" for api in apis]
     if seed is not None:
         google.append(f"--seed={seed}")
+    if operations is not None:
+        google.append(f"--operations={operations}")
 
     began = time.monotonic()
     with _Progress() as progress:

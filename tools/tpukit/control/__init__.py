@@ -5,7 +5,7 @@ to see many. What is decided is written before it is done, with compare-and-set 
 a kernel may be killed at any moment and another one anywhere goes on from the record.
 """
 
-from tpukit.control.kernel import Decision, Hooks, Kernel, Use
+from tpukit.control.kernel import Decision, Holding, Hooks, Kernel, Records, Use
 from tpukit.control.leases import Leases
 
-__all__ = ["Decision", "Hooks", "Kernel", "Leases", "Use"]
+__all__ = ["Decision", "Holding", "Hooks", "Kernel", "Leases", "Records", "Use"]

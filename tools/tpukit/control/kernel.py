@@ -12,10 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from tpukit.clock import Clock
-from tpukit.control.leases import Leases
 from tpukit.control.troubles import Troubles
 from tpukit.errors import Conflict, NotFound, TpukitError
-from tpukit.store import Entry, Event, Kind, Lease, Store, everything
+from tpukit.store import Entry, Event, Kind, Lease, Page
 
 T = TypeVar("T", bound=msgspec.Struct)
 S = TypeVar("S")
@@ -31,6 +30,38 @@ class Decision(Generic[T]):
     value: T
     act: Any = None  # for Use.act; None: nothing
     note: str = ""  # what is told of it
+
+
+class Records(Protocol):
+    """Where the records are: a store, or whatever else can list, read and write them."""
+
+    def get(self, kind: Kind[T], key: str) -> Entry[T]:
+        """NotFound if there is none."""
+
+    def put(
+        self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
+    ) -> Entry[T]:
+        """Conflict if the record is not what `entry` says any more, or the lease is not held any more."""
+
+    def list(
+        self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
+    ) -> Page[T]: ...
+
+    def lease(self, name: str) -> Lease | None:
+        """Who holds it now; None: nobody."""
+
+
+class Holding(Protocol):
+    """The right to drive keys: a lease for each, or one for all."""
+
+    def hold(self, name: str) -> Lease | None:
+        """None while somebody else has it."""
+
+    def lost(self, name: str) -> None: ...
+
+    def release(self, *names: str) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Use(Protocol[T, S]):
@@ -73,9 +104,9 @@ class Hooks:
 class Kernel(Generic[T, S]):
     def __init__(
         self,
-        store: Store,
+        store: Records,
         use: Use[T, S],
-        leases: Leases,
+        leases: Holding,
         clock: Clock,
         *,
         workers: int = 0,
@@ -132,9 +163,17 @@ class Kernel(Generic[T, S]):
 
     def _entries(self, only: Sequence[str]) -> Sequence[Entry[T]]:
         if not only:
-            return everything(self._store, self._use.kind, states=self._use.states)
+            return self._active()
         named = [self._store.get(self._use.kind, key) for key in only]
         return [entry for entry in named if self._driven(entry)]
+
+    def _active(self) -> Sequence[Entry[T]]:
+        page = self._store.list(self._use.kind, states=self._use.states)
+        entries = list(page.entries)
+        while page.next:
+            page = self._store.list(self._use.kind, states=self._use.states, after=page.next)
+            entries += page.entries
+        return entries
 
     def _driven(self, entry: Entry[T]) -> bool:
         return getattr(entry.value, self._use.kind.state) in self._use.states

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tpukit import paths
+import yaml
+
+from tpukit import paths, resources
 from tpukit.clock import Clock
 from tpukit.errors import NotFound, Transient
 from tpukit.infra import diagnosis, gcloud, programs, queues
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.versions import JOBSET, KUEUE
-from tpukit.render.kueue import TEAM
 from tpukit.render.node_labels import CPU_POOL
+from tpukit.teams import lock, settling
 
 RELEASES = {"jobset": JOBSET, "kueue": KUEUE}
 MARK = "tpukit.dev/installed"
-"""On a controller, the release that was installed to its end."""
+"""On a controller, the release that was installed to its end, and its configuration where that is ours."""
+CONFIGURED = "kueue"
 WAIT = "--timeout=10m"
 PATIENCE_SECONDS = 300.0
 """A controller is available a little before its webhooks have their certificates."""
 _RETRY_SECONDS = 5.0
+_TRIES = 5
 _NOT_YET = re.compile(r"webhook|no endpoints|connection refused|no matches for kind|x509|context deadline", re.I)
 
 
@@ -33,14 +39,29 @@ def find(context: str, name: str) -> Command:
     return _kubectl(context, "get", *_controller(name), "--ignore-not-found", f"--output=jsonpath={path}")
 
 
-def install(context: str, name: str) -> tuple[Command, Command]:
-    """A release, then its mark: half an installation is never taken for a whole one."""
-    version = RELEASES[name]
-    url = f"https://github.com/kubernetes-sigs/{name}/releases/download/{version}/manifests.yaml"
+def install(context: str, name: str) -> tuple[Command, ...]:
+    """A release and our configuration, then its mark: half an installation is never taken for a whole one."""
+    url = f"https://github.com/kubernetes-sigs/{name}/releases/download/{RELEASES[name]}/manifests.yaml"
+    configured = (
+        _apply(context, f"--filename={configuration()}"),
+        # Pods read it when they begin.
+        _kubectl(context, "rollout", "restart", *_controller(name)),
+    )
     return (
         _apply(context, f"--filename={url}"),
-        _kubectl(context, "annotate", "--overwrite", *_controller(name), f"{MARK}={version}"),
+        *(configured if name == CONFIGURED else ()),
+        _kubectl(context, "annotate", "--overwrite", *_controller(name), f"{MARK}={mark(name)}"),
     )
+
+
+def mark(name: str) -> str:
+    if name != CONFIGURED:
+        return RELEASES[name]
+    return f"{RELEASES[name]}+{hashlib.sha256(configuration().read_bytes()).hexdigest()[:12]}"
+
+
+def configuration() -> Path:
+    return resources.folder("kueue") / "controller.yaml"
 
 
 def ready(context: str, name: str) -> Command:
@@ -55,12 +76,21 @@ def cpu_nodes(context: str) -> Command:
     return _kubectl(context, "get", "nodes", f"--selector={'='.join(CPU_POOL)}", "--output=json")
 
 
-def team_queues(context: str) -> Command:
-    return _kubectl(context, "get", "clusterqueues.kueue.x-k8s.io", f"--selector={TEAM}", "--output=json")
+def quota_changes(context: str) -> Command:
+    """Asks for what is another with every change of quotas; nothing where there was none."""
+    version = "--output=jsonpath={.metadata.resourceVersion}"
+    return _kubectl(
+        context, "get", f"--namespace={lock.NAMESPACE}", f"lease/{lock.NAME}", "--ignore-not-found", version
+    )
 
 
-def apply_queues(context: str, folder: Path) -> Command:
-    return _apply(context, f"--kustomize={folder}")
+def cluster_queues(context: str) -> Command:
+    return _kubectl(context, "get", "clusterqueues.kueue.x-k8s.io", "--output=json")
+
+
+def apply_queues(context: str, folder: Path) -> tuple[Command, Command]:
+    """All but the quotas, and those write by write."""
+    return _apply(context, f"--kustomize={folder}"), _apply(context, f"--filename={folder / queues.QUOTAS}")
 
 
 def folder(spec: ClusterSpec) -> Path:
@@ -71,17 +101,18 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
     lines = []
     for name, version in RELEASES.items():
         lines += [str(find(context, name)), f"# unless that finds {version}", *map(str, install(context, name))]
-    lines += [*(str(ready(context, name)) for name in RELEASES), str(cpu_nodes(context)), str(team_queues(context))]
-    queue = apply_queues(context, folder(spec))
-    return [*lines, f"# tpu writes the queues to {queue.argv[-1].partition('=')[2]}", str(queue)]
+    lines += [*(str(ready(context, name)) for name in RELEASES), str(cpu_nodes(context))]
+    lines += [str(quota_changes(context)), str(cluster_queues(context)), f"# tpu writes the queues to {folder(spec)}"]
+    lines += map(str, apply_queues(context, folder(spec)))
+    return [*lines, str(quota_changes(context))]
 
 
 def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None]) -> None:
     """Safe to repeat."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     for name, version in RELEASES.items():
-        mark, _, image = _do(find(context, name)).partition(" ")
-        if mark == version and image.endswith(f":{version}"):
+        installed, _, image = _do(find(context, name)).partition(" ")
+        if installed == mark(name) and image.endswith(f":{version}"):
             say(f"{name} {version} is there")
             continue
         say(f"installing {name} {version}")
@@ -93,6 +124,18 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
     nodes = json.loads(_do(cpu_nodes(context)))
     if not nodes["items"]:
         raise NotFound(f"no node has the label {'='.join(CPU_POOL)}", hint="`tpu cluster apply` makes the CPU pool")
+    for _ in range(_TRIES):
+        before = _do(quota_changes(context))
+        _apply_queues(spec, context, clock, say, nodes)
+        if _do(quota_changes(context)) == before:
+            return
+        say("quotas were changed meanwhile: once more")
+    raise Transient("quotas are changed again and again", hint="`tpu cluster addons` again goes on")
+
+
+def _apply_queues(
+    spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None], nodes: dict[str, Any]
+) -> None:
     target = folder(spec)
     target.mkdir(parents=True, exist_ok=True)
     made = queues.files(
@@ -101,12 +144,16 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
         account=spec.tpu_sa_name,
         email=gcloud.email(spec.tpu_sa_name, spec.project_id),
         cpu_nodes=nodes,
-        team_queues=json.loads(_do(team_queues(context))),
+        cluster_queues=json.loads(_do(cluster_queues(context))),
+        queued=spec.flex_start_queued,
     )
     for name, text in made.items():
         (target / name).write_text(text)
     say(f"queues for {spec.tpu_namespace}")
-    _patiently(apply_queues(context, target), clock)
+    for command in apply_queues(context, target):
+        _patiently(command, clock)
+    for short in settling.shortfalls(list(yaml.safe_load_all(made[queues.QUOTAS]))):
+        say(short)
 
 
 def _patiently(command: Command, clock: Clock) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tpukit import paths
 from tpukit.clock import Clock
 from tpukit.errors import Conflict
-from tpukit.infra import gcloud, grants, programs
+from tpukit.infra import gcloud, grants, programs, propagation
 from tpukit.infra.grants import Grant
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
@@ -23,6 +23,7 @@ BUILD_ACCOUNT = "tpu-cluster-build"
 MANAGER_ACCOUNT = "infrastructure-manager-sa"
 IMAGE_ACCOUNT = "tpu-image-build"
 """Runs what Dockerfiles say, so it may read their source, write its log and push, and nothing else."""
+_BUILDERS = (BUILD_ACCOUNT, MANAGER_ACCOUNT)
 _ENABLE_SECONDS = 600.0
 _MADE_MEANWHILE = re.compile(r"Service account \S+ already exists|you already own it", re.I)
 
@@ -35,6 +36,7 @@ APIS = (
     "compute",
     "config",  # Infrastructure Manager
     "container",
+    "containerfilesystem",  # streams images to nodes
     "iam",
     "iamcredentials",
     "logging",
@@ -44,19 +46,21 @@ APIS = (
 )
 
 ROLES = (
-    # What the modules create, and no more. None of these makes its holder an owner.
+    # What the modules create, and no more. None of these makes its holder an owner, or another account: accounts are
+    # made here, by whoever may.
     "roles/aiplatform.user",  # TensorBoard
     "roles/artifactregistry.admin",
     "roles/cloudbuild.builds.viewer",  # a build asks how long it may run before it begins
     "roles/compute.networkAdmin",
     "roles/compute.securityAdmin",  # firewall rules
     "roles/container.admin",
-    "roles/iam.serviceAccountAdmin",
-    "roles/iam.serviceAccountUser",  # nodes run as an account that does not exist yet, so it cannot be named here
     "roles/logging.logWriter",
     "roles/serviceusage.serviceUsageConsumer",
     "roles/storage.admin",
 )
+
+# Earlier versions gave these for the whole project. Each lets its holder become any account of it.
+WITHDRAWN = ("roles/iam.serviceAccountAdmin", "roles/iam.serviceAccountUser", "roles/resourcemanager.projectIamAdmin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,13 @@ def lines(spec: ClusterSpec) -> list[str]:
     """The command lines that `run` runs."""
     policy = [str(grants.read(spec.project_id)), "# unless the policy says so, tpu adds to it that"]
     policy += [f"#   {grant}" for grant in _grants(spec)]
+    policy += [f"# and takes away that {grant}" for grant in _withdrawn(spec)]
     made = [*_apis(spec).lines(), *(line for step in _resources(spec) for line in step.lines())]
-    return [*made, *policy, str(grants.write(spec.project_id, _policy_file(spec))), *_reads_source(spec).lines()]
+    return [*made, *policy, str(grants.write(spec.project_id, _policy_file(spec))), *_after(spec)]
+
+
+def _after(spec: ClusterSpec) -> list[str]:
+    return [line for step in (_reads_source(spec), *_account_grants(spec)) for line in step.lines()]
 
 
 def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
@@ -87,10 +96,14 @@ def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
     programs.side_by_side([partial(_have, step, clock, say) for step in _resources(spec)])
 
     def grant() -> None:
-        changed = gcloud.settled(lambda: grants.apply(spec.project_id, _grants(spec), _policy_file(spec)), clock)
+        wanted, withdrawn = _grants(spec), _withdrawn(spec)
+        file = _policy_file(spec)
+        changed = gcloud.settled(lambda: grants.apply(spec.project_id, wanted, file, withdrawn), clock)
         say(f"roles of builds: {'done' if changed else 'already there'}")
 
-    programs.side_by_side([grant, partial(_have, _reads_source(spec), clock, say)])
+    own = [partial(_have, step, clock, say) for step in (_reads_source(spec), *_account_grants(spec))]
+    programs.side_by_side([grant, *own])
+    propagation.note(spec, clock)
 
 
 def source_bucket(project: str) -> str:
@@ -114,7 +127,13 @@ def _have(step: Step, clock: Clock, say: Callable[[str], None]) -> None:
 
 
 def _apis(spec: ClusterSpec) -> Step:
-    names = sorted({*APIS, *(("firestore",) if spec.firestore_database else ())})
+    wanted = {
+        "binaryauthorization": spec.binary_authorization,
+        "cloudkms": bool(spec.kms_keys),
+        "containersecurity": spec.security_posture not in (None, "DISABLED"),
+        "firestore": spec.firestore_database is not None,
+    }
+    names = sorted({*APIS, *(name for name, needed in wanted.items() if needed)})
     full = (f"{name}.googleapis.com" for name in names)
     order = gcloud.command("services", "enable", *full, f"--project={spec.project_id}")
     return Step("APIs", (order,), limit=_ENABLE_SECONDS)
@@ -127,8 +146,17 @@ def _resources(spec: ClusterSpec) -> list[Step]:
     return [
         Step(f"state bucket gs://{spec.state_bucket}", (state[1], versions), state[0]),
         Step(f"bucket gs://{source_bucket(spec.project_id)}", (source[1],), source[0]),
-        *(_account(spec, name) for name in (BUILD_ACCOUNT, MANAGER_ACCOUNT, IMAGE_ACCOUNT)),
+        *(_account(spec, name, title) for name, title in _accounts(spec).items()),
     ]
+
+
+def _accounts(spec: ClusterSpec) -> dict[str, str]:
+    """Names of accounts and what they are for. Those of nodes and workloads serve all clusters of the project."""
+    builds = "Builds TPU training environments"
+    made = {BUILD_ACCOUNT: builds, MANAGER_ACCOUNT: builds, IMAGE_ACCOUNT: "Builds images"}
+    if not spec.create_service_accounts:
+        made |= {spec.gke_sa_name: "Nodes of TPU training clusters", spec.tpu_sa_name: "Training workloads on TPUs"}
+    return made
 
 
 def _bucket(spec: ClusterSpec, name: str) -> tuple[Command, Command]:
@@ -142,10 +170,9 @@ def _bucket(spec: ClusterSpec, name: str) -> tuple[Command, Command]:
     )
 
 
-def _account(spec: ClusterSpec, name: str) -> Step:
+def _account(spec: ClusterSpec, name: str, title: str) -> Step:
     project = f"--project={spec.project_id}"
     email = gcloud.email(name, spec.project_id)
-    title = "Builds images" if name == IMAGE_ACCOUNT else "Builds TPU training environments"
     return Step(
         f"account {name}",
         (gcloud.command("iam", "service-accounts", "create", name, project, f"--display-name={title}"),),
@@ -154,14 +181,46 @@ def _account(spec: ClusterSpec, name: str) -> Step:
 
 
 def _grants(spec: ClusterSpec) -> list[Grant]:
+    """On the project. What accounts of nodes and workloads have on one bucket or repository comes with that."""
     made = [Grant(_member(spec, IMAGE_ACCOUNT), "roles/logging.logWriter")]
-    for name in (BUILD_ACCOUNT, MANAGER_ACCOUNT):
-        member = _member(spec, name)
-        made += [Grant(member, role) for role in _roles(spec, name)]
-        # It may hand out the roles that the modules hand out, and so cannot make itself an owner.
-        admin = "roles/resourcemanager.projectIamAdmin"
-        made.append(Grant(member, admin, "roles of TPU training environments", _bounds(spec)))
+    for name in _BUILDERS:
+        made += [Grant(_member(spec, name), role) for role in _roles(spec, name)]
+    if spec.create_service_accounts:
+        return made
+    for name, roles in ((spec.gke_sa_name, spec.gke_sa_roles), (spec.tpu_sa_name, spec.tpu_sa_roles)):
+        on_project = sorted(role for role in roles if not role.startswith("roles/storage."))
+        made += [Grant(_member(spec, name), role) for role in on_project]
+    if database := spec.firestore_database:
+        only = f'resource.name == "projects/{spec.project_id}/databases/{database}"'
+        made.append(Grant(_member(spec, spec.tpu_sa_name), "roles/datastore.user", f"only {database}", only))
     return made
+
+
+def _withdrawn(spec: ClusterSpec) -> list[Grant]:
+    return [Grant(_member(spec, name), role) for name in _BUILDERS for role in WITHDRAWN]
+
+
+def _account_grants(spec: ClusterSpec) -> list[Step]:
+    """What builds may do with single accounts: run nodes as that of the nodes, and let a namespace act as that of the
+    workloads. Who may do the latter could act as it too; it can do less than a build can."""
+    if spec.create_service_accounts:
+        return []
+    wanted = (
+        (spec.gke_sa_name, "roles/iam.serviceAccountUser"),
+        (spec.tpu_sa_name, "roles/iam.serviceAccountAdmin"),
+    )
+    return [
+        Step(f"builds have {role} on {name}", tuple(_on_account(spec, name, role, who) for who in _BUILDERS))
+        for name, role in wanted
+    ]
+
+
+def _on_account(spec: ClusterSpec, name: str, role: str, who: str) -> Command:
+    return gcloud.command(
+        *("iam", "service-accounts", "add-iam-policy-binding", gcloud.email(name, spec.project_id)),
+        *(f"--project={spec.project_id}", f"--member={_member(spec, who)}", f"--role={role}"),
+        *("--condition=None", "--format=none"),
+    )
 
 
 def _reads_source(spec: ClusterSpec) -> Step:
@@ -191,11 +250,3 @@ def _roles(spec: ClusterSpec, name: str) -> list[str]:
     if any(shape.placement == "policy" for shape in spec.shapes.values()):
         extra.append("roles/compute.instanceAdmin.v1")  # workload policies
     return sorted({*ROLES, *extra})
-
-
-def _bounds(spec: ClusterSpec) -> str:
-    """An IAM condition: https://cloud.google.com/iam/docs/setting-limits-on-granting-roles"""
-    granted = {role for role in (*spec.tpu_sa_roles, *spec.gke_sa_roles) if not role.startswith("roles/storage.")}
-    granted |= {"roles/datastore.user"} if spec.firestore_database else set()
-    listed = ", ".join(f"'{role}'" for role in sorted(granted))
-    return f"api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly([{listed}])"

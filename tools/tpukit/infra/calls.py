@@ -64,11 +64,13 @@ def _around(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
         "node_account": {
             "project_id": spec.project_id,
             "name": spec.gke_sa_name,
+            "create": spec.create_service_accounts,
             "roles": [role for role in spec.gke_sa_roles if not _of_storage(role)],
         },
         "workload_identity": {
             "project_id": spec.project_id,
             "name": spec.tpu_sa_name,
+            "create": spec.create_service_accounts,
             "roles": [role for role in spec.tpu_sa_roles if not _of_storage(role)],
             "workload_pool": of("cluster", "workload_pool"),
             "namespace": spec.tpu_namespace,
@@ -105,6 +107,9 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "first_node_machine_type": spec.cpu_pool_machine_type,
             "node_service_account": of("node_account", "email"),
             "labels": _labels(spec),
+            "kms_key": spec.kms_keys.get("cluster"),
+            "binary_authorization": spec.binary_authorization,
+            "security_posture": spec.security_posture,
         },
         "cpu_pool": {
             **pools,
@@ -121,6 +126,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "pools": of("tpu_shapes", "shapes"),
             "autoscaling": spec.enable_tpu_autoscaling,
             "max_run_duration": spec.flex_start_duration,
+            "queued_provisioning": spec.flex_start_queued,
             "spot_shutdown_seconds": spec.spot_shutdown_seconds,
             "max_pods_per_node": spec.tpu_max_pods_per_node,
             "disk_size": spec.tpu_disk_size,
@@ -140,6 +146,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "force_destroy": spec.force_destroy,
             "labels": _labels(spec),
             "grants": _grants(spec, of("workload_identity", "member"), of("node_account", "member")),
+            "kms_key": spec.kms_keys.get("bucket"),
         },
         "artifact_registry": {
             "project_id": spec.project_id,
@@ -148,6 +155,8 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "location": spec.artifact_registry_location or region,
             "labels": _labels(spec),
             "reader": of("node_account", "member"),
+            "kms_key": spec.kms_keys.get("images"),
+            "immutable_tags": spec.immutable_tags,
         },
     }
     if spec.enable_tensorboard:
@@ -158,6 +167,7 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "near": region,
             "name": spec.cluster_name,
             "labels": _labels(spec),
+            "kms_key": spec.kms_keys.get("metrics"),
         }
     if spec.firestore_database:
         made["job_store"] = {
@@ -166,6 +176,9 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "name": spec.firestore_database,
             "location": region,
             "member": of("workload_identity", "member"),
+            "grant": spec.create_service_accounts,
+            "force_destroy": spec.force_destroy,
+            "kms_key": spec.kms_keys.get("jobs"),
         }
     return made
 
@@ -178,7 +191,8 @@ def _pools(spec: ClusterSpec) -> dict[str, Mapping[str, Any]]:
 
 def _grants(spec: ClusterSpec, workloads: str, nodes: str) -> dict[str, dict[str, str]]:
     """Roles of Cloud Storage go to the bucket, so that no account reaches the project's other buckets."""
-    grants = {"workloads legacyBucketReader": {"role": "roles/storage.legacyBucketReader", "member": workloads}}
+    always = "roles/storage.legacyBucketReader"
+    grants = {f"workloads {always}": {"role": always, "member": workloads}}
     for who, roles, member in (("workloads", spec.tpu_sa_roles, workloads), ("nodes", spec.gke_sa_roles, nodes)):
         grants |= {f"{who} {role}": {"role": role, "member": member} for role in roles if _of_storage(role)}
     return grants

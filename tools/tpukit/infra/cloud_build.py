@@ -19,6 +19,7 @@ FILES = {"apply": "cloudbuild.provision.yaml", "destroy": "cloudbuild.destroy.ya
 class CloudBuild:
     def __init__(self, spec: ClusterSpec, *, source: Path, context: str, evict: bool, say: Say) -> None:
         self._spec, self._source, self._context, self._evict, self._say = spec, source, context, evict, say
+        self._replace = evict  # whether the build may delete or replace pools: only what the person was told of
 
     def lines(self, verb: str) -> list[str]:
         if verb == "status":
@@ -49,8 +50,8 @@ class CloudBuild:
                 f"Cloud Build takes {substitutions.LONGEST} bytes of variables that have no substitution of their own"
             )
             raise Invalid(what, hint="use --via local")
-        # The person is asked here, and what runs is looked at here: the build repeats the second alone.
-        only_apply = {"_ALLOW_REPLACE": "true", "_JOBSET_API_VERSION": JOBSET, "_KUEUE_API_VERSION": KUEUE}
+        replace = "true" if self._replace else "false"
+        only_apply = {"_ALLOW_REPLACE": replace, "_JOBSET_API_VERSION": JOBSET, "_KUEUE_API_VERSION": KUEUE}
         return {
             "_TF_STATE_BUCKET": self._spec.state_bucket,
             "_TF_STATE_PREFIX": self._spec.state_prefix,
@@ -76,19 +77,22 @@ class CloudBuild:
         raise Conflict("Cloud Build shows no outputs", hint="--via local reads them out of the state bucket")
 
     def _submit(self, verb: str, question: str, ask: Ask) -> bool:
-        command = self.command(verb)
+        self.command(verb)
         if not (self._source / FILES[verb]).is_file():
             raise NotFound(
                 f"there is no {FILES[verb]} in {self._source}",
                 hint="a build takes a checkout of tpukit: name its folder with --source",
             )
         if not self._evict:
-            remote.check(self._spec, self._context, verb)
+            going = remote.check(self._spec, self._context, verb)
+            if going and verb == "apply":
+                self._replace = True
+                question += f" It deletes or replaces {', '.join(sorted(going.pools))}."
         if verb == "apply":
             expectations.show(self._spec, None, self._say)
         if not ask(question):
             return False
-        gcloud.follow(command, f"{verb} by Cloud Build", self._say)
+        gcloud.follow(self.command(verb), f"{verb} by Cloud Build", self._say)
         return True
 
     def _account(self) -> str:

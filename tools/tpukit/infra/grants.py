@@ -33,10 +33,15 @@ class Grant:
         return f"{self.member} has {self.role}{bounds}"
 
 
-def added(policy: Policy, grants: Sequence[Grant]) -> dict[str, Any] | None:
-    """The policy with all grants; None where it has them. Bounds that we set earlier give way to those of now."""
+def added(policy: Policy, grants: Sequence[Grant], withdrawn: Sequence[Grant] = ()) -> dict[str, Any] | None:
+    """The policy with all grants and without those withdrawn, whatever their condition; None where it is so already.
+    Bounds that we set earlier give way to those of now."""
     bindings = [dict(binding) for binding in policy.get("bindings", [])]
     before = json.dumps(bindings, sort_keys=True)
+    for grant in withdrawn:
+        for binding in bindings:
+            if binding["role"] == grant.role:
+                binding["members"] = [member for member in binding["members"] if member != grant.member]
     for grant in grants:
         _add(bindings, grant)
     bindings = [binding for binding in bindings if binding["members"]]
@@ -77,9 +82,9 @@ def write(project: str, file: Path) -> Command:
     return gcloud.command("projects", "set-iam-policy", project, str(file), "--format=none")
 
 
-def apply(project: str, grants: Sequence[Grant], file: Path) -> bool:
-    """Whether anything was missing. The policy passes through `file`, which is for its owner alone."""
-    wanted = added(gcloud.read_json(read(project), "reading the project's policy"), grants)
+def apply(project: str, grants: Sequence[Grant], file: Path, withdrawn: Sequence[Grant] = ()) -> bool:
+    """Whether anything was to be changed. The policy passes through `file`, which is for its owner alone."""
+    wanted = added(gcloud.read_json(read(project), "reading the project's policy"), grants, withdrawn)
     if wanted is None:
         return False
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -12,6 +12,7 @@ from tpukit.errors import Invalid, Problem, TpukitError
 from tpukit.infra import (
     bootstrap,
     diagnosis,
+    differences,
     expectations,
     gcloud,
     guard,
@@ -107,7 +108,7 @@ class InfraManager:
             except TpukitError as error:
                 self._say(f"the preview is left behind: {error.message}")
         progress = plan_document.progress(plan)
-        screen.show_plan(progress, self._console)
+        screen.show_plan(progress, self._console, differences.by_address(plan))
         return progress, plan
 
     def resources(self) -> list[str]:

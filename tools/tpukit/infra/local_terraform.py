@@ -14,7 +14,19 @@ from rich.console import Console
 
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
-from tpukit.infra import diagnosis, expectations, gcloud, guard, outputs, plan_document, protection, screen, terraform
+from tpukit.infra import (
+    diagnosis,
+    differences,
+    expectations,
+    gcloud,
+    guard,
+    outputs,
+    plan_document,
+    propagation,
+    protection,
+    screen,
+    terraform,
+)
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.screen import Screen
 from tpukit.infra.spec import ClusterSpec
@@ -46,6 +58,7 @@ class Local:
         self._spec, self._evict, self._context = spec, evict, context
         self._clock, self._console = clock, console
         self._wait = wait
+        self._agreed: set[tuple[str, str]] = set()
         self._workspace = Workspace.of(spec, modules, state)
         self._terraform = Terraform(terraform.program(), self._workspace.folder)
 
@@ -56,10 +69,9 @@ class Local:
         lines.append(str(run.init(self._backend())))
         if verb == "status":
             return [*lines, str(run.state_list())]
-        lines.append(str(run.plan(self._spec.variables(), destroy=verb == "destroy")))
+        lines += [str(run.plan(self._spec.variables(), destroy=verb == "destroy")), str(run.show())]
         if verb == "plan":
             return lines
-        lines.append(str(run.show()))
         if not self._evict:
             lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
         if verb == "destroy":
@@ -71,12 +83,12 @@ class Local:
     def plan(self) -> list[Planned]:
         with self._alone():
             try:
-                return self._plan(destroy=False).planned
+                return self._plan(destroy=False)[0].planned
             finally:
                 self._forget()
 
     def apply(self, ask: Ask) -> bool:
-        return self._change("apply", ask)
+        return propagation.patiently(lambda: self._change("apply", ask), self._spec, self._clock, self._say)
 
     def destroy(self, ask: Ask) -> bool:
         try:
@@ -103,10 +115,6 @@ class Local:
             self._init()
             return outputs.values(json.loads(self._terraform.read(self._terraform.output(), "reading the outputs")))
 
-    @property
-    def terraform(self) -> Terraform:
-        return self._terraform
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         waiting = False
@@ -125,8 +133,7 @@ class Local:
     def _change(self, verb: str, ask: Ask) -> bool:
         with self._alone():
             try:
-                progress = self._plan(destroy=verb == "destroy")
-                plan = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
+                progress, plan = self._plan(destroy=verb == "destroy")
                 if not progress.planned and not plan_document.outputs_change(plan):
                     self._console.print("Nothing to change.")
                     return False
@@ -136,8 +143,12 @@ class Local:
                 guard.check(going, self._context)
                 if verb == "apply":
                     expectations.show(self._spec, progress.planned, self._say)
-                if not ask(screen.question(verb, self._spec.cluster_name, progress)):
-                    return False
+                wanted = {(one.address, one.action) for one in progress.planned}
+                # What is left of a plan that the person agreed to needs no second answer.
+                if not wanted or not wanted <= self._agreed:
+                    if not ask(screen.question(verb, self._spec.cluster_name, progress)):
+                        return False
+                    self._agreed = wanted
                 guard.check(going, self._context)  # somebody may have sent a job while the person read
                 self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
                 return True
@@ -150,11 +161,12 @@ class Local:
         # What it says of itself is of no use, but fetching providers may take a while.
         self._run(self._terraform.init(self._backend()), "Preparing", "init", quiet=True)
 
-    def _plan(self, *, destroy: bool) -> Progress:
+    def _plan(self, *, destroy: bool) -> tuple[Progress, dict[str, Any]]:
         self._init()
         progress = self._run(self._terraform.plan(self._spec.variables(), destroy=destroy), "Planning", "plan")
-        screen.show_plan(progress, self._console)
-        return progress
+        plan: dict[str, Any] = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
+        screen.show_plan(progress, self._console, differences.by_address(plan))
+        return progress, plan
 
     def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
         with Screen(title, self._clock, self._console) as shown:

@@ -1,6 +1,8 @@
-"""The queues over what a cluster has: a kustomization that `kubectl apply --kustomize` takes.
+"""The queues over what a cluster has: a kustomization that `kubectl apply --kustomize` takes, and the quotas beside it.
 
-Nobody types a number of chips: the quota is what the pools have, less what teams were given of it as their own.
+Nobody types a number of chips: the quota is what the pools have, less what teams were given of it as their own. Where
+pools went away that teams had been given, all of it is settled anew: the file of quotas has the teams' queues too,
+write by write, so that no moment hands out more than there was or is.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import yaml
 from tpukit import render
 from tpukit.quantities import amount
 from tpukit.render import PoolKind
-from tpukit.teams import quotas
+from tpukit.teams import settling
+
+QUOTAS = "quotas.yaml"
 
 
 def files(
@@ -24,34 +28,29 @@ def files(
     account: str,
     email: str,
     cpu_nodes: Mapping[str, Any],
-    team_queues: Mapping[str, Any],
+    cluster_queues: Mapping[str, Any],
+    queued: bool = True,
 ) -> dict[str, str]:
     """The files of the kustomization, by name: for every TPU pool, and the nodes of the CPU pool.
 
     Workloads of the namespace run as `account`, and act as the Google account `email`. The nodes, and the ClusterQueues
-    that teams have in the cluster, are lists as kubectl prints them.
+    that are in the cluster, are lists as kubectl prints them. `queued`: flex-start slices come by queued provisioning.
+    `QUOTAS` is applied by itself, after the rest.
     """
     cpus, memory_gb = _spare(cpu_nodes)
-    given = quotas.given(team_queues["items"])
-    made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb, given=given)
-    made["account.yaml"] = yaml.safe_dump(_account(namespace, account, email), sort_keys=False)
+    made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb, queued=queued)
+    common = yaml.safe_load(made.pop("cluster-queue.yaml"))
+    writes = settling.renewed(common, cluster_queues["items"])
+    made["account.yaml"] = render.account_file(namespace, account, email)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": sorted(made),
     }
-    return {**made, "kustomization.yaml": yaml.safe_dump(kustomization, sort_keys=False)}
-
-
-def _account(namespace: str, account: str, email: str) -> dict[str, Any]:
     return {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {
-            "name": account,
-            "namespace": namespace,
-            "annotations": {"iam.gke.io/gcp-service-account": email},
-        },
+        **made,
+        "kustomization.yaml": yaml.safe_dump(kustomization, sort_keys=False),
+        QUOTAS: yaml.safe_dump_all(writes, sort_keys=False),
     }
 
 

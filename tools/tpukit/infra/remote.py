@@ -12,10 +12,11 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
     return [str(gcloud.describe_cluster(spec)), "# if the cluster is there", *questions]
 
 
-def check(spec: ClusterSpec, context: str, verb: str) -> None:
-    """Raises Conflict while jobs run on pools that would go, or might."""
+def check(spec: ClusterSpec, context: str, verb: str) -> Doomed:
+    """What would go, or might. Raises Conflict while jobs run on it."""
     if not gcloud.exists(gcloud.describe_cluster(spec), "looking for the cluster"):
-        return
+        return Doomed()
     nodes, pods = guard.nodes_and_pods_before(f"{spec.cluster_name} would be changed", context)
     going = Doomed(everything=True) if verb == "destroy" else guard.unlike(spec.shapes, nodes)
     guard.refuse(guard.busy(going, nodes, pods))
+    return going

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from rich.console import Console, Group
@@ -12,12 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from tpukit.clock import Clock
+from tpukit.infra.differences import Difference
 from tpukit.infra.terraform_events import Event, Note, Planned, Progressed, Started
 from tpukit.infra.terraform_progress import Progress, Row
 from tpukit.report import duration
 
 ROWS = 20
 """Under way at once that are shown; Terraform itself works on ten."""
+VALUES = 12
+"""That are shown of one resource that changes."""
 LINES_SECONDS = 60.0
 """Between two plain lines about one resource."""
 
@@ -108,9 +112,9 @@ class Screen:
         return Group(head, table, *more, *([Text(_LEAVING, "yellow")] if self._leaving else []))
 
 
-def show_plan(progress: Progress, console: Console) -> None:
-    """What a plan would do, before a person is asked."""
-    console.print(_plan_table(progress))
+def show_plan(progress: Progress, console: Console, changed: Mapping[str, Sequence[Difference]]) -> None:
+    """What a plan would do, before a person is asked: of what is `changed`, by address, the values of now and then."""
+    console.print(_plan_table(progress, changed))
     for warning in progress.warnings():
         console.print(f"Warning: {warning.summary}: {warning.detail}", markup=False, soft_wrap=True)
     if summary := progress.summary:
@@ -125,8 +129,8 @@ def question(verb: str, name: str, progress: Progress) -> str:
     return f"Apply this to {name}?" + (f" {len(gone)} resources are deleted or replaced." if gone else "")
 
 
-def _plan_table(progress: Progress) -> Table:
-    """The changes of a plan, one a line."""
+def _plan_table(progress: Progress, changed: Mapping[str, Sequence[Difference]]) -> Table:
+    """The changes of a plan, one a line, and the values that change below them."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -134,6 +138,12 @@ def _plan_table(progress: Progress) -> Table:
     for change in progress.planned:
         sign, style = _SIGNS.get(change.action, ("→", "cyan"))
         table.add_row(Text(sign, style), Text(change.address), _why(change))
+        found = changed.get(change.address, ())
+        for one in found[:VALUES]:
+            why = "replaces it" if one.replaces else ""
+            table.add_row("", Text.assemble(f"  {one.path}: ", (one.before, "red"), " → ", (one.after, "green")), why)
+        if len(found) > VALUES:
+            table.add_row("", f"  and {len(found) - VALUES} more values", "")
     return table
 
 

@@ -7,6 +7,7 @@ any cloud is asked.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +28,13 @@ FILE = "cluster.yaml"
 
 _BEYOND_TERRAFORM = ("tf_state_bucket", "tf_state_prefix", "any_zone")
 _NAME = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
-_BASIC = ("roles/owner", "roles/editor", "roles/viewer")
+# Data, telemetry and what nodes need. The same list as in variables.tf.
+_GRANTABLE = re.compile(
+    r"(?:projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]+|roles/(?:aiplatform|artifactregistry|autoscaling|bigquery"
+    r"|cloudprofiler|cloudtrace|container\.defaultNodeServiceAccount$|datastore|logging|monitoring|pubsub"
+    r"|secretmanager\.secretAccessor$|serviceusage\.serviceUsageConsumer$|storage|tpu)\b.*"
+)
+_POWERFUL = re.compile(r"admin|owner|editor", re.I)
 
 
 def _named(longest: int) -> Text:
@@ -44,8 +51,9 @@ def _range(text: str) -> str:
 
 
 def _role(role: str) -> str:
-    if role in _BASIC or role.startswith("roles/iam."):
-        refuse(f"{role} gives away the project", "write the roles it needs, such as roles/logging.logWriter")
+    if not _GRANTABLE.fullmatch(role) or _POWERFUL.search(role.replace("objectAdmin", "")):
+        hint = "write roles of data and telemetry, such as roles/logging.logWriter, or a role of your own"
+        refuse(f"{role} is not one that jobs and nodes are given", hint)
     return role
 
 
@@ -87,6 +95,20 @@ _PREFIX = Text(
 )
 
 Capacity = Literal["on-demand", "spot", "reservation", "flex-start"]
+
+
+def _encrypted(what: str) -> str:
+    known = ("cluster", "bucket", "images", "metrics", "jobs")
+    return what if what in known else refuse(f"{what} has no key of its own", f"write one of {', '.join(known)}")
+
+
+_KMS_KEY = Text(
+    Form(
+        r"projects/[^/\s]+/locations/[^/\s]+/keyRings/[^/\s]+/cryptoKeys/[^/\s]+",
+        "write projects/P/locations/L/keyRings/R/cryptoKeys/K",
+        400,
+    )
+)
 
 
 class Pool(Model):
@@ -168,6 +190,9 @@ class ClusterSpec(Model):
         "86400s",
         default="604800s",
     )
+    flex_start_queued: bool = field(
+        Flag(), "Whether flex-start slices come by queued provisioning, all of a job at once.", False, default=True
+    )
     spot_shutdown_seconds: int | None = field(
         Integer(0, 120, _shutdown),
         "How long a spot slice delays its shutdown, so that pods can save.",
@@ -220,6 +245,9 @@ class ClusterSpec(Model):
     )
     deletion_protection: bool = field(Flag(), "Whether the cluster is guarded.", False, default=False)
     labels: dict[str, str] = field(Named(LABEL, TEXT), "Labels.", {"team": "research"}, default={})
+    create_service_accounts: bool = field(
+        Flag(), "Whether Terraform makes both accounts; bootstrap does if not.", False, default=False
+    )
     tpu_sa_name: str = field(_ACCOUNT, "Account of the workloads.", "cloud-tpu-sa", default="cloud-tpu-sa")
     tpu_sa_roles: tuple[str, ...] = field(
         _ROLES,
@@ -235,7 +263,7 @@ class ClusterSpec(Model):
         _ROLES,
         "Its roles.",
         ["roles/container.defaultNodeServiceAccount"],
-        default=("roles/container.defaultNodeServiceAccount",),
+        default=("roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"),
     )
     tpu_namespace: str = field(LABEL, "Namespace of the workloads.", "tpu-training", default="tpu-training")
     force_destroy: bool = field(Flag(), "Whether destroy may delete the bucket's data.", False, default=False)
@@ -258,6 +286,17 @@ class ClusterSpec(Model):
     services_region: str | None = field(
         REGION, "Region of images and Firestore, and of TensorBoard where it has it.", "us-central1", default=None
     )
+    kms_keys: dict[str, str] = field(
+        Named(Text(None, _encrypted), _KMS_KEY),
+        "Keys that encrypt what is stored.",
+        {"bucket": "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"},
+        default={},
+    )
+    binary_authorization: bool = field(Flag(), "Whether a policy decides which images run.", True, default=False)
+    security_posture: Literal["DISABLED", "BASIC", "ENTERPRISE"] | None = field(
+        Choice("DISABLED", "BASIC", "ENTERPRISE"), "How closely GKE watches workloads.", "BASIC", default=None
+    )
+    immutable_tags: bool = field(Flag(), "Whether tags of images never move.", True, default=False)
 
     @classmethod
     def between(cls, good: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Violation]:

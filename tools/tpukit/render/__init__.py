@@ -18,7 +18,7 @@ from tpukit.render.pool_kinds import PoolKind
 if TYPE_CHECKING:
     from tpukit.render import kueue
 
-__all__ = ["PoolKind", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
+__all__ = ["PoolKind", "account_file", "cluster_queue", "documents", "queue_files", "queues", "team", "text"]
 
 
 def text(plan: Plan, attempt: Attempt = jobset.FIRST, code_parts: int | None = None) -> str:
@@ -44,15 +44,24 @@ def queue_files(
     *,
     cpus: int,
     memory_gb: int,
-    given: Sequence[kueue.Quota] = (),
+    queued: bool = True,
 ) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
-    of the CPU pool, shared by these teams; less what was `given` to others as their own. A shape alone is on-demand."""
+    of the CPU pool, shared by these teams. A shape alone is on-demand. `queued`: flex-start slices come by queued
+    provisioning."""
     from tpukit.render import kueue
 
     kinds = {PoolKind(kind) if isinstance(kind, Slice) else kind: count for kind, count in quotas.items()}
-    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb, given=given)
+    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
     return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
+
+
+def account_file(namespace: str, account: str, email: str = "") -> str:
+    """The service account that the pods of a namespace run as, and the Google account that they act as."""
+    from tpukit.render import kueue
+
+    team = kueue.Team(namespace, kueue.COMMON, made_with_cluster=True, account=account, email=email)
+    return template.fill("kueue", "account", team=team)
 
 
 def queues(
@@ -61,10 +70,10 @@ def queues(
     *,
     cpus: int,
     memory_gb: int,
-    given: Sequence[kueue.Quota] = (),
+    queued: bool = True,
 ) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
-    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, given=given)
+    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
     return [document for text in files.values() for document in template.parse(text)]
 
 

@@ -13,11 +13,13 @@ from tpukit.render import hosts
 from tpukit.render.node_labels import CPU_POOL
 from tpukit.render.pool_kinds import PoolKind
 
-FILES = ("flavors", "cluster-queue", "teams", "priorities")
+FILES = ("flavors", "cluster-queue", "local_queue", "priorities")
 """Templates, in the order in which a cluster takes what they make."""
 COMMON = "tpu"
 """Name of the ClusterQueue that teams without a quota share, and of the cohort in which all lend to each other."""
 CPU_FLAVOR = "cpu"
+FLEX_START = "flex-start"
+"""Name of the AdmissionCheck of queued provisioning too."""
 TOTAL = "tpukit.dev/total"
 """Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
 GIVEN = "tpukit.dev/given"
@@ -48,6 +50,7 @@ class Quota:
     cpus: int
     memory_gb: int
     borrow: int | None = None  # chips that it may borrow; None: all that the others leave
+    check: str = ""  # the AdmissionCheck that its jobs have to pass; "": none
 
     @property
     def amounts(self) -> dict[str, str]:
@@ -65,6 +68,15 @@ class ClusterQueue:
     quotas: tuple[Quota, ...]
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def checks(self) -> dict[str, list[str]]:
+        """Flavors by the check that their jobs have to pass."""
+        found: dict[str, list[str]] = {}
+        for quota in self.quotas:
+            if quota.check:
+                found.setdefault(quota.check, []).append(quota.flavor)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +121,16 @@ PRIORITIES = (
 
 
 def queues(
-    quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, memory_gb: int, given: Sequence[Quota] = ()
+    quotas: Mapping[PoolKind, int],
+    teams: Sequence[str],
+    *,
+    cpus: int,
+    memory_gb: int,
+    queued: bool = True,
 ) -> Queues:
     """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
 
-    What was `given` to teams as their own is not handed out a second time.
+    `queued`: flex-start slices come by queued provisioning, which Kueue asks for before it lets a job start.
     """
     absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
     if absent:
@@ -122,11 +139,14 @@ def queues(
     for kind, count in quotas.items():
         pools.setdefault(kind.flavor, []).append((kind, count))
     flavors = [Flavor(name, tuple(of[0][0].labels.items()), of[0][0].taints) for name, of in pools.items()]
-    total = [_quota(name, [(kind.shape, count) for kind, count in of]) for name, of in pools.items()]
+    total = [
+        _quota(name, [(kind.shape, count) for kind, count in of], of[0][0].capacity if queued else "")
+        for name, of in pools.items()
+    ]
     total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
     return Queues(
         (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
-        common_queue(remaining(total, given), total),
+        common_queue(total, total),
         tuple(Team(name, COMMON, made_with_cluster=True) for name in teams),
         PRIORITIES,
     )
@@ -143,6 +163,7 @@ def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
                 max(0, quota.chips - sum(one.chips for one in gone)),
                 max(0, quota.cpus - sum(one.cpus for one in gone)),
                 max(0, quota.memory_gb - sum(one.memory_gb for one in gone)),
+                check=quota.check,
             )
         )
     return left
@@ -150,7 +171,7 @@ def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
 
 def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueue:
     """The queue of those without a quota: it has what is left of the total."""
-    there = {quota.flavor: quota.amounts for quota in total}
+    there = {quota.flavor: quota.amounts | ({"check": quota.check} if quota.check else {}) for quota in total}
     return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
 
 
@@ -162,11 +183,12 @@ def team_queue(
     return ClusterQueue(team, COMMON, tuple(quotas), labels, ((GIVEN, noted),))
 
 
-def _quota(name: str, held: Sequence[tuple[Slice, int]]) -> Quota:
+def _quota(name: str, held: Sequence[tuple[Slice, int]], capacity: str) -> Quota:
     machines = [(*hosts.machine(shape), count * shape.hosts) for shape, count in held]
     return Quota(
         name,
         chips=sum(count * shape.chips for shape, count in held),
         cpus=sum(vcpus * number for vcpus, _, number in machines),
         memory_gb=sum(memory_gb * number for _, memory_gb, number in machines),
+        check=FLEX_START if capacity == FLEX_START else "",
     )

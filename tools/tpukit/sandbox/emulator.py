@@ -13,12 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
-from tpukit.sandbox import folder, pool_adapter
+from tpukit.sandbox import folder, kwok_pools, pool_adapter
 from tpukit.sandbox.agent.archive import printed
 from tpukit.sandbox.agent.client import AgentClient
 from tpukit.sandbox.autoscaler import Autoscaler
@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         help="an API that is on from the beginning; '*': all; those of a new project if left out",
     )
     words.add_argument("--seed", type=int, default=0, help="of faults that have a chance")
+    words.add_argument("--operations", type=int, help="that GKE lets run at once in one cluster")
     said = words.parse_args(argv)
     place = folder.read(said.folder)
     authority = (place.certificates("cluster") / "ca.crt").read_bytes()
@@ -52,6 +53,7 @@ def main(argv: list[str] | None = None) -> int:
         projects=tuple(said.project or Settings().projects),
         seconds={kind: float(value) for kind, _, value in (each.rpartition("=") for each in said.seconds)},
         seed=said.seed,
+        cluster_operations=said.operations or Settings().cluster_operations,
         enabled=tuple(said.api or Settings().enabled),
         kubernetes=f"{HOST}:{place.ports['kube-apiserver']}",
         kubernetes_ca=base64.b64encode(authority).decode(),
@@ -72,17 +74,25 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _hooks(place: Folder) -> Hooks:
-    client = agent(place)
+    client, cluster = agent(place), cache(partial(Cluster, place.kubeconfig))
 
     def created(pool: Pool) -> None:
-        if pool.nodes:
-            client.add_pool(pool_adapter.of_google(pool))
+        if not pool.nodes:
+            client.remove_pool(pool.name)
+        elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
+            kwok_pools.add(cluster(), made)
+        else:
+            client.add_pool(made)
+
+    def deleted(pool: Pool) -> None:
+        if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
+            kwok_pools.remove(cluster(), made)
         else:
             client.remove_pool(pool.name)
 
     return Hooks(
         on_pool_created=created,
-        on_pool_deleted=lambda pool: client.remove_pool(pool.name),
+        on_pool_deleted=deleted,
         logs=partial(logs, place.path / "agent"),
     )
 

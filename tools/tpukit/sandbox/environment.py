@@ -18,11 +18,15 @@ def variables(place: Folder) -> dict[str, str]:
         google = json.loads((place.path / "google" / ENVIRONMENT).read_bytes())
     except FileNotFoundError as error:
         raise NotFound(f"sandbox {place.name} was never ready", hint="`tpu sandbox up` makes it so") from error
+    home = place.path / "home"
     programs = Path(binaries.ensure().program("kubectl")).parent
     return {
         **google,
         "TPUKIT_SANDBOX": place.name,
-        "KUBECONFIG": str(place.kubeconfig),
+        # What gcloud writes goes to the first; the sandbox itself lives by the second.
+        "KUBECONFIG": f"{home / 'kubeconfig'}{os.pathsep}{place.kubeconfig}",
+        # `tpu cluster up` writes settings: those of this cloud are not those of the person's real one.
+        "TPUKIT_SETTINGS": str(home / "settings.yaml"),
         # A cluster is reached by its DNS name without a word about its authority: Google's is one that all know.
         "SSL_CERT_FILE": str(place.trusted),
         # Releases are downloaded from what the sandbox has of them; nothing else is reached.

@@ -20,7 +20,7 @@ from tpukit.sandbox.emulator import agent
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.emulator_settings import Settings as Google
 from tpukit.spec import Settings
-from tpukit.teams import quotas
+from tpukit.teams import settling
 
 ZONE = "us-central2-b"
 BUCKET = "my-runs"
@@ -37,9 +37,12 @@ def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
         numbers[kind.shape.name] += 1
     labels = dict([render.node_labels.CPU_POOL])
     machines.add_pool(Pool("cpu", f"e2-standard-{_CPUS}", {"cpu-0": ZONE}, labels=labels))
-    given = quotas.given(cluster.list("ClusterQueue"))
-    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB, given=given):
-        cluster.apply(document)
+    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB):
+        writes = [document]
+        if document["kind"] == "ClusterQueue":
+            writes = settling.renewed(document, cluster.list("ClusterQueue"))
+        for one in writes:
+            cluster.apply(one)
     account = {"name": settings.service_account, "namespace": settings.team}
     cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
     project = next((word.removeprefix("--project=") for word in place.google if word.startswith("--project=")), "")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import http.client
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Protocol
 
 from tpukit.errors import Conflict, Transient
-from tpukit.serve.metrics import Metrics
-from tpukit.serve.service import Service
 
 LOOPBACK = "127.0.0.1"
 PORT = 9464
@@ -18,7 +17,20 @@ CHECK_SECONDS = 5.0
 PROBES = {"live": "/healthz", "ready": "/readyz"}
 
 
-def start(service: Service, metrics: Metrics, port: int) -> ThreadingHTTPServer:
+class Probed(Protocol):
+    def alive(self) -> bool: ...
+
+    def ready(self) -> bool: ...
+
+
+class Counted(Protocol):
+    @property
+    def content_type(self) -> str: ...
+
+    def text(self) -> str: ...
+
+
+def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) -> ThreadingHTTPServer:
     """Conflict where the port is taken. Port 0 takes one that is free; the answer knows which."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -50,17 +62,17 @@ def start(service: Service, metrics: Metrics, port: int) -> ThreadingHTTPServer:
             """A scrape every few seconds is no news."""
 
     try:
-        server = _Server((LOOPBACK, port), Handler)
+        server = _Server((host, port), Handler)
     except OSError as error:
         raise Conflict(
-            f"health and metrics cannot be served on {LOOPBACK}:{port}: {error.strerror}",
+            f"health and metrics cannot be served on {host}:{port}: {error.strerror}",
             hint="--port names another, --no-http does without",
         ) from error
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server
 
 
-def check(probe: str, port: int) -> str:
+def check(probe: str, port: int, program: str = "tpu serve") -> str:
     """Ask the one that serves on this machine. Transient where it does not answer or is not well."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=CHECK_SECONDS)
     try:
@@ -68,11 +80,11 @@ def check(probe: str, port: int) -> str:
         answer = connection.getresponse()
         text = answer.read().decode().strip()
     except (OSError, http.client.HTTPException) as error:
-        raise Transient(f"no `tpu serve` answers on {LOOPBACK}:{port}: {error}") from error
+        raise Transient(f"no `{program}` answers on {LOOPBACK}:{port}: {error}") from error
     finally:
         connection.close()
     if answer.status != 200:
-        raise Transient(f"tpu serve is not {probe}: {text}")
+        raise Transient(f"{program} is not {probe}: {text}")
     return text
 
 

@@ -135,12 +135,17 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
 def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Change:
     """Safe to repeat: a change that ended halfway is finished by planning and applying it again. Jobs that wait stay
     with the team, in whichever queue it has. What was done: others may have been given something since the plan."""
+    name = change.after.name
+    if change.after.quota:
+        # One that is being removed takes changes, and is gone with them when its last job has left it.
+        _wait_until(
+            clock, lambda: not _leaves(cluster, "ClusterQueue", name), f"ClusterQueue {name} of an earlier quota"
+        )
     with lock.held(cluster, clock) as quota_lock:
         change = plan(cluster, change.request, account)
         for document in (*change.namespace, *change.queues):
             quota_lock.check()
             cluster.apply(document)
-    name = change.after.name
     for document in change.rest:
         if change.replaced and document["kind"] == "LocalQueue":
             # Kueue refuses to change where a LocalQueue leads, so it is deleted and made again. Jobs name it, and wait
@@ -250,11 +255,20 @@ def _finished(thing: Doc) -> bool:
 
 
 def _exists(cluster: Cluster, kind: str, name: str) -> bool:
+    return _get(cluster, kind, name) is not None
+
+
+def _leaves(cluster: Cluster, kind: str, name: str) -> bool:
+    """Whether it is there and about to go."""
+    found = _get(cluster, kind, name)
+    return found is not None and _is_terminating(found)
+
+
+def _get(cluster: Cluster, kind: str, name: str) -> Doc | None:
     try:
-        cluster.get(kind, name, name)
+        return cluster.get(kind, name, name)
     except NotFound:
-        return False
-    return True
+        return None
 
 
 def _wait_until(clock: Clock, gone: Callable[[], bool], what: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from tpukit import render
 from tpukit.render import kueue, pool_kinds
 from tpukit.render.kueue import GIVEN, TEAM, Quota
-from tpukit.teams import naming, quotas, shares
+from tpukit.teams import naming, quotas, shares, transition
 from tpukit.teams.team import Team
 from tpukit.teams.workloads import CHIPS
 
@@ -27,6 +27,12 @@ def settled(total: Sequence[Quota], cluster_queues: Sequence[Doc], teams: Iterab
     names = {queue.name for queue in made}
     unused = [one for one in cluster_queues if one["metadata"]["name"] not in names and is_team_queue(one)]
     return [render.cluster_queue(one) for one in made] + [_drained(one) for one in unused]
+
+
+def renewed(common: Doc, cluster_queues: Sequence[Doc]) -> list[dict[str, Any]]:
+    """The writes that bring queues up to what a new common queue says there is, with what teams were given."""
+    total = quotas.total([common])
+    return transition.writes(cluster_queues, settled(total, cluster_queues, with_quota([], cluster_queues)))
 
 
 def with_quota(teams: Iterable[Team], cluster_queues: Iterable[Doc]) -> list[Team]:

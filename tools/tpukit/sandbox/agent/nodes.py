@@ -124,6 +124,7 @@ class Nodes:
                 raise Conflict(f"pool {pool.name} is being removed", hint="add it when it is gone")
             if known is not None and known.pool.nodes != pool.nodes and pool.slice and pool.slice.hosts > 1:
                 raise Conflict(f"slice {pool.name} is there with other hosts", hint="remove it first")
+            before = known.pool if known is not None else None
             record = self._records.setdefault(pool.name, Record(pool))
             extra = {name: zone for name, zone in record.pool.nodes.items() if name not in pool.nodes}
             deadline = self._clock.now() + SHRINK_SECONDS
@@ -131,7 +132,7 @@ class Nodes:
             record.pool = replace(pool, nodes={**pool.nodes, **extra})
             self._write()
         if record.presence is Presence.HERE:
-            self.register(record)
+            self.register(record, before)
         for name in record.going:
             with suppress(NotFound):
                 self.taint(name)
@@ -141,16 +142,26 @@ class Nodes:
             self._records.pop(name, None)
             self._write()
 
-    def register(self, record: Record) -> None:
-        """Nodes for all hosts of the pool that live. Those that are there are brought up to date."""
+    def register(self, record: Record, before: Pool | None = None) -> None:
+        """Nodes for all hosts of the pool that live. Those that are there are brought up to date: labels and taints
+        that the pool had `before` and has no longer go, those that somebody else put on the node stay."""
         for name in _alive(record):
             document = pools.node_document(record.pool, name)
             try:
                 self._api.create(document)
             except Conflict:
-                self._api.patch("Node", name, {"metadata": {"labels": document["metadata"]["labels"]}})
+                had = pools.node_document(before, name) if before and name in before.nodes else document
+                self._update(name, had, document)
             self.say(record, name, ready=True)
             self._renew(name)
+
+    def _update(self, name: str, had: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        labels = dict.fromkeys(had["metadata"]["labels"], None) | wanted["metadata"]["labels"]
+        ours = [*had["spec"].get("taints", []), *wanted["spec"].get("taints", [])]
+        there = self._api.get("Node", name).get("spec", {}).get("taints", [])
+        taints = [*wanted["spec"].get("taints", []), *(taint for taint in there if _plain(taint) not in ours)]
+        change = {"metadata": {"labels": labels}, **({"spec": {"taints": taints}} if taints != there else {})}
+        self._api.patch("Node", name, change)
 
     def say(self, record: Record, name: str, *, ready: bool) -> None:
         status = pools.node_status(
@@ -221,6 +232,11 @@ class Nodes:
 
     def _write(self) -> None:
         write_json(self._file, [record.to_json() for record in self._records.values()])
+
+
+def _plain(taint: Mapping[str, Any]) -> dict[str, Any]:
+    """As a pool says it; the API server adds times to some."""
+    return {key: value for key, value in taint.items() if key != "timeAdded"}
 
 
 def _alive(record: Record) -> list[str]:

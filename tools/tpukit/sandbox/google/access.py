@@ -14,7 +14,7 @@ from tpukit.sandbox.google import conditions, policy, roles
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
 OWNER = ""
@@ -41,7 +41,12 @@ _WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/re
 def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     """Refuses what the caller may not do. Cloud Storage asks by itself: it alone knows which object is meant."""
     service = _SERVICES.get(api.name)
-    if call.request.principal == OWNER or service is None or "project" not in call.names:
+    if service is None or "project" not in call.names:
+        return
+    accounts = _accounts_of_nodes(call.body) if service == "container" else []
+    for account in accounts:
+        _check_exists(cloud, account)
+    if call.request.principal == OWNER:
         return
     project = f"projects/{call['project']}"
     name = re.sub(r"^projects/[^/]+", project, path.partition(":")[0])
@@ -50,7 +55,7 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     scopes = [own[0], project] if own else [project]
     granted = _changed_roles(cloud, scopes[0], call) if permission.endswith(".setIamPolicy") else ()
     need(cloud, call, permission, scopes, Facts(name, granted=granted))
-    for account in _accounts_of_nodes(call.body) if service == "container" else ():
+    for account in accounts:
         act_as(cloud, call, account)
 
 
@@ -82,6 +87,14 @@ def act_as(cloud: Cloud, call: Call, email: str) -> None:
             f'The user does not have access to service account "{email}". Ask a project owner to grant you the '
             "iam.serviceAccountUser role on the service account.",
         )
+
+
+def _check_exists(cloud: Cloud, email: str) -> None:
+    found = re.fullmatch(r"[^@]+@([a-z0-9-]+)\.iam\.gserviceaccount\.com", email)
+    project = found[1] if found else ""
+    known = project in cloud.settings.projects
+    if known and not cloud.state.get("account", f"projects/{project}/serviceAccounts/{email}"):
+        raise invalid(f'Service account "{email}" does not exist.')
 
 
 def _may(cloud: Cloud, principal: str, permission: str, scopes: Sequence[str], facts: Facts) -> bool:

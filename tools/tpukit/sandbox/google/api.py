@@ -33,6 +33,7 @@ class Answer:
     status: int
     content: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    lost: bool = False  # what was asked for is done, and the connection is cut before the answer is through
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 | kind     | what goes wrong                                                                                         |
 |----------|---------------------------------------------------------------------------------------------------------|
 | refuse   | requests are answered with `status`: `match` is looked for in "METHOD api/path"                         |
+| lost     | requests are done, and the connection is cut before they are answered: `match` as for the one above     |
 | slow     | operations take `seconds` longer: `match` is looked for in "TYPE name-of-the-thing", as for the next two|
 | fail     | operations end with the error `message`, and what they were to make is not there                        |
 | broken   | pools come up as RUNNING_WITH_ERROR (or as `message` says), and their operations end well               |
@@ -23,7 +24,7 @@ from typing import Any
 from tpukit.errors import Invalid
 from tpukit.sandbox.google.state import State
 
-KINDS = ("refuse", "slow", "fail", "broken", "stockout", "quota", "partial", "preempt")
+KINDS = ("refuse", "lost", "slow", "fail", "broken", "stockout", "quota", "partial", "preempt")
 
 
 @dataclass(frozen=True, slots=True)

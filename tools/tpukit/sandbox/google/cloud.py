@@ -20,7 +20,7 @@ from tpukit.sandbox.google.emulator_settings import Hooks, Settings, number_of
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.state import Doc, State
 
-PLAIN_KINDS = {"build", "fault", "group", "limit", "operation", "pending", "service", "token"}
+PLAIN_KINDS = {"build", "fault", "group", "identity_pool", "limit", "operation", "pending", "service", "token"}
 """What is in the state and is not a resource."""
 
 

@@ -145,6 +145,8 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
         return None
     tellers = [node_pools.bring_up(cloud, operation, name) for name in cloud.state.all("pool", f"{full}/")]
     cloud.state.put("cluster", full, {**cluster, "status": "RUNNING"})
+    if (cluster.get("workloadIdentityConfig") or {}).get("workloadPool"):
+        cloud.state.put("identity_pool", cluster["_project"], {"since": cloud.stamp()})
     return lambda: _tell_all(tellers)
 
 

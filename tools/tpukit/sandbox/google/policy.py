@@ -71,6 +71,13 @@ def _check(cloud: Cloud, binding: Doc) -> None:
         if not _MEMBER.fullmatch(member):
             raise invalid(f"The member {member} is of an unknown type. Please set a valid type prefix for the member.")
         kind, _, email = member.partition(":")
+        pool = re.fullmatch(r"([a-z0-9-]+)\.svc\.id\.goog\[.+/.+\]", email)
+        if pool and pool[1] in cloud.settings.projects and not cloud.state.get("identity_pool", pool[1]):
+            # It comes into being with the project's first cluster that has Workload Identity, and stays.
+            raise invalid(
+                f"Identity Pool does not exist ({pool[1]}.svc.id.goog). Please check that you specified a valid "
+                "resource name as returned in the `name` attribute in the configuration API."
+            )
         owner = re.fullmatch(r"[^@]+@([a-z0-9-]+)\.iam\.gserviceaccount\.com", email)
         if kind != "serviceAccount" or not owner or owner[1] not in cloud.settings.projects:
             continue

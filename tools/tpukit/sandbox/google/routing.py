@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import unquote
 
 from tpukit.sandbox.google import access, schemas, services
@@ -19,6 +20,8 @@ def answer(cloud: Cloud, request: Request) -> Answer:
     """The answer to a request. Whatever it starts that takes no time has ended by then."""
     cloud.settle()
     given = _answer(cloud, request)
+    if given.status < 300 and cloud.faults.strike("lost", f"{request.method} {request.path}"):
+        given = replace(_json(503, Refused(503, "The answer was lost.").body()), lost=True)
     told = {"at": cloud.clock.now(), "method": request.method, "path": request.path, "status": given.status}
     with cloud.state.transaction():
         cloud.state.note({**told, "agent": request.headers.get("user-agent", "")})

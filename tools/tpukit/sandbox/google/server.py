@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request as Incoming
     from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
 TICK_SECONDS = 0.1
 CONTROL = "emulator/"
@@ -213,6 +214,12 @@ def _app(emulator: Emulator) -> Starlette:
     from starlette.responses import Response
     from starlette.routing import Route
 
+    class Cut(Response):
+        """Promises more than it sends, upon which the server closes the connection."""
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
+
     async def serve(incoming: Incoming) -> Response:
         request = Request(
             method=incoming.method,
@@ -225,6 +232,8 @@ def _app(emulator: Emulator) -> Starlette:
             port=incoming.client.port if incoming.client else 0,
         )
         answer = await run_in_threadpool(emulator.answer, request)
+        if answer.lost:
+            return Cut()
         return Response(answer.content, answer.status, headers=dict(answer.headers))
 
     async def tick() -> None:

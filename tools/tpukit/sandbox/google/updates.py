@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tpukit.sandbox.google import capacity, pool_checks
-from tpukit.sandbox.google.api import Call, Started, merged
+from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
@@ -182,13 +182,25 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
             pool = {**pool, field: value}
         elif field == "nodeVersion":
             pool = {**pool, "version": VERSIONS[0] if value in ("", "-", "latest") else value}
-        elif field not in ("name", "etag"):
+        elif field not in ("name", "etag", "nodePoolId"):
             raise Refused(501, f"The emulator cannot change {field} of a node pool.")
     _, cluster = find_cluster(cloud, call)
     changed = {**pool, "config": config}
     pool_checks.check(cloud, cluster, changed)
     cloud.state.put("pool", full, changed)
     return cloud.start(api, "UPDATE_NODE_POOL", scope(call), full)
+
+
+@api.on_operation_end("UPDATE_NODE_POOL")
+def _updated(cloud: Cloud, operation: Doc) -> After | None:
+    """Labels and taints of a pool reach the nodes that it has
+    (https://cloud.google.com/kubernetes-engine/docs/how-to/update-existing-nodepools)."""
+    full = operation["target"]
+    if operation["fail"]:
+        cloud.fail(operation)
+        return None
+    pool = cloud.state.get("pool", full)
+    return (lambda: cloud.hooks.on_pool_created(described(cloud, full))) if pool and pool["_nodes"] else None
 
 
 def _pool(cloud: Cloud, call: Call) -> tuple[str, Doc]:

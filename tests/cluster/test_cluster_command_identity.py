@@ -1,0 +1,143 @@
+"""`tpu cluster` in a project as new as Google makes one: bootstrap by its owner, the rest by the account of builds.
+
+Real gcloud and Terraform. APIs and roles arrive late, and whoever applies may do what bootstrap granted and no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.sandbox.google.emulator_settings import Settings
+from tpukit.sandbox.google.server import Emulator
+from waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = """\
+project_id: tpu-project
+region: us-central2
+zone: us-central2-b
+artifact_repository_bucket_name: tpu-artifacts
+network_name: tpu-network
+subnet_name: tpu-subnet
+cluster_name: tpu-cluster
+tpu_type: v4-32
+firestore_database: tpu-jobs
+"""
+TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
+DOMAIN = "tpu-project.iam.gserviceaccount.com"
+BUILDER = f"tpu-cluster-build@{DOMAIN}"
+SCOPE = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
+
+
+class Project:
+    def __init__(self, folder: Path, google: Emulator, env: dict[str, str]) -> None:
+        self.folder, self.google = folder, google
+        modules = shutil.copytree(ROOT / "terraform", folder / "modules", ignore=shutil.ignore_patterns(".terraform*"))
+        (modules / "tuned_override.tf").write_text(TUNED)
+        (folder / "cluster.yaml").write_text(CLUSTER)
+        self.env = {
+            **env,
+            **google.environment(),
+            "PYTHONPATH": str(ROOT / "tools"),
+            "TPUKIT_HOME": str(folder / "home"),
+            "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+        }
+
+    def tpu(self, verb: str, *words: str, account: str = "") -> subprocess.CompletedProcess[str]:
+        token = {"GOOGLE_OAUTH_ACCESS_TOKEN": self.google.token_of(account)} if account else {}
+        argv = [sys.executable, "-m", "tpukit", "cluster", verb, *words]
+        env = {**os.environ, **self.env, **token}
+        return subprocess.run(argv, cwd=self.folder, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    def ask(self, method: str, path: str, body: Any = None, account: str = "") -> int:
+        """The number of the answer."""
+        token = self.google.token_of(account) if account else self.google.token
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.google.address}/{path}", content, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return int(error.code)
+
+    def let_grants_arrive_after_a_refusal(self) -> None:
+        """However slow this machine is: the grants on the project are in force once somebody was refused for them."""
+        cloud, name = self.google.cloud, "projects/tpu-project"
+        policy = cloud.state.get("policy", name)
+        assert policy is not None
+        since = {"_since": dict.fromkeys(policy["_since"], cloud.clock.now() + 10**6)}
+        cloud.state.put("policy", name, {**policy, **since})
+        cloud.state.forget_requests()
+        until(lambda: any(one["status"] == 403 for one in cloud.requests(agent="Terraform")), 300)
+        cloud.state.put("policy", name, policy)
+
+    def accounts(self) -> set[str]:
+        return {name.rpartition("/")[2].partition("@")[0] for name in self.google.cloud.state.all("account")}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]) -> Iterator[Project]:
+    folder = tmp_path_factory.mktemp("identity")
+    with Emulator(folder / "google", Settings(seconds={"": 0.2}, arrival_seconds=4.0)) as google:
+        yield Project(folder, google, terraform_environment)
+
+
+def test_bootstrap_of_a_new_project_outlasts_what_arrives_late(project):
+    done = project.tpu("bootstrap")
+    assert done.returncode == 0, done.stderr
+    assert {"gke-sa", "cloud-tpu-sa", "tpu-cluster-build"} <= project.accounts()
+
+
+def test_apply_by_the_account_of_builds_right_after_it_goes_through(project):
+    arriving = threading.Thread(target=project.let_grants_arrive_after_a_refusal)
+    arriving.start()
+    done = project.tpu("apply", "--yes", "--modules", "modules", account=BUILDER)
+    arriving.join()
+    assert done.returncode == 0, done.stderr
+    assert "Google does not know yet" in done.stderr
+    assert len(project.google.cloud.state.all("pool")) == 2
+    again = project.tpu("apply", "--yes", "--modules", "modules", account=BUILDER)
+    assert "Nothing to change." in again.stderr
+
+
+def test_account_of_builds_can_become_no_other_account_and_hand_out_no_role(project):
+    project.ask("POST", "iam/v1/projects/tpu-project/serviceAccounts", {"accountId": "somebody-else"})
+    token = "iam_credentials/v1/projects/-/serviceAccounts/{}:generateAccessToken"
+    for name in ("gke-sa", "cloud-tpu-sa", "infrastructure-manager-sa", "somebody-else"):
+        assert project.ask("POST", token.format(f"{name}@{DOMAIN}"), SCOPE, account=BUILDER) == 403, name
+    owner = {"policy": {"bindings": [{"role": "roles/owner", "members": [f"serviceAccount:{BUILDER}"]}]}}
+    assert project.ask("POST", "resource_manager/v1/projects/tpu-project:setIamPolicy", owner, account=BUILDER) == 403
+    creator = "roles/iam.serviceAccountTokenCreator"
+    become = {"policy": {"bindings": [{"role": creator, "members": [f"serviceAccount:{BUILDER}"]}]}}
+    accounts = "iam/v1/projects/tpu-project/serviceAccounts"
+    for name in ("gke-sa", "somebody-else", "infrastructure-manager-sa"):
+        assert project.ask("POST", f"{accounts}/{name}@{DOMAIN}:setIamPolicy", become, account=BUILDER) == 403, name
+    assert project.ask("POST", accounts, {"accountId": "one-of-mine"}, account=BUILDER) == 403
+
+
+def test_destroy_stops_for_the_database_and_leaves_the_accounts_to_the_other_clusters_of_the_project(project):
+    words = ("--name", "tpu-cluster", "--modules", "modules", "--evict")
+    done = project.tpu("destroy", *words, account=BUILDER)
+    assert done.returncode == 1
+    assert "the Firestore database tpu-jobs is protected" in done.stderr
+    force = ("--set", "force_destroy=true")
+    done = project.tpu("apply", "--yes", "--modules", "modules", *force, account=BUILDER)
+    assert done.returncode == 0, done.stderr
+    done = project.tpu("destroy", *words, *force, account=BUILDER)
+    assert done.returncode == 0, done.stderr
+    assert not project.google.cloud.state.all("cluster")
+    assert {"gke-sa", "cloud-tpu-sa"} <= project.accounts()

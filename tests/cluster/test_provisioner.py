@@ -1,0 +1,149 @@
+"""The provisioner in a sandbox: real Kubernetes, JobSet and Kueue, GKE on the wire, with its own service account."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from box import sandbox, until
+from provisioned import NAME, POOLS, SYSTEM, V4_16, Provisioned, lines, stop
+from tpukit import catalogue, render
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provisioned]:
+    folder = tmp_path_factory.mktemp("provisioner")
+    with sandbox(folder, "provisioner") as box:
+        yield Provisioned(box, folder / "controller")
+
+
+def test_provisioner_jobsets_that_complete_fail_and_are_deleted_had_pools_and_lose_them(world: Provisioned):
+    with world.running():
+        world.send("completes", 8, slices=2)
+        world.send("fails", 3600)
+        world.send("deleted", 3600)
+        until(lambda: world.hosts("deleted") == 2, world.log)
+        assert len(world.pools("deleted")) == 1
+        until(lambda: world.hosts("fails") == 2, world.log)
+        world.fail("fails")
+        until(lambda: world.ended("completes") == "Completed")
+        until(lambda: world.ended("fails") == "Failed")
+        world.delete("deleted")
+        until(lambda: not world.pools(), world.log)
+    made = world.created()
+    assert len([name for name in made if name != "default-pool"]) == 4
+    assert set(made.values()) == {1}
+    assert len(world.events("NodePoolCreating")) == 4
+    assert len(world.events("NodePoolReady")) == 4
+    assert world.events("NodePoolDeleting")
+    for name in ("completes", "fails"):
+        world.delete(name)
+
+
+def test_provisioner_jobset_that_kueue_admits_gets_its_pool_then(world: Provisioned):
+    shape = catalogue.find("v4-16")
+    for document in render.queues({render.PoolKind(shape, "on-demand"): 1}, ["slices"], cpus=8, memory_gb=32):
+        world.cluster.apply(document)
+    queue = world.cluster.list("LocalQueue", "slices")[0]["metadata"]["name"]
+    with world.running():
+        for name in ("first", "second"):
+            world.send(name, 3600, labels={"kueue.x-k8s.io/queue-name": queue}, suspend=True)
+        until(lambda: world.hosts("first") + world.hosts("second") == 2, world.log)
+        assert len(world.pools()) == 1
+        running = "first" if world.hosts("first") else "second"
+        other = "second" if running == "first" else "first"
+        world.delete(running)
+        until(lambda: world.hosts(other) == 2, world.log)
+        world.delete(other)
+        until(lambda: not world.pools(), world.log)
+
+
+def test_provisioner_of_two_replicas_one_acts_and_the_other_goes_on_when_it_is_killed(world: Provisioned):
+    first = world.start()
+    until(lambda: world.cluster.list("Lease", SYSTEM))
+    leader = world.cluster.list("Lease", SYSTEM)[0]["spec"]["holderIdentity"]
+    second = world.start()
+    try:
+        world.send("handed-over", 3600)
+        until(lambda: world.hosts("handed-over") == 2, world.log)
+        stop(first, signal.SIGKILL)
+        world.delete("handed-over")
+        world.send("after", 3600)
+        until(lambda: world.hosts("after") == 2, world.log)
+        assert world.cluster.list("Lease", SYSTEM)[0]["spec"]["holderIdentity"] != leader
+        world.delete("after")
+        until(lambda: not world.pools(), world.log)
+    finally:
+        stop(first, signal.SIGKILL)
+        stop(second)
+    assert set(world.created().values()) == {1}
+
+
+def test_provisioner_killed_at_every_fault_point_loses_doubles_and_orphans_no_pool(world: Provisioned):
+    """Each is killed at a later point than the one before, while one JobSet comes and another goes."""
+    points = 12
+    for number in range(1, points + 1):
+        process = world.start(point=number)
+        # A label of its own: else its pods would go to the pool of the one that leaves, and nothing would be to do.
+        world.send(f"killed-{number}", 3600, selector={**V4_16, "example.com/run": str(number)})
+        if number > 1:
+            world.delete(f"killed-{number - 1}")
+        try:
+            until(lambda: process.poll() is not None, world.log)  # noqa: B023
+        finally:
+            stop(process, signal.SIGKILL)
+        assert process.returncode == 9, world.log()[-2000:]
+        world.cluster.delete("Lease", NAME, SYSTEM)  # as if its time were over
+    with world.running():
+        until(lambda: world.hosts(f"killed-{points}") == 2, world.log)
+        until(lambda: len(world.pools()) == 1, world.log)
+        world.delete(f"killed-{points}")
+        until(lambda: not world.pools(), world.log)
+    assert set(world.created().values()) == {1}
+
+
+def test_provisioner_faults_of_gke_are_overcome(world: Provisioned):
+    faults = [
+        {"kind": "lost", "match": "POST .*nodePools$", "times": 1},
+        {"kind": "refuse", "match": "POST .*nodePools$", "status": 429, "times": 2},
+        {"kind": "stockout", "times": 1},
+        {"kind": "lost", "match": "DELETE .*nodePools", "times": 1},
+        {"kind": "refuse", "match": "GET .*nodePools$", "status": 503, "times": 2},
+    ]
+    for fault in faults:
+        world.box.ask("POST", "emulator/faults", fault)
+    with world.running():
+        world.send("unlucky", 3600)
+        until(lambda: world.hosts("unlucky") == 2, world.log)
+        said = world.tpu("explain", "unlucky", "-n", "slices")
+        assert "NodePoolStockOut" in said
+        assert "it is removed when the JobSet is completed" in said
+        world.delete("unlucky")
+        until(lambda: not world.pools(), world.log)
+    world.box.ask("DELETE", "emulator/faults")
+
+
+def test_provisioner_impossible_request_is_an_event_that_says_what_to_write(world: Provisioned):
+    with world.running():
+        world.send("odd", 3600, chips=3)
+        (said,) = until(lambda: [text for text in world.events("NodePoolImpossible") if "write" in text][:1])
+        assert "google.com/tpu: 4" in said
+        assert "google.com/tpu: 4" in json.loads(world.tpu("explain", "odd", "-n", "slices", "--json"))["impossible"][0]
+    world.delete("odd")
+
+
+def test_provisioner_asks_google_for_nothing_but_pools_and_operations(world: Provisioned):
+    """What deploy/base/README.md asks to be granted is what these need."""
+    asked = world.box.ask("GET", "emulator/requests?agent=gapic")
+    kinds = {(one["method"], re.sub(rf".*{re.escape(POOLS)}(/[^/]+)?$", r"pools\1", one["path"])) for one in asked}
+    plain = {(method, "pool" if path.startswith("pools/") else path.rpartition("/")[2]) for method, path in kinds}
+    assert plain == {("GET", "pools"), ("POST", "pools"), ("DELETE", "pool"), ("GET", "operations")}
+
+
+def test_provisioner_logs_are_json_with_pool_and_reason(world: Provisioned):
+    said = [one for one in lines(world.log()) if one["message"] == "delete node pool"]
+    assert said and all(one["pool"] and one["reason"] for one in said)

@@ -1,0 +1,86 @@
+"""`tpu provisioner` by its commands: what it writes, refuses and says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tpukit.cli.provisioner import command
+from tpukit.errors import Conflict, Invalid
+from tpukit.provisioner import deployment, settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_init_writes_a_folder_that_kustomize_takes(tmp_path):
+    folder = tmp_path / "deploy"
+    words = ["init", "my-project", "my-cluster", "--location", "us-central2", "--zones", "us-central2-b", "--folder"]
+    done = CliRunner().invoke(command, [*words, str(folder)])
+    assert done.exit_code == 0, done.output
+    assert "roles create tpuProvisioner" in done.stderr
+    assert "clusterAdmin" not in done.output
+    made = folder / "my-project" / "my-cluster"
+    assert done.stdout.strip() == str(made)
+    kustomization = yaml.safe_load((made / "kustomization.yaml").read_text())
+    assert (folder / "base" / "deployment.yaml").exists()
+    assert kustomization["images"][0]["newTag"] == "1"
+    lines = (made / "config.env").read_text().splitlines()
+    pairs = [line.split("=", 1) for line in lines if not line.startswith("#")]
+    assert settings.of_config_map(dict(pairs)).options.zones == ("us-central2-b",)
+
+
+def test_init_twice_changes_nothing(tmp_path):
+    deployment.write(tmp_path, "my-project", "my-cluster", location="us-central2-b")
+    with pytest.raises(Conflict, match="is there"):
+        deployment.write(tmp_path, "my-project", "my-cluster", location="us-central2-b")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"location": "us-central2"}, "--zones us-central2-b"),
+        ({"location": "us-central2", "zones": "moon"}, "is no zone"),
+        ({"location": "../../etc"}, "small letters"),
+    ],
+)
+def test_init_of_what_cannot_be_says_what_to_write(tmp_path, values, says):
+    with pytest.raises(Invalid, match=says):
+        deployment.write(tmp_path, "my-project", "my-cluster", **values)
+    assert not list(tmp_path.iterdir())
+
+
+def test_example_cluster_is_what_init_writes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = deployment.write(Path("deploy"), "example-project", "example-cluster", location="us-central2-b").path
+    for name in ("kustomization.yaml", "config.env"):
+        example = ROOT / "deploy" / "example-project" / "example-cluster" / name
+        assert (made / name).read_text() == example.read_text()
+
+
+def test_roles_of_the_base_have_no_secrets_and_no_wildcards():
+    rules = [
+        rule
+        for document in yaml.safe_load_all((ROOT / "deploy" / "base" / "roles.yaml").read_text())
+        for rule in document.get("rules", [])
+    ]
+    assert not any("*" in words for rule in rules for words in rule.values())
+    assert not any("secrets" in rule["resources"] or "delete" in rule["verbs"] for rule in rules)
+
+
+def test_help_says_what_each_command_does():
+    done = CliRunner().invoke(command, ["--help"])
+    assert all(word in done.output for word in ("run", "explain", "init", "check"))
+
+
+def test_check_where_nothing_runs_says_so():
+    argv = [sys.executable, "-m", "tpukit", "provisioner", "check", "live", "--port", "1"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no `tpu provisioner run` answers" in done.stderr

@@ -1,0 +1,152 @@
+"""GKE's node pools through Google's own client, on the wire against the emulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tpukit import catalogue
+from tpukit.cloud import gke
+from tpukit.cloud.refusals import translated
+from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, Transient, Unauthenticated
+from tpukit.provisioner import names, pools
+from tpukit.provisioner.needs import Choice, Need
+from tpukit.provisioner.settings import DEFAULTS, Capacity
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.server import Emulator
+from unit.google_world import PROJECT, World
+from waiting import until
+
+LOCATION, CLUSTER, ZONE = "us-central2", "one", "us-central2-b"
+SHAPE = catalogue.find("v4-16")
+NEED = Need("train-0123456789ab", "research", "train", "uid-1", "train-slice-0", "pod", "uid-2", 1000.0, "", ())
+
+
+@pytest.fixture
+def emulator(tmp_path):
+    with World(tmp_path) as world:
+        world.cluster()
+        world.ask("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "tpu-nodes"})
+    with Emulator(tmp_path, Settings(enabled=EVERY_API)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(emulator, monkeypatch):
+    for name, value in emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    return gke.Client(PROJECT, LOCATION, CLUSTER)
+
+
+def body(**changes) -> dict:
+    choice = Choice(SHAPE, 2, ZONE, changes.pop("capacity", Capacity("on-demand")))
+    return {**pools.body(NEED.pool, replace(NEED, **changes), choice, 0, 2000.0)}
+
+
+def test_gke_pool_that_is_made_is_listed_with_its_owner_and_shape(client):
+    made = client.create_pool(body())
+    assert (made.kind, made.target) == ("CREATE_NODE_POOL", NEED.pool)
+    (pool,) = until(lambda: [one for one in client.pools() if one.status == "RUNNING"])
+    assert pools.owner(pool) == pools.Owner("research", "train", "uid-1", "train-slice-0", 2000.0, 1000.0)
+    choice = Choice(SHAPE, 2, ZONE, Capacity("on-demand"))
+    assert pools.fits(pool, replace(NEED, choices=(choice,)))
+    spot = replace(NEED, choices=(replace(choice, capacity=Capacity("spot")),))
+    assert pools.fits(pool, spot)
+    assert not pools.fits(pool, replace(spot, selects_capacity=True))
+    assert not pools.fits(pool, replace(NEED, choices=(replace(choice, zone="us-central2-c"),), selects_zone=True))
+    (operation,) = [one for one in client.operations() if one.target == NEED.pool]
+    assert operation.done and not operation.error and operation.ended >= operation.started > 0
+
+
+def test_gke_spot_pool_reads_as_spot(client, emulator):
+    client.create_pool(body(capacity=Capacity("spot"), tolerated=(("cloud.google.com/gke-spot", "true"),)))
+    (pool,) = client.pools()
+    assert pool.spot
+    assert pool.taints == (("cloud.google.com/gke-spot", "true", "NO_SCHEDULE"),)
+
+
+def test_gke_pool_with_every_option_is_taken(client, emulator):
+    options = replace(
+        DEFAULTS,
+        node_service_account=f"tpu-nodes@{PROJECT}.iam.gserviceaccount.com",
+        secondary_boot_disk=f"projects/{PROJECT}/global/images/preloaded",
+        network_tags=("tpu",),
+    )
+    client.create_pool(body(options=options, labels={"team": "research"}))
+    (doc,) = emulator.cloud.state.all("pool").values()
+    assert doc["config"]["secondaryBootDisks"][0]["mode"] == "CONTAINER_IMAGE_CACHE"
+    assert doc["config"]["gcfsConfig"] == {"enabled": True}
+    assert doc["management"] == {"autoRepair": True, "autoUpgrade": False}
+    assert doc["config"]["labels"][names.MANAGED_BY] == "tpukit"
+
+
+def test_gke_stock_out_is_an_operation_that_is_done_with_an_error_and_a_pool_in_error(client, emulator):
+    emulator.cloud.faults.set(Fault("stockout"))
+    client.create_pool(body())
+    (pool,) = until(lambda: [one for one in client.pools() if one.status == "ERROR"])
+    assert "GCE_STOCKOUT" in pool.message
+    assert any("GCE_STOCKOUT" in one.error for one in client.operations() if one.target == NEED.pool)
+
+
+def test_gke_refusals_are_errors_by_what_to_do_next(client, emulator):
+    client.create_pool(body())
+    with pytest.raises(Conflict):
+        client.create_pool(body())
+    with pytest.raises(NotFound):
+        client.delete_pool("nothing")
+    with pytest.raises(Invalid):
+        client.create_pool({**body(), "name": "UPPER"})
+    with pytest.raises(Invalid):
+        client.create_pool({**body(), "noSuchField": 1})
+    emulator.cloud.faults.set(Fault("quota"))
+    with pytest.raises(NoCapacity):
+        client.create_pool({**body(), "name": "another"})
+    for status, error in ((429, Transient), (503, Transient), (403, Denied)):
+        emulator.cloud.faults.set(Fault("refuse", match="DELETE", status=status, name="refusal"))
+        with pytest.raises(error):
+            client.delete_pool(NEED.pool)
+
+
+def test_gke_that_does_not_answer_is_transient(client, emulator, monkeypatch):
+    monkeypatch.setenv(gke.ENDPOINT, "http://127.0.0.1:1/container/v1/")
+    with pytest.raises(Transient, match="not answered"):
+        gke.Client(PROJECT, LOCATION, CLUSTER).pools()
+
+
+def test_gke_wrong_token_is_unauthenticated(client, monkeypatch):
+    monkeypatch.setenv(gke.TOKEN, "wrong")
+    with pytest.raises(Unauthenticated):
+        gke.Client(PROJECT, LOCATION, CLUSTER).pools()
+
+
+def test_gke_emulator_without_a_token_is_refused_before_anything_is_sent(monkeypatch, client):
+    monkeypatch.delenv(gke.TOKEN)
+    with pytest.raises(Denied):
+        gke.Client(PROJECT, LOCATION, CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        (400, "Cluster is running incompatible operation operation-1.", Transient),
+        (429, "Too many operations: cluster hits the concurrent operations quota 5.", Transient),
+        (429, "Quota limit 'TPUV6EPreemptiblePerProjectPerRegionForTPUAPI' has been exceeded.", NoCapacity),
+        (403, 'Insufficient regional quota to satisfy request: resource "TPUS"', NoCapacity),
+        (403, "Permission container.clusters.update denied", Denied),
+        (500, "Internal", Transient),
+    ],
+)
+def test_gke_refusal_of_google_in_its_own_words(code, message, expected):
+    error = type("Refused", (Exception,), {"code": code, "message": message})()
+    assert type(translated(error, "create")) is expected
+
+
+def test_gke_create_whose_answer_was_lost_was_done_and_asking_again_says_so(client, emulator):
+    emulator.cloud.faults.set(Fault("lost", match="POST .*nodePools", times=1))
+    with pytest.raises(Transient, match="not answered"):
+        client.create_pool(body())
+    assert [one.name for one in client.pools()] == [NEED.pool]
+    with pytest.raises(Conflict):
+        client.create_pool(body())

@@ -1,0 +1,185 @@
+"""`decide` over clusters in any state: what it never does, and that it comes to rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpukit import catalogue
+from tpukit.cloud.gke import NodePool, Operation
+from tpukit.provisioner import names, pools
+from tpukit.provisioner.decide import Create, Delete, Step, decide
+from tpukit.provisioner.needs import Choice, Need
+from tpukit.provisioner.observation import JobSetState, Observation, Tries
+from tpukit.provisioner.settings import Capacity, Settings
+
+NOW = 1_700_000_000.0
+SHAPE = catalogue.find("v4-16")
+CHOICES = tuple(Choice(SHAPE, 2, zone, Capacity("on-demand")) for zone in ("us-central2-b", "us-central2-c"))
+JOBSETS = tuple(f"jobset-{number}" for number in range(4))
+CONFIG = Settings()
+STATUSES = ("PROVISIONING", "RUNNING", "RUNNING_WITH_ERROR", "RECONCILING", "STOPPING", "ERROR")
+KINDS = ("CREATE_NODE_POOL", "DELETE_NODE_POOL", "SET_NODE_POOL_SIZE", "UPGRADE_NODES")
+
+
+def need_of(jobset: str, uid: str, job: str, since: float = NOW - 100) -> Need:
+    pool = names.pool_name(jobset, uid, job)
+    return Need(pool, "team", jobset, uid, job, f"{job}-0", f"pod-{job}", since, "0/0 nodes", CHOICES)
+
+
+def pool_of(need: Need, status: str, created: float, **changes: object) -> NodePool:
+    body = pools.body(need.pool, need, CHOICES[0], 0, created)
+    made = NodePool(
+        need.pool, status, "trouble", "ct4p-hightpu-4t", "2x2x2", ("us-central2-b",), 2, labels=body["config"]["labels"]
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    states = {
+        ("team", name): JobSetState(
+            f"uid-{draw(st.integers(1, 2))}",
+            draw(st.sampled_from(["active", "suspended", "completed", "failed"])),
+            NOW - draw(st.integers(0, 2000)),
+        )
+        for name in draw(st.sets(st.sampled_from(JOBSETS)))
+    }
+    jobs = [need_of(name, f"uid-{uid}", f"{name}-{job}") for name in JOBSETS for uid in (1, 2) for job in (0, 1)]
+
+    def some(most: int) -> list[Need]:
+        chosen = draw(st.sets(st.sampled_from(range(len(jobs))), max_size=most))
+        return [jobs[number] for number in sorted(chosen)]
+
+    known = {
+        one.pool: pool_of(
+            one,
+            draw(st.sampled_from(STATUSES)),
+            NOW - draw(st.integers(0, 3000)),
+            topology=draw(st.sampled_from(["2x2x2", "2x2x4"])),
+        )
+        for one in some(6)
+    }
+    for one in some(2):  # of somebody else, under any name
+        known[one.pool] = NodePool(one.pool, draw(st.sampled_from(STATUSES)), labels={"team": "research"})
+    known |= {f"static-{n}": NodePool(f"static-{n}", draw(st.sampled_from(STATUSES))) for n in range(2)}
+    waiting = [one for one in some(16) if ("team", one.jobset) in states]
+    names_of = st.sampled_from([one.pool for one in jobs])
+    errors = st.sampled_from(["", "no"])
+    operations = [
+        Operation(f"op-{n}", draw(st.sampled_from(KINDS)), draw(names_of), draw(st.booleans()), draw(errors))
+        for n in range(draw(st.integers(0, 4)))
+    ]
+    tried = st.builds(Tries, errors=st.integers(0, 6), not_before=st.integers(-50, 50).map(lambda wait: NOW + wait))
+    occupied = {name: ("other/pod",) if draw(st.booleans()) else () for name in known}
+    return Observation(
+        needs=tuple(waiting),
+        pools=known,
+        operations=tuple(operations),
+        jobsets=states,
+        jobsets_known=draw(st.booleans()),
+        hosts_ready={name: draw(st.integers(0, 2)) for name in known},
+        seats=draw(st.dictionaries(names_of, names_of, max_size=3)),
+        foreign=draw(st.sampled_from([None, occupied])),
+        suspects={name: NOW - draw(st.integers(0, 300)) for name in known},
+        tries={name: draw(tried) for name in known},
+    )
+
+
+def acts(seen: Observation, limit: int = 100) -> dict[str, Step]:
+    return {name: step for name, step in decide(seen, CONFIG, NOW, limit).items() if step.act}
+
+
+@given(observations())
+@settings(max_examples=200)
+def test_decide_never_deletes_what_is_not_ours(seen: Observation):
+    for name, step in acts(seen).items():
+        if isinstance(step.act, Delete):
+            assert pools.owner(seen.pools[name]) is not None
+            assert seen.foreign is not None and not seen.foreign[name]
+
+
+@given(observations())
+@settings(max_examples=200)
+def test_decide_never_deletes_a_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another(seen: Observation):
+    for name, step in acts(seen).items():
+        if not isinstance(step.act, Delete) or step.need is not None:
+            continue
+        whose = pools.owner(seen.pools[name])
+        assert whose is not None
+        state = seen.jobsets.get((whose.namespace, whose.jobset))
+        assert state is None or state.uid != whose.uid or state.state != "active"
+        assert state is not None or seen.jobsets_known
+        assert NOW - whose.created >= CONFIG.minimum_age
+        assert NOW - seen.suspects[name] >= CONFIG.removal_delay
+
+
+@given(observations())
+@settings(max_examples=200)
+def test_decide_never_makes_two_pools_for_a_slice(seen: Observation):
+    """One create for a need, under a name that is free and that nothing is under way for."""
+    creates = {name: step.act for name, step in acts(seen).items() if isinstance(step.act, Create)}
+    made_for = [act.need.pool for act in creates.values()]
+    assert len(made_for) == len(set(made_for))
+    busy = {one.target for one in seen.operations if not one.done}
+    assert not creates.keys() & (seen.pools.keys() | busy)
+
+
+@given(observations(), st.integers(0, 8))
+def test_decide_starts_no_more_than_may_be_under_way(seen: Observation, limit: int):
+    running = {one.target for one in seen.operations if not one.done}
+    assert len(acts(seen, limit)) <= max(0, limit - len(running))
+
+
+@given(observations())
+def test_decide_says_the_same_of_the_same(seen: Observation):
+    assert decide(seen, CONFIG, NOW, 5) == decide(seen, CONFIG, NOW, 5)
+
+
+@given(observations())
+def test_decide_gives_every_step_a_reason(seen: Observation):
+    assert all(step.reason for step in decide(seen, CONFIG, NOW, 5).values())
+
+
+@given(observations())
+@settings(max_examples=100)
+def test_decide_comes_to_rest_when_gke_does_what_it_is_asked(seen: Observation):
+    """Each act is done at once and well; then nothing is left to do before long, and nothing is done and undone."""
+    seen = replace(seen, operations=(), foreign=dict.fromkeys(seen.pools, ()), seats={}, jobsets_known=True)
+    seen = replace(seen, pools={k: v for k, v in seen.pools.items() if v.status != "STOPPING"})
+    now, made = NOW, 0
+    for _ in range(60):
+        now += 1000
+        steps = decide(seen, CONFIG, now, 100)
+        todo = {name: step for name, step in steps.items() if step.act or step.tries != step.before}
+        if not todo and now > NOW + 5000:
+            break
+        known, tries = dict(seen.pools), dict(seen.tries)
+        for name, step in todo.items():
+            tries[name] = step.tries
+            if isinstance(step.act, Create):
+                made += 1
+                known[name] = pool_of(replace(step.act.need, pool=name), "RUNNING", now)
+            elif isinstance(step.act, Delete):
+                del known[name]
+        ready = dict.fromkeys(known, 2)
+        free = dict.fromkeys(known, ())
+        suspects = dict.fromkeys(known, NOW)
+        seen = replace(seen, pools=known, tries=tries, hosts_ready=ready, foreign=free, suspects=suspects)
+    else:
+        raise AssertionError(f"still at it: {todo}")
+    assert made <= 2 * len(seen.needs)
+
+
+def test_decide_jobs_that_sit_on_each_others_pools_ask_for_the_one_that_is_missing():
+    first, second = (need_of("jobset-0", "uid-1", f"jobset-0-{job}") for job in (0, 1))
+    seen = Observation(
+        needs=(first,),
+        pools={first.pool: pool_of(first, "RUNNING", NOW - 1000)},
+        jobsets={("team", "jobset-0"): JobSetState("uid-1", "active")},
+        seats={first.pool: second.pool},
+        hosts_ready={first.pool: 2},
+    )
+    assert list(acts(seen)) == [second.pool]

@@ -1,0 +1,172 @@
+"""Leader election over a Lease object: one at a time, whoever dies or is cut off."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from tpukit.clock import ManualClock
+from tpukit.errors import Conflict, NotFound, Transient
+from tpukit.provisioner.events import About, Events
+from tpukit.provisioner.leader import SECONDS, Leadership
+from tpukit.provisioner.pace import RECOVERY_SECONDS, Pace
+from tpukit.store import Holder
+
+
+class OneLease:
+    """The API server, as far as one Lease and events go: versions are compared."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.events: dict[str, dict] = {}
+        self.away: set[str] = set()  # who cannot reach it
+        self.asking = ""
+
+    def get(self, kind, name, namespace="", *, seconds=20.0):
+        self._reach()
+        if self.lease is None:
+            raise NotFound("no lease")
+        return copy.deepcopy(self.lease)
+
+    def create(self, document, **_):
+        self._reach()
+        if document["kind"] == "Event":
+            if document["metadata"]["name"] in self.events:
+                raise Conflict("told before")
+            self.events[document["metadata"]["name"]] = document
+        elif self.lease is not None:
+            raise Conflict("exists")
+        else:
+            self._store(document)
+        return document
+
+    def call(self, method, path, *, body, seconds):
+        self._reach()
+        if body["metadata"]["resourceVersion"] != str(self.version):
+            raise Conflict("another version")
+        self._store(body)
+        return body
+
+    def _store(self, document) -> None:
+        self.version += 1
+        self.lease = copy.deepcopy(document)
+        self.lease["metadata"]["resourceVersion"] = str(self.version)
+
+    def _reach(self) -> None:
+        if self.asking in self.away:
+            raise Transient("no answer")
+
+
+class Replica:
+    def __init__(self, cluster: OneLease, clock: ManualClock, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.turns: list[bool] = []
+        self.leader = Leadership(cluster, "system", "lease", Holder(name), clock, changed=self.turns.append)
+
+    def renew(self) -> bool:
+        self.cluster.asking = self.name
+        return self.leader.renew()
+
+    def close(self) -> None:
+        self.cluster.asking = self.name
+        self.leader.close()
+
+
+def pair() -> tuple[OneLease, ManualClock, Replica, Replica]:
+    cluster, clock = OneLease(), ManualClock()
+    return cluster, clock, Replica(cluster, clock, "a"), Replica(cluster, clock, "b")
+
+
+def test_leader_of_two_only_one_leads():
+    _, clock, a, b = pair()
+    for _ in range(20):
+        assert (a.renew(), b.renew()) == (True, False)
+        clock.sleep(5)
+    assert a.turns == [True]
+
+
+def test_leader_that_dies_is_followed_after_its_time():
+    _, clock, a, b = pair()
+    a.renew()
+    waited = 0.0
+    while not b.renew():
+        clock.sleep(1)
+        waited += 1
+        assert waited < 2 * SECONDS
+    assert waited >= SECONDS
+    assert not a.leader.leading()
+
+
+def test_leader_that_is_cut_off_stops_before_another_begins():
+    cluster, clock, a, b = pair()
+    a.renew()
+    cluster.away.add("a")
+    while not b.renew():
+        a.renew()
+        assert not (a.leader.leading() and b.leader.leading())
+        clock.sleep(0.5)
+    assert not a.leader.leading()
+
+
+def test_leader_that_leaves_in_good_order_is_followed_at_once():
+    _, _, a, b = pair()
+    a.renew()
+    assert not b.renew()
+    a.close()
+    assert b.renew()
+
+
+def test_leader_that_lost_it_does_not_take_it_back_while_it_is_held():
+    _, clock, a, b = pair()
+    a.renew()
+    b.renew()
+    clock.sleep(SECONDS + 1)
+    assert b.renew()
+    assert not a.renew()
+    assert a.leader.hold("pool") is None
+
+
+def test_leader_token_grows_with_every_change_of_hands():
+    _, clock, a, b = pair()
+    a.renew()
+    b.renew()
+    first = a.leader.hold("pool").token
+    clock.sleep(SECONDS + 1)
+    b.renew()
+    assert b.leader.hold("pool").token > first
+
+
+def test_event_said_again_by_another_replica_is_no_new_event():
+    cluster, clock = OneLease(), ManualClock()
+    about = About("team", "train", "uid", "leader", "pod-uid")
+    for _ in range(2):
+        events = Events(cluster, clock)
+        events.tell(about, "NodePoolCreating", "makes node pool x")
+        events.tell(about, "NodePoolCreating", "makes node pool x")
+    assert len(cluster.events) == 1
+
+
+def test_event_that_cannot_be_written_is_tried_again_the_next_time():
+    cluster, clock = OneLease(), ManualClock()
+    events = Events(cluster, clock)
+    cluster.away.add("")
+    events.tell(About("team", "train", "uid"), "NodePoolReady", "x")
+    cluster.away.clear()
+    events.tell(About("team", "train", "uid"), "NodePoolReady", "x")
+    assert len(cluster.events) == 1
+
+
+def test_pace_halves_when_refused_and_grows_back():
+    pace = Pace()
+    assert pace.limit(8, 0.0) == 8
+    pace.slow(0.0)
+    pace.slow(0.5)  # refused together
+    assert pace.limit(8, 0.5) == 4
+    pace.slow(2.0)
+    assert pace.limit(8, 2.0) == 2
+    assert pace.limit(8, 2.0 + 2 * RECOVERY_SECONDS) == 4
+    assert pace.limit(8, 2.0 + 9 * RECOVERY_SECONDS) == 8
+    for number in range(20):
+        pace.slow(1000.0 + 2 * number)
+    assert pace.limit(8, 1040.0) >= 1

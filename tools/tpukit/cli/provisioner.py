@@ -1,0 +1,232 @@
+"""`tpu provisioner`: node pools for waiting JobSets."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.kube import Cluster
+    from tpukit.provisioner.identity import Identity
+
+BUSY_TICK, IDLE_TICK = 2.0, 10.0
+WORKERS = 8
+PORT = 9465
+LEAVE_SECONDS = 2.0
+_SYSTEM, _NAME = "tpu-provisioner-system", "tpu-provisioner"
+
+
+def _cluster_options(function: Any) -> Any:
+    for option in (
+        click.option("--project", envvar="TPUKIT_PROJECT", help="Of the cluster; else as the ConfigMap says."),
+        click.option("--location", envvar="TPUKIT_LOCATION", help="Region or zone of the cluster."),
+        click.option("--cluster", envvar="TPUKIT_CLUSTER", help="Name of the cluster in GKE."),
+        click.option("--context", help="Of the kubeconfig; the current one unless told."),
+        click.option("--system", default=_SYSTEM, show_default=True, help="Namespace of its ConfigMap and Lease."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group("provisioner")
+def command() -> None:
+    """Make a TPU node pool for each slice that a JobSet waits for, and remove it when the JobSet has ended.
+
+    \b
+    Examples:
+      tpu provisioner init my-project my-cluster --location us-central2 --zones us-central2-b
+      kubectl apply --server-side -k deploy/my-project/my-cluster
+      tpu provisioner explain train -n research      what it did, waits for and will do next
+      tpu provisioner run --project my-project --location us-central2 --cluster my-cluster
+    """
+
+
+@command.command("run")
+@_cluster_options
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Of health and metrics.")
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
+@click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
+@click.option("--log", "log_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), default=WORKERS, show_default=True, help="Calls at once.")
+def run(
+    project: str | None,
+    location: str | None,
+    cluster: str | None,
+    context: str | None,
+    system: str,
+    port: int,
+    bind: str,
+    no_http: bool,
+    log_format: str,
+    workers: int,
+) -> None:
+    """Drive node pools, in this terminal or in a pod. Of several, one acts and the others wait.
+
+    It may be killed at any moment: all that it knows is in the cluster, and the next one goes on.
+    """
+    from tpukit.clock import SystemClock
+    from tpukit.cloud.gke import Client
+    from tpukit.control.loop import Loop
+    from tpukit.provisioner import logs
+    from tpukit.provisioner.driver import Driver
+    from tpukit.provisioner.leader import Leadership
+    from tpukit.provisioner.metrics import Metrics
+    from tpukit.provisioner.view import MirrorView
+    from tpukit.store.process import this_process
+
+    logs.to_stderr(json_lines=log_format == "json")
+    log = logging.getLogger("tpukit.provisioner")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    clock, kube = SystemClock(), _kube(context)
+    who = _identity(kube, system, project=project, location=location, cluster=cluster)
+    gke = Client(who.project, who.location, who.cluster)
+    wake = threading.Event()
+    view = MirrorView(kube, system, _NAME, wake.set)
+
+    def changed(leading: bool) -> None:
+        log.info("this replica leads" if leading else "this replica waits")
+        wake.set()
+
+    leader = Leadership(kube, system, _NAME, this_process(), clock, changed=changed)
+    metrics = Metrics(leader.leading, clock.now)
+    driver = Driver(
+        kube,
+        gke,
+        view,
+        leader,
+        clock,
+        zones=who.zones,
+        workers=workers,
+        report=lambda pool, text: log.info(text, extra={"pool": pool}),
+        complain=lambda pool, text: log.warning(text, extra={"pool": pool}),
+        decided=metrics.decided,
+        called=metrics.called,
+        hooks=metrics.hooks(),
+    )
+    loop = Loop(
+        driver.round,
+        clock,
+        lambda: BUSY_TICK if driver.busy() else IDLE_TICK,
+        log.warning,
+        store="the cluster",
+        passed=metrics.round,
+        failed=metrics.failed_round,
+    )
+    if not no_http:
+        from tpukit.serve import http
+
+        server = http.start(loop, metrics, port, bind)
+        log.info(f"health and metrics on http://{bind}:{server.server_address[1]}")
+    log.info("drives node pools", extra={"project": who.project, "location": who.location, "cluster": who.cluster})
+    leader.renew()
+    leader.keep()
+    threading.Thread(target=_pass_on, args=(wake, loop.wake), name="wake", daemon=True).start()
+    rounds = threading.Thread(target=loop.run, name="rounds", daemon=True)
+    rounds.start()
+    stop.wait()
+    loop.stop()
+    rounds.join(LEAVE_SECONDS)
+    driver.kernel.settle(LEAVE_SECONDS)
+    leaving = threading.Thread(target=driver.close, daemon=True)
+    leaving.start()
+    leaving.join(LEAVE_SECONDS)
+    log.info("left; what is under way goes on, and the next one finds it")
+    os._exit(0)  # threads that hang in a dead cluster are not waited for
+
+
+@command.command("explain")
+@click.argument("jobset")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of the JobSet.")
+@_cluster_options
+@click.option("--json", "as_json", is_flag=True, help="Print an object.")
+def explain(jobset: str, namespace: str, context: str | None, system: str, as_json: bool, **given: str | None) -> None:
+    """Say what was done for a JobSet, what it waits for and what happens next."""
+    from dataclasses import asdict
+
+    from tpukit.clock import SystemClock
+    from tpukit.cloud.gke import Client
+    from tpukit.provisioner import explain as explaining
+
+    kube = _kube(context)
+    who = _identity(kube, system, **given)
+    gke = Client(who.project, who.location, who.cluster)
+    said = explaining.explain(kube, gke, SystemClock(), (system, _NAME), (namespace, jobset), who.zones)
+    if as_json:
+        from tpukit.cli.context import print_json
+
+        print_json(asdict(said))
+        return
+    click.echo(f"JobSet {namespace}/{jobset} is {said.state}")
+    for text in said.impossible:
+        click.echo(f"  impossible: {text}")
+    for one in said.slices:
+        click.echo(f"  {one.job}: {one.state}")
+        click.echo(f"    pool   {one.pool}\n    now    {one.waits}")
+        if one.tried:
+            click.echo(f"    before {one.tried}")
+        click.echo(f"    next   {one.next}")
+    if not said.slices and not said.impossible:
+        click.echo("  no pod of it waits for a slice, and no pool is there for it")
+    for at, reason, text in said.done:
+        click.echo(f"  {at} {reason}: {text}")
+
+
+@command.command("init")
+@click.argument("project")
+@click.argument("cluster")
+@click.option("--location", required=True, help="Region or zone of the cluster.")
+@click.option("--zones", default="", help="Where to make pools, in order; needed in a cluster of a region.")
+@click.option("--image", default="", help="Of the controller; REGION-docker.pkg.dev/... unless told.")
+@click.option("--service-account", default="", help="Google account that it acts as; tpu-provisioner@PROJECT... .")
+@click.option("--node-service-account", default="", help="That nodes run as; GKE's default unless told.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("deploy"), show_default=True)
+def init(project: str, cluster: str, folder: Path, **values: str) -> None:
+    """Write deploy/PROJECT/CLUSTER, filled in, and print what is left to do."""
+    from tpukit.provisioner import deployment
+
+    made = deployment.write(folder, project, cluster, **values)
+    click.echo(made.path)
+    for line in made.next:
+        click.echo(line, err=True)
+
+
+@command.command("check")
+@click.argument("probe", type=click.Choice(["live", "ready"]))
+@click.option("--port", type=click.IntRange(1, 65535), default=PORT, show_default=True)
+def check(probe: str, port: int) -> None:
+    """Ask the one that runs on this machine how it is."""
+    from tpukit.serve import http
+
+    click.echo(http.check(probe, port, "tpu provisioner run"), err=True)
+
+
+def _pass_on(wake: threading.Event, to: Any) -> None:
+    while True:
+        wake.wait()
+        wake.clear()
+        to()
+
+
+def _kube(context: str | None) -> Cluster:
+    from tpukit.kube import Cluster
+
+    return Cluster(None, context)
+
+
+def _identity(kube: Cluster, system: str, **given: str | None) -> Identity:
+    from tpukit.errors import TpukitError
+    from tpukit.provisioner.identity import identity
+
+    data: dict[str, str] = {}
+    with suppress(TpukitError):
+        data = kube.get("ConfigMap", _NAME, system).get("data") or {}
+    return identity(given, data)

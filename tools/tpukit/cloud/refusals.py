@@ -1,0 +1,59 @@
+"""What Google's clients raise, as errors of tpukit: classed by what the caller does next.
+
+Reads numbers and words alone, so that it loads none of Google's packages.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, TpukitError, Transient, Unauthenticated
+
+SIGN_IN = "`gcloud auth application-default login` says who you are; in a cluster, see Workload Identity"
+_NO_ROOM = re.compile(
+    r"GCE_STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough resources|no more capacity|Insufficient reserved",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(r"quota", re.IGNORECASE)
+_BUSY = re.compile(r"Too many operations|concurrent operations quota|Quota exceeded for quota metric", re.IGNORECASE)
+"""A limit on requests or operations at once: it passes by itself, unlike a quota of chips."""
+_UNDER_WAY = re.compile(r"incompatible operation|is currently|Please wait|try again", re.IGNORECASE)
+
+
+def is_stockout(message: str) -> bool:
+    return bool(_NO_ROOM.search(message))
+
+
+def is_quota(message: str) -> bool:
+    return bool(_QUOTA.search(message)) and not _BUSY.search(message)
+
+
+def translated(error: Exception, asked: str) -> TpukitError:
+    """`error`: whatever a generated client, its sign-in or the connection below it raised."""
+    message = str(getattr(error, "message", "") or error) or type(error).__name__
+    code = getattr(error, "code", None)
+    status = int(code) if isinstance(code, int) else 0
+    if "google.auth" in type(error).__module__:
+        gone = "Transport" in type(error).__name__
+        return Transient(f"{asked}: {message}") if gone else Unauthenticated(f"{asked}: {message}", hint=SIGN_IN)
+    if status == 0:
+        return Transient(f"{asked} was not answered: {message}")
+    return _of_status(status, f"{asked}: {message}")
+
+
+def _of_status(status: int, text: str) -> TpukitError:
+    if status == 404:
+        return NotFound(text)
+    if status == 409:
+        return Conflict(text)
+    if status == 401:
+        return Unauthenticated(text, hint=SIGN_IN)
+    if is_stockout(text) or (status in (403, 429) and is_quota(text)):
+        return NoCapacity(text)
+    if status == 429:
+        return Transient(text, retry_after=5.0)
+    if status == 403:
+        return Denied(text, hint="the roles that are needed are in deploy/README.md")
+    if status == 400:
+        return Transient(text, retry_after=5.0) if _UNDER_WAY.search(text) else Invalid(text)
+    return Transient(text)

@@ -1,0 +1,75 @@
+"""What was decided, asked of GKE. A call returns when GKE has taken it; what came of it is observed like all else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from tpukit.clock import Clock
+from tpukit.cloud.gke import Gke, NodePool, Operation
+from tpukit.errors import Conflict, NotFound, TpukitError, Transient
+from tpukit.provisioner import pools
+from tpukit.provisioner.decide import Create, Delete
+from tpukit.provisioner.pace import Pace
+from tpukit.provisioner.pool_cache import PoolCache
+
+log = logging.getLogger("tpukit.provisioner")
+
+
+class Actor:
+    """Doing it twice does it once. Safe from any thread."""
+
+    def __init__(
+        self,
+        gke: Gke,
+        cache: PoolCache,
+        pace: Pace,
+        clock: Clock,
+        leading: Callable[[], bool],
+        done: Callable[[str, str], None] = lambda act, outcome: None,
+    ) -> None:
+        self._gke, self._cache, self._pace, self._clock = gke, cache, pace, clock
+        self._leading = leading
+        self._done = done  # told how each call went
+
+    def act(self, name: str, act: Create | Delete) -> None:
+        verb = "create" if isinstance(act, Create) else "delete"
+        if not self._leading():
+            raise Conflict("another replica leads now")
+        try:
+            if isinstance(act, Create):
+                self._create(name, act)
+            else:
+                self._delete(name)
+        except TpukitError as error:
+            self._done(verb, type(error).__name__)
+            if isinstance(error, Transient):
+                self._pace.slow(self._clock.monotonic())
+                self._cache.doubt()
+            raise
+        self._done(verb, "accepted")
+        why = act.reason if isinstance(act, Delete) else str(act.choice)
+        log.info("%s node pool", verb, extra={"pool": name, "reason": why})
+
+    def _create(self, name: str, act: Create) -> None:
+        body = pools.body(name, act.need, act.choice, act.number, self._clock.now())
+        try:
+            operation = self._gke.create_pool(body)
+        except Conflict:  # it is there: an earlier call went through though its answer was lost
+            self._cache.doubt()
+            return
+        self._cache.created(_expected(body), operation)
+
+    def _delete(self, name: str) -> None:
+        operation: Operation | None = None
+        with suppress(NotFound):
+            operation = self._gke.delete_pool(name)
+        self._cache.deleted(name, operation)
+
+
+def _expected(body: dict[str, object]) -> NodePool:
+    """The pool as GKE will list it, until it does."""
+    config = body["config"]
+    assert isinstance(config, dict)
+    return NodePool(str(body["name"]), "PROVISIONING", labels=config["labels"])

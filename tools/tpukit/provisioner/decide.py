@@ -1,0 +1,213 @@
+"""What to do about each pool: a cluster as it was observed in, one step with its reason for each pool out. Pure.
+
+One pool for a slice: its name follows from the Job. A pool is removed only if it carries our labels, nobody has needed
+it for a while, and no pod of somebody else runs on its hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tpukit.cloud.gke import NodePool, Operation
+from tpukit.provisioner import failures, pools
+from tpukit.provisioner.needs import Choice, Need
+from tpukit.provisioner.observation import GONE, NEVER, JobSetState, Observation, Tries
+from tpukit.provisioner.pools import Owner
+from tpukit.provisioner.settings import Settings
+
+SETTLED = 600.0
+"""A pool that has run for so long has outlived what went wrong before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    need: Need
+    choice: Choice
+    number: int  # of the choice
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    pool: str
+    state: str  # creating ready waiting stuck retained leaving removing
+    reason: str  # in a sentence
+    act: Create | Delete | None = None
+    event: str = ""  # what happened, as events of Kubernetes name it; empty: nothing new
+    before: Tries = NEVER  # what the record says
+    tries: Tries = NEVER  # and is to say
+    need: Need | None = None
+    owner: Owner | None = None
+    since: float = 0.0  # what waits longest goes first
+    unused: bool = False  # nobody needs the pool
+    unchecked: bool = False  # it is to be removed, if no pod of somebody else is there
+
+
+def decide(seen: Observation, settings: Settings, now: float, limit: int) -> Mapping[str, Step]:
+    """By pool. `limit`: operations that may be under way at once."""
+    steps: dict[str, Step] = {}
+    running = {one.target: one for one in seen.operations if not one.done}
+    for need in sorted(seen.needs, key=lambda need: (need.since, need.pool)):
+        slot = _slot(need, seen.seats)
+        if slot not in steps:
+            steps[slot] = _needed(seen, need, slot, running.get(slot), settings, now)
+    for name, pool in seen.pools.items():
+        whose = pools.owner(pool)
+        if whose is not None and name not in steps:
+            steps[name] = _unneeded(seen, pool, whose, running.get(name), settings, now)
+    return _bounded(steps, limit - len(running))
+
+
+def _slot(need: Need, seats: Mapping[str, str]) -> str:
+    """The pool that is missing. Jobs may sit on each other's pools after a restart: then the pool of whoever sits on
+    this one's is the free one, and so on."""
+    slot, passed = need.pool, {need.pool}
+    while (sitting := seats.get(slot, "")) and sitting not in passed:
+        slot = sitting
+        passed.add(slot)
+    return slot
+
+
+def _needed(
+    seen: Observation, need: Need, slot: str, running: Operation | None, settings: Settings, now: float
+) -> Step:
+    tries, pool = seen.tries.get(slot, NEVER), seen.pools.get(slot)
+    # What was tried goes behind what was not.
+    since = max(need.since, tries.at)
+    step = Step(slot, "waiting", "", before=tries, tries=tries, need=need, since=since)
+    if pool is None:
+        return _absent(seen, step, need, running, settings, now)
+    whose = pools.owner(pool)
+    if whose is None:
+        why = f"a node pool {slot} is there that is not ours: rename it, or the JobSet"
+        return replace(step, state="stuck", reason=why, event="NodePoolForeign")
+    step = replace(step, owner=whose)
+    if pool.status in GONE or (running and running.kind == "DELETE_NODE_POOL"):
+        return replace(step, reason=f"node pool {slot} is being deleted, and made again then")
+    if pool.status == "PROVISIONING" or (running and pool.status != "ERROR"):
+        return replace(step, state="creating", reason=f"GKE makes node pool {slot}", since=whose.created)
+    if pool.status == "ERROR":
+        return _broken(seen, step, need, f"{pool.message or 'GKE does not say why'}", whose, settings, now)
+    if not pools.fits(pool, need):
+        gone = replace(step, state="removing", unused=False)
+        return _delete(seen, gone, f"node pool {slot} has not the shape that the pod asks for now")
+    return _running(seen, step, need, pool, whose, settings, now)
+
+
+def _running(
+    seen: Observation, step: Step, need: Need, pool: NodePool, whose: Owner, settings: Settings, now: float
+) -> Step:
+    ready, slot = seen.hosts_ready.get(pool.name, 0), step.pool
+    if ready < pool.nodes:
+        missing = f"{ready} of {pool.nodes} hosts of node pool {slot} are ready"
+        if now - max(need.since, whose.created) > settings.node_timeout and not pool.flex_start:
+            return _broken(seen, step, need, f"{missing} after {settings.node_timeout:.0f} s", whose, settings, now)
+        return replace(step, state="creating", reason=missing, event=_became_ready(seen, pool))
+    why = f"node pool {slot} is ready; the scheduler says: {need.message}"
+    return replace(step, state="ready", reason=why, event=_became_ready(seen, pool))
+
+
+def _became_ready(seen: Observation, pool: NodePool) -> str:
+    return "NodePoolReady" if pool.name in seen.awaited and pool.status.startswith("RUNNING") else ""
+
+
+def _absent(
+    seen: Observation, step: Step, need: Need, running: Operation | None, settings: Settings, now: float
+) -> Step:
+    slot, tries = step.pool, step.tries
+    if running:
+        return replace(step, state="creating", reason=f"{running.kind} of node pool {slot} is under way")
+    failed = failures.last_create(seen.operations, slot)
+    if failed and failed.error and failed.name != tries.operation:  # done is not yet well
+        tries = failures.after(tries, failed.error, len(need.choices), slot, now, operation=failed)
+        why = f"node pool {slot} could not be made: {failed.error}; {_next(tries, need, now)}"
+        return replace(step, reason=why, tries=tries, event=failures.event(tries))
+    if tries.errors >= settings.error_limit:
+        why = f"node pool {slot} failed {tries.errors} times, last: {tries.why}"
+        return replace(step, state="stuck", reason=why, event="NodePoolGivenUp")
+    if now < tries.not_before:
+        return replace(step, reason=f"{tries.kind}, tried again in {tries.not_before - now:.0f} s: {tries.why}")
+    number = tries.choice % len(need.choices)
+    choice = need.choices[number]
+    why = f"makes node pool {slot}: {choice}"
+    return replace(step, state="creating", reason=why, act=Create(need, choice, number), event="NodePoolCreating")
+
+
+def _broken(
+    seen: Observation, step: Step, need: Need, message: str, whose: Owner, settings: Settings, now: float
+) -> Step:
+    """What went wrong is remembered before the pool that shows it is removed."""
+    tries = step.tries
+    if tries.created != whose.created:
+        create = failures.last_create(seen.operations, step.pool)
+        choices, made = len(need.choices), whose.created
+        tries = failures.after(tries, message, choices, step.pool, now, operation=create, created=made)
+        why = f"node pool {step.pool} failed, and is removed: {message}; {_next(tries, need, now)}"
+        return replace(step, tries=tries, event=failures.event(tries), reason=why)
+    gone = replace(step, state="removing")
+    return _delete(seen, gone, f"node pool {step.pool} is in ERROR: {message}")
+
+
+def _next(tries: Tries, need: Need, now: float) -> str:
+    wait = f" in {tries.not_before - now:.0f} s" if tries.not_before > now else ""
+    return f"next is {need.choices[tries.choice % len(need.choices)]}{wait}"
+
+
+def _unneeded(
+    seen: Observation, pool: NodePool, whose: Owner, running: Operation | None, settings: Settings, now: float
+) -> Step:
+    """Of a pool that no pod waits for."""
+    jobset = seen.jobsets.get((whose.namespace, whose.jobset))
+    tries = seen.tries.get(pool.name, NEVER)
+    step = Step(pool.name, "retained", "", before=tries, tries=tries, owner=whose, since=now)
+    why = _leaves(jobset, whose, seen.jobsets_known, settings, now)
+    if not why:
+        event = _became_ready(seen, pool)
+        settled = tries != NEVER and now - tries.at > SETTLED and pool.status == "RUNNING"
+        said = f"node pool {pool.name} is ready" if event else f"JobSet {whose.namespace}/{whose.jobset} uses it"
+        return replace(step, reason=said, event=event, tries=NEVER if settled else tries)
+    if pool.status in GONE or running:
+        return replace(step, state="removing", reason=f"{why}; node pool {pool.name} is {pool.status}")
+    since = seen.suspects.get(pool.name, now)
+    step = replace(step, state="leaving", since=since, unused=True)
+    if now - since < settings.removal_delay or now - whose.created < settings.minimum_age:
+        return replace(step, reason=f"{why}; it is removed when that has been so for a while")
+    return _delete(seen, step, why)
+
+
+def _leaves(jobset: JobSetState | None, whose: Owner, known: bool, settings: Settings, now: float) -> str:
+    """Why a pool is no longer needed; empty where it is, or nobody can say."""
+    name = f"JobSet {whose.namespace}/{whose.jobset}"
+    if jobset is None:
+        return f"{name} was deleted" if known else ""
+    if jobset.uid != whose.uid:
+        return f"{name} was deleted, and another one has its name"
+    if jobset.state in ("completed", "failed"):
+        return f"{name} has {jobset.state}"
+    if jobset.state == "suspended" and now - jobset.since > settings.suspended_grace:
+        return f"{name} has been suspended for more than {settings.suspended_grace:.0f} s"
+    return ""
+
+
+def _delete(seen: Observation, step: Step, why: str) -> Step:
+    if seen.foreign is None or step.pool not in seen.foreign:
+        return replace(step, reason=why, unchecked=True)
+    if pods := seen.foreign[step.pool]:
+        shown = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
+        return replace(step, reason=f"{why}; but it is in use by {shown}")
+    return replace(step, state="removing", reason=why, act=Delete(why), event="NodePoolDeleting")
+
+
+def _bounded(steps: Mapping[str, Step], free: int) -> Mapping[str, Step]:
+    """As many acts as may be under way, of those that wait longest."""
+    line: Sequence[Step] = sorted((one for one in steps.values() if one.act), key=lambda one: (one.since, one.pool))
+    bounded = dict(steps)
+    for step in line[max(0, free) :]:
+        why = f"{step.reason}; it waits for other operations to end"
+        bounded[step.pool] = replace(step, act=None, event="", state="waiting", reason=why)
+    return bounded

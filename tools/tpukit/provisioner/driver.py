@@ -1,0 +1,171 @@
+"""Drives pools: the kernel with a cluster behind it. Several may run at once; one of them leads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from tpukit.clock import Clock
+from tpukit.cloud.gke import Gke
+from tpukit.control import Decision, Holding, Hooks, Kernel
+from tpukit.errors import Invalid, NoCapacity, TpukitError
+from tpukit.kube import Cluster
+from tpukit.provisioner import failures, settings
+from tpukit.provisioner.act import Actor
+from tpukit.provisioner.decide import Create, Delete, Step, decide
+from tpukit.provisioner.events import About, Events
+from tpukit.provisioner.observe import Observer
+from tpukit.provisioner.pace import Pace
+from tpukit.provisioner.pool_cache import Intervals, PoolCache
+from tpukit.provisioner.records import SLICES, ClusterRecords, SliceRecord
+from tpukit.provisioner.settings import Settings
+from tpukit.provisioner.view import View
+from tpukit.store import Entry
+
+GROUP = "gke"
+log = logging.getLogger("tpukit.provisioner")
+
+
+class Leads(Holding, Protocol):
+    """One lease for all keys."""
+
+    def leading(self) -> bool: ...
+
+
+class PoolUse:
+    """What the kernel needs to know of pools."""
+
+    kind = SLICES
+    states: Sequence[str] = ("active",)
+
+    def __init__(self, steps: Callable[[], Mapping[str, Step]], actor: Actor, events: Events) -> None:
+        self._steps, self._actor, self._events = steps, actor, events
+
+    def select(self, entries: Sequence[Entry[SliceRecord]]) -> Sequence[Entry[SliceRecord]]:
+        """Those of which there is something to say or do."""
+        steps = self._steps()
+        return [one for one in entries if (step := steps.get(one.key)) and (step.act or step.event or _differs(step))]
+
+    def group(self, value: SliceRecord) -> str | None:
+        return GROUP
+
+    def observe(self, group: str, entries: Sequence[Entry[SliceRecord]]) -> Mapping[str, Step | TpukitError]:
+        steps = self._steps()
+        return {entry.key: steps[entry.key] for entry in entries if entry.key in steps}
+
+    def decide(self, value: SliceRecord, seen: Step | None, now: float) -> Decision[SliceRecord]:
+        if seen is None:
+            return Decision(value)
+        note = f"{seen.event}: {seen.reason}" if seen.event else ""
+        return Decision(replace(value, tries=seen.tries), seen.act, note)
+
+    def act(self, value: SliceRecord, act: Create | Delete) -> None:
+        self._actor.act(value.pool, act)
+
+    def failed(
+        self, value: SliceRecord, act: Create | Delete, error: TpukitError, now: float
+    ) -> Decision[SliceRecord] | None:
+        """A create that GKE refuses goes on with the next choice."""
+        if not isinstance(act, Create) or not isinstance(error, (Invalid, NoCapacity)):
+            return None
+        choices = len(act.need.choices)
+        tries = failures.after(value.tries, error.message, choices, value.pool, now, refused=True)
+        return Decision(replace(value, tries=tries), note=f"{failures.event(tries)}: {error}")
+
+    def troubled(self, value: SliceRecord, text: str) -> SliceRecord:
+        about = About(value.namespace, value.jobset, value.uid, value.pod, value.pod_uid)
+        self._events.tell(about, "NodePoolTrouble", text)
+        return value
+
+
+class Driver:
+    def __init__(
+        self,
+        cluster: Cluster,
+        gke: Gke,
+        view: View,
+        leader: Leads,
+        clock: Clock,
+        *,
+        zones: tuple[str, ...] = (),
+        workers: int = 0,
+        report: Callable[[str, str], None] = lambda pool, text: None,
+        complain: Callable[[str, str], None] = lambda pool, text: None,
+        decided: Callable[[Mapping[str, Step]], None] = lambda steps: None,
+        called: Callable[[str, str], None] = lambda act, outcome: None,
+        hooks: Hooks | None = None,
+        intervals: Intervals | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._view, self._clock, self._complain, self._decided = view, clock, complain, decided
+        self._leader = leader
+        self._events = Events(cluster, clock)
+        self._cache = PoolCache(gke, clock, intervals)
+        self._observer = Observer(view, self._cache, zones)
+        self._pace = Pace()
+        self._settings = Settings()
+        self._config = ""
+        self.steps: Mapping[str, Step] = {}
+        records = ClusterRecords(
+            cluster, self._events, leader, self._next, self._observer.recorded, self._observer.announced
+        )
+        actor = Actor(gke, self._cache, self._pace, clock, leader.leading, called)
+        self.kernel: Kernel[SliceRecord, Step] = Kernel(
+            records,
+            PoolUse(lambda: self.steps, actor, self._events),
+            leader,
+            clock,
+            workers=workers,
+            report=report,
+            complain=complain,
+            hooks=hooks,
+            seed=seed,
+        )
+
+    def round(self) -> int:
+        """One step for each pool; how many there are, and are to be."""
+        return self.kernel.round()
+
+    def busy(self) -> bool:
+        """Whether something is expected to change by itself."""
+        return self._cache.busy() or any(step.state not in ("retained", "stuck") for step in self.steps.values())
+
+    def close(self) -> None:
+        self.kernel.close()
+
+    def _next(self) -> Mapping[str, Step]:
+        """What is to be done about each pool, from a fresh observation."""
+        now, options = self._clock.now(), self._read_settings()
+        limit = self._pace.limit(options.max_operations, self._clock.monotonic())
+        seen = self._observer.observe(options, now)
+        steps = decide(seen, options, now, limit)
+        if unchecked := [name for name, step in steps.items() if step.unchecked]:
+            seen = self._observer.with_foreign(seen, unchecked, now)
+            steps = decide(seen, options, now, limit)
+        self._observer.remember(seen, steps, now)
+        for one in seen.refusals:
+            about = About(one.namespace, one.jobset, one.uid, one.pod, one.pod_uid)
+            self._events.tell(about, "NodePoolImpossible", one.text)
+        self.steps = steps
+        self._decided(steps)
+        return steps
+
+    def _read_settings(self) -> Settings:
+        """Those of the ConfigMap; while it cannot be read as it is, those it had."""
+        document = self._view.config()
+        version = document["metadata"]["resourceVersion"] if document else ""
+        if version == self._config:
+            return self._settings
+        try:
+            self._settings = settings.of_config_map((document or {}).get("data") or {})
+        except Invalid as error:
+            self._complain("ConfigMap", f"{error}\n  going on with the settings before that")
+        self._config = version
+        return self._settings
+
+
+def _differs(step: Step) -> bool:
+    return step.tries != step.before

@@ -1,0 +1,86 @@
+"""Events of Kubernetes: each step as whoever waits for it finds it with `kubectl describe`.
+
+The name of an event follows from what it says, so that saying it again, by this replica or another, is no new event.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, TpukitError
+from tpukit.kube import Cluster
+
+COMPONENT = "tpu-provisioner"
+_ON_POD = ("NodePoolCreating", "NodePoolForeign", "NodePoolImpossible")
+"""Whoever asks why a pod is pending looks there."""
+_ON_JOBSET = ("NodePoolImpossible",)
+_NORMAL = ("NodePoolCreating", "NodePoolReady", "NodePoolDeleting")
+_MOST_REMEMBERED = 10_000
+_LONGEST = 1000
+log = logging.getLogger("tpukit.provisioner")
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an event is about."""
+
+    namespace: str
+    jobset: str = ""
+    jobset_uid: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+
+
+class Events:
+    """Safe from any thread. An event that cannot be written is no reason not to do what it tells of."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._lock = threading.Lock()
+        self._done: dict[str, None] = {}
+
+    def tell(self, about: About, reason: str, text: str) -> None:
+        targets = []
+        if about.pod and reason in _ON_POD:
+            targets.append(("v1", "Pod", about.pod, about.pod_uid))
+        if about.jobset and (reason not in _ON_POD or reason in _ON_JOBSET):
+            targets.append(("jobset.x-k8s.io/v1alpha2", "JobSet", about.jobset, about.jobset_uid))
+        for target in targets:
+            self._write(about.namespace, target, reason, text[:_LONGEST])
+
+    def _write(self, namespace: str, target: tuple[str, str, str, str], reason: str, text: str) -> None:
+        version, kind, name, uid = target
+        mark = hashlib.sha256(f"{uid} {reason} {text}".encode()).hexdigest()[:16]
+        with self._lock:
+            if mark in self._done:
+                return
+            if len(self._done) >= _MOST_REMEMBERED:
+                self._done.pop(next(iter(self._done)))
+            self._done[mark] = None
+        at = datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name[:200]}.{mark}", "namespace": namespace},
+            "involvedObject": {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
+            "reason": reason,
+            "message": text,
+            "type": "Normal" if reason in _NORMAL else "Warning",
+            "source": {"component": COMPONENT},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        try:
+            self._cluster.create(event)
+        except Conflict:
+            return  # it was told before
+        except TpukitError as error:
+            with self._lock:
+                self._done.pop(mark, None)
+            log.warning("an event could not be written", extra={"error": str(error), "event": reason})

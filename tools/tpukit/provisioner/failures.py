@@ -1,0 +1,70 @@
+"""Creates that came to nothing: of which kind, which choice follows, and when. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from tpukit.cloud import refusals
+from tpukit.cloud.gke import Operation
+from tpukit.provisioner.observation import Tries
+
+FIRST, LONGEST = 30.0, 600.0
+"""Seconds between two rounds over all choices."""
+_EVENTS = {"stock-out": "NodePoolStockOut", "quota": "NodePoolQuota", "refused": "NodePoolRefused"}
+_MOST_WORDS = 400
+
+
+def last_create(operations: Sequence[Operation], pool: str) -> Operation | None:
+    """The newest create of that pool."""
+    creates = [one for one in operations if one.target == pool and one.kind == "CREATE_NODE_POOL"]
+    return max(creates, key=lambda one: (one.started, one.name), default=None)
+
+
+def after(
+    tries: Tries,
+    message: str,
+    choices: int,
+    pool: str,
+    now: float,
+    *,
+    operation: Operation | None = None,
+    created: float = 0.0,
+    refused: bool = False,
+) -> Tries:
+    """Chips that are not there are looked for under the next choice, and again and again; other errors are counted.
+
+    `operation` and `created` say what this counts, so that it is counted once.
+    """
+    kind = _kind(message, refused)
+    following = (tries.choice + 1) % max(1, choices)
+    rounds = tries.rounds + (following == 0)
+    pause = min(LONGEST, FIRST * 2.0 ** min(rounds - 1, 10)) * jitter(pool, rounds) if following == 0 else 0.0
+    return Tries(
+        choice=following,
+        errors=tries.errors + (kind == "error"),
+        rounds=rounds,
+        at=now,
+        not_before=now + pause,
+        kind=kind,
+        why=message[:_MOST_WORDS],
+        operation=operation.name if operation else tries.operation,
+        created=created or tries.created,
+    )
+
+
+def event(tries: Tries) -> str:
+    return _EVENTS.get(tries.kind, "NodePoolFailed")
+
+
+def _kind(message: str, refused: bool) -> str:
+    if refusals.is_stockout(message):
+        return "stock-out"
+    if refusals.is_quota(message):
+        return "quota"
+    return "refused" if refused else "error"
+
+
+def jitter(pool: str, number: int) -> float:
+    """From a half to one, so that many that failed together do not come back together."""
+    return 0.5 + hashlib.sha256(f"{pool} {number}".encode()).digest()[0] / 510

@@ -1,0 +1,33 @@
+"""Which cluster of Google Cloud is driven: as given, else as the ConfigMap says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpukit.errors import Invalid, Problem
+
+NAMESPACE = "tpu-provisioner-system"
+NAME = "tpu-provisioner"
+"""Of the ConfigMap, the Lease and the service account."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    project: str
+    location: str
+    cluster: str
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Where pools go when nobody says: in the zone of a cluster that lies in one."""
+        return (self.location,) if re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z]", self.location) else ()
+
+
+def identity(given: Mapping[str, str | None], data: Mapping[str, str]) -> Identity:
+    values = {name: given.get(name) or data.get(name, "") for name in ("project", "location", "cluster")}
+    if missing := [name for name, value in values.items() if not value]:
+        where = f"ConfigMap {NAMESPACE}/{NAME}"
+        raise Invalid([Problem("", f"the {name} is not known", f"--{name}, or {name} in {where}") for name in missing])
+    return Identity(**values)

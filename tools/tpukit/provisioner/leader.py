@@ -1,0 +1,140 @@
+"""One replica acts, the others wait: a Lease object says which, as controllers of Kubernetes do it.
+
+Two that both take themselves for the leader for a moment do no harm: a pool has one name, so creating it twice creates
+it once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.kube import Cluster, Doc
+from tpukit.store import Holder, Lease
+
+SECONDS, RENEW_SECONDS = 15.0, 5.0
+_API = "coordination.k8s.io/v1"
+log = logging.getLogger("tpukit.provisioner")
+
+
+class Leadership:
+    """Held or not; for the kernel, one lease for all keys. Safe from any thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        name: str,
+        holder: Holder,
+        clock: Clock,
+        *,
+        seconds: float = SECONDS,
+        changed: Callable[[bool], None] = lambda leading: None,
+    ) -> None:
+        self._cluster, self._namespace, self._name = cluster, namespace, name
+        self._holder, self._clock, self._seconds = holder, clock, seconds
+        self._changed = changed
+        self._until = float("-inf")  # on our own clock: nobody else's is trusted
+        self._token = 0
+        self._seen: tuple[str, float] = ("", 0.0)  # what another holder wrote last, and when we first saw it
+        self._closed = threading.Event()
+
+    def leading(self) -> bool:
+        return self._clock.monotonic() < self._until
+
+    def hold(self, name: str) -> Lease | None:
+        if not self.leading():
+            return None
+        left = self._until - self._clock.monotonic()
+        return Lease(name, self._holder, self._clock.now() + left, self._token)
+
+    def lost(self, name: str) -> None:
+        """One key tells nothing of the rest: the next renewal does."""
+
+    def release(self, *names: str) -> None:
+        """Of a key: there is nothing to give back."""
+
+    def renew(self) -> bool:
+        """Take it, or prolong it; whether it is held now."""
+        began = self._clock.monotonic()
+        before = self.leading()
+        try:
+            held = self._take()
+        except Conflict:
+            held = False  # another one was faster
+        except TpukitError as error:
+            log.warning("the lease could not be renewed", extra={"error": str(error)})
+            held = before and self.leading()
+        else:
+            self._until = began + self._seconds * 2 / 3 if held else float("-inf")
+        if held != before:
+            self._changed(held)
+        return held
+
+    def keep(self) -> None:
+        """Renew in the background from now on."""
+        threading.Thread(target=self._keep, name="leader", daemon=True).start()
+
+    def close(self) -> None:
+        """Give it back, so that another one need not wait for its end."""
+        self._closed.set()
+        if not self.leading():
+            return
+        self._until = float("-inf")
+        with suppress(TpukitError):
+            lease = self._cluster.get("Lease", self._name, self._namespace)
+            if lease["spec"].get("holderIdentity") == self._holder.name:
+                lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
+                self._put(lease)
+
+    def _keep(self) -> None:
+        while not self._closed.wait(self._seconds / 3 if self.leading() else self._seconds / 6):
+            self.renew()
+
+    def _take(self) -> bool:
+        try:
+            lease = self._cluster.get("Lease", self._name, self._namespace, seconds=self._seconds / 3)
+        except NotFound:
+            spec = self._spec({}, 0)
+            meta = {"name": self._name, "namespace": self._namespace}
+            self._cluster.create({"apiVersion": _API, "kind": "Lease", "metadata": meta, "spec": spec})
+            return True
+        spec = lease.get("spec") or {}
+        other = spec.get("holderIdentity") or ""
+        if other not in ("", self._holder.name) and not self._lapsed(spec):
+            return False
+        self._token = int(spec.get("leaseTransitions") or 0) + (other != self._holder.name)
+        self._put({**lease, "spec": self._spec(spec, self._token)})
+        return True
+
+    def _lapsed(self, spec: Doc) -> bool:
+        """Measured on our own clock from when we saw it last renewed: clocks of machines differ."""
+        mark = f"{spec.get('holderIdentity')} {spec.get('renewTime')}"
+        if self._seen[0] != mark:
+            self._seen = mark, self._clock.monotonic()
+            return False
+        return self._clock.monotonic() - self._seen[1] > float(spec.get("leaseDurationSeconds") or self._seconds)
+
+    def _spec(self, before: Doc, token: int) -> Doc:
+        mine = before.get("holderIdentity") == self._holder.name
+        return {
+            "holderIdentity": self._holder.name,
+            "leaseDurationSeconds": max(1, round(self._seconds)),
+            "acquireTime": before.get("acquireTime") if mine and before.get("acquireTime") else self._stamp(),
+            "renewTime": self._stamp(),
+            "leaseTransitions": token,
+        }
+
+    def _put(self, lease: Doc) -> None:
+        """Conflict where somebody else wrote since it was read."""
+        path = f"/apis/{_API}/namespaces/{self._namespace}/leases/{self._name}"
+        self._cluster.call("PUT", path, body=lease, seconds=self._seconds / 3)
+
+    def _stamp(self) -> str:
+        at = datetime.fromtimestamp(self._clock.now(), UTC)
+        return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,264 @@
+"""What a leader pod waits for: its selectors and its chips say the slice, the options of its JobSet the rest. Pure.
+
+A leader is the pod with completion index 0 of a Job of a JobSet. Where a JobSet asks for exclusive placement its
+followers come only when the leader has a host, so the leader stands for the slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tpukit import quantities
+from tpukit.catalogue import Slice, slices
+from tpukit.errors import Invalid, Problem
+from tpukit.provisioner import settings
+from tpukit.provisioner.names import DISABLE, pool_name
+from tpukit.provisioner.settings import DEFAULTS, Capacity, Options
+
+GOOGLE = "cloud.google.com"
+TPU = "google.com/tpu"
+ACCELERATOR, TOPOLOGY = f"{GOOGLE}/gke-tpu-accelerator", f"{GOOGLE}/gke-tpu-topology"
+COUNT = f"{GOOGLE}/gke-accelerator-count"
+SPOT, FLEX_START = f"{GOOGLE}/gke-spot", f"{GOOGLE}/gke-flex-start"
+PROVISIONING = f"{GOOGLE}/gke-provisioning"
+"""standard, spot or flex-start: flavors of Kueue select by it."""
+RESERVATION, RESERVATION_PROJECT = f"{GOOGLE}/reservation-name", f"{GOOGLE}/reservation-project"
+ZONE = "topology.kubernetes.io/zone"
+PASSED_ON = (f"{GOOGLE}/gke-location-hint", f"{GOOGLE}/gke-tpu-ici-resiliency", f"{GOOGLE}/gke-tpu-auto-restart")
+"""Labels of Google's that whoever makes a pool may set."""
+GIVEN = (
+    ACCELERATOR, TOPOLOGY, COUNT, SPOT, FLEX_START, RESERVATION, RESERVATION_PROJECT, ZONE,
+    PROVISIONING, f"{GOOGLE}/machine-family", "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region", "kubernetes.io/os", "kubernetes.io/arch",
+)  # fmt: skip
+"""Labels that GKE sets by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to make the pool; a JobSet may list several."""
+
+    slice: Slice
+    nodes: int
+    zone: str
+    capacity: Capacity
+
+    def __str__(self) -> str:
+        return f"{self.slice.name} ({self.slice.topology}), {self.capacity}, {self.zone}"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A Job whose leader cannot be scheduled."""
+
+    pool: str
+    namespace: str
+    jobset: str
+    uid: str  # of the JobSet
+    job: str
+    pod: str
+    pod_uid: str
+    since: float
+    message: str  # of the scheduler
+    choices: tuple[Choice, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)  # that its nodes must have, beside those GKE sets
+    tolerated: tuple[tuple[str, str], ...] = ()  # keys and values of taints; an empty value: any
+    options: Options = DEFAULTS
+    selects_zone: bool = False  # the pods select it, so that no other will do
+    selects_capacity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A pod that asks for what cannot be, and what to write instead."""
+
+    namespace: str
+    jobset: str
+    uid: str
+    job: str
+    pod: str
+    pod_uid: str
+    text: str
+
+
+def needed(
+    pod: Mapping[str, Any], jobset: Mapping[str, Any], defaults: Options, zones: Sequence[str], since: float
+) -> Need | Refusal | None:
+    """Of a leader that is unschedulable; None where it asks for no TPU, or is left to others.
+
+    `zones`: of the cluster, for JobSets that name none.
+    """
+    spec, meta, owner = pod["spec"], pod["metadata"], jobset["metadata"]
+    chips = _chips(spec)
+    if not chips or _disabled(meta) or _disabled(owner):
+        return None
+    problems: list[Problem] = []
+    job = meta["labels"]["batch.kubernetes.io/job-name"]
+    options = settings.of_jobset(defaults, owner.get("annotations") or {}, problems)
+    selector = spec.get("nodeSelector") or {}
+    shapes = _shapes(spec, selector, chips, problems)
+    nodes = [_nodes(shape, _parallelism(jobset, meta["labels"]), problems) for shape in shapes]
+    capacities = _capacities(selector, options)
+    where = [selector[ZONE]] if ZONE in selector else list(options.zones or zones)
+    choices = [
+        Choice(shape, count, zone, capacity)
+        for shape, count in zip(shapes, nodes, strict=True)
+        for capacity in capacities
+        for zone in where
+        if _flexible(shape, capacity)
+    ]
+    if shapes and not choices and not problems:
+        problems.append(_no_choice(shapes[0], where))
+    common = {
+        "namespace": meta["namespace"],
+        "jobset": owner["name"],
+        "uid": owner["uid"],
+        "job": job,
+        "pod": meta["name"],
+        "pod_uid": meta["uid"],
+    }
+    if problems:
+        return Refusal(**common, text=str(Invalid(problems)))
+    return Need(
+        pool_name(owner["name"], owner["uid"], job),
+        **common,
+        since=since,
+        message=unschedulable(pod) or "",
+        choices=tuple(choices),
+        labels={key: value for key, value in selector.items() if _is_set_by_us(key)},
+        tolerated=tuple((one.get("key") or "", one.get("value") or "") for one in spec.get("tolerations") or ()),
+        options=options,
+        selects_zone=ZONE in selector,
+        selects_capacity=any(key in selector for key in (SPOT, FLEX_START, RESERVATION, PROVISIONING)),
+    )
+
+
+def unschedulable(pod: Mapping[str, Any]) -> str | None:
+    """What the scheduler says of a pod that it finds no node for; None where that is not so."""
+    if pod["metadata"].get("deletionTimestamp") or (pod.get("status") or {}).get("phase") != "Pending":
+        return None
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return condition.get("message") or "" if condition.get("reason") == "Unschedulable" else None
+    return None
+
+
+def _disabled(meta: Mapping[str, Any]) -> bool:
+    return any((meta.get(place) or {}).get(DISABLE) == "true" for place in ("labels", "annotations"))
+
+
+def _chips(spec: Mapping[str, Any]) -> int:
+    total = 0
+    for container in spec.get("containers") or ():
+        resources = container.get("resources") or {}
+        amount = (resources.get("requests") or {}).get(TPU) or (resources.get("limits") or {}).get(TPU)
+        total += int(quantities.amount(amount)) if amount is not None else 0
+    return total
+
+
+def _shapes(
+    spec: Mapping[str, Any], selector: Mapping[str, str], chips: int, problems: list[Problem]
+) -> Sequence[Slice]:
+    """In the order in which the pod names them: by its node selector, or by terms of its node affinity."""
+    shapes: list[Slice] = []
+    for accelerator, topology in _pairs(spec, selector):
+        for given, key in ((accelerator, ACCELERATOR), (topology, TOPOLOGY)):
+            if not given:
+                problems.append(Problem("nodeSelector", f"{key} is missing", "`tpu catalogue` lists both labels"))
+        if not accelerator or not topology:
+            return ()
+        offered = [one for one in slices() if one.accelerator == accelerator and one.machine_type]
+        if not offered:
+            known = ", ".join(sorted({one.accelerator for one in slices() if one.accelerator}))
+            problems.append(
+                Problem("nodeSelector", f"there is no accelerator {accelerator!r}", f"write one of {known}")
+            )
+            continue
+        alike = [one for one in offered if one.topology == topology]
+        if not alike:
+            sizes = ", ".join(dict.fromkeys(one.topology for one in offered[:8]))
+            problems.append(
+                Problem("nodeSelector", f"{accelerator} has no topology {topology!r}", f"write one of {sizes}, ...")
+            )
+            continue
+        fitting = [one for one in alike if one.chips_per_host == chips]
+        if not fitting:
+            hosts = " or ".join(str(one.chips_per_host) for one in alike)
+            problems.append(
+                Problem("resources", f"a host of {topology} has {hosts} chips, not {chips}", f"write {TPU}: {hosts}")
+            )
+        shapes += [one for one in fitting if one not in shapes]
+    return () if problems else shapes
+
+
+def _pairs(spec: Mapping[str, Any], selector: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+    pinned = (selector.get(ACCELERATOR, ""), selector.get(TOPOLOGY, ""))
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    pairs = []
+    for term in affinity.get("nodeSelectorTerms") or ():
+        values = {
+            one["key"]: one.get("values") or []
+            for one in term.get("matchExpressions") or ()
+            if one.get("operator") == "In"
+        }
+        for accelerator in values.get(ACCELERATOR) or [pinned[0]]:
+            for topology in values.get(TOPOLOGY) or [pinned[1]]:
+                fits = accelerator == (pinned[0] or accelerator) and topology == (pinned[1] or topology)
+                if fits and (accelerator, topology) not in pairs:
+                    pairs.append((accelerator, topology))
+    return pairs or [pinned]
+
+
+def _parallelism(jobset: Mapping[str, Any], labels: Mapping[str, str]) -> int:
+    name = labels.get("jobset.sigs.k8s.io/replicatedjob-name")
+    for replicated in jobset["spec"].get("replicatedJobs") or ():
+        if replicated.get("name") == name:
+            return int(replicated["template"]["spec"].get("parallelism") or 1)
+    return 1
+
+
+def _nodes(shape: Slice, pods: int, problems: list[Problem]) -> int:
+    """A slice of several hosts comes complete; of slices of one host the pool has one for each pod."""
+    if shape.hosts == 1:
+        return pods
+    if pods > shape.hosts:
+        hint = f"write parallelism: {shape.hosts} and completions: {shape.hosts}"
+        problems.append(Problem("parallelism", f"{shape.topology} has {shape.hosts} hosts, not {pods}", hint))
+    return shape.hosts
+
+
+def _capacities(selector: Mapping[str, str], options: Options) -> Sequence[Capacity]:
+    """What the pods select goes before what the JobSet lists: nothing else would take them."""
+    bought = selector.get(PROVISIONING)
+    if selector.get(SPOT) == "true" or bought == "spot":
+        return [Capacity("spot")]
+    if selector.get(FLEX_START) == "true" or bought == "flex-start":
+        return [Capacity("flex-start")]
+    if name := selector.get(RESERVATION):
+        project = selector.get(RESERVATION_PROJECT)
+        return [Capacity("reservation", f"projects/{project}/reservations/{name}" if project else name)]
+    if bought == "standard":
+        standard = [one for one in options.capacity if one.kind in ("on-demand", "reservation")]
+        return standard or [Capacity("on-demand")]
+    return options.capacity
+
+
+def _flexible(shape: Slice, capacity: Capacity) -> bool:
+    """https://cloud.google.com/kubernetes-engine/docs/concepts/dws: no flex-start for v3 and v4."""
+    return capacity.kind != "flex-start" or shape.generation not in ("v2", "v3", "v4")
+
+
+def _no_choice(shape: Slice, zones: Sequence[str]) -> Problem:
+    if not zones:
+        return Problem("zones", "no zone is known to make the pool in", "set zones in the ConfigMap or the annotation")
+    return Problem("capacity", f"flex-start has no {shape.generation}", "write spot, on-demand or reservation:NAME")
+
+
+def _is_set_by_us(key: str) -> bool:
+    domain = key.partition("/")[0] if "/" in key else ""
+    reserved = domain in ("kubernetes.io", "k8s.io", GOOGLE) or domain.endswith((".kubernetes.io", ".k8s.io"))
+    return key not in GIVEN and (key in PASSED_ON or not reserved)

@@ -1,0 +1,212 @@
+"""A cluster at one moment: JobSets, leaders and hosts from a view of Kubernetes, pools and operations from GKE."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tpukit.errors import Transient
+from tpukit.kube import Doc
+from tpukit.provisioner import needs, pools
+from tpukit.provisioner.decide import Create, Step
+from tpukit.provisioner.names import TRIES, pool_name
+from tpukit.provisioner.needs import Need, Refusal
+from tpukit.provisioner.observation import NEVER, JobSetState, Observation, Tries
+from tpukit.provisioner.pool_cache import PoolCache
+from tpukit.provisioner.settings import Settings
+from tpukit.provisioner.view import View
+
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"
+POOL = "cloud.google.com/gke-nodepool"
+OCCUPIED_SECONDS = 30.0
+"""Between two questions whether somebody else still uses a pool that is to be removed."""
+_TRIES = msgspec.json.Decoder(Tries)
+
+
+class Observer:
+    """Remembers what cannot be seen at one moment: since when a pool was not needed, and how it was before. Nothing of
+    that is needed to go on elsewhere: another replica waits a little longer."""
+
+    def __init__(self, view: View, cache: PoolCache, zones: tuple[str, ...]) -> None:
+        self._view, self._cache, self._zones = view, cache, zones
+        self._lock = threading.Lock()  # writes are told of by the threads that made them
+        self._suspects: dict[str, float] = {}
+        self._recorded: dict[str, Tries] = {}  # what the mirror may not show yet
+        self._occupied: dict[str, tuple[float, tuple[str, ...]]] = {}  # pools with pods of others, and when that was
+        self._awaited: set[str] = set()  # pools that are to be told of when they are ready
+
+    def observe(self, settings: Settings, now: float) -> Observation:
+        """Transient where the cluster has not been read yet."""
+        trouble = self._view.trouble(now)
+        if trouble.startswith("the cluster was not read yet"):
+            raise Transient(trouble)
+        jobsets = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in self._view.jobsets()}
+        waiting = list(self._waiting(jobsets, settings))
+        asked = tuple(one for one in waiting if isinstance(one, Need))
+        self._cache.refresh(now, needed=bool(asked))
+        nodes = self._view.nodes()
+        return Observation(
+            needs=asked,
+            refusals=tuple(one for one in waiting if isinstance(one, Refusal)),
+            pools=self._cache.pools,
+            operations=self._cache.operations,
+            jobsets={key: _state(one) for key, one in jobsets.items()},
+            jobsets_known=not trouble,
+            hosts_ready=_ready(nodes),
+            seats=self._seats(jobsets, nodes),
+            suspects=dict(self._suspects),
+            awaited=frozenset(self._awaited),
+            tries=self._tries(jobsets),
+        )
+
+    def recorded(self, pool: str, tries: Tries) -> None:
+        """What was written of a pool a moment ago."""
+        with self._lock:
+            self._recorded[pool] = tries
+
+    def _tries(self, jobsets: Mapping[tuple[str, str], Doc]) -> dict[str, Tries]:
+        mirrored = _tries(jobsets)
+        with self._lock:
+            newer = [pool for pool, tries in self._recorded.items() if tries.at > mirrored.get(pool, NEVER).at]
+            self._recorded = {pool: self._recorded[pool] for pool in newer}
+            return {**mirrored, **self._recorded}
+
+    def with_foreign(self, seen: Observation, names: Iterable[str], now: float) -> Observation:
+        """With the pods of others on the hosts of these pools, asked for now; of those that had some, after a while."""
+        waiting = {name: pods for name, (at, pods) in self._occupied.items() if now - at < OCCUPIED_SECONDS}
+        wanted = set(names)
+        foreign = self._foreign(seen, wanted - waiting.keys())
+        self._occupied = {name: self._occupied[name] for name in waiting} | {
+            name: (now, pods) for name, pods in foreign.items() if pods
+        }
+        return replace(seen, foreign={**foreign, **{name: waiting[name] for name in wanted & waiting.keys()}})
+
+    def _foreign(self, seen: Observation, wanted: set[str]) -> dict[str, tuple[str, ...]]:
+        host_of = {
+            one["metadata"]["name"]: one["metadata"]["labels"][POOL]
+            for one in self._view.nodes()
+            if one["metadata"]["labels"].get(POOL) in wanted
+        }
+        foreign: dict[str, list[str]] = {name: [] for name in wanted}
+        for pod in self._view.pods() if host_of else ():
+            pool = host_of.get((pod.get("spec") or {}).get("nodeName") or "")
+            if pool is not None and _is_foreign(pod, seen, pool):
+                foreign[pool].append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+        return {name: tuple(pods) for name, pods in foreign.items()}
+
+    def remember(self, seen: Observation, steps: Mapping[str, Step], now: float) -> None:
+        self._suspects = {name: self._suspects.get(name, now) for name, step in steps.items() if step.unused}
+        # A pool may be there before anybody has seen it come.
+        asked = {name for name, step in steps.items() if isinstance(step.act, Create)}
+        coming = {name for name, pool in seen.pools.items() if pool.status == "PROVISIONING"}
+        with self._lock:
+            self._awaited = (self._awaited & (steps.keys() | seen.pools.keys())) | asked | coming
+
+    def announced(self, pool: str, reason: str) -> None:
+        """What is decided of a pool may come to nothing: only what was told is not told again."""
+        if reason == "NodePoolReady":
+            with self._lock:
+                self._awaited.discard(pool)
+
+    def _waiting(self, jobsets: Mapping[tuple[str, str], Doc], settings: Settings) -> Iterable[Need | Refusal]:
+        for pod in self._view.leaders():
+            if needs.unschedulable(pod) is None:
+                continue
+            jobset = _jobset_of(pod, jobsets)
+            if jobset is None or _state(jobset).state in ("completed", "failed"):
+                continue
+            need = needs.needed(pod, jobset, settings.options, self._zones, _since(pod))
+            if need is not None:
+                yield need
+
+    def _seats(self, jobsets: Mapping[tuple[str, str], Doc], nodes: Iterable[Doc]) -> dict[str, str]:
+        pool_of = {one["metadata"]["name"]: one["metadata"]["labels"].get(POOL, "") for one in nodes}
+        seats: dict[str, str] = {}
+        for pod in self._view.leaders():
+            pool = pool_of.get(pod["spec"].get("nodeName") or "")
+            if not pool or (pod.get("status") or {}).get("phase") not in ("Pending", "Running"):
+                continue
+            jobset = _jobset_of(pod, jobsets)
+            if jobset is not None:
+                meta = jobset["metadata"]
+                seats[pool] = pool_name(meta["name"], meta["uid"], pod["metadata"]["labels"][JOB_NAME])
+        return seats
+
+
+def _jobset_of(pod: Doc, jobsets: Mapping[tuple[str, str], Doc]) -> Doc | None:
+    """The JobSet that the pod is of, and not one that has its name since."""
+    labels = pod["metadata"].get("labels") or {}
+    jobset = jobsets.get((pod["metadata"]["namespace"], labels.get(JOBSET, "")))
+    if jobset is None or JOB_NAME not in labels:
+        return None
+    return jobset if labels.get(JOBSET_UID) in (None, jobset["metadata"]["uid"]) else None
+
+
+def _state(jobset: Doc) -> JobSetState:
+    meta, status = jobset["metadata"], jobset.get("status") or {}
+    conditions = {one["type"]: one for one in status.get("conditions") or () if one["status"] == "True"}
+    for kind, state in (("Completed", "completed"), ("Failed", "failed")):
+        if kind in conditions:
+            return JobSetState(meta["uid"], state, seconds(conditions[kind].get("lastTransitionTime")))
+    if (jobset.get("spec") or {}).get("suspend"):
+        since = (conditions.get("Suspended") or {}).get("lastTransitionTime") or meta.get("creationTimestamp")
+        return JobSetState(meta["uid"], "suspended", seconds(since))
+    return JobSetState(meta["uid"], "active", seconds(meta.get("creationTimestamp")))
+
+
+def _tries(jobsets: Mapping[tuple[str, str], Doc]) -> dict[str, Tries]:
+    tries = {}
+    for jobset in jobsets.values():
+        for key, value in (jobset["metadata"].get("annotations") or {}).items():
+            if key.startswith(f"{TRIES}/"):
+                try:
+                    tries[key.partition("/")[2]] = _TRIES.decode(value)
+                except msgspec.MsgspecError:
+                    continue  # somebody else's, or another version's: it is tried from the beginning
+    return tries
+
+
+def _ready(nodes: Iterable[Doc]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node in nodes:
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        if any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+            pool = node["metadata"]["labels"].get(POOL, "")
+            counts[pool] = counts.get(pool, 0) + 1
+    return counts
+
+
+def _is_foreign(pod: Doc, seen: Observation, pool: str) -> bool:
+    """DaemonSets and the node itself put a pod on every host."""
+    meta = pod["metadata"]
+    if any(one.get("kind") in ("DaemonSet", "Node") for one in meta.get("ownerReferences") or ()):
+        return False
+    labels = meta.get("labels") or {}
+    whose = pools.owner(seen.pools[pool]) if pool in seen.pools else None
+    if whose is None:
+        return True
+    own = (meta["namespace"], labels.get(JOBSET)) == (whose.namespace, whose.jobset)
+    return not (own and labels.get(JOBSET_UID) in (None, whose.uid))
+
+
+def _since(pod: Doc) -> float:
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "PodScheduled":
+            return seconds(condition.get("lastTransitionTime"))
+    return 0.0
+
+
+def seconds(stamp: Any) -> float:
+    """Of an RFC 3339 time; 0 where there is none."""
+    try:
+        return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", str(stamp))).timestamp()
+    except ValueError:
+        return 0.0

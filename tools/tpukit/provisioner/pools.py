@@ -1,0 +1,156 @@
+"""Pools: the request that makes one for a need, whose an existing one is, and whether it would take the pod. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tpukit.cloud.gke import NodePool
+from tpukit.provisioner import names
+from tpukit.provisioner.needs import SPOT, Choice, Need
+
+MAX_PODS = 15
+"""Of a TPU host: training and what GKE runs on every node. Each more takes pod addresses for nothing."""
+_HYPERDISK_ONLY = ("v6e", "tpu7x")
+"""https://cloud.google.com/kubernetes-engine/docs/concepts/hyperdisk: these boot from nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a pool is, as its labels say."""
+
+    namespace: str
+    jobset: str
+    uid: str
+    job: str
+    created: float
+    since: float  # when the leader was first unschedulable
+
+
+def owner(pool: NodePool) -> Owner | None:
+    """None: it is not ours."""
+    labels = pool.labels
+    keys = (names.NAMESPACE, names.JOBSET, names.UID, names.JOB)
+    if labels.get(names.MANAGED_BY) != names.MANAGER or not all(labels.get(key) for key in keys):
+        return None
+    created = _number(labels.get(names.CREATED, ""))
+    since = _number(labels.get(names.SINCE, "")) or created
+    return Owner(labels[names.NAMESPACE], labels[names.JOBSET], labels[names.UID], labels[names.JOB], created, since)
+
+
+def fits(pool: NodePool, need: Need) -> bool:
+    """Whether the pool has what the pod selects, however it came about: a default that has changed since is no reason
+    to replace it."""
+    tolerated = all(_tolerated(key, value, need) for key, value, _ in pool.taints)
+    return (
+        tolerated and need.labels.items() <= pool.labels.items() and any(_is(pool, one, need) for one in need.choices)
+    )
+
+
+def _is(pool: NodePool, choice: Choice, need: Need) -> bool:
+    kind = "spot" if pool.spot else "flex-start" if pool.flex_start else "reservation" if pool.reservation else ""
+    reservation = pool.reservation.rpartition("/")[2] == choice.capacity.reservation.rpartition("/")[2]
+    bought = ((kind or "on-demand") == choice.capacity.kind and reservation) or not need.selects_capacity
+    placed = pool.zones == (choice.zone,) or not need.selects_zone
+    several = choice.slice.hosts > 1
+    topology = pool.topology == choice.slice.topology if several and choice.slice.placement == "compact" else True
+    machine = pool.machine_type == choice.slice.machine_type and pool.nodes == choice.nodes
+    return bought and placed and topology and machine
+
+
+def _tolerated(key: str, value: str, need: Need) -> bool:
+    if key == "google.com/tpu":  # GKE adds the toleration to every pod that asks for chips
+        return True
+    return any(known in ("", key) and wanted in ("", value) for known, wanted in need.tolerated)
+
+
+def body(name: str, need: Need, choice: Choice, number: int, now: float) -> dict[str, Any]:
+    """The NodePool to ask for, as the REST API spells it."""
+    options, shape = need.options, choice.slice
+    flexible = choice.capacity.kind == "flex-start"
+    scaling = {"enabled": True, "minNodeCount": 0, "maxNodeCount": choice.nodes, "locationPolicy": "ANY"}
+    networks = [{"network": network, "subnetwork": subnet} for network, subnet in options.additional_networks]
+    return {
+        "name": name,
+        "initialNodeCount": 0 if flexible else choice.nodes,
+        "locations": [choice.zone],
+        "config": _config(name, need, choice, number, now),
+        "management": {
+            # GKE refuses to repair what is given for a while only.
+            "autoRepair": options.auto_repair and not flexible,
+            "autoUpgrade": options.auto_upgrade,
+        },
+        "maxPodsConstraint": {"maxPodsPerNode": str(MAX_PODS)},
+        # There is no spare slice to surge into.
+        "upgradeSettings": {"maxSurge": 0, "maxUnavailable": 1},
+        **({"placementPolicy": _placement(choice, options.workload_policy)} if shape.hosts > 1 else {}),
+        **({"autoscaling": scaling} if flexible else {}),
+        **({"networkConfig": {"additionalNodeNetworkConfigs": networks}} if networks else {}),
+    }
+
+
+def _config(name: str, need: Need, choice: Choice, number: int, now: float) -> dict[str, Any]:
+    options = need.options
+    preload = [{"diskImage": options.secondary_boot_disk, "mode": "CONTAINER_IMAGE_CACHE"}]
+    return {
+        "machineType": choice.slice.machine_type,
+        "diskType": "hyperdisk-balanced" if choice.slice.generation in _HYPERDISK_ONLY else "pd-balanced",
+        "diskSizeGb": options.disk_size_gb,
+        "imageType": "COS_CONTAINERD",
+        "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
+        "labels": {**need.labels, **_labels(need, number, now)},
+        "gvnic": {"enabled": True},
+        # Preloaded images are read through image streaming:
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading
+        "gcfsConfig": {"enabled": True},
+        "shieldedInstanceConfig": {"enableSecureBoot": True, "enableIntegrityMonitoring": True},
+        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
+        **_capacity(choice),
+        **_spot_taint(need, choice),
+        **({"serviceAccount": options.node_service_account} if options.node_service_account else {}),
+        **({"secondaryBootDisks": preload} if options.secondary_boot_disk else {}),
+        **({"tags": list(options.network_tags)} if options.network_tags else {}),
+    }
+
+
+def _labels(need: Need, number: int, now: float) -> dict[str, str]:
+    return {
+        names.MANAGED_BY: names.MANAGER,
+        names.NAMESPACE: need.namespace,
+        names.JOBSET: need.jobset,
+        names.UID: need.uid,
+        names.JOB: need.job,
+        names.CREATED: str(int(now)),
+        names.SINCE: str(int(need.since)),
+        names.CHOICE: str(number),
+    }
+
+
+def _capacity(choice: Choice) -> dict[str, Any]:
+    kind = choice.capacity.kind
+    if kind == "spot":
+        return {"spot": True}
+    if kind == "flex-start":
+        return {"flexStart": True, "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"}}
+    if kind == "reservation":
+        specific = {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "compute.googleapis.com/reservation-name"}
+        return {"reservationAffinity": {**specific, "values": [choice.capacity.reservation]}}
+    return {}
+
+
+def _spot_taint(need: Need, choice: Choice) -> dict[str, Any]:
+    """Keeps pods away that did not ask for spot; a pod that does not tolerate it would never come."""
+    if choice.capacity.kind != "spot" or not _tolerated(SPOT, "true", need):
+        return {}
+    return {"taints": [{"key": SPOT, "value": "true", "effect": "NO_SCHEDULE"}]}
+
+
+def _placement(choice: Choice, policy: str) -> Mapping[str, str]:
+    if choice.slice.placement == "policy":
+        return {"policyName": policy.replace("TOPOLOGY", choice.slice.topology)}
+    return {"type": "COMPACT", "tpuTopology": choice.slice.topology}
+
+
+def _number(text: str) -> float:
+    return float(text) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,53 @@
+"""Pools whose hosts kwok simulates: nothing runs on them, so that thousands fit.
+
+A pool is one of these when its nodes are to have the label `tpukit.dev/simulated=kwok`, which whoever makes the pool
+sets like any other. Its pods are running as soon as they are placed, and end when their `sleep` would.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from tpukit.errors import Conflict
+from tpukit.kube import Cluster, Doc
+from tpukit.sandbox.agent import pools
+from tpukit.sandbox.agent.pools import Pool
+
+LABEL = ("tpukit.dev/simulated", "kwok")
+_POOL = "cloud.google.com/gke-nodepool"
+_AT_ONCE = 4
+
+
+def is_simulated(pool: Pool) -> bool:
+    return pool.labels.get(LABEL[0]) == LABEL[1]
+
+
+def add(cluster: Cluster, pool: Pool) -> None:
+    """Safe to repeat."""
+    documents = [_node(pool, name) for name in pool.nodes]
+
+    def create(document: Doc) -> None:
+        with suppress(Conflict):
+            cluster.create(document)
+
+    if len(documents) == 1:
+        create(documents[0])
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        list(threads.map(create, documents))
+
+
+def remove(cluster: Cluster, pool: Pool) -> None:
+    """With the pods on it: nobody else would notice that their host is gone."""
+    for name in pool.nodes:
+        for pod in cluster.list("Pod", fields=f"spec.nodeName={name}"):
+            cluster.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
+        cluster.delete("Node", name)
+
+
+def _node(pool: Pool, name: str) -> Doc:
+    document = pools.node_document(pool, name)
+    document["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
+    amounts = pools.capacity(pool)
+    return {**document, "status": {"capacity": amounts, "allocatable": amounts}}
