@@ -394,6 +394,8 @@ def state_of(plan: dict) -> dict:
     """The state that applying this plan of pools would leave, as far as the next plan looks at it."""
     found: dict[tuple[str, str], dict] = {}
     for one in plan["planned_values"]["root_module"]["resources"]:
+        if (one["type"], one["name"]) == ("terraform_data", "autoscaling"):
+            continue  # as in an environment from before there was any: no pool is replaced when it comes
         values = {**one["values"], "id": one["address"]}
         provider = one["provider_name"]
         if one["type"] == "terraform_data":
