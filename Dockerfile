@@ -1,6 +1,6 @@
 # An image for hosts on GKE and for the TensorBoard uploader: Python, JAX for TPUs and tpukit. Code travels with each job,
 # so this is built once, and again when what programs import changes:
-#   gcloud builds submit --tag us-docker.pkg.dev/my-project/images/train:1
+#   tpu image push
 FROM python:3.13-slim-bookworm
 COPY . /src
 RUN pip install --no-cache-dir --disable-pip-version-check -c /src/constraints.txt '/src[tpu]' && rm -rf /src

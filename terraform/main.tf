@@ -131,6 +131,7 @@ module "tpu_pools" {
   pools                 = module.tpu_shapes.shapes
   autoscaling           = var.enable_tpu_autoscaling
   max_run_duration      = var.flex_start_duration
+  queued_provisioning   = var.flex_start_queued
   spot_shutdown_seconds = var.spot_shutdown_seconds
   max_pods_per_node     = var.tpu_max_pods_per_node
   disk_size             = var.tpu_disk_size

@@ -53,6 +53,11 @@ output "tpu_pools" {
   value       = module.tpu_shapes.shapes
 }
 
+output "flex_start_queued" {
+  description = "Whether flex-start slices come by queued provisioning: the queue then asks for them"
+  value       = var.flex_start_queued
+}
+
 output "num_of_chips" {
   description = "Chips of all slices together: the quota of the queue"
   value       = sum(concat([0], values(module.tpu_shapes.shapes)[*].chips))

@@ -43,6 +43,7 @@ def files(
         email=environment["tpu_sa_email"],
         cpu_nodes=cpu_nodes,
         cluster_queues=cluster_queues,
+        queued=environment["flex_start_queued"],
     )
 
 

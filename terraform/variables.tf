@@ -384,6 +384,12 @@ variable "flex_start_duration" {
   }
 }
 
+variable "flex_start_queued" {
+  description = "Whether flex-start slices come by queued provisioning, all that a job wants at once; without it they come one by one, by autoscaling"
+  type        = bool
+  default     = true
+}
+
 variable "spot_shutdown_seconds" {
   description = "How long a spot slice delays its shutdown when Google takes it back, so that pods can save: 30 or 120, of which 15 are for the node's own; 0 kills them at once. Left out, as GKE has it (about 30). A change makes the hosts anew"
   type        = number

@@ -129,8 +129,8 @@ class Provisioned:
         return done.stdout
 
     def pools(self, jobset: str = "") -> list[Doc]:
-        found = self.box.ask("GET", POOLS).get("nodePools", [])
-        return [one for one in found if not jobset or one["config"].get("labels", {}).get(names.JOBSET) == jobset]
+        listed = self.box.ask("GET", POOLS).get("nodePools", [])
+        return [one for one in listed if not jobset or one["config"].get("labels", {}).get(names.JOBSET) == jobset]
 
     def created(self) -> Counter[str]:
         """Creates that GKE took, by pool: as it recorded them."""

@@ -77,16 +77,16 @@ def _measure_go(world: Provisioned) -> list[Row]:
     try:
         time.sleep(5)
         began = _send(world)
-        told: dict[str, float] = {}
+        decisions: dict[str, float] = {}
 
         def decided() -> bool:
             for event in world.cluster.list("Event", TEAM):
                 if event["reason"].startswith("NodePoolCreation"):
-                    told.setdefault(event["involvedObject"]["name"], time.time())
-            return len(told) >= JOBSETS
+                    decisions.setdefault(event["involvedObject"]["name"], time.time())
+            return len(decisions) >= JOBSETS
 
         _until(decided, f"{JOBSETS} decisions of the Go provisioner")
-        took, memory = max(told.values()) - began, _peak_mib(process.pid)
+        took, memory = max(decisions.values()) - began, _peak_mib(process.pid)
     finally:
         stop(process)  # type: ignore[arg-type]
     _clear(world)
@@ -139,9 +139,9 @@ def _requests() -> float:
 
 def _peak_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) / 1024
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert peak
+    return int(peak[1]) / 1024
 
 
 def _cpu_seconds(pid: int) -> float:

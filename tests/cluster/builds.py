@@ -248,6 +248,7 @@ elif name == "python3" and "pip" not in words:
         """Runs all steps, or one; gives back the command lines that they ran. A build that takes longer is killed."""
         build = substituted(yaml.safe_load(file.read_text()), given)
         self.calls_file.write_text("")
+        self._clean()
         due = time.monotonic() + seconds
         common = build["options"].get("env", [])
         for step in [step for step in build["steps"] if only in ("", step["id"])]:
@@ -276,9 +277,11 @@ elif name == "python3" and "pip" not in words:
                 raise StepFailed(step["id"], said)
         return self.calls
 
-    def variables(self) -> dict[str, object]:
-        """What Terraform was given by the newest build."""
-        return dict(json.loads((self.workspace / "terraform" / "build.auto.tfvars.json").read_text()))
+    def _clean(self) -> None:
+        """A build finds nothing of those before it in its workspace."""
+        for left in (*self.workspace.iterdir(), self.workspace / "terraform" / "build.auto.tfvars.json"):
+            if left.is_file():
+                left.unlink()
 
     def tool(self, name: str, *words: str, **variables: str) -> str:
         """What one of the programs says, run as in a step."""

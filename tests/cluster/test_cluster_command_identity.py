@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tpukit.clock import SystemClock
+from tpukit.infra import team_account
 from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
@@ -82,7 +84,7 @@ class Project:
         since = {"_since": dict.fromkeys(policy["_since"], cloud.clock.now() + 10**6)}
         cloud.state.put("policy", name, {**policy, **since})
         cloud.state.forget_requests()
-        until(lambda: any(one["status"] == 403 for one in cloud.requests(agent="Terraform")), 300)
+        until(lambda: any(one["status"] == 403 for one in cloud.requests(agent="Terraform")), "a refusal", every=0.2)
         cloud.state.put("policy", name, policy)
 
     def accounts(self) -> set[str]:
@@ -127,6 +129,26 @@ def test_account_of_builds_can_become_no_other_account_and_hand_out_no_role(proj
     for name in ("gke-sa", "somebody-else", "infrastructure-manager-sa"):
         assert project.ask("POST", f"{accounts}/{name}@{DOMAIN}:setIamPolicy", become, account=BUILDER) == 403, name
     assert project.ask("POST", accounts, {"accountId": "one-of-mine"}, account=BUILDER) == 403
+
+
+def test_own_account_of_a_team_reaches_its_folder_of_the_bucket_and_no_other(project, monkeypatch):
+    for name, value in project.env.items():
+        monkeypatch.setenv(name, value)
+    for name in ("vision", "speech"):
+        team_account.run(team_account.steps(name, "tpu-project", "gs://tpu-artifacts"), SystemClock(), print)
+    vision = f"team-vision@{DOMAIN}"
+    upload = "upload/storage/v1/b/tpu-artifacts/o?uploadType=media&name=teams/{}/checkpoint"
+    until(lambda: project.ask("POST", upload.format("vision"), {}, account=vision) == 200, "the grant")
+    assert project.ask("POST", upload.format("speech"), {}, account=vision) == 403
+    assert project.ask("POST", upload.format("vision"), {}, account=f"team-speech@{DOMAIN}") == 403
+    objects = "storage/v1/b/tpu-artifacts/o"
+    assert project.ask("GET", f"{objects}?prefix=teams/vision/", account=vision) == 200
+    assert project.ask("GET", f"{objects}?prefix=teams/speech/", account=vision) == 403
+    assert project.ask("GET", objects, account=vision) == 403
+    assert project.ask("GET", "storage/v1/b/tpu-project-tf-state/o", account=vision) == 403
+    for name in ("vision", "speech"):
+        folder = f"storage/v1/b/tpu-artifacts/managedFolders/teams%2F{name}%2F"
+        assert project.ask("DELETE", f"{folder}?allowNonEmpty=true") == 204
 
 
 def test_destroy_stops_for_the_database_and_leaves_the_accounts_to_the_other_clusters_of_the_project(project):

@@ -224,6 +224,7 @@ def test_plan_after_somebody_deleted_a_pool_makes_it_again(environment):
 
 def test_destroy_leaves_nothing(environment, kubernetes):
     """The last one: nothing is left for others to look at."""
+    environment.apply(force_destroy=True)  # the database is protected until then
     done = environment.run("destroy", "-auto-approve")
     assert done.returncode == 0, done.stderr
     # The provider does not wait for the database to go.

@@ -17,6 +17,7 @@ from tpukit.render import template
 HERE = Path(__file__).parent
 KUBECTL = "https://kubernetes.io/docs/tasks/tools/ says how to get it"
 SERVE = HERE.parents[1] / "deploy" / "serve"
+PROVISIONER = HERE.parents[1] / "deploy" / "example-project" / "example-cluster"
 GOLDEN = sorted((HERE.parent / "golden").glob("*.yaml"))
 
 
@@ -40,7 +41,7 @@ def as_jobs(jobset):
         yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["template"]["spec"]}
 
 
-def test_checkov_finds_nothing_in_jobs_queues_and_serve(tmp_path):
+def test_checkov_finds_nothing_in_jobs_queues_serve_and_provisioner(tmp_path):
     checkov = tool("checkov", "pip install 'tpukit[dev]'")
     assert GOLDEN
     for file in GOLDEN:
@@ -49,6 +50,7 @@ def test_checkov_finds_nothing_in_jobs_queues_and_serve(tmp_path):
     for file in resources.folder("kueue").glob("*.yaml"):
         shutil.copy(file, tmp_path)
     (tmp_path / "serve.yaml").write_text(kubectl("kustomize", SERVE), encoding="utf-8")
+    (tmp_path / "provisioner.yaml").write_text(kubectl("kustomize", PROVISIONER), encoding="utf-8")
     config = HERE / "checkov-manifests.yaml"
     line = [checkov, "--directory", tmp_path, "--config-file", config, "--skip-download", "--output", "json"]
     report = json.loads(subprocess.run(line, capture_output=True, text=True, cwd=tmp_path).stdout)
@@ -113,3 +115,19 @@ def test_serve_runs_a_command_that_there_is():
     for program, *arguments in [container["command"], *probes]:
         assert program == "tpu"
         assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
+
+
+def test_provisioner_is_made_of_documents_that_kubernetes_knows_and_runs_a_command_that_there_is():
+    from click.testing import CliRunner
+
+    from tpukit.cli import command
+
+    documents = template.parse(kubectl("kustomize", PROVISIONER))
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    by_kind = {one["kind"]: one for one in documents}
+    assert by_kind["ConfigMap"]["metadata"]["name"] == "tpu-provisioner"
+    (container,) = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
+    program, *arguments = container["command"]
+    assert program == "tpu"
+    assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0

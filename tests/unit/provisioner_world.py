@@ -263,7 +263,7 @@ class SimulatedCluster:
         node = self._nodes.get(pod["spec"].get("nodeName", ""))
         return _label(node, "cloud.google.com/gke-nodepool") if node else ""
 
-    def told(self, reason: str) -> list[str]:
+    def event_texts(self, reason: str) -> list[str]:
         return [one["message"] for one in self.events.values() if one["reason"] == reason]
 
     def time(self) -> str:

@@ -52,7 +52,10 @@ def test_gke_pool_that_is_made_is_listed_with_its_owner_and_shape(client):
     assert pools.owner(pool) == pools.Owner("research", "train", "uid-1", "train-slice-0", 2000.0, 1000.0)
     choice = Choice(SHAPE, 2, ZONE, Capacity("on-demand"))
     assert pools.fits(pool, replace(NEED, choices=(choice,)))
-    assert not pools.fits(pool, replace(NEED, choices=(replace(choice, capacity=Capacity("spot")),)))
+    spot = replace(NEED, choices=(replace(choice, capacity=Capacity("spot")),))
+    assert pools.fits(pool, spot)
+    assert not pools.fits(pool, replace(spot, selects_capacity=True))
+    assert not pools.fits(pool, replace(NEED, choices=(replace(choice, zone="us-central2-c"),), selects_zone=True))
     (operation,) = [one for one in client.operations() if one.target == NEED.pool]
     assert operation.done and not operation.error and operation.ended >= operation.started > 0
 

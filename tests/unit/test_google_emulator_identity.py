@@ -163,7 +163,12 @@ def test_nodes_of_an_account_that_does_not_exist_are_refused(world):
     assert (status, text) == (400, f'Service account "gke-sa@{DOMAIN}" does not exist.')
 
 
-def test_pool_of_identities_comes_with_the_first_cluster_that_has_it_and_stays(world):
+def test_pool_of_identities_comes_with_the_first_cluster_that_has_it_and_stays(tmp_path):
+    with World(tmp_path, enabled=("compute", "container", "iam")) as world:
+        _check_pool_of_identities(world)
+
+
+def _check_pool_of_identities(world: World) -> None:
     workloads = account(world, "workloads").partition(":")[2]
     member = f"serviceAccount:{PROJECT}.svc.id.goog[research/cloud-tpu-sa]"
     policy = {"policy": {"bindings": [{"role": "roles/iam.workloadIdentityUser", "members": [member]}]}}
@@ -274,6 +279,7 @@ def test_managed_folder_wants_uniform_access_and_goes_only_when_it_is_empty(worl
     upload(world, "a/b")
     assert world.refusal("DELETE", f"{folders}/a%2F")[0] == 409
     world.ask("DELETE", "storage/v1/b/runs/o/a%2Fb")
+    assert world.refusal("DELETE", "storage/v1/b/runs")[0] == 409
     world.ask("DELETE", f"{folders}/a%2F")
     assert world.refusal("GET", f"{folders}/a%2F")[0] == 404
 

@@ -202,3 +202,11 @@ def test_failure_leaves_frames_and_warnings_about_the_cli_out():
     assert str(diagnosis.failure("terraform", text, "init")).startswith(
         "init failed: Error: Failed to get state\n  bucket gone"
     )
+
+
+def test_failure_of_a_long_init_tells_the_error_and_not_what_went_well_before_it():
+    before = "\n".join(["Initializing modules...", *(f"- part_{number} in modules" for number in range(20))])
+    text = f"{before}\n╷\n│ Error: querying Cloud Storage failed: googleapi: Error 403\n╵"
+    raised = diagnosis.failure("terraform", text, "init")
+    assert "querying Cloud Storage failed: googleapi: Error 403" in raised.message
+    assert "part_1" not in raised.message

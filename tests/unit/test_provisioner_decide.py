@@ -67,9 +67,9 @@ def observations(draw: st.DrawFn) -> Observation:
     known |= {f"static-{n}": NodePool(f"static-{n}", draw(st.sampled_from(STATUSES))) for n in range(2)}
     waiting = [one for one in some(16) if ("team", one.jobset) in states]
     names_of = st.sampled_from([one.pool for one in jobs])
-    ends = st.sampled_from(["", "no"])
+    errors = st.sampled_from(["", "no"])
     operations = [
-        Operation(f"op-{n}", draw(st.sampled_from(KINDS)), draw(names_of), draw(st.booleans()), draw(ends))
+        Operation(f"op-{n}", draw(st.sampled_from(KINDS)), draw(names_of), draw(st.booleans()), draw(errors))
         for n in range(draw(st.integers(0, 4)))
     ]
     tried = st.builds(Tries, errors=st.integers(0, 6), not_before=st.integers(-50, 50).map(lambda wait: NOW + wait))

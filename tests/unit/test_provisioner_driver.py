@@ -13,8 +13,8 @@ def test_provisioner_jobset_of_two_slices_gets_two_pools_and_runs():
     world.pass_time(200)
     assert world.cluster.running("train") == 2
     assert len(world.pools("train")) == 2
-    assert len(world.cluster.told("NodePoolCreating")) == 2
-    assert len(world.cluster.told("NodePoolReady")) == 2
+    assert len(world.cluster.event_texts("NodePoolCreating")) == 2
+    assert len(world.cluster.event_texts("NodePoolReady")) == 2
 
 
 @pytest.mark.parametrize("how", ["Completed", "Failed", "deleted"])
@@ -162,7 +162,7 @@ def test_provisioner_impossible_request_is_told_on_pod_and_jobset():
     world = ProvisionerWorld()
     world.cluster.send("train", chips=3)
     world.pass_time(60)
-    said = world.cluster.told("NodePoolImpossible")
+    said = world.cluster.event_texts("NodePoolImpossible")
     assert len(said) == 2
     assert all("write google.com/tpu: 4" in text for text in said)
     assert {one["involvedObject"]["kind"] for one in world.cluster.events.values()} == {"Pod", "JobSet"}
@@ -196,7 +196,7 @@ def test_provisioner_choices_are_tried_in_order_when_chips_run_out():
     body = world.gke.pool_docs[name]["body"]
     assert body["locations"] == ["us-central2-c"]
     assert not body["config"].get("spot")
-    assert len(world.cluster.told("NodePoolStockOut")) == 3
+    assert len(world.cluster.event_texts("NodePoolStockOut")) == 3
 
 
 def test_provisioner_quota_is_told_and_tried_again_until_there_is_some():
@@ -206,7 +206,7 @@ def test_provisioner_quota_is_told_and_tried_again_until_there_is_some():
     world.pass_time(600)
     creates = [call for call in world.gke.calls if call.startswith("create")]
     assert 2 <= len(creates) <= 8
-    assert world.cluster.told("NodePoolQuota")
+    assert world.cluster.event_texts("NodePoolQuota")
     world.gke.quota = 100
     world.pass_time(900)
     assert world.cluster.running("train") == 1
@@ -244,7 +244,7 @@ def test_provisioner_pool_that_is_there_at_once_is_told_as_ready_once():
     world.gke.seconds = (0.0, 0.0)
     world.cluster.send("train", jobs=2)
     world.pass_time(100)
-    assert len(world.cluster.told("NodePoolReady")) == 2
+    assert len(world.cluster.event_texts("NodePoolReady")) == 2
 
 
 def test_provisioner_pool_that_became_ready_while_nobody_led_is_told_later():
@@ -253,10 +253,10 @@ def test_provisioner_pool_that_became_ready_while_nobody_led_is_told_later():
     world.pass_time(20)
     world.leader.is_leading = False
     world.pass_time(100)
-    assert not world.cluster.told("NodePoolReady")
+    assert not world.cluster.event_texts("NodePoolReady")
     world.leader.is_leading = True
     world.pass_time(20)
-    assert len(world.cluster.told("NodePoolReady")) == 1
+    assert len(world.cluster.event_texts("NodePoolReady")) == 1
 
 
 def test_provisioner_decision_that_came_to_nothing_is_made_again():
@@ -269,4 +269,15 @@ def test_provisioner_decision_that_came_to_nothing_is_made_again():
     world.driver._next()
     world.driver._next()
     world.pass_time(20)
-    assert len(world.cluster.told("NodePoolReady")) == 1
+    assert len(world.cluster.event_texts("NodePoolReady")) == 1
+
+
+def test_provisioner_pool_outlives_a_change_of_defaults():
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(200)
+    world.cluster.configure(capacity="spot", zones="us-central2-c", removal_delay="10", minimum_age="20")
+    world.cluster.restart("train")
+    world.pass_time(200)
+    assert set(world.gke.made.values()) == {1}
+    assert world.cluster.running("train") == 1

@@ -47,19 +47,19 @@ def asked(document: dict, zones: tuple[str, ...] = ("us-central2-b",)) -> Need |
 
 
 def need(document: dict, zones: tuple[str, ...] = ("us-central2-b",)) -> Need:
-    found = asked(document, zones)
-    assert isinstance(found, Need), found
-    return found
+    result = asked(document, zones)
+    assert isinstance(result, Need), result
+    return result
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_asks_for_a_pool_that_can_be_made(example: Path):
     document = yaml.safe_load(example.read_text())
     document["metadata"]["uid"] = "uid"
-    found = need(document)
+    result = need(document)
     assert all(
         one.slice.hosts == document["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"]
-        for one in found.choices
+        for one in result.choices
     )
 
 
@@ -91,21 +91,21 @@ def test_example_with_fallbacks_tries_spot_in_both_zones_first():
     ],
 )
 def test_need_of_the_impossible_says_what_to_write(document, says):
-    found = asked(document)
-    assert isinstance(found, Refusal)
-    assert says in found.text
+    result = asked(document)
+    assert isinstance(result, Refusal)
+    assert says in result.text
 
 
 def test_need_without_any_zone_says_where_to_name_one():
-    found = asked(jobset(), zones=())
-    assert isinstance(found, Refusal)
-    assert "zones" in found.text
+    result = asked(jobset(), zones=())
+    assert isinstance(result, Refusal)
+    assert "zones" in result.text
 
 
 def test_need_of_selectors_goes_before_what_the_jobset_lists():
     selector = {**V4, "cloud.google.com/gke-spot": "true", "topology.kubernetes.io/zone": "us-central2-c"}
-    found = need(jobset(selector, annotations={"provisioner.tpukit.dev/capacity": "on-demand"}))
-    assert [(one.capacity, one.zone) for one in found.choices] == [(Capacity("spot"), "us-central2-c")]
+    result = need(jobset(selector, annotations={"provisioner.tpukit.dev/capacity": "on-demand"}))
+    assert [(one.capacity, one.zone) for one in result.choices] == [(Capacity("spot"), "us-central2-c")]
 
 
 def test_need_of_a_reservation_of_another_project_names_it_in_full():
@@ -117,8 +117,8 @@ def test_need_of_a_reservation_of_another_project_names_it_in_full():
 
 def test_need_own_selectors_and_hints_become_labels_and_those_of_gke_do_not():
     hint = "cloud.google.com/gke-location-hint"
-    found = need(jobset({**V4, hint: "here", "team": "a", "topology.kubernetes.io/region": "us-central2"}))
-    assert dict(found.labels) == {hint: "here", "team": "a"}
+    result = need(jobset({**V4, hint: "here", "team": "a", "topology.kubernetes.io/region": "us-central2"}))
+    assert dict(result.labels) == {hint: "here", "team": "a"}
 
 
 def test_need_of_several_shapes_by_node_affinity_tries_them_in_order():
@@ -133,8 +133,8 @@ def test_need_of_several_shapes_by_node_affinity_tries_them_in_order():
         )
     ]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    found = need(jobset({}, affinity={"nodeAffinity": required}))
-    assert [one.slice.generation for one in found.choices] == ["v5e", "v6e"]
+    result = need(jobset({}, affinity={"nodeAffinity": required}))
+    assert [one.slice.generation for one in result.choices] == ["v5e", "v6e"]
 
 
 def test_need_of_single_host_slices_is_a_pool_with_a_host_for_each_pod():
@@ -142,9 +142,9 @@ def test_need_of_single_host_slices_is_a_pool_with_a_host_for_each_pod():
         "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         "cloud.google.com/gke-tpu-topology": "2x4",
     }
-    found = need(jobset(selector, chips=8, hosts=3))
-    (choice,) = found.choices
-    body = pools.body("p", found, choice, 0, 0.0)
+    result = need(jobset(selector, chips=8, hosts=3))
+    (choice,) = result.choices
+    body = pools.body("p", result, choice, 0, 0.0)
     assert (body["initialNodeCount"], body["config"]["machineType"]) == (3, "ct5lp-hightpu-8t")
 
 
@@ -155,8 +155,8 @@ def test_need_of_a_pod_without_chips_is_none():
 @pytest.mark.parametrize("capacity", ["flex-start", "spot", "on-demand", "reservation:r"])
 def test_body_says_how_the_pool_is_paid_for(capacity):
     v5e = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice", "cloud.google.com/gke-tpu-topology": "4x4"}
-    found = need(jobset(v5e, annotations={"provisioner.tpukit.dev/capacity": capacity}), ("us-west4-a",))
-    body = pools.body("p", found, found.choices[0], 0, 0.0)
+    result = need(jobset(v5e, annotations={"provisioner.tpukit.dev/capacity": capacity}), ("us-west4-a",))
+    body = pools.body("p", result, result.choices[0], 0, 0.0)
     assert body["config"].get("spot", False) == (capacity == "spot")
     assert body["config"].get("flexStart", False) == (capacity == "flex-start")
     assert ("autoscaling" in body) == (capacity == "flex-start")
@@ -166,8 +166,8 @@ def test_body_says_how_the_pool_is_paid_for(capacity):
 
 def test_body_of_a_tpu7x_slice_has_a_workload_policy_and_no_topology():
     tpu7x = {"cloud.google.com/gke-tpu-accelerator": "tpu7x", "cloud.google.com/gke-tpu-topology": "2x2x2"}
-    found = need(jobset(tpu7x, hosts=2), ("us-central1-c",))
-    body = pools.body("p", found, found.choices[0], 0, 0.0)
+    result = need(jobset(tpu7x, hosts=2), ("us-central1-c",))
+    body = pools.body("p", result, result.choices[0], 0, 0.0)
     assert body["placementPolicy"] == {"policyName": "tpukit-2x2x2"}
     assert body["config"]["diskType"] == "hyperdisk-balanced"
 
@@ -195,6 +195,6 @@ def test_choice_says_what_it_is():
 )
 def test_need_that_a_flavor_of_kueue_has_placed_is_paid_for_as_the_flavor_says(bought, kinds):
     v5e = {needs.ACCELERATOR: "tpu-v5-lite-podslice", needs.TOPOLOGY: "4x4", needs.PROVISIONING: bought}
-    found = need(jobset(v5e, annotations={"provisioner.tpukit.dev/capacity": "spot,on-demand"}))
-    assert [one.capacity.kind for one in found.choices] == kinds
-    assert not found.labels
+    result = need(jobset(v5e, annotations={"provisioner.tpukit.dev/capacity": "spot,on-demand"}))
+    assert [one.capacity.kind for one in result.choices] == kinds
+    assert not result.labels

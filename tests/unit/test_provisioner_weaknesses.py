@@ -16,8 +16,8 @@ def test_weakness_1_finished_is_not_taken_for_succeeded():
     world.cluster.send("train")
     world.pass_time(120)
     assert any(one.error == STOCKOUT for one in world.gke.operations() if one.done)
-    assert world.cluster.told("NodePoolStockOut")
-    assert not world.cluster.told("NodePoolReady")
+    assert world.cluster.event_texts("NodePoolStockOut")
+    assert not world.cluster.event_texts("NodePoolReady")
 
 
 def test_weakness_1_create_whose_pool_vanished_with_its_error_is_an_error():
@@ -28,7 +28,7 @@ def test_weakness_1_create_whose_pool_vanished_with_its_error_is_an_error():
     one |= {"done": True, "ended": world.clock.now(), "error": "An internal error has occurred."}
     world.gke.pool_docs.clear()
     world.pass_time(300)
-    assert world.cluster.told("NodePoolFailed")
+    assert world.cluster.event_texts("NodePoolFailed")
     assert world.cluster.running("train") == 1
 
 
@@ -47,7 +47,7 @@ def test_weakness_2_error_pool_is_made_again_up_to_a_limit():
     world.cluster.send("train")
     world.pass_time(6000)
     assert list(world.gke.made.values()) == [3]
-    assert world.cluster.told("NodePoolGivenUp")
+    assert world.cluster.event_texts("NodePoolGivenUp")
     assert world.pools() == []
     calls = len(world.gke.calls)
     world.pass_time(600)
@@ -140,7 +140,7 @@ def test_weakness_6_refused_removal_is_tried_again_and_visible():
     world.gke.trouble = lambda: "refused" if world.gke.calls[-1].startswith("delete") else ""
     world.pass_time(300)
     assert any("Too many operations" in text for text in world.complaints)
-    assert world.cluster.told("NodePoolTrouble")
+    assert world.cluster.event_texts("NodePoolTrouble")
     world.gke.trouble = lambda: ""
     world.pass_time(300)
     assert world.pools() == []
@@ -203,9 +203,9 @@ def test_weakness_8_eight_chips_on_two_hosts_when_the_pods_ask_for_four():
 
 
 def test_weakness_9_names_do_not_collide():
-    found = {names.pool_name("a-rather-long-name-of-a-jobset-indeed", f"uid-{n}", "job") for n in range(20_000)}
-    assert len(found) == 20_000
-    assert all(len(name) <= 40 for name in found)
+    made = {names.pool_name("a-rather-long-name-of-a-jobset-indeed", f"uid-{n}", "job") for n in range(20_000)}
+    assert len(made) == 20_000
+    assert all(len(name) <= 40 for name in made)
 
 
 def test_weakness_9_stock_out_in_one_zone_goes_on_in_the_next():

@@ -280,6 +280,18 @@ def test_pods_are_hardened(name):
     assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"]
 
 
+def test_program_that_needs_root_runs_as_root_and_what_runs_beside_it_does_not():
+    document = rendered(root=True, tensorboard=True, settings=BOARD)
+    pod = pod_of(document)
+    assert "runAsNonRoot" not in pod["securityContext"]
+    assert pod["securityContext"]["runAsUser"] == 0
+    container = pod["containers"][0]["securityContext"]
+    assert container == {"allowPrivilegeEscalation": False}
+    beside = pod_of(document, "tensorboard")
+    assert beside["securityContext"]["runAsNonRoot"] is True
+    assert beside["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
 def test_uploader_is_left_out_unless_asked_for():
     assert [job["name"] for job in rendered()["spec"]["replicatedJobs"]] == ["slice"]
 

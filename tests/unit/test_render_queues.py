@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tpukit import catalogue, plan, render
 from tpukit.errors import Invalid
-from tpukit.render import pool_kinds
+from tpukit.render import kueue, pool_kinds
 from tpukit.spec import JobSpec, Settings
+from tpukit.teams import quotas
+from tpukit.teams.team import Team
 
 REMOTE = "reservation:projects/example.com:mine/reservations/theirs"
 QUOTAS = {catalogue.find("v4-32"): 2, catalogue.find("v5e-8"): 1}
@@ -23,8 +25,8 @@ EVERY = [shape for shape in catalogue.slices() if shape.machine_type]
 UNITS = {"m": 0.001, "G": 1e9}
 
 
-def rendered(quotas=QUOTAS, teams=("research", "vision"), cpus=6, memory_gb=24):
-    return render.queues(quotas, teams, cpus=cpus, memory_gb=memory_gb)
+def rendered(slices=QUOTAS, teams=("research", "vision"), cpus=6, memory_gb=24):
+    return render.queues(slices, teams, cpus=cpus, memory_gb=memory_gb)
 
 
 def of_kind(documents, kind):
@@ -166,3 +168,60 @@ def quantity(amount):
     amount = str(amount)
     unit = UNITS.get(amount[-1], 1)
     return float(amount.rstrip("mG")) * unit
+
+
+def team_documents(**fields):
+    return of_all(render.team(kueue.Team("vision", "tpu", False, "cloud-tpu-sa", **fields)))
+
+
+def of_all(documents):
+    return {(one["kind"], one["metadata"]["name"]): one for one in documents}
+
+
+def test_team_admits_no_root_and_reaches_everything_unless_asked():
+    made = team_documents()
+    labels = made["Namespace", "vision"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert ("NetworkPolicy", "team-egress") not in made
+
+
+def test_team_whose_programs_may_run_as_root_admits_what_the_baseline_does():
+    labels = team_documents(allow_root=True)["Namespace", "vision"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "baseline"
+
+
+def test_team_with_networks_reaches_those_its_own_pods_names_and_tokens_alone():
+    made = team_documents(egress=("203.0.113.0/24", "10.0.0.0/8"))
+    policy = made["NetworkPolicy", "team-egress"]["spec"]
+    assert policy["policyTypes"] == ["Egress"]
+    own, names, tokens, listed = policy["egress"]
+    assert own == {"to": [{"podSelector": {}}]}
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert {one["ipBlock"]["cidr"] for one in tokens["to"]} == {"169.254.169.252/32", "169.254.169.254/32"}
+    assert [one["ipBlock"]["cidr"] for one in listed["to"]] == ["203.0.113.0/24", "10.0.0.0/8"]
+    namespace = made["Namespace", "vision"]["metadata"]
+    assert namespace["annotations"] == {"tpukit.dev/egress": "203.0.113.0/24,10.0.0.0/8"}
+
+
+def test_flex_start_slices_are_asked_for_before_a_job_starts_in_every_queue_that_has_them():
+    kinds = {render.PoolKind(catalogue.find("v5p-16"), "flex-start"): 2, render.PoolKind(catalogue.find("v4-32")): 1}
+    documents = rendered(kinds)
+    (config,) = of_kind(documents, "ProvisioningRequestConfig").values()
+    assert config["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
+    (check,) = of_kind(documents, "AdmissionCheck").values()
+    assert check["spec"]["parameters"]["name"] == config["metadata"]["name"]
+    common = of_kind(documents, "ClusterQueue")["tpu"]
+    total = quotas.total([common])
+    own = [render.cluster_queue(one) for one in quotas.divide(total, [Team("vision", {"v5p-2x2x2-flex-start": 1})])]
+    for queue in (common, *own):
+        checks = queue["spec"]["admissionChecksStrategy"]["admissionChecks"]
+        assert checks == [{"name": check["metadata"]["name"], "onFlavors": ["v5p-2x2x2-flex-start"]}]
+    kinds_ = [one["kind"] for one in documents]
+    assert kinds_.index("AdmissionCheck") < kinds_.index("ClusterQueue")
+
+
+def test_flex_start_slices_that_come_one_by_one_need_no_request():
+    kinds = {render.PoolKind(catalogue.find("v5p-16"), "flex-start"): 2}
+    documents = render.queues(kinds, ["research"], cpus=6, memory_gb=24, queued=False)
+    assert not of_kind(documents, "AdmissionCheck")
+    assert "admissionChecksStrategy" not in of_kind(documents, "ClusterQueue")["tpu"]["spec"]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.autoscaler import BACKOFF_SECONDS, IDLE_SECONDS, Autoscaler, Backoff, Scalable, fits, grown
+from tpukit.sandbox.autoscaler import BACKOFF_SECONDS, IDLE_SECONDS, Autoscaler, Backoff, grown
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks
+from tpukit.sandbox.pool_fit import Scalable, fits
 from unit.google_world import World, pool
 
 Doc = dict[str, Any]

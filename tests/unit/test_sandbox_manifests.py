@@ -6,6 +6,7 @@ import copy
 import pytest
 import yaml
 
+from tpukit.infra import addons
 from tpukit.sandbox import binaries, manifests, releases
 from tpukit.sandbox.agent import images
 
@@ -67,7 +68,7 @@ def test_release_is_as_its_project_publishes_it():
 
 def test_release_that_the_sandbox_installs_has_the_mark_of_one_that_was_installed_to_its_end():
     deployment = only(releases.marked("kueue", releases.documents("kueue", RELEASED)), "Deployment")
-    assert deployment["metadata"]["annotations"]["tpukit.dev/installed"] == VERSIONS["kueue"]
+    assert deployment["metadata"]["annotations"]["tpukit.dev/installed"] == addons.mark("kueue")
 
 
 def test_manifest_is_yaml_with_a_document_for_each_object():

@@ -1,10 +1,13 @@
 """What a command line says of a team: all that is wrong with it at once, or what changes and what stays."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.errors import Invalid
+from tpukit.infra import team_account
 from tpukit.teams import team
 from tpukit.teams.team import Team, request
 
@@ -114,3 +117,46 @@ def test_member_reads_back_as_it_was_written(member):
 )
 def test_project_of_a_google_account_is_in_its_address(email, project):
     assert team.project(email) == project
+
+
+def test_request_for_networks_takes_ranges_and_google_and_unlimited_lifts_them():
+    before = team.Team("vision", egress=("10.0.0.0/8",))
+    made = request("vision", egress=["203.0.113.0/24", "google", "203.0.113.0/24"]).applied(before)
+    assert made.egress == ("203.0.113.0/24", *team.GOOGLE_APIS)
+    assert request("vision", egress=["unlimited"]).applied(before).egress == ()
+    assert request("vision").applied(before).egress == ("10.0.0.0/8",)
+
+
+@pytest.mark.parametrize("words", [["everywhere"], ["10.0.0.1/8"], ["unlimited", "10.0.0.0/8"]])
+def test_request_for_networks_that_are_none_is_refused(words):
+    with pytest.raises(Invalid) as raised:
+        request("vision", egress=words)
+    assert "--egress" in str(raised.value)
+
+
+def test_root_is_allowed_only_where_somebody_asks_for_it():
+    assert request("vision").applied(None).allow_root is False
+    allowed = request("vision", allow_root=True).applied(None)
+    assert allowed.allow_root is True
+    assert request("vision", members=[ADA]).applied(allowed).allow_root is True
+    assert request("vision", allow_root=False).applied(allowed).allow_root is False
+
+
+@given(st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True))
+def test_account_of_a_team_has_a_name_that_google_takes(name):
+    assert re.fullmatch(r"[a-z][-a-z0-9]{4,28}[a-z0-9]", team_account.account_of(name))
+
+
+def test_accounts_of_teams_with_long_names_that_begin_alike_differ():
+    names = [f"research-group-of-the-third-floor-{number}" for number in range(50)]
+    assert len({team_account.account_of(name) for name in names}) == 50
+
+
+def test_own_account_gets_its_folder_of_the_bucket_and_no_role_elsewhere():
+    lines = team_account.lines(team_account.steps("vision", "my-project-1", "gs://runs"))
+    granting = [line for line in lines if "binding" in line]
+    email = "team-vision@my-project-1.iam.gserviceaccount.com"
+    assert granting == [
+        "gcloud storage managed-folders add-iam-policy-binding gs://runs/teams/vision/ "
+        f"--member=serviceAccount:{email} --role=roles/storage.objectUser --format=none --quiet"
+    ]

@@ -43,7 +43,7 @@ module "node_account" {
 
   project_id = var.project_id
   name       = "${var.name}-nodes"
-  roles      = ["roles/container.defaultNodeServiceAccount"]
+  roles      = ["roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"]
 }
 
 module "cluster" {

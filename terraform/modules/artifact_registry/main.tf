@@ -30,8 +30,11 @@ resource "google_artifact_registry_repository" "this" {
   labels        = var.labels
   kms_key_name  = var.kms_key
 
-  docker_config {
-    immutable_tags = var.immutable_tags
+  dynamic "docker_config" {
+    for_each = var.immutable_tags ? [true] : []
+    content {
+      immutable_tags = docker_config.value
+    }
   }
 }
 

@@ -65,6 +65,15 @@ resource "google_container_node_pool" "this" {
     }
   }
 
+  # Nodes come only for a ProvisioningRequest, which the queue makes for a job: all of its slices, or none yet.
+  # https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+  dynamic "queued_provisioning" {
+    for_each = each.value.capacity == "flex-start" && var.queued_provisioning ? [each.key] : []
+    content {
+      enabled = true
+    }
+  }
+
   dynamic "placement_policy" {
     for_each = each.value.placement == "compact" ? [each.value.topology] : []
     content {

@@ -54,6 +54,12 @@ variable "max_run_duration" {
   }
 }
 
+variable "queued_provisioning" {
+  description = "Whether flex-start slices come by queued provisioning alone"
+  type        = bool
+  default     = true
+}
+
 variable "spot_shutdown_seconds" {
   description = "How long the pods of a spot slice may take to end when Google takes it back; null is GKE's own"
   type        = number

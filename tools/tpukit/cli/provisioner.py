@@ -148,7 +148,7 @@ def run(
 @click.option("-n", "--namespace", default="default", show_default=True, help="Of the JobSet.")
 @_cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print an object.")
-def explain(jobset: str, namespace: str, context: str | None, system: str, as_json: bool, **told: str | None) -> None:
+def explain(jobset: str, namespace: str, context: str | None, system: str, as_json: bool, **given: str | None) -> None:
     """Say what was done for a JobSet, what it waits for and what happens next."""
     from dataclasses import asdict
 
@@ -157,7 +157,7 @@ def explain(jobset: str, namespace: str, context: str | None, system: str, as_js
     from tpukit.provisioner import explain as explaining
 
     kube = _kube(context)
-    who = _identity(kube, system, **told)
+    who = _identity(kube, system, **given)
     gke = Client(who.project, who.location, who.cluster)
     said = explaining.explain(kube, gke, SystemClock(), (system, _NAME), (namespace, jobset), who.zones)
     if as_json:
@@ -222,11 +222,11 @@ def _kube(context: str | None) -> Cluster:
     return Cluster(None, context)
 
 
-def _identity(kube: Cluster, system: str, **told: str | None) -> Identity:
+def _identity(kube: Cluster, system: str, **given: str | None) -> Identity:
     from tpukit.errors import TpukitError
     from tpukit.provisioner.identity import identity
 
     data: dict[str, str] = {}
     with suppress(TpukitError):
         data = kube.get("ConfigMap", _NAME, system).get("data") or {}
-    return identity(told, data)
+    return identity(given, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tpukit.clock import SystemClock
 from tpukit.errors import Conflict, Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
+    from tpukit.infra.bootstrap import Step
     from tpukit.infra.programs import Command
     from tpukit.kube import Cluster
     from tpukit.teams.team import Team
@@ -32,6 +34,7 @@ def command(context: click.Context) -> None:
     Examples:
       tpu team add vision --quota v4-16=2 --member user:ada@example.com
       tpu team add vision --borrow v4-16=1         change one thing, and leave the rest
+      tpu team add vision --own-account --bind     an account that reaches its folder of the bucket alone
       tpu team add vision --quota v4-16:spot=1     where there are on-demand and spot slices
       tpu team add speech --dry-run                the documents that the cluster would get
       tpu team                                     all teams
@@ -61,7 +64,16 @@ def command(context: click.Context) -> None:
     "--member", "members", multiple=True, metavar="WHO", help="user:EMAIL, group:EMAIL or account:NAME; or none."
 )
 @click.option("--service-account", "email", metavar="EMAIL", help="Google account that its jobs act as; or none.")
-@click.option("--bind", is_flag=True, help="Also let its jobs act as that account, with gcloud.")
+@click.option("--own-account", is_flag=True, help="A Google account of its own, for its folder of the bucket alone.")
+@click.option("--bucket", metavar="gs://NAME", help="The bucket for --own-account; artifacts of the settings.")
+@click.option("--bind", is_flag=True, help="Also make the account and let its jobs act as it, with gcloud.")
+@click.option("--allow-root/--no-allow-root", default=None, help="Whether its programs may run as root (they may not).")
+@click.option(
+    "--egress",
+    multiple=True,
+    metavar="RANGE",
+    help="Networks that its pods may reach; google; or unlimited (at first).",
+)
 @_project
 @click.option("--dry-run", is_flag=True, help="Print what the cluster would get as JSON, and change nothing.")
 def add(
@@ -70,7 +82,11 @@ def add(
     borrow: tuple[str, ...],
     members: tuple[str, ...],
     email: str | None,
+    own_account: bool,
+    bucket: str | None,
     bind: bool,
+    allow_root: bool | None,
+    egress: tuple[str, ...],
     project: str | None,
     dry_run: bool,
 ) -> None:
@@ -79,7 +95,12 @@ def add(
     from tpukit.teams import registry
     from tpukit.teams.team import request
 
-    wanted = request(name, quota=quota, borrow=borrow, members=members, email=email)
+    own = _own_account(name, bucket, project, email) if own_account else []
+    if own:
+        email = _email_of(name, project)
+    wanted = request(
+        name, quota=quota, borrow=borrow, members=members, email=email, allow_root=allow_root, egress=egress
+    )
     cluster, account = _cluster(), _account()
     change = registry.plan(cluster, wanted, account)
     identity = _identity("add", change.after, account, project)
@@ -90,6 +111,8 @@ def add(
     else:
         change = registry.apply(cluster, change, account, SystemClock())
     team_tables.print_change(change, dry_run=dry_run)
+    if own:
+        _run_or_show_all(own, run=bind and not dry_run)
     if identity:
         _run_or_show(identity, run=bind and not dry_run, why=f"its jobs act as {change.after.email} once this is run")
 
@@ -178,6 +201,20 @@ def remove(name: str, force: bool, unbind: bool, project: str | None) -> None:
     if identity := _identity("remove", team, account, project):
         why = f"the binding to {team.email} stays at Google until this is run"
         _run_or_show(identity, run=unbind, why=why)
+    _show_what_stays(team)
+
+
+def _show_what_stays(team: Team) -> None:
+    """A team's own account and folder outlive it: checkpoints are nobody's to delete by the way."""
+    from tpukit.infra import team_account
+    from tpukit.spec import settings
+
+    if team.email.startswith(f"{team_account.account_of(team.name)}@"):
+        left = team_account.removal(team.name, team.email, settings.load().artifacts or "gs://BUCKET")
+        shown = "\n  ".join(map(str, left))
+        click.echo(
+            f"its account and folder stay at Google until this is run (the folder must be empty):\n  {shown}", err=True
+        )
 
 
 def _cluster() -> Cluster:
@@ -216,6 +253,48 @@ def _identity(verb: str, team: Team, account: str, project: str | None) -> Comma
         f"--member=serviceAccount:{pool}.svc.id.goog[{team.name}/{account}]",
         *("--condition=None", "--format=none"),
     )
+
+
+def _own_account(name: str, bucket: str | None, project: str | None, email: str | None) -> list[Step]:
+    """What makes a team's own account and folder."""
+    from tpukit.infra import team_account
+    from tpukit.spec import settings
+
+    place = bucket or settings.load().artifacts or ""
+    if email is not None:
+        raise Invalid(Problem("--own-account", "the account is named already", "leave --service-account out"))
+    if not re.fullmatch(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/?", place):
+        hint = "write --bucket gs://NAME, or artifacts: gs://NAME in the settings"
+        raise Invalid(Problem("--own-account", "there is no bucket for the team's folder", hint))
+    return team_account.steps(name, _project_of_cluster(project), place)
+
+
+def _email_of(name: str, project: str | None) -> str:
+    from tpukit.infra import gcloud, team_account
+
+    return gcloud.email(team_account.account_of(name), _project_of_cluster(project))
+
+
+def _project_of_cluster(project: str | None) -> str:
+    from tpukit.spec import settings
+
+    found = project or settings.load().project
+    if not found:
+        raise Invalid(
+            Problem("--own-account", "the project is not known", "write --project, or project: in the settings")
+        )
+    return found
+
+
+def _run_or_show_all(steps: list[Step], *, run: bool) -> None:
+    from tpukit.cli import context
+    from tpukit.infra import team_account
+
+    if run:
+        team_account.run(steps, context.CLOCK, lambda text: click.echo(text, err=True))
+        return
+    shown = "\n  ".join(team_account.lines(steps))
+    click.echo(f"its account and folder are there once this is run:\n  {shown}", err=True)
 
 
 def _run_or_show(line: Command, *, run: bool, why: str) -> None:

@@ -47,6 +47,8 @@ def print_team(team: Team, account: str, rows: Sequence[JobRow]) -> None:
         "may borrow": _borrow(team),
         "members": _members(team),
         "pods run as": f"{account}{google}",
+        "may run root": _root(team),
+        "may reach": _egress(team),
     }
     for what, value in facts.items():
         click.echo(f"{what:13}{value}")
@@ -81,7 +83,11 @@ def print_change(change: Change, *, dry_run: bool) -> None:
     would = "would be" if dry_run else "is"
     done = f"{would} made" if before is None else f"{would} changed" if before != after else "is so already"
     click.echo(f"team {after.name} {done}", err=True)
-    for what, of in (("quota", _quota), ("may borrow", _borrow), ("members", _members), ("acts as", _email)):
+    parts = (
+        *(("quota", _quota), ("may borrow", _borrow), ("members", _members), ("acts as", _email)),
+        *(("programs as root", _root), ("may reach", _egress)),
+    )
+    for what, of in parts:
         new, old = of(after), of(before or Team(after.name))
         if new != old or (before is None and what == "quota"):
             click.echo(f"  {what}: {new}" + (f" (was {old})" if before else ""), err=True)
@@ -104,6 +110,8 @@ def team_json(team: Team, rows: Iterable[JobRow]) -> dict[str, Any]:
         "borrow": None if team.borrow is None else slices(team.borrow),
         "members": list(team.members),
         "service_account": team.email or None,
+        "allow_root": team.allow_root,
+        "egress": list(team.egress) or None,
         "jobs": [asdict(row) for row in rows if row.team == team.name],
     }
 
@@ -127,6 +135,14 @@ def _borrow(team: Team) -> str:
 
 def _members(team: Team) -> str:
     return ", ".join(team.members) or "none"
+
+
+def _root(team: Team) -> str:
+    return "yes, with `root: true` in a job" if team.allow_root else "no"
+
+
+def _egress(team: Team) -> str:
+    return ", ".join(team.egress) or "everything"
 
 
 def _email(team: Team) -> str:

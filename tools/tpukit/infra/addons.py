@@ -145,6 +145,7 @@ def _apply_queues(
         email=gcloud.email(spec.tpu_sa_name, spec.project_id),
         cpu_nodes=nodes,
         cluster_queues=json.loads(_do(cluster_queues(context))),
+        queued=spec.flex_start_queued,
     )
     for name, text in made.items():
         (target / name).write_text(text)

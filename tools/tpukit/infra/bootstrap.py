@@ -92,8 +92,8 @@ def _after(spec: ClusterSpec) -> list[str]:
 
 def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
     """Safe to repeat; killed anywhere, the next run goes on."""
-    _have(_apis(spec), clock, say)
-    programs.side_by_side([partial(_have, step, clock, say) for step in _resources(spec)])
+    have(_apis(spec), clock, say)
+    programs.side_by_side([partial(have, step, clock, say) for step in _resources(spec)])
 
     def grant() -> None:
         wanted, withdrawn = _grants(spec), _withdrawn(spec)
@@ -101,7 +101,7 @@ def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
         changed = gcloud.settled(lambda: grants.apply(spec.project_id, wanted, file, withdrawn), clock)
         say(f"roles of builds: {'done' if changed else 'already there'}")
 
-    own = [partial(_have, step, clock, say) for step in (_reads_source(spec), *_account_grants(spec))]
+    own = [partial(have, step, clock, say) for step in (_reads_source(spec), *_account_grants(spec))]
     programs.side_by_side([grant, *own])
     propagation.note(spec, clock)
 
@@ -111,7 +111,8 @@ def source_bucket(project: str) -> str:
     return f"{_in_names(project)}-image-source"
 
 
-def _have(step: Step, clock: Clock, say: Callable[[str], None]) -> None:
+def have(step: Step, clock: Clock, say: Callable[[str], None]) -> None:
+    """Make what is missing of a step, however late Google learns of the steps before it."""
     doing, probe = f"bootstrap: {step.title}", step.probe
     there = probe is not None and gcloud.settled(lambda: gcloud.exists(probe, doing, limit=step.limit), clock)
     first, *rest = step.make

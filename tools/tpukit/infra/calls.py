@@ -126,6 +126,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "pools": of("tpu_shapes", "shapes"),
             "autoscaling": spec.enable_tpu_autoscaling,
             "max_run_duration": spec.flex_start_duration,
+            "queued_provisioning": spec.flex_start_queued,
             "spot_shutdown_seconds": spec.spot_shutdown_seconds,
             "max_pods_per_node": spec.tpu_max_pods_per_node,
             "disk_size": spec.tpu_disk_size,

@@ -138,4 +138,7 @@ def _gist(text: str) -> list[str]:
     lines = [
         line for line in bare if line and not line.startswith(("There are some problems with the CLI", "WARNING:"))
     ]
+    # `terraform init` tells at length what it does before it tells what went wrong.
+    first = next((number for number, line in enumerate(lines) if line.startswith("Error: ")), 0)
+    lines = lines[first:]
     return lines[:12]

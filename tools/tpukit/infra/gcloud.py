@@ -15,9 +15,9 @@ from tpukit.infra.spec import ClusterSpec
 
 INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
 # Google answers so too where one may not know: then the next step says what is missing.
-_MEANWHILE = re.compile(r"concurrent policy changes", re.I)
+_MEANWHILE = re.compile(r"concurrent policy changes|service account \S+ does not exist", re.I)
 _NO_BINDING = re.compile(r"policy binding\b.*\bnot found", re.I)
-_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # What was just made or switched on is not known everywhere at once:
 # https://cloud.google.com/iam/docs/access-change-propagation
 _NOT_EVERYWHERE_YET = re.compile(

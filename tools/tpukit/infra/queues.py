@@ -29,14 +29,16 @@ def files(
     email: str,
     cpu_nodes: Mapping[str, Any],
     cluster_queues: Mapping[str, Any],
+    queued: bool = True,
 ) -> dict[str, str]:
     """The files of the kustomization, by name: for every TPU pool, and the nodes of the CPU pool.
 
     Workloads of the namespace run as `account`, and act as the Google account `email`. The nodes, and the ClusterQueues
-    that are in the cluster, are lists as kubectl prints them. `QUOTAS` is applied by itself, after the rest.
+    that are in the cluster, are lists as kubectl prints them. `queued`: flex-start slices come by queued provisioning.
+    `QUOTAS` is applied by itself, after the rest.
     """
     cpus, memory_gb = _spare(cpu_nodes)
-    made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb)
+    made = render.queue_files(Counter(pools), [namespace], cpus=cpus, memory_gb=memory_gb, queued=queued)
     common = yaml.safe_load(made.pop("cluster-queue.yaml"))
     writes = settling.renewed(common, cluster_queues["items"])
     made["account.yaml"] = render.account_file(namespace, account, email)

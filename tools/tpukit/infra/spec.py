@@ -190,6 +190,9 @@ class ClusterSpec(Model):
         "86400s",
         default="604800s",
     )
+    flex_start_queued: bool = field(
+        Flag(), "Whether flex-start slices come by queued provisioning, all of a job at once.", False, default=True
+    )
     spot_shutdown_seconds: int | None = field(
         Integer(0, 120, _shutdown),
         "How long a spot slice delays its shutdown, so that pods can save.",

@@ -60,7 +60,7 @@ max-operations=5
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Deployment:
     path: Path
     next: Sequence[str]
 
@@ -75,7 +75,7 @@ def write(
     image: str = "",
     service_account: str = "",
     node_service_account: str = "",
-) -> Written:
+) -> Deployment:
     """Doing it again changes nothing that is there: Conflict."""
     _check(project, cluster, location, zones)
     continent = location.partition("-")[0]
@@ -106,7 +106,7 @@ def write(
             (target / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise Denied(f"{target} cannot be written: {error.strerror}") from error
-    return Written(target, _next(target, project, image, account, node_service_account))
+    return Deployment(target, _next(target, project, image, account, node_service_account))
 
 
 def _check(project: str, cluster: str, location: str, zones: str) -> None:

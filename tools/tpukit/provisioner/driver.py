@@ -109,7 +109,9 @@ class Driver:
         self._settings = Settings()
         self._config = ""
         self.steps: Mapping[str, Step] = {}
-        records = ClusterRecords(cluster, self._events, leader, self._next, self._observer.written, self._observer.told)
+        records = ClusterRecords(
+            cluster, self._events, leader, self._next, self._observer.recorded, self._observer.announced
+        )
         actor = Actor(gke, self._cache, self._pace, clock, leader.leading, called)
         self.kernel: Kernel[SliceRecord, Step] = Kernel(
             records,

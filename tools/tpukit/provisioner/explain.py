@@ -89,13 +89,13 @@ def _next(step: Step, now: float) -> str:
 
 
 def _events(cluster: Cluster, namespace: str, jobset: str) -> Sequence[tuple[str, str, str]]:
-    found = [
+    events = [
         (one.get("lastTimestamp") or "", one.get("reason", ""), one.get("message", ""))
         for one in cluster.list("Event", namespace)
         if (one.get("source") or {}).get("component") == COMPONENT
         and _is_about(one.get("involvedObject") or {}, jobset)
     ]
-    return sorted(found)
+    return sorted(events)
 
 
 def _is_about(thing: dict[str, str], jobset: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which cluster of Google Cloud is driven: as told, else as the ConfigMap says."""
+"""Which cluster of Google Cloud is driven: as given, else as the ConfigMap says."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Identity:
         return (self.location,) if re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z]", self.location) else ()
 
 
-def identity(told: Mapping[str, str | None], data: Mapping[str, str]) -> Identity:
-    values = {name: told.get(name) or data.get(name, "") for name in ("project", "location", "cluster")}
+def identity(given: Mapping[str, str | None], data: Mapping[str, str]) -> Identity:
+    values = {name: given.get(name) or data.get(name, "") for name in ("project", "location", "cluster")}
     if missing := [name for name, value in values.items() if not value]:
         where = f"ConfigMap {NAMESPACE}/{NAME}"
         raise Invalid([Problem("", f"the {name} is not known", f"--{name}, or {name} in {where}") for name in missing])

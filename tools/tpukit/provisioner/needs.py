@@ -66,6 +66,8 @@ class Need:
     labels: Mapping[str, str] = field(default_factory=dict)  # that its nodes must have, beside those GKE sets
     tolerated: tuple[tuple[str, str], ...] = ()  # keys and values of taints; an empty value: any
     options: Options = DEFAULTS
+    selects_zone: bool = False  # the pods select it, so that no other will do
+    selects_capacity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def needed(
         labels={key: value for key, value in selector.items() if _is_set_by_us(key)},
         tolerated=tuple((one.get("key") or "", one.get("value") or "") for one in spec.get("tolerations") or ()),
         options=options,
+        selects_zone=ZONE in selector,
+        selects_capacity=any(key in selector for key in (SPOT, FLEX_START, RESERVATION, PROVISIONING)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -36,8 +37,9 @@ class Observer:
 
     def __init__(self, view: View, cache: PoolCache, zones: tuple[str, ...]) -> None:
         self._view, self._cache, self._zones = view, cache, zones
+        self._lock = threading.Lock()  # writes are told of by the threads that made them
         self._suspects: dict[str, float] = {}
-        self._written: dict[str, Tries] = {}  # what the mirror may not show yet
+        self._recorded: dict[str, Tries] = {}  # what the mirror may not show yet
         self._occupied: dict[str, tuple[float, tuple[str, ...]]] = {}  # pools with pods of others, and when that was
         self._awaited: set[str] = set()  # pools that are to be told of when they are ready
 
@@ -65,14 +67,17 @@ class Observer:
             tries=self._tries(jobsets),
         )
 
-    def written(self, pool: str, tries: Tries) -> None:
+    def recorded(self, pool: str, tries: Tries) -> None:
         """What was written of a pool a moment ago."""
-        self._written[pool] = tries
+        with self._lock:
+            self._recorded[pool] = tries
 
     def _tries(self, jobsets: Mapping[tuple[str, str], Doc]) -> dict[str, Tries]:
-        found = _tries(jobsets)
-        self._written = {pool: tries for pool, tries in self._written.items() if tries.at > found.get(pool, NEVER).at}
-        return {**found, **self._written}
+        mirrored = _tries(jobsets)
+        with self._lock:
+            newer = [pool for pool, tries in self._recorded.items() if tries.at > mirrored.get(pool, NEVER).at]
+            self._recorded = {pool: self._recorded[pool] for pool in newer}
+            return {**mirrored, **self._recorded}
 
     def with_foreign(self, seen: Observation, names: Iterable[str], now: float) -> Observation:
         """With the pods of others on the hosts of these pools, asked for now; of those that had some, after a while."""
@@ -102,12 +107,14 @@ class Observer:
         # A pool may be there before anybody has seen it come.
         asked = {name for name, step in steps.items() if isinstance(step.act, Create)}
         coming = {name for name, pool in seen.pools.items() if pool.status == "PROVISIONING"}
-        self._awaited = (self._awaited & (steps.keys() | seen.pools.keys())) | asked | coming
+        with self._lock:
+            self._awaited = (self._awaited & (steps.keys() | seen.pools.keys())) | asked | coming
 
-    def told(self, pool: str, reason: str) -> None:
+    def announced(self, pool: str, reason: str) -> None:
         """What is decided of a pool may come to nothing: only what was told is not told again."""
         if reason == "NodePoolReady":
-            self._awaited.discard(pool)
+            with self._lock:
+                self._awaited.discard(pool)
 
     def _waiting(self, jobsets: Mapping[tuple[str, str], Doc], settings: Settings) -> Iterable[Need | Refusal]:
         for pod in self._view.leaders():
@@ -116,9 +123,9 @@ class Observer:
             jobset = _jobset_of(pod, jobsets)
             if jobset is None or _state(jobset).state in ("completed", "failed"):
                 continue
-            found = needs.needed(pod, jobset, settings.options, self._zones, _since(pod))
-            if found is not None:
-                yield found
+            need = needs.needed(pod, jobset, settings.options, self._zones, _since(pod))
+            if need is not None:
+                yield need
 
     def _seats(self, jobsets: Mapping[tuple[str, str], Doc], nodes: Iterable[Doc]) -> dict[str, str]:
         pool_of = {one["metadata"]["name"]: one["metadata"]["labels"].get(POOL, "") for one in nodes}
@@ -156,15 +163,15 @@ def _state(jobset: Doc) -> JobSetState:
 
 
 def _tries(jobsets: Mapping[tuple[str, str], Doc]) -> dict[str, Tries]:
-    found = {}
+    tries = {}
     for jobset in jobsets.values():
         for key, value in (jobset["metadata"].get("annotations") or {}).items():
             if key.startswith(f"{TRIES}/"):
                 try:
-                    found[key.partition("/")[2]] = _TRIES.decode(value)
+                    tries[key.partition("/")[2]] = _TRIES.decode(value)
                 except msgspec.MsgspecError:
                     continue  # somebody else's, or another version's: it is tried from the beginning
-    return found
+    return tries
 
 
 def _ready(nodes: Iterable[Doc]) -> dict[str, int]:

@@ -40,19 +40,23 @@ def owner(pool: NodePool) -> Owner | None:
 
 
 def fits(pool: NodePool, need: Need) -> bool:
-    """Whether the pool has what the pod selects, however it came about."""
+    """Whether the pool has what the pod selects, however it came about: a default that has changed since is no reason
+    to replace it."""
     tolerated = all(_tolerated(key, value, need) for key, value, _ in pool.taints)
-    return tolerated and need.labels.items() <= pool.labels.items() and any(_is(pool, one) for one in need.choices)
+    return (
+        tolerated and need.labels.items() <= pool.labels.items() and any(_is(pool, one, need) for one in need.choices)
+    )
 
 
-def _is(pool: NodePool, choice: Choice) -> bool:
+def _is(pool: NodePool, choice: Choice, need: Need) -> bool:
     kind = "spot" if pool.spot else "flex-start" if pool.flex_start else "reservation" if pool.reservation else ""
     reservation = pool.reservation.rpartition("/")[2] == choice.capacity.reservation.rpartition("/")[2]
-    alike = (kind or "on-demand") == choice.capacity.kind and reservation
+    bought = ((kind or "on-demand") == choice.capacity.kind and reservation) or not need.selects_capacity
+    placed = pool.zones == (choice.zone,) or not need.selects_zone
     several = choice.slice.hosts > 1
     topology = pool.topology == choice.slice.topology if several and choice.slice.placement == "compact" else True
     machine = pool.machine_type == choice.slice.machine_type and pool.nodes == choice.nodes
-    return alike and topology and machine and pool.zones == (choice.zone,)
+    return bought and placed and topology and machine
 
 
 def _tolerated(key: str, value: str, need: Need) -> bool:

@@ -54,13 +54,13 @@ class ClusterRecords:
         events: Events,
         leader: Writes,
         steps: Callable[[], Mapping[str, Step]],
-        written: Callable[[str, Tries], None],
-        told: Callable[[str, str], None],
+        recorded: Callable[[str, Tries], None],
+        announced: Callable[[str, str], None],
     ) -> None:
         self._cluster, self._events, self._leader = cluster, events, leader
         self._steps = steps  # what is to be done, from a fresh observation
-        self._told = told  # of each event: pool and reason
-        self._written = written  # told of each write: mirrors take a moment to show it
+        self._announced = announced  # of each event: pool and reason
+        self._recorded = recorded  # called after each write: mirrors take a moment to show it
         self._entries: dict[str, Entry[SliceRecord]] = {}
 
     def list(self, kind: Kind[Any], **_query: Any) -> Page[Any]:
@@ -95,10 +95,10 @@ class ClusterRecords:
         for event in events:
             reason, _, text = event.text.partition(": ")
             self._events.tell(about, reason, text)
-            self._told(record.pool, reason)
-        written = Entry(entry.key, record, entry.revision + 1)
-        self._entries[entry.key] = written
-        return written
+            self._announced(record.pool, reason)
+        latest = Entry(entry.key, record, entry.revision + 1)
+        self._entries[entry.key] = latest
+        return latest
 
     def lease(self, name: str) -> Lease | None:
         return None
@@ -109,7 +109,7 @@ class ClusterRecords:
         text = None if empty else msgspec.json.encode(record.tries).decode()
         change = {"metadata": {"uid": record.uid, "annotations": {f"{TRIES}/{record.pool}": text}}}
         self._cluster.patch("JobSet", record.jobset, change, record.namespace)
-        self._written(record.pool, record.tries)
+        self._recorded(record.pool, record.tries)
 
 
 def _record(step: Step) -> SliceRecord:

@@ -62,7 +62,7 @@ class Settings:
     options: Options = DEFAULTS
     max_operations: int = 5  # https://github.com/hashicorp/terraform-provider-google/issues/15205 says 5 at once
     error_limit: int = 5  # pools in ERROR that are made again for one Job
-    removal_delay: float = 30.0  # between the first sight of a pool that nobody needs and its removal
+    removal_delay: float = 30.0  # between first noticing a pool that nobody needs and its removal
     minimum_age: float = 60.0
     suspended_grace: float = 600.0  # how long pools of a suspended JobSet are retained
     node_timeout: float = 1800.0  # how long the hosts of a pool that runs may be missing
@@ -117,18 +117,18 @@ def _words(text: str) -> Sequence[str]:
 
 
 def _capacity(text: str) -> tuple[Capacity, ...]:
-    found = []
+    kinds = []
     for word in _words(text):
         kind, _, name = word.partition(":")
         if kind == "reservation" and name:
-            found.append(Capacity(kind, name))
+            kinds.append(Capacity(kind, name))
         elif word in _KINDS:
-            found.append(Capacity(word))
+            kinds.append(Capacity(word))
         else:
             raise ValueError(f"write one or more of {', '.join(_KINDS)} and reservation:NAME, separated by commas")
-    if not found:
+    if not kinds:
         raise ValueError("name at least one kind of capacity")
-    return tuple(found)
+    return tuple(kinds)
 
 
 def _zones(text: str) -> tuple[str, ...]:

@@ -88,8 +88,8 @@ class ListView:
         self._jobsets = tuple(cluster.list("JobSet", type=JobSetDoc))
         self._leaders = tuple(cluster.list("Pod", labels=LEADERS, type=LeaderDoc))
         self._nodes = tuple(cluster.list("Node", labels=NODES))
-        found = cluster.list("ConfigMap", namespace, fields=f"metadata.name={config}")
-        self._config = next(iter(found), None)
+        maps = cluster.list("ConfigMap", namespace, fields=f"metadata.name={config}")
+        self._config = next(iter(maps), None)
 
     def jobsets(self) -> tuple[Doc, ...]:
         return self._jobsets

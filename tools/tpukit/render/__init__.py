@@ -44,13 +44,15 @@ def queue_files(
     *,
     cpus: int,
     memory_gb: int,
+    queued: bool = True,
 ) -> dict[str, str]:
     """The files of a kustomization, by name: queues over so many slices of each kind, so many CPUs and so much memory
-    of the CPU pool, shared by these teams. A shape alone is on-demand."""
+    of the CPU pool, shared by these teams. A shape alone is on-demand. `queued`: flex-start slices come by queued
+    provisioning."""
     from tpukit.render import kueue
 
     kinds = {PoolKind(kind) if isinstance(kind, Slice) else kind: count for kind, count in quotas.items()}
-    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb)
+    context = kueue.queues(kinds, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
     return {f"{name}.yaml": template.fill("kueue", name, queues=context, queue=context.common) for name in kueue.FILES}
 
 
@@ -68,9 +70,10 @@ def queues(
     *,
     cpus: int,
     memory_gb: int,
+    queued: bool = True,
 ) -> list[dict[str, Any]]:
     """The documents in them, in the order in which a cluster takes them."""
-    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb)
+    files = queue_files(quotas, teams, cpus=cpus, memory_gb=memory_gb, queued=queued)
     return [document for text in files.values() for document in template.parse(text)]
 
 

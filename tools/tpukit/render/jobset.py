@@ -71,6 +71,7 @@ class Job:
     grace: int
     service_account: str
     user: int
+    root: bool  # whether the program runs as root; what runs beside it never does
     keep: int  # seconds that a finished JobSet stays
 
 
@@ -153,6 +154,7 @@ def job(plan: Plan, attempt: Attempt) -> Job:
         grace=spec.max.grace,
         service_account=plan.settings.service_account,
         user=USER,
+        root=plan.spec.root,
         keep=_DAY,
     )
 

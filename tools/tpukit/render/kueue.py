@@ -18,6 +18,8 @@ FILES = ("flavors", "cluster-queue", "local_queue", "priorities")
 COMMON = "tpu"
 """Name of the ClusterQueue that teams without a quota share, and of the cohort in which all lend to each other."""
 CPU_FLAVOR = "cpu"
+FLEX_START = "flex-start"
+"""Name of the AdmissionCheck of queued provisioning too."""
 TOTAL = "tpukit.dev/total"
 """Annotation of the common queue: how much there is of everything. What teams have of their own is taken from it."""
 GIVEN = "tpukit.dev/given"
@@ -26,6 +28,8 @@ TEAM = "tpukit.dev/team"
 """Label of all that belongs to a team."""
 MADE_WITH = "tpukit.dev/made-with"
 """Annotation of a team's namespace that came with the cluster: not for `tpu team remove`."""
+EGRESS = "tpukit.dev/egress"
+"""Annotation of a team's namespace: the networks that its pods may reach, where not all."""
 MEMBER = "tpukit-member"
 """Name of the roles of a team's members, and of what binds them."""
 
@@ -48,6 +52,7 @@ class Quota:
     cpus: int
     memory_gb: int
     borrow: int | None = None  # chips that it may borrow; None: all that the others leave
+    check: str = ""  # the AdmissionCheck that its jobs have to pass; "": none
 
     @property
     def amounts(self) -> dict[str, str]:
@@ -65,6 +70,15 @@ class ClusterQueue:
     quotas: tuple[Quota, ...]
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def checks(self) -> dict[str, list[str]]:
+        """Flavors by the check that their jobs have to pass."""
+        found: dict[str, list[str]] = {}
+        for quota in self.quotas:
+            if quota.check:
+                found.setdefault(quota.check, []).append(quota.flavor)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +98,8 @@ class Team:
     account: str = ""  # Kubernetes service account of its pods; "": made elsewhere
     email: str = ""  # the Google account that those act as
     members: tuple[Subject, ...] = ()
+    allow_root: bool = False  # whether its programs may run as root
+    egress: tuple[str, ...] = ()  # networks that its pods may reach; none: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +124,18 @@ PRIORITIES = (
 )
 
 
-def queues(quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, memory_gb: int) -> Queues:
-    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team."""
+def queues(
+    quotas: Mapping[PoolKind, int],
+    teams: Sequence[str],
+    *,
+    cpus: int,
+    memory_gb: int,
+    queued: bool = True,
+) -> Queues:
+    """One ClusterQueue over so many slices of each kind and so much of the CPU pool; a LocalQueue for each team.
+
+    `queued`: flex-start slices come by queued provisioning, which Kueue asks for before it lets a job start.
+    """
     absent = next((kind.shape for kind in quotas if kind.shape.machine_type is None), None)
     if absent:
         raise Invalid(f"GKE has no {absent.name}", hint="name a newer one, such as v4-8")
@@ -117,7 +143,10 @@ def queues(quotas: Mapping[PoolKind, int], teams: Sequence[str], *, cpus: int, m
     for kind, count in quotas.items():
         pools.setdefault(kind.flavor, []).append((kind, count))
     flavors = [Flavor(name, tuple(of[0][0].labels.items()), of[0][0].taints) for name, of in pools.items()]
-    total = [_quota(name, [(kind.shape, count) for kind, count in of]) for name, of in pools.items()]
+    total = [
+        _quota(name, [(kind.shape, count) for kind, count in of], of[0][0].capacity if queued else "")
+        for name, of in pools.items()
+    ]
     total.append(Quota(CPU_FLAVOR, chips=0, cpus=cpus, memory_gb=memory_gb))
     return Queues(
         (*flavors, Flavor(CPU_FLAVOR, (CPU_POOL,))),
@@ -138,6 +167,7 @@ def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
                 max(0, quota.chips - sum(one.chips for one in gone)),
                 max(0, quota.cpus - sum(one.cpus for one in gone)),
                 max(0, quota.memory_gb - sum(one.memory_gb for one in gone)),
+                check=quota.check,
             )
         )
     return left
@@ -145,7 +175,7 @@ def remaining(total: Sequence[Quota], given: Sequence[Quota]) -> list[Quota]:
 
 def common_queue(quotas: Sequence[Quota], total: Sequence[Quota]) -> ClusterQueue:
     """The queue of those without a quota: it has what is left of the total."""
-    there = {quota.flavor: quota.amounts for quota in total}
+    there = {quota.flavor: quota.amounts | ({"check": quota.check} if quota.check else {}) for quota in total}
     return ClusterQueue(COMMON, COMMON, tuple(quotas), annotations=((TOTAL, json.dumps(there)),))
 
 
@@ -157,11 +187,12 @@ def team_queue(
     return ClusterQueue(team, COMMON, tuple(quotas), labels, ((GIVEN, noted),))
 
 
-def _quota(name: str, held: Sequence[tuple[Slice, int]]) -> Quota:
+def _quota(name: str, held: Sequence[tuple[Slice, int]], capacity: str) -> Quota:
     machines = [(*hosts.machine(shape), count * shape.hosts) for shape, count in held]
     return Quota(
         name,
         chips=sum(count * shape.chips for shape, count in held),
         cpus=sum(vcpus * number for vcpus, _, number in machines),
         memory_gb=sum(memory_gb * number for _, memory_gb, number in machines),
+        check=FLEX_START if capacity == FLEX_START else "",
     )

@@ -42,6 +42,7 @@ class Addon:
         self._calling, self._aggregated = releases.with_webhooks(released), releases.aggregated(released)
         self._bundle = releases.encoded(place.certificates("webhooks") / "ca.crt")
         self.addresses: frozenset[str] = frozenset()  # HOST:PORT of its Service
+        self._ready: tuple[str, ...] = ()  # how it was started when it was ready
 
     @property
     def webhooks(self) -> int:
@@ -55,7 +56,7 @@ class Addon:
         except NotFound:
             found = None
         if found is None or _image(found) != releases.image(self.name):
-            self.addresses = frozenset()
+            self.addresses, self._ready = frozenset(), ()
             components.stop(self._place, [self.name], grace=5.0)
             return
         if not self._served():
@@ -64,8 +65,13 @@ class Addon:
         trusted = self._trust(space)
         component = self._component(found, space)
         components.start(self._place, [component])
-        if trusted and found["spec"].get("replicas") and components.ready(self._place, component):
-            self._cluster.patch("Deployment", found["metadata"]["name"], {"spec": {"replicas": 0}}, space)
+        ready = trusted and components.ready(self._place, component)
+        if ready:
+            self._ready = component.argv
+        # A new template is not available before it is ready; one that was is not doubted for a late answer.
+        wanted = 0 if ready else 1
+        if (ready or self._ready != component.argv) and found["spec"].get("replicas") != wanted:
+            self._cluster.patch("Deployment", found["metadata"]["name"], {"spec": {"replicas": wanted}}, space)
 
     def _served(self) -> bool:
         for path, plurals in releases.SERVED[self.name].items():

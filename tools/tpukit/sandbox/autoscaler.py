@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -19,13 +18,14 @@ from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
 from tpukit.sandbox import scale_events
 from tpukit.sandbox.agent import pools as agent_pools
-from tpukit.sandbox.agent.env import quantity
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import Pool
 from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.updates import scale
 from tpukit.sandbox.pool_adapter import of_google
+from tpukit.sandbox.pool_fit import Scalable, fits, misfit
+from tpukit.sandbox.provisioning_requests import ProvisioningRequests
 from tpukit.sandbox.scale_events import GCE_QUOTA_EXCEEDED, GCE_STOCKOUT, INTERNAL, Recorder
 
 TICK_SECONDS = 2.0
@@ -39,31 +39,6 @@ _POOL = "cloud.google.com/gke-nodepool"
 _log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Scalable:
-    """A pool, and a node of it as it is or would be."""
-
-    full: str  # its name in Google's APIs
-    name: str
-    labels: Mapping[str, str]
-    taints: Sequence[Object]
-    capacity: Mapping[str, str]
-    size: int  # nodes in each zone
-    least: int
-    most: int
-    all_or_none: bool  # all of its nodes or none
-    group: str = ""  # address of its instance group
-    unfilled: str = ""  # why its last growth came to nothing
-
-    @property
-    def next_size(self) -> int:
-        return self.most if self.all_or_none else self.size + 1
-
-    @property
-    def zone(self) -> str:
-        return self.group.partition("/zones/")[2].partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,66 +63,13 @@ def grown(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, int]:
 def chosen(pools: Iterable[Scalable], pods: Iterable[Object]) -> dict[str, str]:
     """Which pool grows for which owner of pods: the pods of one Job belong on one slice, and any speaks for all."""
     growing: dict[str, str] = {}
-    open_pools = [pool for pool in pools if pool.size < pool.most]
+    open_pools = [pool for pool in pools if pool.size < pool.most and not pool.queued]
     for who, pod in {owner(pod): pod for pod in pods}.items():
         for pool in open_pools:
             if pool.full not in growing.values() and fits(pod, pool):
                 growing[who] = pool.full
                 break
     return growing
-
-
-def fits(pod: Object, pool: Scalable) -> bool:
-    return not misfit(pod, pool)
-
-
-def misfit(pod: Object, pool: Scalable) -> str:
-    """Why the pod would find no place on a node of the pool, in the scheduler's words; empty where it would."""
-    spec = pod["spec"]
-    required = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    selected = all(pool.labels.get(key) == value for key, value in spec.get("nodeSelector", {}).items())
-    if not selected or (required and not any(_matches(term, pool) for term in required["nodeSelectorTerms"])):
-        return "node(s) didn't match Pod's node affinity/selector"
-    closed = [taint for taint in pool.taints if taint["effect"] != "PreferNoSchedule"]
-    for taint in closed:
-        if not any(_tolerates(one, taint) for one in spec.get("tolerations", [])):
-            return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
-    for what, amount in _requests(spec).items():
-        if amount > quantity(pool.capacity.get(what, "0")):
-            return f"Insufficient {what}"
-    return ""
-
-
-def _matches(term: Object, pool: Scalable) -> bool:
-    """A term with what the box does not know (names of nodes, Gt, Lt) matches nothing: nodes of it are not made."""
-    rules = term.get("matchExpressions", [])
-    return bool(rules) and "matchFields" not in term and all(_holds(rule, pool.labels) for rule in rules)
-
-
-def _holds(rule: Object, labels: Mapping[str, str]) -> bool:
-    has = labels.get(rule["key"])
-    if rule["operator"] in ("Exists", "DoesNotExist"):
-        return (has is not None) is (rule["operator"] == "Exists")
-    if rule["operator"] == "In":
-        return bool(has in rule["values"])
-    return bool(rule["operator"] == "NotIn" and has not in rule["values"])
-
-
-def _tolerates(toleration: Object, taint: Object) -> bool:
-    if toleration.get("effect", taint["effect"]) != taint["effect"]:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return bool(toleration.get("key", taint["key"]) == taint["key"])
-    return (toleration.get("key"), toleration.get("value", "")) == (taint["key"], taint.get("value", ""))
-
-
-def _requests(spec: Object) -> dict[str, Decimal]:
-    found: dict[str, Decimal] = {}
-    for container in spec["containers"]:
-        resources = container.get("resources", {})
-        for what, amount in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
-            found[what] = found.get(what, Decimal(0)) + quantity(str(amount))
-    return found
 
 
 def owner(pod: Object) -> str:
@@ -179,8 +101,9 @@ class Autoscaler:
             return
         waiting = [pod for pod in self._cluster.list("Pod", fields="status.phase=Pending") if _unschedulable(pod)]
         self._asked = {who: full for who, full in self._asked.items() if who in {owner(pod) for pod in waiting}}
+        self._requests.tick([pool for pool in pools.values() if pool.queued])
         for pool in pools.values():
-            if pool.unfilled:
+            if pool.unfilled and not pool.queued:
                 self._failed(pool, waiting, GCE_STOCKOUT if pool.unfilled == "GCE_STOCKOUT" else INTERNAL)
         now = self._cloud.clock.now()
         able = [pool for pool in pools.values() if now >= self._backoff.get(pool.full, Backoff()).until]
@@ -231,8 +154,13 @@ class Autoscaler:
             if now < self._backoff.get(pool.full, Backoff()).until:
                 said.append("in backoff after failed scale-up")
             else:
-                said.append(misfit(pod, pool) or "max node group size reached")
+                full = "node group waits for a ProvisioningRequest" if pool.queued else "max node group size reached"
+                said.append(misfit(pod, pool) or full)
         return said
+
+    @cached_property
+    def _requests(self) -> ProvisioningRequests:
+        return ProvisioningRequests(self._cloud, self._cluster)
 
     @cached_property
     def _events(self) -> Recorder:
@@ -263,6 +191,7 @@ class Autoscaler:
                 all_or_none=doc["_several_hosts"],
                 group=doc["instanceGroupUrls"][0].replace("/instanceGroupManagers/", "/instanceGroups/"),
                 unfilled=doc.get("_unfilled", ""),
+                queued=doc.get("queuedProvisioning", {}).get("enabled", False),
             )
 
     def _idle(self, pools: Sequence[Scalable]) -> dict[str, int]:

@@ -20,7 +20,16 @@ from tpukit import pods
 from tpukit.errors import NotFound, Transient
 from tpukit.kube import Cluster, Doc
 from tpukit.pods import Phase
-from tpukit.sandbox import binaries, cloud_components, components, control_plane, folder, releases, simulated
+from tpukit.sandbox import (
+    binaries,
+    cloud_components,
+    components,
+    control_plane,
+    folder,
+    provisioning_requests,
+    releases,
+    simulated,
+)
 from tpukit.sandbox.folder import Folder
 
 Report = Callable[[str], None]
@@ -87,14 +96,14 @@ def up(
         if revived:
             simulated.free(cluster)
         components.start(place, [agent])
-        _install(cluster, _RECORD, programs.manifests("kwok-rbac"))
+        _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), provisioning_requests.definition()])
         # It gives up before long where what it looks for is not allowed to it.
         components.start(place, [kwok])
         if addons:
             report("installing JobSet and Kueue")
             for one in releases.NAMES:
                 released = releases.documents(one, programs.manifests(one))
-                _install(cluster, f"{_RECORD}-{one}", releases.marked(one, released))
+                _install(cluster, f"{_RECORD}-{one}", releases.marked(one, released), again=not _runs(cluster, one))
         components.wait(place, [agent])
         # It tells the agent of its pools as soon as it runs.
         components.start(place, [emulator])
@@ -160,10 +169,10 @@ def _owner(door: str) -> str:
     return door.removesuffix("-webhook").removesuffix("-peer")
 
 
-def _install(cluster: Cluster, record: str, documents: list[Doc]) -> None:
-    """As `kubectl apply` does, unless these were applied before."""
+def _install(cluster: Cluster, record: str, documents: list[Doc], *, again: bool = False) -> None:
+    """As `kubectl apply` does, unless these were applied before; `again`: even then."""
     mark = hashlib.sha256(json.dumps(documents).encode()).hexdigest()
-    if _installed(cluster, record) == mark:
+    if _installed(cluster, record) == mark and not again:
         return
     first = ("Namespace", "CustomResourceDefinition")
     for document in documents:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import copy
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tpukit import resources
 from tpukit.sandbox import binaries
 
 Doc = dict[str, Any]
@@ -59,11 +61,17 @@ def documents(name: str, built: Iterable[Doc]) -> list[Doc]:
 
 
 def marked(name: str, released: Iterable[Doc]) -> list[Doc]:
-    """The same as somebody leaves it who installed it to its end."""
-    made = copy.deepcopy(list(released))
+    """The same as somebody leaves it who installed it to its end, with our configuration of Kueue."""
+    import yaml
+
+    made, version = copy.deepcopy(list(released)), binaries.versions()[name]
+    ours = (resources.folder("kueue") / "controller.yaml").read_bytes() if name == "kueue" else b""
     for document in made:
         if document["kind"] == "Deployment":
-            document["metadata"].setdefault("annotations", {})[MARK] = binaries.versions()[name]
+            mark = f"{version}+{hashlib.sha256(ours).hexdigest()[:12]}" if ours else version
+            document["metadata"].setdefault("annotations", {})[MARK] = mark
+        elif ours and document["kind"] == "ConfigMap" and CONFIG in document.get("data", {}):
+            document["data"] = yaml.safe_load(ours)["data"]
     return made
 
 

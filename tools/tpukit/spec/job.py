@@ -239,6 +239,9 @@ class JobSpec(Model):
         [{"bucket": "my-data", "path": "/data"}],
         default=(),
     )
+    root: bool = field(
+        Flag(), "Whether the program runs as root, on GKE. Its team must allow that.", True, default=False
+    )
 
     @classmethod
     def raw_fields(cls, value: Any) -> Mapping[str, Any]:

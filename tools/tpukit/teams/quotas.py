@@ -43,7 +43,13 @@ def total(cluster_queues: Iterable[Doc]) -> tuple[Quota, ...]:
         raise NotFound(f"there is no ClusterQueue {COMMON} in this cluster", hint=hint)
     if said := common["metadata"].get("annotations", {}).get(TOTAL):
         return tuple(
-            Quota(flavor, int(amount(has[CHIPS])), int(amount(has["cpu"])), int(amount(has["memory"])) // _GB)
+            Quota(
+                flavor,
+                int(amount(has[CHIPS])),
+                int(amount(has["cpu"])),
+                int(amount(has["memory"])) // _GB,
+                check=has.get("check", ""),
+            )
             for flavor, has in json.loads(said).items()
         )
     return _sums(one for one in every if _ours(one))
@@ -158,4 +164,5 @@ def _share(quota: Quota, team: Team, slices: Mapping[str, int], all_chips: int) 
         quota.cpus * part // (whole or 1),
         quota.memory_gb * part // (whole or 1),
         borrow,
+        quota.check,
     )

@@ -12,7 +12,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, NotFound, NotYet
 from tpukit.kube import KINDS, Cluster, Kind
 from tpukit.render import kueue
-from tpukit.render.kueue import MADE_WITH, MEMBER, Subject
+from tpukit.render.kueue import EGRESS, MADE_WITH, MEMBER, Subject
 from tpukit.teams import lock, naming, quotas, settling, transition, usage, workloads
 from tpukit.teams.team import Request, Team, member, subject
 from tpukit.teams.waiting import Queues
@@ -22,6 +22,8 @@ PATIENCE_SECONDS = 300.0
 """For what is deleted to be gone: pods may take their grace time to save."""
 _POLL_SECONDS = 0.2
 _IDENTITY = "iam.gke.io/gcp-service-account"
+_POD_SECURITY = "pod-security.kubernetes.io/enforce"
+_EGRESS_POLICY = Kind("networking.k8s.io/v1", "networkpolicies"), "team-egress"
 _SHARED = (
     (Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", namespaced=False), "tpukit-queue"),
     (Kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicies", namespaced=False), "tpukit-queue"),
@@ -115,7 +117,11 @@ def plan(cluster: Cluster, request: Request, account: str) -> Change:
     rest = [team for team in settling.with_quota(teams, there) if team.name != after.name]
     quotas.check(total, after, rest, before)
     members = tuple(Subject(*subject(one, after.name)) for one in after.members)
-    made = kueue.Team(after.name, after.queue, after.made_with_cluster, account, after.email, members)
+    made = kueue.Team(
+        *(after.name, after.queue, after.made_with_cluster, account, after.email, members),
+        allow_root=after.allow_root,
+        egress=after.egress,
+    )
     own = _own_queue(there, after.name)
     if after.quota and not own and any(one["metadata"]["name"] == after.name for one in there):
         hint = "use another name for the team"
@@ -153,6 +159,10 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
             cluster.delete("LocalQueue", name, name)
             _wait_until(clock, lambda: not _exists(cluster, "LocalQueue", name), f"LocalQueue {name}")
         cluster.apply(document)
+    if change.before and change.before.egress and not change.after.egress:
+        kind, policy = _EGRESS_POLICY
+        with suppress(NotFound):
+            cluster.call("DELETE", kind.path(name, policy))
     if change.dropped:
         cluster.delete("ClusterQueue", name)
     return change
@@ -210,6 +220,8 @@ def _team(namespace: Doc, queues: Sequence[Doc], account: Doc | None, binding: D
         tuple(member(one["kind"], one["name"]) for one in people),
         str((account or {"metadata": {}})["metadata"].get("annotations", {}).get(_IDENTITY, "")),
         MADE_WITH in meta.get("annotations", {}),
+        allow_root=meta["labels"].get(_POD_SECURITY, "restricted") != "restricted",
+        egress=tuple(filter(None, meta.get("annotations", {}).get(EGRESS, "").split(","))),
     )
 
 

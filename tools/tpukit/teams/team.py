@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_network
 from typing import Any
 
 from tpukit.catalogue import Slice
@@ -15,6 +16,7 @@ from tpukit.render.pool_kinds import ON_DEMAND, PoolKind
 from tpukit.spec.fields import TEAM
 from tpukit.spec.forms import Violation, shown
 
+GOOGLE_APIS = ("199.36.153.8/30", "199.36.153.4/30")
 NONE, UNLIMITED = "none", "unlimited"
 _COUNTED = {"quota": "--quota", "borrow": "--borrow"}
 _KINDS = {"user": "User", "group": "Group", "account": "ServiceAccount"}
@@ -30,6 +32,8 @@ class Team:
     members: tuple[str, ...] = ()  # user:ada@example.com, group:…, account:NAME in its namespace
     email: str = ""  # Google account that its jobs act as
     made_with_cluster: bool = False
+    allow_root: bool = False  # whether its programs may run as root
+    egress: tuple[str, ...] = ()  # networks that its pods may reach besides each other; none: all
 
     @property
     def queue(self) -> str:
@@ -65,6 +69,8 @@ def request(
     borrow: Sequence[str] = (),
     members: Sequence[str] = (),
     email: str | None = None,
+    allow_root: bool | None = None,
+    egress: Sequence[str] = (),
 ) -> Request:
     """The request that a command line makes, or all that is wrong with it."""
     problems: list[Problem] = [*_name(name)]
@@ -87,6 +93,10 @@ def request(
         if email != NONE and not _EMAIL.fullmatch(email):
             hint = "write NAME@PROJECT.iam.gserviceaccount.com, or none"
             problems.append(Problem("--service-account", f"{shown(email)} is not a Google service account", hint))
+    if allow_root is not None:
+        named["allow_root"] = allow_root
+    if egress:
+        named["egress"] = _networks(egress, problems)
     if problems:
         raise Invalid(problems)
     return Request(name, named)
@@ -171,6 +181,24 @@ def _resolved(
 def _means(shape: Slice, way: str, kind: PoolKind) -> bool:
     alike = (kind.shape.generation, kind.shape.topology) == (shape.generation, shape.topology)
     return alike and (kind.capacity == way or not way or kind.capacity.startswith(f"{way}:"))
+
+
+def _networks(words: Sequence[str], problems: list[Problem]) -> tuple[str, ...]:
+    """Ranges of addresses. `google` are those of Google's APIs in a network that leads their names there:
+    https://cloud.google.com/vpc/docs/configure-private-google-access#domain-options"""
+    found: list[str] = []
+    for word in words:
+        if word == "google":
+            found += GOOGLE_APIS
+        elif word != UNLIMITED:
+            try:
+                found.append(str(ip_network(word)))
+            except ValueError as error:
+                hint = "write a range such as 203.0.113.0/24, or google, or unlimited"
+                problems.append(Problem("--egress", f"{shown(word)} is not a network: {error}", hint))
+    if UNLIMITED in words and len(words) > 1:
+        problems.append(Problem("--egress", "unlimited and a network exclude each other", "name one of them"))
+    return tuple(dict.fromkeys(found))
 
 
 def _member(member: str) -> Iterator[Problem]:

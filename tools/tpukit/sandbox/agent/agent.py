@@ -178,6 +178,7 @@ def _google_env(options: Options) -> dict[str, str]:
     return {
         "STORAGE_EMULATOR_HOST": options.google,
         "TENSORSTORE_GCS_HTTP_URL": options.google,  # checkpoints in buckets are Orbax's, which writes by TensorStore
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask by gRPC, before every call, what kind a bucket is
         "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT": f"{options.google}/vertex_ai/v1/",
         "GOOGLE_OAUTH_ACCESS_TOKEN": options.google_token,
     }

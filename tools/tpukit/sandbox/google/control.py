@@ -6,7 +6,8 @@ Below `/emulator/` GET shows, POST adds, DELETE clears:
     limits     POST {"quota": {"region", "generation", "chips", "spot"}}, {"stock": {"zone", "generation", "chips"}}
                or {"reservation": {"name", "zone", "generation", "chips"}}
     requests   the requests so far; GET ?agent=&path=&method=
-    services   POST turns every API on in every project at once; {"enabled": ["compute", ...]} these alone
+    services   POST makes every project one that was set up long ago, with every API on; {"enabled": ["compute", ...]}
+               turns on these alone
     resources  what is there: GET ?kind=; POST {"kind", "name", "patch"} changes one as no caller of Google could
 """
 
@@ -80,6 +81,8 @@ def _enable(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> obj
             for name in names:
                 full = f"projects/{project}/services/{name}.googleapis.com"
                 cloud.state.put("service", full, {"state": "ENABLED", "_since": 0.0})
+            if "enabled" not in body:
+                cloud.state.put("identity_pool", project, {"since": cloud.stamp()})
     return {"enabled": names}
 
 

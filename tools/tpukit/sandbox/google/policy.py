@@ -72,8 +72,7 @@ def _check(cloud: Cloud, binding: Doc) -> None:
             raise invalid(f"The member {member} is of an unknown type. Please set a valid type prefix for the member.")
         kind, _, email = member.partition(":")
         pool = re.fullmatch(r"([a-z0-9-]+)\.svc\.id\.goog\[.+/.+\]", email)
-        if pool and pool[1] in cloud.settings.projects and not cloud.state.get("identity_pool", pool[1]):
-            # It comes into being with the project's first cluster that has Workload Identity, and stays.
+        if pool and pool[1] in cloud.settings.projects and not _has_identities(cloud, pool[1]):
             raise invalid(
                 f"Identity Pool does not exist ({pool[1]}.svc.id.goog). Please check that you specified a valid "
                 "resource name as returned in the `name` attribute in the configuration API."
@@ -88,6 +87,12 @@ def _check(cloud: Cloud, binding: Doc) -> None:
     expression = (binding.get("condition") or {}).get("expression", "")
     if expression and not conditions.parses(expression):
         raise invalid(f"Condition expression {expression!r} cannot be compiled.")
+
+
+def _has_identities(cloud: Cloud, project: str) -> bool:
+    """They come into being with the first cluster that has Workload Identity, and stay. A project that had all its APIs
+    on from the beginning had one long ago."""
+    return "*" in cloud.settings.enabled or cloud.state.get("identity_pool", project) is not None
 
 
 def _grant(binding: Doc, member: str) -> str:

@@ -104,6 +104,8 @@ def _check_capacity(pool: Doc) -> str:
             raise invalid("Auto_repair must be false for flex-start node pools.")
         if affinity.get("consumeReservationType") != "NO_RESERVATION":
             raise invalid("Flex-start node pools must not use reservations: set NO_RESERVATION.")
+    elif pool.get("queuedProvisioning", {}).get("enabled"):
+        raise invalid("Queued provisioning of TPUs needs flex-start.")
     return capacity_of(config)
 
 

@@ -28,7 +28,7 @@ def described(cloud: Cloud, full: str) -> Pool:
         slice=shape,
         nodes=doc["_nodes"],
         labels=_labels(doc, shape),
-        taints=_taints(config, shape),
+        taints=_taints(doc, shape),
         capacity=capacity_of(config),
         reservation=_reservation(config),
         max_pods=pod_ranges.max_pods(cluster or {}, doc),
@@ -63,6 +63,8 @@ def _labels(doc: Doc, shape: Slice | None) -> dict[str, str]:
         }
     if capacity in ("spot", "flex-start"):
         labels[f"{google}/gke-{capacity}"] = "true"
+    if doc.get("queuedProvisioning", {}).get("enabled"):
+        labels[f"{google}/gke-queued"] = "true"
     if capacity == "reservation":
         *owner, name = _reservation(config).removeprefix("projects/").split("/reservations/")
         labels[f"{google}/reservation-name"] = name
@@ -71,11 +73,14 @@ def _labels(doc: Doc, shape: Slice | None) -> dict[str, str]:
     return labels
 
 
-def _taints(config: Doc, shape: Slice | None) -> tuple[dict[str, str], ...]:
-    """GKE taints TPU nodes by itself, and spot ones not."""
+def _taints(doc: Doc, shape: Slice | None) -> tuple[dict[str, str], ...]:
+    """GKE taints TPU nodes by itself, and those of queued provisioning, as people find it reported
+    (https://github.com/GoogleCloudPlatform/cluster-toolkit, flex-start examples); spot ones not."""
     own = [
         {"key": each["key"], "value": each.get("value", ""), "effect": _EFFECTS.get(each["effect"], each["effect"])}
-        for each in config.get("taints", ())
+        for each in doc["config"].get("taints", ())
     ]
+    if doc.get("queuedProvisioning", {}).get("enabled"):
+        own.append({"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"})
     tpu = [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}] if shape else []
     return (*own, *tpu)

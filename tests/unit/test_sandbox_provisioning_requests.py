@@ -1,0 +1,173 @@
+"""Slices that come by queued provisioning: for a request alone, and all of one together."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit import catalogue, plan, render
+from tpukit.sandbox.autoscaler import Autoscaler
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks
+from tpukit.sandbox.google.emulator_settings import Pool as GooglePool
+from tpukit.sandbox.provisioning_requests import BOOKED_SECONDS, CLASS, RETRY_SECONDS
+from tpukit.spec import JobSpec, Settings
+from unit.google_world import World, pool
+
+Doc = dict[str, Any]
+SHAPE = catalogue.find("v5p-16")
+UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+
+
+class Requests:
+    """The part of a cluster that the autoscaler talks to: requests, templates, pods and nodes."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, Doc] = {}
+        self.template: Doc = {}
+        self.pods: list[Doc] = []
+        self.labelled: dict[str, str] = {}
+
+    def call(self, method: str, path: str, *, body: Any = None, content: str = "") -> Any:
+        if "/podtemplates/" in path:
+            return {"template": self.template}
+        if method == "GET":
+            return {"items": copy.deepcopy(list(self.requests.values()))}
+        assert path.endswith("/status")
+        self.requests[path.split("/")[-2]].setdefault("status", {}).update(body["status"])
+        return {}
+
+    def list(self, kind: str, *, fields: str = "") -> list[Doc]:
+        return self.pods if kind == "Pod" and fields == "status.phase=Pending" else []
+
+    def patch(self, kind: str, name: str, change: Doc) -> None:
+        self.labelled[name] = change["metadata"]["labels"]["autoscaling.gke.io/provisioning-request"]
+
+    def apply(self, document: Doc, manager: str = "") -> None:
+        assert document["kind"] == "Event"
+
+    def ask(self, name: str, count: int) -> None:
+        self.requests[name] = {
+            "metadata": {
+                "name": name,
+                "namespace": "team",
+                "uid": name,
+                "creationTimestamp": f"{len(self.requests):03}",
+            },
+            "spec": {
+                "provisioningClassName": CLASS,
+                "podSets": [{"count": count, "podTemplateRef": {"name": "template"}}],
+            },
+        }
+
+    def said(self, name: str) -> list[str]:
+        return [one["type"] for one in self.requests[name].get("status", {}).get("conditions", [])]
+
+
+class Box:
+    def __init__(self, folder: Path, pools: int) -> None:
+        self.came: dict[str, GooglePool] = {}
+        self.world = World(folder, Hooks(lambda one: self.came.update({one.name: one})), enabled=EVERY_API)
+        self.cluster = Requests()
+        spec = {
+            "name": "job",
+            "tpu": "v5p-16",
+            "slices": 2,
+            "command": ["true"],
+            "image": "i",
+            "capacity": "flex-start",
+        }
+        made = plan.make(JobSpec.from_json({**spec, "workdir": "gs://bucket/w"}), Settings(), "gke")
+        (job,) = render.documents(made)[0]["spec"]["replicatedJobs"]
+        self.cluster.template = job["template"]["spec"]["template"]
+        self.scaler = Autoscaler(self.world.cloud, lambda: self.cluster)  # type: ignore[arg-type, return-value]
+        self.path = self.world.cluster("us-east5", "us-east5-a")
+        for number in range(pools):
+            self.world.ask("POST", self.path, flex(f"flex-{number}"))
+
+    def pass_time(self, seconds: float = 3.0) -> None:
+        self.scaler.tick()
+        self.world.pass_time(seconds)
+        self.scaler.tick()
+
+    def sizes(self) -> list[int]:
+        return sorted(
+            len(one["_nodes"]) for one in self.world.cloud.state.all("pool").values() if "flex" in one["name"]
+        )
+
+
+def flex(name: str) -> Doc:
+    return pool(
+        name,
+        initialNodeCount=0,
+        autoscaling={"enabled": True, "maxNodeCount": 2},
+        queuedProvisioning={"enabled": True},
+        management={"autoRepair": False, "autoUpgrade": True},
+        config={
+            "machineType": "ct5p-hightpu-4t",
+            "flexStart": True,
+            "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
+        },
+        placementPolicy={"type": "COMPACT", "tpuTopology": "2x2x2"},
+    )
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Box]:
+    made = Box(tmp_path / "google", pools=2)
+    with made.world:
+        yield made
+
+
+def test_request_brings_all_its_slices_together_with_the_labels_that_its_pods_select(box: Box):
+    box.cluster.ask("both", count=4)
+    for _ in range(4):
+        box.pass_time()
+    assert box.cluster.said("both") == ["Accepted", "Provisioned"]
+    assert box.sizes() == [2, 2]
+    selector = box.cluster.template["spec"]["nodeSelector"]
+    for one in box.came.values():
+        if one.name.startswith("flex"):
+            assert selector.items() <= one.labels.items()
+            assert "cloud.google.com/gke-queued" in [taint["key"] for taint in one.taints]
+    details = box.cluster.requests["both"]["status"]["provisioningClassDetails"]
+    assert set(box.cluster.labelled.values()) == {details["ResizeRequestName"]}
+    box.pass_time(BOOKED_SECONDS)
+    assert box.cluster.said("both")[-1] == "BookingExpired"
+
+
+def test_pods_alone_bring_no_slice_of_queued_provisioning(box: Box):
+    metadata = {"name": "a", "uid": "a", "namespace": "team"}
+    box.cluster.pods = [{"metadata": metadata, **box.cluster.template, "status": {"conditions": UNSCHEDULABLE}}]
+    box.cluster.pods[0]["metadata"] = metadata
+    for _ in range(3):
+        box.pass_time()
+    assert box.sizes() == [0, 0]
+
+
+def test_request_waits_while_there_are_no_chips_for_all_of_it_and_leaves_none_half_made(box: Box):
+    box.world.cloud.faults.set(Fault("stockout", ".*flex-1$"))
+    box.cluster.ask("both", count=4)
+    for _ in range(4):
+        box.pass_time()
+    assert box.cluster.said("both") == ["Accepted"]
+    box.world.cloud.faults.clear()
+    for _ in range(6):
+        box.pass_time(RETRY_SECONDS)
+    assert box.cluster.said("both") == ["Accepted", "Provisioned"]
+    assert box.sizes() == [2, 2]
+
+
+def test_request_waits_for_slices_that_another_has_and_fails_where_there_could_never_be_enough(box: Box):
+    box.cluster.ask("first", count=2)
+    box.cluster.ask("second", count=4)
+    box.cluster.ask("third", count=6)
+    for _ in range(5):
+        box.pass_time(RETRY_SECONDS)
+    assert box.cluster.said("first") == ["Accepted", "Provisioned"]
+    assert box.cluster.said("second") == ["Accepted"]
+    assert box.cluster.said("third") == ["Accepted", "Failed"]
