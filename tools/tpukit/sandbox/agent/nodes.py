@@ -205,10 +205,12 @@ class Nodes:
                     self._renew(name)
 
     def restore_missing(self) -> None:
-        """Register hosts again whose Node somebody deleted."""
+        """Register hosts again whose Node somebody deleted, and those that were taken for dead while nobody beat for
+        them: a kubelet that comes back says so of its node, or it would stay unreachable."""
         records = self.pools()
         selector = f"cloud.google.com/gke-nodepool in ({','.join(record.pool.name for record in records)})"
-        there = {node["metadata"]["name"] for node in self._api.list("Node", labels=selector)} if records else set()
+        listed = self._api.list("Node", labels=selector) if records else []
+        there = {node["metadata"]["name"] for node in listed if not _given_up(node)}
         for record in records:
             if record.presence is Presence.HERE and any(name not in there for name in _alive(record)):
                 self.register(record)
@@ -241,3 +243,9 @@ def _plain(taint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _alive(record: Record) -> list[str]:
     return [name for name in record.pool.nodes if name not in record.lost and name not in record.going]
+
+
+def _given_up(node: Mapping[str, Any]) -> bool:
+    """What Kubernetes writes of a node without signs of life."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "Unknown" for one in conditions)
