@@ -216,6 +216,18 @@ def test_node_that_somebody_deleted_is_registered_again(world: World):
     world.until(lambda: has_node(world, NODE))
 
 
+def test_node_that_was_given_up_while_nobody_beat_for_it_is_ready_again(world: World):
+    """As Kubernetes leaves it when an agent was away, or a machine too busy, for longer than a node may be silent."""
+    given_up = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
+    world.api.patch("Node", NODE, {"status": {"conditions": given_up}}, part="status")
+
+    def ready() -> bool:
+        conditions = world.api.get("Node", NODE)["status"]["conditions"]
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    world.until(ready)
+
+
 def test_fault_on_a_pool_that_was_removed_is_not_found(world: World):
     world.client.remove_pool("spot")
     with pytest.raises(NotFound):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tpukit.host import events
 from tpukit.host.events import EventFile, event_files
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main
@@ -153,3 +154,24 @@ def test_main_logdir_that_is_not_there_yet_is_no_error(tmp_path):
 def test_main_contradicting_options_are_misuse(tmp_path, options):
     with pytest.raises(SystemExit, match="2"):
         main(["--logdir", str(tmp_path), *options])
+
+
+def test_event_files_are_found_without_a_search_below_which_buckets_refuse(tmp_path):
+    class Bucket(type(tmp_path)):
+        """A folder as etils shows one of Cloud Storage."""
+
+        def rglob(self, pattern, **options):
+            raise NotImplementedError("Recursive `**` pattern not supported")
+
+        glob = rglob
+
+    for name in ("train/events.out.tfevents.2", "train/deep/events.out.tfevents.1", "train/other.txt"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    found = events.event_files(Bucket(tmp_path))
+    assert [(run, path.name) for run, path in found] == [
+        ("train/deep", "events.out.tfevents.1"),
+        ("train", "events.out.tfevents.2"),
+    ]
+    assert events.event_files(Bucket(tmp_path / "nothing")) == []

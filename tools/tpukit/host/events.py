@@ -64,9 +64,20 @@ class EventFile:
 
 def event_files(folder: Any) -> list[tuple[str, Any]]:
     """Run and path of each event file below `folder`, oldest first within a run. A run is named by its folder."""
-    found = [(path.parent, path) for path in folder.rglob("*tfevents*")]
+    found = [(path.parent, path) for path in _files_below(folder) if "tfevents" in path.name]
     prefix = len(str(folder).rstrip("/")) + 1
     return sorted(((str(parent)[prefix:] or "run", path) for parent, path in found), key=lambda pair: str(pair[1]))
+
+
+def _files_below(folder: Any) -> Iterator[Any]:
+    """All of them, folder by folder: addresses of buckets refuse a search below."""
+    if not folder.exists():
+        return
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _files_below(path)
+        else:
+            yield path
 
 
 def _records(unread: bytes) -> Iterator[bytes]:
