@@ -3,5 +3,5 @@
 
 provider "registry.terraform.io/hashicorp/google" {
   version     = "8.0.0"
-  constraints = ">= 7.26.0, < 9.0.0"
+  constraints = ">= 7.26.0, >= 7.39.0, < 9.0.0"
 }

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds. On a machine that is busy with something else everything takes several times as long; where all is well
 nobody waits longer for it."""
 
 
 def until(true: Callable[[], T], what: object = "", seconds: float = PATIENCE, *, every: float = 0.01) -> T:
-    """The first true thing that it gives."""
+    """The first true thing that it gives. `what` it waits for is in the message, or what there is to read when it is
+    called then: a log."""
     due = time.monotonic() + seconds
     while not (found := true()):
-        assert time.monotonic() < due, f"waited {seconds} s for {what or true}"
+        assert time.monotonic() < due, f"waited {seconds} s for {what() if callable(what) else what or true}"
         time.sleep(every)
     return found
 

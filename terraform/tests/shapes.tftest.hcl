@@ -140,3 +140,92 @@ run "zone_unknown_for_the_type_warns" {
   }
   expect_failures = [check.zone]
 }
+
+run "nodes_without_tpus_stand_in_the_zone_of_the_slices" {
+  command = plan
+  module {
+    source = "./modules/tpu_shapes"
+  }
+  variables {
+    pools = { it = {} }
+  }
+
+  assert {
+    condition     = output.cpu_zone == "us-central2-b"
+    error_message = "the zone of the slices has CPU machines"
+  }
+}
+
+run "nodes_without_tpus_stand_in_the_parent_of_an_ai_zone" {
+  command = plan
+  module {
+    source = "./modules/tpu_shapes"
+  }
+  variables {
+    zone  = "us-south1-ai1b"
+    pools = { it = { tpu_type = "v6e-8" } }
+  }
+
+  assert {
+    condition     = output.cpu_zone == "us-south1-b"
+    error_message = "an AI zone has few machines without accelerators"
+  }
+}
+
+run "nodes_without_tpus_stand_where_they_are_put" {
+  command = plan
+  module {
+    source = "./modules/tpu_shapes"
+  }
+  variables {
+    zone     = "us-central1-ai1a"
+    cpu_zone = "us-central1-f"
+    pools    = { it = { tpu_type = "v6e-8" } }
+  }
+
+  assert {
+    condition     = output.cpu_zone == "us-central1-f"
+    error_message = "another zone was asked for"
+  }
+}
+
+run "cpu_machines_that_the_zone_does_not_have_are_refused" {
+  command = plan
+  module {
+    source = "./modules/tpu_shapes"
+  }
+  variables {
+    zone             = "us-east5-a"
+    cpu_machine_type = "n1-standard-4"
+    pools            = { it = { tpu_type = "v5p-8" } }
+  }
+  expect_failures = [output.cpu_zone]
+}
+
+run "cpu_machines_of_a_family_that_nobody_lists_are_taken" {
+  command = plan
+  module {
+    source = "./modules/tpu_shapes"
+  }
+  variables {
+    cpu_machine_type = "m3-ultramem-32"
+    pools            = { it = {} }
+  }
+
+  assert {
+    condition     = output.cpu_zone == "us-central2-b"
+    error_message = "nothing is known of the family"
+  }
+}
+
+run "cpu_zone_of_another_region_is_refused" {
+  command = plan
+  module {
+    source = "./modules/tpu_shapes"
+  }
+  variables {
+    cpu_zone = "us-central1-a"
+    pools    = { it = {} }
+  }
+  expect_failures = [output.cpu_zone]
+}

@@ -183,10 +183,11 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         release.format("jobset", "v0.12.0"),
         waited.format("jobset") + "deployment/jobset-controller-manager",
         release.format("kueue", "v0.16.6"),
+        "kubectl apply --server-side --force-conflicts --filename=kueue/controller.yaml",
         waited.format("kueue") + "deployment/kueue-controller-manager",
         "kubectl apply --server-side --force-conflicts --kustomize=/workspace/queues",
     ]
-    assert environment.addons() == {"jobset": "True", "kueue": "True"}
+    until(lambda: environment.addons() == {"jobset": "True", "kueue": "True"}, "both to be available")
     made = {one for one in environment.there() if not one.startswith(("policy", "firewall", "tensorboard"))}
     assert made == {
         "bucket tpu-artifacts",
@@ -254,7 +255,7 @@ def test_provision_again_installs_what_nobody_noted_as_installed_and_changes_not
     assert "Your infrastructure matches the configuration." in environment.builder.said["plan"]
     assert "JobSet v0.12.0 is there." in environment.builder.said["jobset"]
     assert [call for call in calls if "kueue/releases/download" in call]
-    assert environment.addons() == {"jobset": "True", "kueue": "True"}
+    until(lambda: environment.addons() == {"jobset": "True", "kueue": "True"}, "both to be available")
     assert all_of_it() == before
 
 

@@ -284,7 +284,9 @@ def test_value_with_shell_in_it_stays_a_value(builder):
 
 
 def test_destroy_takes_the_cluster_then_its_firewall_rules_then_the_rest(builder):
-    builder.answer(("firewall-rules list", 0, "gke-tpu-cluster-all\nk8s-fw-1"), ("terraform", 0, ""), *NOTHING)
+    own = ("state list module.network.", 0, "module.network.google_compute_network.this[0]")
+    rules = ("firewall-rules list", 0, "gke-tpu-cluster-all\nk8s-fw-1")
+    builder.answer(own, rules, ("terraform", 0, ""), *NOTHING)
     calls = builder.run(DESTROY, GUIDE)
     told = [call for call in calls if re.match(r"(terraform (plan|apply)|gcloud compute firewall-rules delete)", call)]
     assert told == [
@@ -296,8 +298,14 @@ def test_destroy_takes_the_cluster_then_its_firewall_rules_then_the_rest(builder
     ]
 
 
+def test_destroy_deletes_no_firewall_rule_of_a_network_that_existed_before(builder):
+    builder.answer(("firewall-rules list", 0, "gke-theirs"), ("terraform", 0, ""), *NOTHING)
+    assert not [call for call in builder.run(DESTROY, GUIDE) if "firewall-rules" in call]
+
+
 def test_destroy_deletes_no_firewall_rule_where_none_is_left(builder):
-    builder.answer(("terraform", 0, ""), *NOTHING)
+    own = ("state list module.network.", 0, "module.network.google_compute_network.this[0]")
+    builder.answer(own, ("terraform", 0, ""), *NOTHING)
     assert not [call for call in builder.run(DESTROY, GUIDE) if "firewall-rules delete" in call]
 
 

@@ -198,6 +198,19 @@ def test_removed_pool_ends_its_pods_and_its_nodes_are_gone_when_the_call_returns
     world.client.remove_pool("spot")  # twice is once
 
 
+def test_node_that_was_given_up_while_the_agent_was_silent_is_ready_again(world: World):
+    """On a busy machine signs of life may come late: what Kubernetes makes of that must not stay."""
+    given_up = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    world.api.patch("Node", FIRST, {"status": {"conditions": [given_up]}}, part="status", way="strategic-merge")
+
+    def ready() -> str:
+        conditions = world.api.get("Node", FIRST)["status"]["conditions"]
+        return next(one["status"] for one in conditions if one["type"] == "Ready")
+
+    assert ready() == "Unknown"
+    world.until(lambda: ready() == "True")
+
+
 def test_node_that_somebody_deleted_is_registered_again(world: World):
     world.api.delete("Node", NODE)
     world.until(lambda: has_node(world, NODE))

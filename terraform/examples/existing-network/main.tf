@@ -4,7 +4,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 7.26, < 9"
+      version = ">= 7.39, < 9"
     }
   }
 }

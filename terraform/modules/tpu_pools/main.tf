@@ -11,9 +11,8 @@ locals {
   own_policy = { for name, pool in var.pools : name => pool if pool.placement == "policy" && pool.workload_policy == null }
 }
 
-# The provider would change topology, machine type and number of hosts in place, and GKE refuses that for a slice. It would
-# switch autoscaling in place too: a pool that is empty at that moment would then have no hosts for ever, because nobody
-# may resize a slice. Through this, such a change replaces the pool.
+# The provider would change topology, machine type and number of hosts in place, and GKE refuses that for a slice.
+# Through this, a changed shape replaces its pool.
 resource "terraform_data" "shape" {
   for_each = var.pools
 
@@ -21,8 +20,15 @@ resource "terraform_data" "shape" {
     machine_type = each.value.machine_type
     topology     = each.value.topology
     hosts        = each.value.hosts
-    autoscaling  = local.scaled[each.key]
   }
+}
+
+# It would switch autoscaling in place too: a pool that is empty at that moment would then have no hosts for ever, because
+# nobody may resize a slice. By itself, because one that only comes into being replaces nothing.
+resource "terraform_data" "autoscaling" {
+  for_each = var.pools
+
+  input = local.scaled[each.key]
 }
 
 # Slices of several hosts are wired by the topology on older generations, and by such a policy on newer ones.
@@ -175,7 +181,7 @@ resource "google_container_node_pool" "this" {
   }
 
   lifecycle {
-    replace_triggered_by = [terraform_data.shape[each.key]]
+    replace_triggered_by = [terraform_data.shape[each.key], terraform_data.autoscaling[each.key]]
     # What GKE reports here follows the size of the pool.
     ignore_changes = [initial_node_count]
   }

@@ -1,4 +1,4 @@
-// OpenTofu, pinned. Built by build.py in the folder above.
+// OpenTofu, pinned. Built by build.py in the folder above. It needs its own fork of hcl, which its go.mod names, too.
 module tpukit/provider/opentofu
 
 go 1.26.6
@@ -262,3 +262,5 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+replace github.com/hashicorp/hcl/v2 v2.20.1 => github.com/opentofu/hcl/v2 v2.20.2-0.20251021132045-587d123c2828

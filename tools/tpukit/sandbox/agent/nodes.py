@@ -205,12 +205,14 @@ class Nodes:
                     self._renew(name)
 
     def restore_missing(self) -> None:
-        """Register hosts again whose Node somebody deleted."""
+        """Register hosts again whose Node somebody deleted, and those that were given up: where no sign of life came
+        for a while Kubernetes calls a node unreachable, and it stays so until its kubelet says that it is ready."""
         records = self.pools()
         selector = f"cloud.google.com/gke-nodepool in ({','.join(record.pool.name for record in records)})"
-        there = {node["metadata"]["name"] for node in self._api.list("Node", labels=selector)} if records else set()
+        there = self._api.list("Node", labels=selector) if records else []
+        ready = {node["metadata"]["name"] for node in there if _is_ready(node)}
         for record in records:
-            if record.presence is Presence.HERE and any(name not in there for name in _alive(record)):
+            if record.presence is Presence.HERE and any(name not in ready for name in _alive(record)):
                 self.register(record)
 
     def _renew(self, name: str) -> None:
@@ -232,6 +234,11 @@ class Nodes:
 
     def _write(self) -> None:
         write_json(self._file, [record.to_json() for record in self._records.values()])
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
 
 
 def _plain(taint: Mapping[str, Any]) -> dict[str, Any]:
