@@ -411,6 +411,8 @@ run "cluster_with_a_key_a_policy_and_a_watch" {
   }
   variables {
     name                 = "tpu-cluster"
+    pods_range_name      = "tpu-subnet-pods"
+    services_range_name  = "tpu-subnet-services"
     kms_key              = "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"
     binary_authorization = true
     security_posture     = "BASIC"
