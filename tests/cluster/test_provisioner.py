@@ -137,8 +137,8 @@ def test_provisioner_impossible_request_is_an_event_that_says_what_to_write(worl
 
 
 def test_provisioner_asks_google_for_nothing_but_pools_and_operations(world: Provisioned):
-    """What deploy/base/README.md asks to be granted is what these need."""
-    asked = world.box.ask("GET", "emulator/requests?agent=gapic")
+    """What deploy/README.md asks to be granted is what these need."""
+    asked = world.box.ask("GET", "emulator/requests?agent=python-requests")
     kinds = {(one["method"], re.sub(rf".*{re.escape(POOLS)}(/[^/]+)?$", r"pools\1", one["path"])) for one in asked}
     plain = {(method, "pool" if path.startswith("pools/") else path.rpartition("/")[2]) for method, path in kinds}
     assert plain == {("GET", "pools"), ("POST", "pools"), ("DELETE", "pool"), ("GET", "operations")}

@@ -150,3 +150,10 @@ def test_gke_create_whose_answer_was_lost_was_done_and_asking_again_says_so(clie
     assert [one.name for one in client.pools()] == [NEED.pool]
     with pytest.raises(Conflict):
         client.create_pool(body())
+
+
+def test_gke_client_is_known_by_its_agent_in_the_record_of_calls(client, emulator):
+    client.pools()
+    client.operations()
+    asked = [one["path"].rpartition("/")[2] for one in emulator.cloud.requests(agent="python-requests", method="GET")]
+    assert asked == ["nodePools", "operations"]
