@@ -295,7 +295,15 @@ def job_on_a_slice(environment: Environment) -> Iterator[None]:
             "nodeSelector": {"cloud.google.com/gke-nodepool": "tpu-node-pool-0"},
             "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "a", "image": "train:1", "command": ["sleep", "600"]}],
+            "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "a",
+                    "image": "train:1",
+                    "command": ["sleep", "600"],
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                }
+            ],
         },
     }
     cluster.create(pod)
