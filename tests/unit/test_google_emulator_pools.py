@@ -385,3 +385,22 @@ def test_cluster_goes_with_its_default_pool_and_network_stays_while_it_is_used(w
     world.ask("DELETE", f"compute/v1/projects/{PROJECT}/regions/us-central2/subnetworks/subnet")
     world.ask("DELETE", f"compute/v1/projects/{PROJECT}/global/networks/net")
     assert world.cloud.inventory() == []
+
+
+def test_patch_that_fails_leaves_the_router_as_it_was(world):
+    world.network()
+    routers = f"compute/v1/projects/{PROJECT}/regions/us-central2/routers"
+    world.ask("POST", routers, {"name": "router", "network": f"projects/{PROJECT}/global/networks/net"})
+    world.pass_time(1000)
+    world.cloud.faults.set(Fault("fail", "^patch ", times=1, message="An internal error has occurred."))
+    nat = {
+        "name": "nat",
+        "natIpAllocateOption": "AUTO_ONLY",
+        "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+    }
+    world.ask("PATCH", f"{routers}/router", {"nats": [nat]})
+    world.pass_time(1000)
+    assert not world.ask("GET", f"{routers}/router").get("nats")
+    world.ask("PATCH", f"{routers}/router", {"nats": [nat]})
+    world.pass_time(1000)
+    assert [one["name"] for one in world.ask("GET", f"{routers}/router")["nats"]] == ["nat"]

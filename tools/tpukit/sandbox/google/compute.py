@@ -145,7 +145,7 @@ def _patch(cloud: Cloud, call: Call, collection: Collection) -> Started:
     new = merged(old, call.body)
     _check(cloud, call, collection, full, new)
     cloud.state.put(collection.kind, full, {**new, "fingerprint": _fingerprint(call.body)})
-    return cloud.start(api, "patch", _scope(full), full, kind=collection.kind)
+    return cloud.start(api, "patch", _scope(full), full, kind=collection.kind, before=old)
 
 
 def _check(cloud: Cloud, call: Call, collection: Collection, full: str, wanted: Doc) -> None:
@@ -174,6 +174,8 @@ def _changed(cloud: Cloud, doc: Doc) -> None:
     if (doc["type"] == "insert" and doc["fail"]) or (doc["type"] == "delete" and not doc["fail"]):
         cloud.state.delete(doc["about"]["kind"], doc["target"])
         policy.forget(cloud, doc["target"])
+    if doc["type"] == "patch" and doc["fail"] and cloud.state.get(doc["about"]["kind"], doc["target"]):
+        cloud.state.put(doc["about"]["kind"], doc["target"], doc["about"]["before"])
 
 
 def _user(cloud: Cloud, full: str, project: str) -> str | None:
