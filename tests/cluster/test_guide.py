@@ -124,12 +124,12 @@ def test_apply_of_kueue_makes_queue_and_account_in_the_namespace_that_was_set(pe
 
 @pytest.mark.parametrize(("name", "hosts"), [("single-slice", 4), ("multislice", 8)])
 def test_job_sent_with_kubectl_runs_to_its_end(person, name, hosts):
-    person.edits(f"examples/03-kubectl/{name}/kustomization.yaml", "^namespace: .*?$", f"namespace: {NAMESPACE}")
-    person.types(f"kubectl apply -k examples/03-kubectl/{name}")
+    person.edits(f"examples/kubectl/{name}/kustomization.yaml", "^namespace: .*?$", f"namespace: {NAMESPACE}")
+    person.types(f"kubectl apply -k examples/kubectl/{name}")
     assert until(lambda: person.condition(f"hello-{name}"), f"hello-{name} to end", seconds=600) == "Completed"
     said = person.types(
         f"kubectl logs --namespace={NAMESPACE} --max-log-requests=8 "
         f"--selector=jobset.sigs.k8s.io/jobset-name=hello-{name}"
     )
     assert len(set(re.findall(rf"host (\d) of {hosts}, slice \d of {hosts // 4}: {hosts * 4} chips", said))) == hosts
-    person.types(f"kubectl delete -k examples/03-kubectl/{name}")
+    person.types(f"kubectl delete -k examples/kubectl/{name}")

@@ -14,7 +14,7 @@ import yaml
 from tpukit import plan, render
 from tpukit.spec import JobSpec, Settings
 
-FOLDER = Path(__file__).parents[2] / "examples" / "03-kubectl"
+FOLDER = Path(__file__).parents[2] / "examples" / "kubectl"
 PROGRAM = """\
 import jax
 from tpukit import host
@@ -26,7 +26,7 @@ me.close()
 """
 SLICES = {"single-slice": 1, "multislice": 2}
 HEAD = """\
-# kubectl apply -k examples/03-kubectl/{name}
+# kubectl apply -k examples/kubectl/{name}
 #
 # Made from jobset/jobset.yaml.j2. kustomization.yaml beside it has what people change; README.md says what else is.
 """
