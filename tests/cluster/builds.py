@@ -245,10 +245,12 @@ elif name == "python3" and "pip" not in words:
         return self.calls_file.read_text().replace(str(self.workspace), "/workspace").splitlines()
 
     def run(self, file: Path, given: dict[str, str], *, only: str = "", seconds: float = 3600.0) -> list[str]:
-        """Runs all steps, or one; gives back the command lines that they ran. A build that takes longer is killed."""
+        """Runs all steps, or one again in what the last build left; gives back the command lines that they ran. A build
+        that takes longer is killed."""
         build = substituted(yaml.safe_load(file.read_text()), given)
         self.calls_file.write_text("")
-        self._clean()
+        if not only:
+            self._clean()
         due = time.monotonic() + seconds
         common = build["options"].get("env", [])
         for step in [step for step in build["steps"] if only in ("", step["id"])]:
