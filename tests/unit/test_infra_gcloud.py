@@ -47,7 +47,7 @@ def test_change_policy_that_is_changed_for_ever_ends_with_what_gcloud_said(answe
     calls = answers(*[CHANGED] * 9)
     with pytest.raises(TpukitError, match="concurrent policy changes"):
         change(ManualClock(0.0))
-    assert calls() == 5
+    assert calls() == 7
 
 
 def test_change_policy_binding_that_is_gone_already_is_as_good(answers):

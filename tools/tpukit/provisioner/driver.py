@@ -25,7 +25,7 @@ from tpukit.provisioner.settings import Settings
 from tpukit.provisioner.view import View
 from tpukit.store import Entry
 
-GROUP = "gke"
+GROUP = "cluster"
 log = logging.getLogger("tpukit.provisioner")
 
 

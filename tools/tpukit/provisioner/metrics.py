@@ -93,7 +93,7 @@ class Metrics:
                 *histograms(
                     "tpukit_provisioner_ready_seconds",
                     "From a pod that cannot be scheduled to the pool that takes it.",
-                    {"gke": self._ready},
+                    {"cluster": self._ready},
                 ),
                 *histograms("tpukit_round_seconds", "How long a round took.", self._seconds),
             ]

@@ -146,7 +146,7 @@ def unschedulable(pod: Mapping[str, Any]) -> str | None:
 
 
 def _disabled(meta: Mapping[str, Any]) -> bool:
-    return any((meta.get(place) or {}).get(DISABLE) == "true" for place in ("labels", "annotations"))
+    return any((meta.get(part) or {}).get(DISABLE) == "true" for part in ("labels", "annotations"))
 
 
 def _chips(spec: Mapping[str, Any]) -> int:
