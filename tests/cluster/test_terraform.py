@@ -153,8 +153,8 @@ def test_terraform_test_notices_a_broken_module(tmp_path, terraform_environment)
     broken = Workspace(TERRAFORM, tmp_path / "terraform", terraform_environment)
     pools = broken.folder / "modules" / "tpu_pools" / "main.tf"
     text = pools.read_text()
-    assert "replace_triggered_by = [terraform_data.shape[each.key]]" in text
-    pools.write_text(text.replace("replace_triggered_by = [terraform_data.shape[each.key]]", ""))
+    assert "replace_triggered_by = [terraform_data.shape[each.key], " in text
+    pools.write_text(text.replace("[terraform_data.shape[each.key], ", "["))
     done = broken.run("test", "-no-color", "-filter=tests/changes.tftest.hcl")
     assert done.returncode == 1
     assert re.search(r'run "another_topology_replaces_that_pool_alone"... fail', done.stdout)
@@ -314,7 +314,7 @@ def test_wrong_pool_is_refused_with_what_to_write(refusals, name):
 def test_wrong_pool_does_not_stand_in_the_way_of_destroy(shapes):
     shapes.plan({"pools": {"pool": {}}, "zone": "us-central2-b"})
     assert shapes.run("apply", "plan").returncode == 0
-    (shapes.folder / "terraform.tfvars.json").write_text('{"pools": {"pool": {"tpu_type": "v4"}}, "zone": "nowhere"}')
+    (shapes.folder / "terraform.tfvars.json").write_text('{"pools": {"pool": {"tpu_type": "v4"}}, "zone": "us-nowhere1-a"}')
     done = shapes.run("apply", "-destroy", "-auto-approve", "-no-color")
     assert done.returncode == 0, done.stderr
     assert shapes.run("output", "-json").stdout.strip() == "{}"
