@@ -13,8 +13,8 @@ from tpukit.sandbox.folder import HOST
 NAME = "github.com"
 
 
-async def start(certificates: Path, files: Mapping[str, bytes]) -> tuple[asyncio.Server, int]:
-    """Serves files by their path; gives the port."""
+async def start(certificates: Path, files: Mapping[str, bytes], port: int = 0) -> tuple[asyncio.Server, int]:
+    """Serves files by their path; gives the port, any free one for 0."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
 
@@ -29,5 +29,5 @@ async def start(certificates: Path, files: Mapping[str, bytes]) -> tuple[asyncio
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, HOST, 0, ssl=context)
+    server = await asyncio.start_server(answer, HOST, port, ssl=context)
     return server, int(server.sockets[0].getsockname()[1])

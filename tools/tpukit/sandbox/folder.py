@@ -34,7 +34,8 @@ HOST = "127.0.0.1"
 
 DOORS = (
     *("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-    *("jobset", "jobset-webhook", "kueue", "kueue-webhook", "addons", "addons-webhook", "google", "agent"),
+    *("jobset", "jobset-webhook", "kueue", "kueue-webhook"),
+    *("addons", "addons-webhook", "addons-downloads", "google", "agent"),
 )
 """What listens, each on a port of its own."""
 

@@ -166,7 +166,7 @@ def _open_doors(name: str) -> frozenset[str]:
 
 
 def _owner(door: str) -> str:
-    return door.removesuffix("-webhook").removesuffix("-peer")
+    return door.removesuffix("-webhook").removesuffix("-peer").removesuffix("-downloads")
 
 
 def _install(cluster: Cluster, record: str, documents: list[Doc], *, again: bool = False) -> None:
