@@ -314,7 +314,8 @@ def test_wrong_pool_is_refused_with_what_to_write(refusals, name):
 def test_wrong_pool_does_not_stand_in_the_way_of_destroy(shapes):
     shapes.plan({"pools": {"pool": {}}, "zone": "us-central2-b"})
     assert shapes.run("apply", "plan").returncode == 0
-    (shapes.folder / "terraform.tfvars.json").write_text('{"pools": {"pool": {"tpu_type": "v4"}}, "zone": "us-nowhere1-a"}')
+    wrong = {"pools": {"pool": {"tpu_type": "v4"}}, "zone": "us-nowhere1-a"}
+    (shapes.folder / "terraform.tfvars.json").write_text(json.dumps(wrong))
     done = shapes.run("apply", "-destroy", "-auto-approve", "-no-color")
     assert done.returncode == 0, done.stderr
     assert shapes.run("output", "-json").stdout.strip() == "{}"

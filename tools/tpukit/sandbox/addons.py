@@ -160,8 +160,7 @@ def _route(addons: list[Addon], target: str) -> int | None:
 
 async def _serve(place: Folder, addons: list[Addon]) -> None:
     files = {releases.path(addon.name): addon.manifest for addon in addons}
-    port = place.ports["addons-downloads"]
-    await downloads.start(place.certificates("downloads"), files, port)
+    _, port = await downloads.start(place.certificates("downloads"), files, place.ports["addons-downloads"])
     names = {f"{downloads.NAME}:443": port}
     keys = tunnel.known_callers(place.certificates("cluster"))
     await asyncio.gather(
