@@ -201,7 +201,8 @@ def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned
 ):
     with Emulator(tmp_path / "google", Settings(**QUICK, seed=seed)) as google:
         environment = Prepared(tmp_path / "tf", prepared, google, terraform_environment)
-        environment.ask_for()
+        # As it is by default. A cluster that was made half-way is made anew, which protection would forbid.
+        environment.ask_for(deletion_protection=False)
         for fault in drawn(seed):
             google.cloud.faults.set(fault)
         first = environment.run("apply", "-auto-approve")
