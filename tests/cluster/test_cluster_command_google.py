@@ -6,8 +6,8 @@ The tests follow one environment through its life, in their order. kubectl has a
 from __future__ import annotations
 
 import json
-import re
 import os
+import re
 import shlex
 import shutil
 import stat
