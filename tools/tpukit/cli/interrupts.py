@@ -19,6 +19,7 @@ class Interrupted(BaseException):
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
+        self.number = number
         self.by_person = number == signal.SIGINT  # somebody is there and can be asked
 
 
@@ -28,6 +29,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._pending = 0
         self._armed = False
+        self._raised: Interrupted | None = None
 
     def start(self) -> Interrupts:
         for number in _HEARD:
@@ -37,13 +39,21 @@ class Interrupts:
 
     @contextmanager
     def armed(self) -> Iterator[None]:
-        """Raises Interrupted for what was heard before or is heard inside."""
+        """Raises Interrupted for what was heard before or is heard inside, at the latest where the block ends: what is
+        raised in Python that a library in C has called may be dropped there."""
         self._armed = True
         try:
             self.check()
             yield
+            if self._raised is not None:
+                raise self._raised
+        except Interrupted:
+            self._raised = None
+            raise
         finally:
             self._armed = False
+            if self._raised is not None:  # something else was raised in its place
+                self._pending, self._raised = self._raised.number, None
 
     def check(self) -> None:
         if self._pending:
@@ -52,6 +62,6 @@ class Interrupts:
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if self._armed:
-            self._armed, self._pending = False, 0
-            raise Interrupted(number)
+            self._armed, self._raised = False, Interrupted(number)
+            raise self._raised
         self._pending = number

@@ -1,0 +1,59 @@
+"""Signals that come while something is under way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+import pytest
+
+from tpukit.cli.interrupts import Interrupted, Interrupts
+
+
+@pytest.fixture
+def interrupts():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    yield Interrupts().start()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def press(number: signal.Signals = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_signal_inside_breaks_the_block_off(interrupts):
+    with pytest.raises(Interrupted) as raised, interrupts.armed():
+        press()
+        raise AssertionError("it goes on")
+    assert raised.value.by_person
+
+
+def test_signal_before_is_raised_where_the_next_block_begins(interrupts):
+    press(signal.SIGTERM)
+    with pytest.raises(Interrupted) as raised, interrupts.armed():
+        raise AssertionError("it goes on")
+    assert not raised.value.by_person
+
+
+def test_signal_that_a_library_dropped_is_raised_where_the_block_ends(interrupts):
+    with pytest.raises(Interrupted), interrupts.armed(), suppress(BaseException):
+        press()
+
+
+def test_signal_that_became_another_error_is_raised_in_the_next_block(interrupts):
+    with pytest.raises(OSError, match="instead"), interrupts.armed():
+        with suppress(BaseException):
+            press()
+        raise OSError("instead")
+    with pytest.raises(Interrupted), interrupts.armed():
+        raise AssertionError("it goes on")
+
+
+def test_signal_that_was_answered_is_not_raised_again(interrupts):
+    with pytest.raises(Interrupted), interrupts.armed():
+        press()
+    with interrupts.armed():
+        pass
+    interrupts.check()
