@@ -94,6 +94,7 @@ data "google_compute_subnetwork" "existing" {
 }
 
 resource "google_compute_network" "this" {
+  # checkov:skip=CKV2_GCP_18:this module makes a firewall rule in it; checkov does not connect resources that are counted
   count = var.create_network ? 1 : 0
 
   project                 = var.project_id
