@@ -62,6 +62,30 @@ PODS = {
 }
 """A host of a pool that runs a job."""
 
+POOL = "google_container_node_pool"
+
+NODES = {
+    "items": [
+        {"metadata": {"name": "h0", "labels": {"cloud.google.com/gke-nodepool": "tpu-node-pool-1"}}, "status": {}},
+    ]
+}
+RUNS_A_JOB = (
+    {"to": ["kubectl", "get nodes"], "out": json.dumps(NODES)},
+    {"to": ["kubectl", "get pods"], "out": json.dumps(PODS)},
+)
+
+
+def shown_plan(*changes):
+    return {"to": ["terraform", "show -json"], "out": json.dumps({"resource_changes": list(changes)})}
+
+
+def preview(*changes):
+    return {"to": ["previews export"], "file": json.dumps({"resource_changes": list(changes)})}
+
+
+def deletes(kind, **before):
+    return {"type": kind, "address": "a.b", "change": {"actions": ["delete"], "before": before}}
+
 
 @dataclass
 class Machine:
