@@ -22,7 +22,12 @@ EXISTING = {"network": "vpc", "subnet": "tpu", "pods_range": "pods", "services_r
 ASKED: dict[str, dict[str, str]] = {
     "complete": {},
     "existing-network": EXISTING,
-    "shared-vpc": {**EXISTING, "host_project_id": "host-project"},
+    "existing-network of a host project": {
+        **EXISTING,
+        "host_project_id": "host-project",
+        "zone": "us-central1-ai1a",
+        "tpu_type": "v6e-16",
+    },
     "single-pool-spot": {},
 }
 NODES = {"node_account", "cluster", "cpu_pool", "tpu_pools"}
@@ -30,7 +35,7 @@ DATA = {"workload_identity", "artifact_bucket", "artifact_registry", "tensorboar
 MAKING = {
     "complete": {"network", *NODES, *DATA},
     "existing-network": {"network", *NODES},
-    "shared-vpc": NODES,
+    "existing-network of a host project": NODES,
     "single-pool-spot": {"network", *NODES},
 }
 """The modules of each example that would make something."""
@@ -65,12 +70,12 @@ def _post(google: Emulator, path: str, body: dict[str, Any]) -> None:
 
 
 def test_every_example_is_tried():
-    assert sorted(ASKED) == EXAMPLES
+    assert sorted({name.split()[0] for name in ASKED}) == EXAMPLES
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", ASKED)
 def test_example_is_valid_and_can_be_planned(name, google, tmp_path, terraform_environment):
-    folder = tmp_path / "terraform" / "examples" / name
+    folder = tmp_path / "terraform" / "examples" / name.split()[0]
     shutil.copytree(TERRAFORM, tmp_path / "terraform", ignore=shutil.ignore_patterns(".terraform*", "tests"))
     environment = {**terraform_environment, **google.environment()}
 

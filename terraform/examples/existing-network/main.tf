@@ -29,6 +29,7 @@ module "network" {
   source = "../../modules/network"
 
   project_id          = var.project_id
+  network_project_id  = var.host_project_id
   region              = local.region
   create_network      = false
   create_subnet       = false

@@ -9,6 +9,12 @@ variable "name" {
   default     = "tpu-training"
 }
 
+variable "host_project_id" {
+  description = "Host project of a Shared VPC; null where the network is the project's own"
+  type        = string
+  default     = null
+}
+
 variable "zone" {
   description = "Zone of the slice"
   type        = string
