@@ -16,6 +16,7 @@ from typing import Any
 
 import waiting
 from tpukit import catalogue, plan, pods, render
+from tpukit.errors import Transient
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
 from tpukit.sandbox.agent import Pool, of_slice
@@ -115,8 +116,16 @@ class Box:
         spec = {"name": name, "tpu": V4_16.name, "slices": 2, "command": list(command), "image": "image:1", **fields}
         made = plan.make(JobSpec.from_json({"capacity": "spot", "rule": "pre", **spec}), settings, "gke")
         for document in render.documents(made):
-            self.cluster.apply(document)
+            until(partial(self._applied, document), f"{made.id} to be taken")
         return made
+
+    def _applied(self, document: Doc) -> bool:
+        """As a driver does it: what does not answer now, such as Kueue while it restarts, is asked again."""
+        try:
+            self.cluster.apply(document)
+        except Transient:
+            return False
+        return True
 
     def status(self, made: Plan) -> Doc:
         found: Doc = self.cluster.get("JobSet", made.id, made.team).get("status", {})

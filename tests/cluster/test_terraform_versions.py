@@ -12,6 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,6 +215,27 @@ def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned
         environment.check_clean()
         assert environment.things() == environment.held(), context
         assert environment.grants_there() == environment.grants_held(), context
+
+
+def test_protected_cluster_that_was_half_made_is_deleted_by_hand_and_then_made(
+    prepared, tmp_path, terraform_environment
+):
+    """What the hint says: Terraform makes what was half made anew, and may not delete what is protected."""
+    with Emulator(tmp_path / "google", Settings(**QUICK)) as google:
+        environment = Prepared(tmp_path / "tf", prepared, google, terraform_environment)
+        environment.ask_for()
+        google.cloud.faults.set(Fault("fail", match="^DELETE_NODE_POOL ", message="An internal error has occurred."))
+        assert environment.run("apply", "-auto-approve").returncode == 1
+        google.cloud.faults.clear()
+        assert "deletion_protection is set to true" in environment.run("apply", "-auto-approve").stderr
+        headers = {"Authorization": f"Bearer {google.token}"}
+        address = f"{google.address}/container/v1/{CLUSTER}"
+        urllib.request.urlopen(urllib.request.Request(address, headers=headers, method="DELETE")).close()
+        until(lambda: not google.cloud.state.all("cluster"), "the cluster to go")
+        third = environment.run("apply", "-auto-approve")
+        assert third.returncode == 0, third.stderr
+        environment.check_clean()
+        assert environment.things() == environment.held()
 
 
 def test_seeds_draw_faults_of_every_kind():

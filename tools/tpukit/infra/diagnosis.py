@@ -64,7 +64,8 @@ CAUSES = (
     _cause(
         Conflict,
         r"deletion_protection",
-        "`tpu cluster apply --set deletion_protection=false`, then destroy",
+        "`tpu cluster apply --set deletion_protection=false`, then destroy; a cluster of which an earlier apply made "
+        "only half is protected too: delete it with `gcloud container clusters delete`, and apply again",
     ),
     _cause(
         Conflict,
