@@ -61,6 +61,14 @@ _RUNTIME = re.compile(
 )
 _STACK = re.compile(r"^\s*@ +0x|^\*\*\* |^\s*$")
 _GOES_ON = re.compile(r"\b(?:step|epoch|retry\w*|DEBUG|INFO|WARN(?:ING)?)\b", re.IGNORECASE)
+_LAST_LINES = 30
+_TOLD = re.compile(
+    r"\b(?:received|caught|got|stopp(?:ed|ing)|exiting|leaving|terminated)\b.{0,60}"
+    r"(?:\bSIGTERM\b|\btermination signal\b|\bsignal 15\b)"
+    r"|\bSIGTERM\b.{0,20}\b(?:received|caught)\b",
+    re.IGNORECASE,
+)
+_FINISHED = re.compile(r"\b(?:training|train|run)\b.{0,20}\b(?:complete|completed|finished|done)\b", re.IGNORECASE)
 _MESSAGE_LINES = 3
 """Lines that do not begin with a space and may still belong to the message of an exception."""
 
@@ -88,6 +96,16 @@ def read(lines: Sequence[str]) -> Reading:
                 return _reading(cause, f"{line} {what}", lines, at)
         at += 1
     return Reading(Cause.UNKNOWN, last_words(lines), "\n".join(lines))
+
+
+def told_to_leave(lines: Sequence[str]) -> bool:
+    """Whether the program says that it ends because of a SIGTERM."""
+    return any(_TOLD.search(line) for line in lines[-_LAST_LINES:])
+
+
+def finished(lines: Sequence[str]) -> bool:
+    """Whether the program says that its training is complete."""
+    return any(_FINISHED.search(line) for line in lines[-_LAST_LINES:])
 
 
 def last_words(lines: Sequence[str]) -> str:

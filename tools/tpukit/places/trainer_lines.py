@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tpukit.spec.patterns import LINE as OWN_LINE
+
 LINE_MOST = 2000
 """Characters of a line that are read."""
-OWN_LINE_MOST = 400
-"""The same for a pattern of the job file, which may take a time that grows faster than the line."""
 _INT_MOST = 2**63 - 1
 
 
@@ -83,7 +83,7 @@ class Reader:
         """What the line says; None for one that says nothing of progress."""
         text = plain(line)
         if self._pattern is not None:
-            return _mention(self._pattern.search(text[:OWN_LINE_MOST]))
+            return _mention(self._pattern.search(text[:OWN_LINE]))
         if bar := _BAR.search(text):
             self._bar = _mention(bar)
         if _TRAINER_STATE.search(text) and self._bar:
