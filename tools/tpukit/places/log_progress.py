@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +27,9 @@ class _Log:
 class LogProgress:
     """Of the logs that one process follows. Nobody else needs it: whoever takes over reads their ends again."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: Callable[[str], str] = str) -> None:
+        """`text`: what the program printed of a line of the file."""
+        self._text = text
         self._logs: dict[Path, _Log] = {}
 
     def read(self, path: Path, pattern: str, now: float) -> Progress:
@@ -43,7 +46,7 @@ class LogProgress:
         until = log.position + BYTES_AT_ONCE
         for line, position in lines.read(path, log.position):
             log.position = position
-            said = log.reader.read(line)
+            said = log.reader.read(self._text(line))
             if said:
                 log.known = trainer_lines.merged(log.known, said)
                 log.moved = min(now, status.st_mtime)
