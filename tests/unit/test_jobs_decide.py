@@ -376,3 +376,11 @@ def test_decide_outcome_waits_for_the_place_whoever_drives():
     closing = replace(RUNNING, outcome=Outcome(State.FAILED, Reason.HOST_LOST, "lost"))
     assert decide(closing, SPEC, seen(), NOW).act is Act.STOP
     assert decide(closing, SPEC, GONE, NOW).job.state is State.FAILED
+
+
+def test_decide_warning_is_said_once_and_stays_with_an_attempt_that_ends_well():
+    step = decide(RUNNING, SPEC, seen(warning="each trains alone"), NOW)
+    assert step.note == "attempt 0: each trains alone"
+    assert decide(step.job, SPEC, seen(warning="each trains alone"), NOW).note == ""
+    over = decide(step.job, SPEC, ended(Reason.DONE), NOW).job
+    assert (over.state, over.message) == (State.COMPLETED, "all hosts ended well; but each trains alone")
