@@ -28,6 +28,8 @@ from tpukit.sandbox.google import (
     managed_folders,
     node_pools,
     objects,
+    os_login,
+    project_metadata,
     projects,
     queue,
     services,
@@ -47,6 +49,7 @@ APIS = (
     firestore.api,
     iam.api,
     log_entries.api,
+    os_login.api,
     projects.api,
     projects.billing,
     artifact_registry.api,
@@ -60,5 +63,15 @@ APIS = (
     vertex.api,
 )
 
-PARTS = (clusters, machines, managed_folders, node_pools, queue, tensorboard_data, updates, vms)
+PARTS = (
+    clusters,
+    machines,
+    managed_folders,
+    node_pools,
+    project_metadata,
+    queue,
+    tensorboard_data,
+    updates,
+    vms,
+)
 """Modules that add routes to an API that another one begins."""
