@@ -114,6 +114,9 @@ class TpuVms:
 
     def metadata(self, name: str, path: str, worker: int = 0, **options: Any) -> str:
         """As a program on the host would ask."""
+        return self.metadata_with_etag(name, path, worker, **options)[0]
+
+    def metadata_with_etag(self, name: str, path: str, worker: int = 0, **options: Any) -> tuple[str, str]:
         network = self.emulator.hypervisor.network
         assert network is not None
         root = f"http://{self.address(name, worker)}:{network.metadata_port}/computeMetadata/v1"
@@ -121,7 +124,7 @@ class TpuVms:
         request = urllib.request.Request(f"{root}/{path}", **options)
         try:
             with _OPENER.open(request, timeout=60) as answer:
-                return str(answer.read().decode())
+                return answer.read().decode(), str(answer.headers["ETag"])
         except urllib.error.HTTPError as error:
             error.close()
             raise

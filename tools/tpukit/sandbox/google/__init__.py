@@ -39,6 +39,7 @@ from tpukit.sandbox.google import (
     updates,
     uploads,
     vertex,
+    vm_faults,
     vms,
 )
 
@@ -72,6 +73,7 @@ PARTS = (
     queue,
     tensorboard_data,
     updates,
+    vm_faults,
     vms,
 )
 """Modules that add routes to an API that another one begins."""

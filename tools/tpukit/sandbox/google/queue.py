@@ -134,6 +134,8 @@ def _advance(cloud: Cloud, event: Doc) -> After | None:
             vms.make_ready(cloud, name)
         _put(cloud, full, doc, "ACTIVE")
         return partial(cloud.hooks.on_vm_changed, "")
+    elif state == "SUSPENDING" and any(map(cloud.hooks.vm_has_hosts, doc["_nodes"])):
+        cloud.later(api, "ADVANCE", full, WAIT_SECONDS)  # they have their time to shut down
     elif state == "SUSPENDING":
         _remove_vms(cloud, doc)
         _put(cloud, full, {**doc, "_holds": doc["_wants"]}, "SUSPENDED")

@@ -98,7 +98,9 @@ class Emulator:
             self.pods_token = _token(folder / "pods-token")
             self._socket = _listening(folder / "port", port)
             self.hypervisor = Hypervisor(self.cloud, folder, self.address)
-            self.cloud.hooks = replace(self.cloud.hooks, on_vm_changed=self.hypervisor.ensure)
+            self.cloud.hooks = replace(
+                self.cloud.hooks, on_vm_changed=self.hypervisor.ensure, vm_has_hosts=self.hypervisor.has_hosts
+            )
         except BaseException:
             self.cloud.close()
             raise

@@ -61,9 +61,15 @@ def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) ->
     cloud.state.put("vm", full, {**made, "networkEndpoints": _endpoints(cloud, made)})
 
 
-def runs(vm: Doc) -> bool:
-    """Whether its hosts should be up."""
-    return vm["state"] == "READY" and not vm.get("_shutdown")
+def runs(vm: Doc, worker: int) -> bool:
+    """Whether a host should be up."""
+    return vm["state"] == "READY" and shutdown_of(vm, worker) is None
+
+
+def shutdown_of(vm: Doc, worker: int) -> Doc | None:
+    """The order to power a host off, with the seconds that programs have; of all hosts, or of some."""
+    order: Doc | None = vm.get("_shutdown")
+    return order if order and str(worker) in order.get("workers", [str(worker)]) else None
 
 
 def boot(vm: Doc, worker: int) -> int:

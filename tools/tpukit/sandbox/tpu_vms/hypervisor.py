@@ -21,7 +21,7 @@ from typing import Any
 
 from tpukit import pods
 from tpukit.errors import Transient
-from tpukit.sandbox.google import credentials, vms
+from tpukit.sandbox.google import credentials, vm_faults, vms
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.tpu_vms import described, network, processes, ssh_config
@@ -39,6 +39,7 @@ _Key = tuple[str, int]
 class _Host:
     folder: Path
     pid: int
+    began: str
     control: socket.socket
     boot: int
     machine: Doc = field(default_factory=dict)
@@ -115,11 +116,9 @@ class Hypervisor:
         for key, host in list(self._hosts.items()):
             self._end_if_due(key, host, found.get(key[0]))
         for vm in found.values():
-            if not vms.runs(vm):
-                continue
-            self._start_serving()
             for worker in range(vm["_hosts"]):
-                if (vm["id"], worker) not in self._hosts:
+                if vms.runs(vm, worker) and (vm["id"], worker) not in self._hosts:
+                    self._start_serving()
                     self._boot(vm, worker)
         for (node, worker), host in self._hosts.items():
             if host.due is None:
@@ -130,7 +129,7 @@ class Hypervisor:
     def _end_if_due(self, key: _Key, host: _Host, vm: Doc | None) -> None:
         if vm is None or (host.due is not None and time.monotonic() > host.due):
             self._kill(key)
-        elif host.due is None and (shutdown := vm.get("_shutdown")):
+        elif host.due is None and (shutdown := vms.shutdown_of(vm, key[1])):
             if host.fault or not host.up:
                 self._kill(key)
                 return
@@ -139,7 +138,7 @@ class Hypervisor:
             grace = float(shutdown["grace"])
             self._tell(host, "shutdown", grace=grace)
             host.due = time.monotonic() + grace + 5.0
-        elif host.due is None and (not vms.runs(vm) or host.boot != vms.boot(vm, key[1])):
+        elif host.due is None and (not vms.runs(vm, key[1]) or host.boot != vms.boot(vm, key[1])):
             self._kill(key)
 
     def _start_serving(self) -> None:
@@ -159,8 +158,9 @@ class Hypervisor:
         folder = self._folder / vm["id"] / str(worker)
         folder.mkdir(parents=True, exist_ok=True)
         pid, control = self._zygote.fork(folder)
-        (folder / "pid").write_text(f"{pid} {processes.started(pid)}", encoding="ascii")
-        host = _Host(folder, pid, control, vms.boot(vm, worker))
+        began = processes.started(pid)
+        (folder / "pid").write_text(f"{pid} {began}", encoding="ascii")
+        host = _Host(folder, pid, began, control, vms.boot(vm, worker))
         self._hosts[vm["id"], worker] = host
         self._selector.register(control, selectors.EVENT_READ, (vm["id"], worker))
 
@@ -201,20 +201,25 @@ class Hypervisor:
 
     def _settled(self, name: str) -> bool:
         for vm in self._cloud.state.all("vm", name).values():
-            if not vms.runs(vm) or vm.get("labels", {}).get(SIMULATED):
+            if vm.get("labels", {}).get(SIMULATED):
                 continue
             for worker in range(vm["_hosts"]):
                 host = self._hosts.get((vm["id"], worker))
-                if host is None or not host.up or (host.done < host.sent and not host.fault):
+                if not vms.runs(vm, worker):
+                    continue
+                if host is None or host.due or not host.up or (host.done < host.sent and host.fault != "freeze"):
                     return False
         return True
 
+    def has_hosts(self, name: str) -> bool:
+        vm = self._cloud.state.get("vm", name)
+        with self._lock:
+            return vm is not None and any(node == vm["id"] for node, _ in self._hosts)
+
     def _kill(self, key: _Key) -> None:
         host = self._hosts.pop(key)
-        processes.kill_tree(host.pid)
-        self._close(host)
-
-    def _close(self, host: _Host) -> None:
+        if processes.started(host.pid) == host.began:
+            processes.kill_tree(host.pid)
         if self._selector:
             with suppress(KeyError, ValueError):
                 self._selector.unregister(host.control)
@@ -256,6 +261,9 @@ class Hypervisor:
             self._kill(key)
             pods.kill_strays(host.folder)
             self._seen = (-1, 0.0)
+            name = next((name for name, vm in self._cloud.state.all("vm").items() if vm["id"] == key[0]), "")
+            if name and not self.has_hosts(name):
+                vm_faults.hosts_went(self._cloud, name)
             return
         *lines, host.rest = (host.rest + chunk).split(b"\n")
         for line in lines:
