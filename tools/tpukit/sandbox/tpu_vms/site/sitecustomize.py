@@ -41,7 +41,9 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         chips = int(os.environ.get("TPUKIT_SIMULATED_CHIPS", "4"))
-        module.__dict__["num_available_tpu_chips_and_device_id"] = lambda: (chips, "0x005e")
+        versions = module.__dict__.get("TpuVersion")
+        version = getattr(versions, os.environ.get("TPUKIT_SIMULATED_TPU", "v4"), None)
+        module.__dict__["num_available_tpu_chips_and_device_id"] = lambda: (chips, version)
 
 
 sys.meta_path.insert(0, _Finder())
