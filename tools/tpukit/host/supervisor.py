@@ -242,7 +242,7 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
     end = read(os.path.join(folder, "end"))
     if began is None and stopped and not alive:  # whoever locks it from now on finds the note
         began, end = read(os.path.join(folder, "began")), read(os.path.join(folder, "end"))
-    answer = {
+    answer: dict[str, Any] = {
         "began": began,
         "end": end,
         "locked": alive,
@@ -252,7 +252,7 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
     answer["progress"] = progress(os.path.join(folder, "progress"))
     if log is not None:
         answer["log"] = piece(os.path.join(folder, "log"), log, PIECE)
-    if end is not None and end["code"]:
+    if end and end["code"]:
         answer["tail"] = piece(os.path.join(folder, "log"), -TAIL, TAIL)
     return answer
 
