@@ -21,6 +21,7 @@ from tpukit.sandbox.google import (
     compute,
     container,
     credentials,
+    custom_roles,
     firestore,
     iam,
     log_entries,
@@ -60,5 +61,5 @@ APIS = (
     vertex.api,
 )
 
-PARTS = (clusters, machines, managed_folders, node_pools, queue, tensorboard_data, updates, vms)
+PARTS = (clusters, custom_roles, machines, managed_folders, node_pools, queue, tensorboard_data, updates, vms)
 """Modules that add routes to an API that another one begins."""
