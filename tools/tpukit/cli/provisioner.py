@@ -108,8 +108,7 @@ def run(
         workers=workers,
         report=lambda pool, text: log.info(text, extra={"pool": pool}),
         complain=lambda pool, text: log.warning(text, extra={"pool": pool}),
-        decided=metrics.decided,
-        called=metrics.called,
+        counting=metrics.counting(),
         hooks=metrics.hooks(),
     )
     loop = Loop(
