@@ -43,7 +43,7 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     service = _SERVICES.get(api.name)
     if service is None or "project" not in call.names:
         return
-    accounts = _accounts_of_nodes(call.body) if service == "container" else []
+    accounts = _ACCOUNTS.get(service, lambda body: [])(call.body)
     for account in accounts:
         _check_exists(cloud, account)
     if call.request.principal == OWNER:
@@ -138,3 +138,12 @@ def _accounts_of_nodes(body: Doc) -> list[str]:
     pools = [body.get("nodePool") or {}, *cluster.get("nodePools", [])]
     configs = [cluster.get("nodeConfig") or {}, *((pool.get("config") or {}) for pool in pools)]
     return sorted({config["serviceAccount"] for config in configs if config.get("serviceAccount")})
+
+
+def _accounts_of_vms(body: Doc) -> list[str]:
+    nodes = [body, *((spec.get("node") or {}) for spec in (body.get("tpu") or {}).get("nodeSpec", []))]
+    return sorted({email for node in nodes if (email := (node.get("serviceAccount") or {}).get("email"))})
+
+
+_ACCOUNTS = {"container": _accounts_of_nodes, "tpu": _accounts_of_vms}
+"""What a request says its machines run as, by service."""
