@@ -20,7 +20,7 @@ PROJECT = "tpu-project"
 NODES = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes"
 V4_8 = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 V4_16 = {"acceleratorType": "v4-16", "runtimeVersion": "tpu-ubuntu2204-base"}
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class TpuVms:
@@ -50,7 +50,7 @@ class TpuVms:
             headers={"Authorization": f"Bearer {self.emulator.token}"},
         )
         try:
-            with _OPENER.open(request, timeout=60) as answer:
+            with OPENER.open(request, timeout=60) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -123,7 +123,7 @@ class TpuVms:
         options.setdefault("headers", {"Metadata-Flavor": "Google"})
         request = urllib.request.Request(f"{root}/{path}", **options)
         try:
-            with _OPENER.open(request, timeout=60) as answer:
+            with OPENER.open(request, timeout=60) as answer:
                 return answer.read().decode(), str(answer.headers["ETag"])
         except urllib.error.HTTPError as error:
             error.close()

@@ -44,7 +44,7 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     service = _SERVICES.get(api.name)
     if service is None or "project" not in call.names:
         return
-    accounts = _accounts_of_nodes(call) if service == "container" else []
+    accounts = _ACCOUNTS.get(service, lambda call: [])(call)
     for account in accounts:
         _check_exists(cloud, account)
     project = f"projects/{call['project']}"
@@ -157,3 +157,12 @@ def _accounts_of_nodes(call: Call) -> list[str]:
 def _default_account(call: Call) -> str:
     """https://cloud.google.com/compute/docs/access/service-accounts#default_service_account"""
     return f"{number_of(call['project'])}-compute@developer.gserviceaccount.com"
+
+
+def _accounts_of_vms(call: Call) -> list[str]:
+    nodes = [call.body, *((spec.get("node") or {}) for spec in (call.body.get("tpu") or {}).get("nodeSpec", []))]
+    return sorted({email for node in nodes if (email := (node.get("serviceAccount") or {}).get("email"))})
+
+
+_ACCOUNTS = {"container": _accounts_of_nodes, "tpu": _accounts_of_vms}
+"""What a request says its machines run as, by service."""

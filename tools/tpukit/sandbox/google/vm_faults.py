@@ -63,8 +63,12 @@ def _preempt(
 @api.on_operation_end("PREEMPT")
 def _preempted(cloud: Cloud, event: Doc) -> None:
     vm = cloud.state.get("vm", event["target"])
-    if vm and vm["state"] == "READY":
-        preempt(cloud, event["target"])
+    if vm is None or vm["state"] != "READY":
+        return
+    if vm["_shutdown"]["by_hosts"] and cloud.hooks.vm_has_hosts(event["target"]):
+        cloud.later(api, "PREEMPT", event["target"], 0.2)
+        return
+    preempt(cloud, event["target"])
 
 
 def hosts_went(cloud: Cloud, full: str) -> None:

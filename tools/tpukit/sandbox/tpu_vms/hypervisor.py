@@ -212,9 +212,9 @@ class Hypervisor:
         return True
 
     def has_hosts(self, name: str) -> bool:
+        """Without the lock: asked inside of transactions, and `reconcile` begins those while it holds it."""
         vm = self._cloud.state.get("vm", name)
-        with self._lock:
-            return vm is not None and any(node == vm["id"] for node, _ in self._hosts)
+        return vm is not None and any(node == vm["id"] for node, _ in list(self._hosts))
 
     def _kill(self, key: _Key) -> None:
         host = self._hosts.pop(key)
