@@ -35,6 +35,8 @@ ROLES: dict[str, tuple[str, ...]] = {
         *("compute.networks.*", "compute.subnetworks.*", "compute.routers.*", "compute.routes.*"),
         *("compute.*.get", "compute.*.list"),
     ),
+    "roles/compute.osAdminLogin": ("compute.instances.osLogin", "compute.instances.osAdminLogin", "compute.*.get"),
+    "roles/compute.osLogin": ("compute.instances.osLogin", "compute.*.get"),
     "roles/compute.securityAdmin": ("compute.firewalls.*", "compute.*.get", "compute.*.list"),
     "roles/container.admin": ("container.*",),
     "roles/container.clusterViewer": ("container.*.get", "container.*.list", "container.clusters.connect"),
