@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpukit.kube import Cluster
     from tpukit.provisioner.identity import Identity
 
-BUSY_TICK, IDLE_TICK = 2.0, 10.0
+BUSY_TICK, IDLE_TICK = 1.0, 10.0
 WORKERS = 8
 PORT = 9465
 LEAVE_SECONDS = 2.0
