@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -384,3 +386,12 @@ def test_decide_warning_is_said_once_and_stays_with_an_attempt_that_ends_well():
     assert decide(step.job, SPEC, seen(warning="each trains alone"), NOW).note == ""
     over = decide(step.job, SPEC, ended(Reason.DONE), NOW).job
     assert (over.state, over.message) == (State.COMPLETED, "all hosts ended well; but each trains alone")
+
+
+@pytest.mark.parametrize(
+    ("pace", "idle", "hangs"),
+    [(0.0, 60.0, True), (5.0, 60.0, True), (100.0, 299.0, False), (100.0, 300.0, True), (math.inf, 1e9, False)],
+)
+def test_decide_host_that_prints_rarely_hangs_only_after_longer_than_its_own_pace(pace, idle, hangs):
+    hosts = tuple(HostView(name, 0, 0, "running", step=3, pace=pace, idle=idle) for name in ("h0", "h1"))
+    assert (decide(RUNNING, SPEC, seen(hosts=hosts), NOW).act is Act.STOP) is hangs
