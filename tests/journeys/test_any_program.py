@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tpukit import plan, pods
-from tpukit.clock import SystemClock
+from tpukit.clock import ManualClock, SystemClock
 from tpukit.places.base import Handle, Observation
 from tpukit.places.local import LocalPlace
+from tpukit.places.meeting import SECONDS
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt
 from tpukit.spec import JobSpec, Settings
@@ -149,3 +150,43 @@ def test_host_told_to_leave_that_exits_0_has_its_peers_told_too(place):
     seen = ended(place, attempt)
     assert seen.state is State.FAILED
     assert [host.code for host in seen.hosts] == [0, 0]
+
+
+TRAINS = """
+import mmap, os, socket, sys, time
+from pathlib import Path
+library = Path(sys.argv[1]) / "jaxlib" / "xla.so"
+library.parent.mkdir(exist_ok=True)
+library.write_bytes(b"x" * 4096)
+with library.open("rb") as file:
+    loaded = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+me, port = int(os.environ["TPU_WORKER_ID"]), int(os.environ["JAX_COORDINATOR_PORT"])
+if sys.argv[2] == "together":
+    if me == 0:
+        peer = socket.create_server(("127.0.0.1", port)).accept()[0]
+    else:
+        while True:
+            try:
+                peer = socket.create_connection(("127.0.0.1", port))
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+print("step 1 loss 2.5", flush=True)
+time.sleep(300)
+"""
+"""Has a library of JAX loaded, so to say, and trains, connected to its peer or not."""
+
+
+@pytest.mark.parametrize(("how", "warned"), [("alone", True), ("together", False)])
+def test_hosts_that_never_met_are_noticed(home, tmp_path, how, warned):
+    clock = ManualClock(1_800_000_000.0)
+    place = LocalPlace(home, clock)
+    attempt = handle(TRAINS, str(tmp_path), how, tpu="v4-16")
+    place.submit(attempt)
+    trains(place, attempt)
+    for _ in range(3):
+        seen = observe(place, attempt)
+        clock.sleep(SECONDS)
+    place.stop(attempt, 0.0)
+    assert ("each trains alone" in seen.warning) is warned
+    ended(place, attempt)

@@ -22,6 +22,7 @@ from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import checkpoint_folder, lines, log_tail, progress
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
 from tpukit.places.log_progress import LogProgress
+from tpukit.places.meeting import Meeting
 from tpukit.places.progress import Progress
 from tpukit.places.suspects import Suspects
 from tpukit.places.verdict import ABORTED, TERMINATED, HostEnd, verdict
@@ -71,6 +72,7 @@ class LocalPlace:
         self._clock = clock
         self._suspects = Suspects()
         self._logs = LogProgress()
+        self._meetings: dict[Path, Meeting] = {}
         self._saves: dict[Path, tuple[float, int]] = {}  # by attempt: when its workdir was read, and what it held
 
     def prepare(self, plan: Plan) -> Plan:
@@ -254,8 +256,9 @@ class LocalPlace:
         failed = [name for name in names if states[name].phase is Phase.LOST or states[name].code or name in left]
         if alive and failed:
             self._end_peers(handle, states, failed, alive)
+        warning = self._meeting(folder, hosts, heard)
         if alive or self._uploader_lives(handle):
-            return Observation(State.RUNNING, hosts, started, saved, ran=ran)
+            return Observation(State.RUNNING, hosts, started, saved, ran=ran, warning=warning)
 
         pods.kill_strays(folder)
         port = _chosen_port(folder)
@@ -268,7 +271,17 @@ class LocalPlace:
         state = State.COMPLETED if found.reason is Reason.DONE else State.FAILED
         ended = max((state.ended for state in states.values()), default=0.0)
         return Observation(
-            state, hosts, started, saved, found.reason, found.host, found.detail, active=False, ended=ended, ran=ran
+            state,
+            hosts,
+            started,
+            saved,
+            found.reason,
+            found.host,
+            found.detail,
+            active=False,
+            ended=ended,
+            ran=ran,
+            warning=warning,
         )
 
     def _progress(self, handle: Handle, folder: Path, now: float) -> Progress:
@@ -288,6 +301,13 @@ class LocalPlace:
         found = max(known, checkpoint_folder.newest(Path(workdir), since - CLOCK_SECONDS))
         self._saves[self._folder(handle)] = now, found
         return found
+
+    def _meeting(self, folder: Path, hosts: Sequence[HostView], now: float) -> str:
+        """What is to be said of hosts that all train, and have not met."""
+        meeting = self._meetings.setdefault(folder, Meeting())
+        if not meeting.met and all(host.state == "running" and host.step is not None for host in hosts):
+            meeting.check({host.name: pods.members(folder / host.name) for host in hosts}, now)
+        return meeting.warning
 
     def _finished(self, folder: Path, states: Mapping[str, PodState], reports: Mapping[str, Progress]) -> bool:
         """Whether a host that was told to leave had come to its end before that, as far as it says."""

@@ -76,7 +76,9 @@ def run(tell: int) -> None:
     began, end = blank("began.new"), blank("end")
     kills = oom_kills()
     output = os.pipe() if pod["stamped"] else None
-    child, error = spawn(pod, output)
+    gate, opener = os.pipe()
+    child, failed = spawn(pod, output, gate, opener)
+    os.close(gate)
     copied = _thread.allocate_lock()
     if output:
         os.close(output[1])
@@ -84,6 +86,12 @@ def run(tell: int) -> None:
         _thread.start_new_thread(stamp, (output[0], copied))
     fill(began, {"shim": os.getpid(), "pid": child, "at": time.time(), "awake": time.monotonic()})
     os.replace("began.new", "began")
+    # Only now may it run: one that ran before it was written down would be run again after this process was killed.
+    with suppress(BrokenPipeError):
+        os.write(opener, b"+")
+    os.close(opener)
+    error = os.read(failed, 4000).decode()
+    os.close(failed)
     os.write(tell, b"+")
     os.close(tell)
     if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
@@ -105,8 +113,11 @@ def run(tell: int) -> None:
     fill(end, record)
 
 
-def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str]:
-    """Process id of the pod's first process, and what kept it from starting. Without `output` it prints to the log."""
+def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int]:
+    """Process id of the pod's first process, which waits at the gate, and a pipe that tells what kept it from starting.
+
+    Without `output` it prints to the log.
+    """
     parent = os.getpid()
     if pod["mounts"]:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -136,6 +147,9 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str
             what = pod["cwd"]
             os.chdir(what)
             what = pod["argv"][0]
+            os.close(opener)
+            if not os.read(gate, 1):  # the shim is gone
+                os._exit(125)
             os.execvpe(what, pod["argv"], pod["env"])
         except OSError as problem:
             os.write(
@@ -144,9 +158,7 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str
         finally:
             os._exit(128)
     os.close(fail)
-    error = os.read(failed, 4000).decode()
-    os.close(failed)
-    return child, error
+    return child, failed
 
 
 def stamp(output: int, copied: _thread.LockType) -> None:
