@@ -65,7 +65,7 @@ def _preempted(cloud: Cloud, event: Doc) -> None:
     vm = cloud.state.get("vm", event["target"])
     if vm is None or vm["state"] != "READY":
         return
-    if vm["_shutdown"]["by_hosts"] and cloud.hooks.vm_has_hosts(event["target"]):
+    if (vm.get("_shutdown") or {}).get("by_hosts") and cloud.hooks.vm_has_hosts(event["target"]):
         cloud.later(api, "PREEMPT", event["target"], 0.2)
         return
     preempt(cloud, event["target"])
