@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -69,6 +69,7 @@ class PodState:
     order: float = 0.0  # a clock shared by all pods of this machine, for who failed first
     code: int = 0
     signalled: bool = False  # it ended after being told to leave
+    told_at: int = 0  # bytes of its log that it had printed by then
     error: str = ""  # what kept it from starting
     out_of_memory: bool = False
     disk_full: bool = False
@@ -109,36 +110,40 @@ def _start_shim(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def status(folder: Path) -> PodState:
+    # Read in this order: a lock that is free after the beginning was read stays so, and then the end is final.
     began = _read(folder / "began")
+    stopping, locked = stop_requested(folder), _locked(folder / "lock")
+    if began is None and stopping and not locked:  # whoever locks it from now on finds the note and does not start it
+        began = _read(folder / "began")
+    return state_of(began, _read(folder / "end"), locked=locked, stopping=stopping)
+
+
+def state_of(
+    began: Mapping[str, object] | None, ended: Mapping[str, object] | None, *, locked: bool, stopping: bool
+) -> PodState:
+    """What the files of a pod say, wherever it ran: `began` was read first, then whether a stop was asked for and the
+    lock is held, then `ended`."""
     if began is None:
-        if not stop_requested(folder) or _locked(folder / "lock"):
-            return PodState(Phase.ABSENT)
-        # Whoever locks it from now on finds the note and does not start it.
-        return status(folder) if (folder / "began").exists() else PodState(Phase.ENDED, code=143, signalled=True)
-    ended = _read(folder / "end")
-    if ended is None and not _locked(folder / "lock"):
-        ended = _read(folder / "end")  # it may have ended between the two looks
-        if ended is None:
-            return PodState(
-                Phase.LOST, pid=_int(began["pid"]), shim=_int(began["shim"]), began=_float(began["at"]), code=137
-            )
-    if ended is None:
-        return PodState(
-            Phase.RUNNING,
-            pid=_int(began["pid"]),
-            shim=_int(began["shim"]),
-            began=_float(began["at"]),
-            awake=_float(began.get("awake", 0.0)),
-        )
-    return PodState(
-        Phase.ENDED,
+        never = stopping and not locked
+        return PodState(Phase.ENDED, code=143, signalled=True) if never else PodState(Phase.ABSENT)
+    known = PodState(
+        Phase.RUNNING,
         pid=_int(began["pid"]),
         shim=_int(began["shim"]),
         began=_float(began["at"]),
+        awake=_float(began.get("awake", 0.0)),
+    )
+    if ended is None:
+        return known if locked else replace(known, phase=Phase.LOST, awake=0.0, code=137)
+    return replace(
+        known,
+        phase=Phase.ENDED,
+        awake=0.0,
         ended=_float(ended["at"]),
         order=_float(ended["order"]),
         code=_int(ended["code"]),
         signalled=bool(ended["told"]),
+        told_at=_int(ended.get("told_at", 0)),
         error=str(ended["error"]),
         out_of_memory=bool(ended["out_of_memory"]),
         disk_full=bool(ended["disk_full"]),
@@ -264,12 +269,15 @@ def _processes(file: str) -> Iterator[tuple[int, bytes]]:
             yield int(entry.parent.name), entry.read_bytes()
 
 
-def tail(folder: Path, lines: int = 100, size: int = 32_768) -> Sequence[str]:
-    """The last lines a pod printed: enough for an exception and all that JAX says after it."""
+def tail(folder: Path, lines: int = 400, size: int = 131_072, until: int | None = None) -> Sequence[str]:
+    """The last lines a pod printed, or had printed `until` so many bytes: enough for an exception and all that JAX and
+    the program's own threads say after it."""
     try:
         with (folder / "log").open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - size))
-            return log.read().decode(errors="replace").splitlines()[-lines:]
+            end = log.seek(0, os.SEEK_END)
+            end = end if until is None else min(end, until)
+            start = log.seek(max(0, end - size))
+            return log.read(end - start).decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
 

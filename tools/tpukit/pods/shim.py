@@ -76,7 +76,9 @@ def run(tell: int) -> None:
     began, end = blank("began.new"), blank("end")
     kills = oom_kills()
     output = os.pipe() if pod["stamped"] else None
-    child, error = spawn(pod, output)
+    gate, opener = os.pipe()
+    child, failed = spawn(pod, output, gate, opener)
+    os.close(gate)
     copied = _thread.allocate_lock()
     if output:
         os.close(output[1])
@@ -84,11 +86,17 @@ def run(tell: int) -> None:
         _thread.start_new_thread(stamp, (output[0], copied))
     fill(began, {"shim": os.getpid(), "pid": child, "at": time.time(), "awake": time.monotonic()})
     os.replace("began.new", "began")
+    # Only now may it run: one that ran before it was written down would be run again after this process was killed.
+    with suppress(BrokenPipeError):
+        os.write(opener, b"+")
+    os.close(opener)
+    error = os.read(failed, 4000).decode()
+    os.close(failed)
     os.write(tell, b"+")
     os.close(tell)
     if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
         os.kill(os.getpid(), signal.SIGTERM)
-    code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, False, False)
+    code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, None, False)
     at, order = time.time(), time.monotonic()
     sweep(spare_pods=pod["starts_pods"])
     copied.acquire(timeout=5.0)
@@ -96,16 +104,20 @@ def run(tell: int) -> None:
         "at": at,
         "order": order,
         "code": code,
-        "told": told,
+        "told": told is not None,
+        "told_at": told or 0,
         "error": error,
-        "out_of_memory": greedy or (code == 137 and not told and oom_kills() > kills),
+        "out_of_memory": greedy or (code == 137 and told is None and oom_kills() > kills),
         "disk_full": disk_full((".", pod["cwd"], *pod["disks"])),
     }
     fill(end, record)
 
 
-def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str]:
-    """Process id of the pod's first process, and what kept it from starting. Without `output` it prints to the log."""
+def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int]:
+    """Process id of the pod's first process, which waits at the gate, and a pipe that tells what kept it from starting.
+
+    Without `output` it prints to the log.
+    """
     parent = os.getpid()
     if pod["mounts"]:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -135,6 +147,9 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str
             what = pod["cwd"]
             os.chdir(what)
             what = pod["argv"][0]
+            os.close(opener)
+            if not os.read(gate, 1):  # the shim is gone
+                os._exit(125)
             os.execvpe(what, pod["argv"], pod["env"])
         except OSError as problem:
             os.write(
@@ -143,9 +158,7 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None) -> tuple[int, str
         finally:
             os._exit(128)
     os.close(fail)
-    error = os.read(failed, 4000).decode()
-    os.close(failed)
-    return child, error
+    return child, failed
 
 
 def stamp(output: int, copied: _thread.LockType) -> None:
@@ -171,12 +184,13 @@ def stamp(output: int, copied: _thread.LockType) -> None:
     copied.release()
 
 
-def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bool, bool]:
-    """Exit code of the pod's first process, whether it was told to leave, and whether it took too much memory.
+def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, int | None, bool]:
+    """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not), and
+    whether it took too much memory.
 
     Like a kubelet, tells the first process alone and kills the whole group when the grace is over.
     """
-    deadline = None
+    deadline = told = None
     limited = LINUX and 0 < memory < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     greedy = False
     while True:
@@ -191,6 +205,7 @@ def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bo
             kill_group(child)
             deadline = time.monotonic() + 1.0
         elif caught is not None and caught.si_signo == signal.SIGTERM:
+            told = log_size() if told is None else told
             grace = read_grace()
             if grace <= 0:
                 kill_group(child)
@@ -202,12 +217,12 @@ def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bo
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return 137, deadline is not None, greedy
+                return 137, told, greedy
             if not pid:
                 break
             if pid == child:
                 code = os.waitstatus_to_exitcode(status)
-                return (code if code >= 0 else 128 - code), deadline is not None, greedy
+                return (code if code >= 0 else 128 - code), told, greedy
 
 
 class _Caught:
@@ -289,6 +304,13 @@ def kill_group(leader: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     kill(leader)
+
+
+def log_size() -> int:
+    try:
+        return os.stat("log").st_size
+    except OSError:
+        return 0
 
 
 def read_grace() -> float:

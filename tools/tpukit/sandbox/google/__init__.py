@@ -21,6 +21,7 @@ from tpukit.sandbox.google import (
     compute,
     container,
     credentials,
+    custom_roles,
     firestore,
     iam,
     log_entries,
@@ -66,6 +67,7 @@ APIS = (
 
 PARTS = (
     clusters,
+    custom_roles,
     machines,
     managed_folders,
     node_pools,

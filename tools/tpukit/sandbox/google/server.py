@@ -58,6 +58,7 @@ _PRODUCTS = {
     "RESOURCE_MANAGER": "resource_manager/v1/",
     "SERVICE_USAGE": "service_usage/v1/",
     "STORAGE": "storage/v1/",
+    "TPU_V2": "tpu/v2/",
     "VERTEX_AI": "vertex_ai/v1/",
 }
 """What the provider calls an API, and where it is here. Service accounts moved from IAM to IAM_BETA in 7.30."""

@@ -1,0 +1,91 @@
+"""TPU VMs and queued resources through Google's own client, on the wire against the emulator."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpukit.cloud import tpu_vm
+from tpukit.cloud.tpu_vm import Request
+from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound
+from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.server import Emulator
+from unit.google_world import PROJECT
+from waiting import until
+
+ZONE = "us-central2-b"
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory):
+    with Emulator(tmp_path_factory.mktemp("google"), Settings(enabled=EVERY_API)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(emulator, monkeypatch):
+    for name, value in emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    emulator.cloud.faults.clear()
+    return tpu_vm.Client(PROJECT)
+
+
+def request(name: str, *nodes: str, **changes) -> Request:
+    # The label tells the sandbox that no host needs to run: what the API says is tried here.
+    labels = {"tpukit-job": name, "tpukit.dev/simulated": "true"}
+    values = {"accelerator": "v4-16", "runtime": "tpu-ubuntu2204-base", "labels": labels, **changes}
+    return Request(name, nodes or (f"{name}-0",), **values)
+
+
+def node_of(client, name: str, state: str = "READY"):
+    return until(lambda: next((one for one in client.nodes(ZONE) if (one.name, one.state) == (name, state)), None))
+
+
+def test_request_for_two_slices_becomes_two_tpu_vms_with_their_hosts_and_labels(client):
+    client.request(ZONE, request("two", "two-0", "two-1", metadata={"ssh-keys": "me:ssh-ed25519 AAAA"}))
+    nodes = [node_of(client, name) for name in ("two-0", "two-1")]
+    assert [(one.accelerator, one.queued, len(one.hosts)) for one in nodes] == [("v4-16", "two", 2)] * 2
+    assert nodes[0].labels["tpukit-job"] == "two" and nodes[0].metadata == {"ssh-keys": "me:ssh-ed25519 AAAA"}
+    assert nodes[0].id != nodes[1].id
+    (queued,) = [one for one in client.queued(ZONE) if one.name == "two"]
+    assert (queued.state, queued.labels["tpukit-job"]) == ("ACTIVE", "two")
+    with pytest.raises(Conflict):
+        client.request(ZONE, request("two"))
+    client.set_metadata(ZONE, "two-0", {"ssh-keys": "me:ssh-ed25519 BBBB"})
+    until(lambda: node_of(client, "two-0").metadata == {"ssh-keys": "me:ssh-ed25519 BBBB"})
+    client.delete_queued(ZONE, "two")
+    until(lambda: not [one for one in client.nodes(ZONE) if one.name.startswith("two-")])
+    with pytest.raises(NotFound):
+        client.delete_queued(ZONE, "two")
+
+
+def test_plain_node_is_made_and_deleted_without_a_queue(client):
+    client.create(ZONE, request("plain", "plain", spot=True))
+    assert node_of(client, "plain").queued == ""
+    client.delete_node(ZONE, "plain")
+    until(lambda: not [one for one in client.nodes(ZONE) if one.name == "plain"])
+
+
+def test_preempted_spot_request_is_suspended_by_the_service(client, emulator):
+    client.request(ZONE, request("spot", spot=True))
+    node_of(client, "spot-0")
+    emulator.cloud.faults.set(Fault("preempt", match="spot-0"))
+    found = until(lambda: next((one for one in client.queued(ZONE) if one.state == "SUSPENDED"), None))
+    assert (found.name, found.by_service) == ("spot", True)
+    client.delete_queued(ZONE, "spot")
+
+
+def test_refusals_are_told_apart(client, emulator):
+    with pytest.raises(Invalid, match="Runtime version"):
+        client.request(ZONE, request("wrong", runtime="v9"))
+    with pytest.raises(NotFound):
+        client.host_keys(ZONE, "nothing")
+    emulator.cloud.faults.set(Fault("quota", match="much"))
+    with pytest.raises(NoCapacity, match="Quota limit"):
+        client.request(ZONE, request("much"))
+
+
+def test_without_a_token_an_emulator_is_not_asked(client, monkeypatch):
+    monkeypatch.delenv(tpu_vm.TOKEN)
+    with pytest.raises(Denied, match="no token"):
+        tpu_vm.Client(PROJECT)

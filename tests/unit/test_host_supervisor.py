@@ -1,0 +1,232 @@
+"""The program on a TPU VM's host: an attempt runs once, whoever asks how often and dies when."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpukit
+from tpukit import pods
+from tpukit.pods import Phase, PodState
+from waiting import until
+
+PACKAGE = Path(tpukit.__file__).parent
+
+
+class Host:
+    """A bare machine that the program was sent to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        folder = root / "programs" / "one"
+        folder.mkdir(parents=True)
+        for file in (PACKAGE / "host" / "supervisor.py", PACKAGE / "pods" / "shim.py"):
+            (folder / file.name).write_bytes(file.read_bytes())
+        self.argv = [sys.executable, "-I", "-S", str(folder / "supervisor.py")]
+
+    def open(self, request: dict[str, Any], content: bytes = b"") -> subprocess.Popen[bytes]:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.root), "SSH_CLIENT": "127.0.0.1 1 22"}
+        with tempfile.TemporaryFile() as asked:
+            asked.write(json.dumps(request).encode() + b"\n" + content)
+            asked.seek(0)
+            return subprocess.Popen(
+                self.argv, stdin=asked, stdout=subprocess.PIPE, env=environment, start_new_session=True
+            )
+
+    def ask(self, do: str, content: bytes = b"", **request: Any) -> Any:
+        process = self.open({"do": do, **request}, content)
+        text, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        return json.loads(text)
+
+    def start(self, script: str, job: str = "try-1", attempt: int = 0, **more: Any) -> Any:
+        return self.ask("start", **self.request(script, job, attempt), **more)
+
+    def request(self, script: str, job: str = "try-1", attempt: int = 0) -> dict[str, Any]:
+        return {
+            "job": job,
+            "attempt": attempt,
+            "store": "mine",
+            "argv": ["sh", "-c", script],
+            "env": {"NAME": "value"},
+            "workdir": str(self.root / "work"),
+        }
+
+    def facts(self, job: str = "try-1", attempt: int = 0, log: int | None = 0) -> Any:
+        return self.ask("status", attempts=[{"job": job, "attempt": attempt, "log": log}])["attempts"][0]
+
+    def state(self, job: str = "try-1", attempt: int = 0) -> PodState:
+        return state_of(self.facts(job, attempt))
+
+    def ended(self, job: str = "try-1", attempt: int = 0) -> PodState:
+        def over() -> PodState | None:
+            state = self.state(job, attempt)
+            return state if state.phase in (Phase.ENDED, Phase.LOST) else None
+
+        return until(over, f"{job} to end")
+
+    def log(self, job: str = "try-1", attempt: int = 0) -> str:
+        return base64.b64decode(self.facts(job, attempt)["log"]["bytes"]).decode()
+
+
+def state_of(facts: Any) -> PodState:
+    return pods.state_of(facts["began"], facts["end"], locked=facts["locked"], stopping=facts["stop"])
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Any:
+    made = Host(tmp_path / "tpukit")
+    yield made
+    pods.kill_strays(made.root)
+
+
+def test_attempt_runs_with_the_environment_of_a_login_and_what_the_job_brings(host):
+    host.start("echo $NAME $HOME $TPUKIT_WORKDIR [$SSH_CLIENT]; pwd; exit 3")
+    assert host.ended().code == 3
+    assert host.log().splitlines() == [
+        f"value {host.root} {host.root}/work []",
+        f"{host.root}/jobs/try-1/code",
+    ]
+    assert "value" in base64.b64decode(host.facts()["tail"]["bytes"]).decode()
+
+
+def test_attempt_asked_for_many_times_at_once_runs_once(host):
+    ran = host.root / "ran"
+    request = {"do": "start", **host.request(f"echo x >> {ran}; sleep 1")}
+    asking = [threading.Thread(target=lambda: host.open(request).communicate()) for _ in range(16)]
+    for one in asking:
+        one.start()
+    for one in asking:
+        one.join()
+    host.ended()
+    host.start(f"echo x >> {ran}")
+    assert ran.read_text() == "x\n"
+
+
+def test_attempt_whose_starter_and_shim_are_killed_at_any_moment_never_runs_twice(host):
+    moments = random.Random(12)
+    codes = []
+    for number in range(8):
+        job, ran = f"try-{number}", host.root / f"ran-{number}"
+        script = f"echo x >> {ran}; sleep 0.1; exit 7"
+        starter = host.open({"do": "start", **host.request(script, job)})
+        with suppress(subprocess.TimeoutExpired):
+            starter.wait(timeout=moments.uniform(0.02, 0.4))
+        with suppress(ProcessLookupError):
+            os.killpg(starter.pid, signal.SIGKILL)
+        if moments.random() < 0.6:
+            for pid in _shims(host.root / "jobs" / job):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        starter.communicate()
+        host.start(script, job)
+        state = host.ended(job)
+        codes.append(state.code)
+        times = ran.read_text().count("x") if ran.exists() else 0
+        assert times <= 1
+        assert (times == 1) or state.phase is Phase.LOST
+    assert codes.count(7) >= 2  # most were killed early enough to be started by the second
+
+
+def test_attempt_superseded_by_a_later_one_never_begins(host):
+    host.start("true", attempt=1)
+    host.ended(attempt=1)
+    assert host.start("true", attempt=0)["refused"] == "superseded"
+    assert host.state(attempt=0).phase is Phase.ABSENT
+
+
+def test_host_that_another_job_holds_is_refused_and_named(host):
+    host.start("sleep 60")
+    assert host.start("true", job="other-2") == {"refused": "held", "message": "job try-1 holds this host"}
+    assert host.ask("prepare", job="other-2", attempt=0)["held"]["job"] == "try-1"
+    host.ask("stop", job="try-1", attempt=0, grace=0)
+    host.ended()
+    host.start("true", job="other-2")
+    assert host.ended("other-2").code == 0
+
+
+def test_stop_gives_the_grace_and_then_kills(host):
+    host.start("trap 'echo told' TERM; echo begun; while true; do sleep 0.05; done")
+    until(lambda: host.log() == "begun\n", "it to begin")
+    host.ask("stop", job="try-1", attempt=0, grace=0.5)
+    state = host.ended()
+    assert (state.code, state.signalled, host.log()) == (137, True, "begun\ntold\n")
+
+
+def test_attempt_stopped_before_it_began_never_begins(host):
+    host.ask("stop", job="try-1", attempt=0, grace=5)
+    host.start("echo ran")
+    assert (host.state().phase, host.state().signalled, host.log()) == (Phase.ENDED, True, "")
+
+
+def test_log_is_read_by_position_byte_for_byte(host):
+    host.start("printf 'a\\377b'; printf cd")
+    host.ended()
+    assert base64.b64decode(host.facts(log=2)["log"]["bytes"]) == b"bcd"
+    assert host.facts(log=900)["log"] == {"at": 5, "bytes": "", "size": 5}
+
+
+def test_process_that_outlived_its_shim_is_killed_before_the_next_attempt_has_the_chips(host):
+    host.start("setsid sleep 300 & echo $!; sleep 300")
+    stray = until(lambda: host.log().strip(), "its child")
+    for pid in _shims(host.root):
+        os.kill(pid, signal.SIGKILL)
+    assert host.ended().phase is Phase.LOST
+    host.start("true", attempt=1)
+    until(lambda: not Path(f"/proc/{stray}").exists() or _zombie(stray), "the stray to be killed")
+
+
+def test_code_is_stored_once_by_its_content_and_each_job_has_a_copy(host):
+    assert host.ask("prepare", job="try-1", attempt=0, code="d1")["code"] is False
+    assert host.start("cat file", code="d1")["refused"] == "code"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("file")
+        entry.size = 4
+        archive.addfile(entry, io.BytesIO(b"text"))
+    for _ in range(2):
+        host.ask("code", packed.getvalue(), code="d1")
+    assert host.ask("prepare", job="try-1", attempt=0, code="d1")["code"] is True
+    host.start("cat file; echo more > file", attempt=1, code="d1")
+    host.ended(attempt=1)
+    assert host.log(attempt=1) == "text"
+    assert (host.root / "code" / "d1" / "file").read_text() == "text"
+
+
+def test_set_up_runs_once_for_its_key_and_a_failed_one_runs_again(host):
+    argv = ["sh", "-c", f"echo x >> {host.root}/set; test -e {host.root}/works"]
+    refused = host.ask("setup", key="k1", argv=argv, env={})
+    assert refused["refused"] == "setup"
+    (host.root / "works").touch()
+    assert [host.ask("setup", key="k1", argv=argv, env={}) for _ in range(2)] == [{"ran": True}, {"ran": False}]
+    assert (host.root / "set").read_text() == "x\nx\n"
+
+
+def _shims(folder: Path) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            if any(word.endswith(b"/shim.py") for word in words) and os.fsencode(str(folder)) in b" ".join(words):
+                found.append(int(entry.parent.name))
+    return found
+
+
+def _zombie(pid: str) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True

@@ -1,0 +1,255 @@
+"""TPU VMs and queued resources of one project, through google-cloud-tpu (Cloud TPU API v2).
+
+A call returns as soon as Google has taken the request: nobody waits for operations here. An emulator is named by the
+variables that lead Google's Terraform provider there. https://cloud.google.com/tpu/docs/reference/rest
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from tpukit.cloud.refusals import translated
+from tpukit.errors import Denied, Invalid, TpukitError
+
+ENDPOINT = "GOOGLE_TPU_V2_CUSTOM_ENDPOINT"
+TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)
+SECONDS = 60.0
+"""How long an answer may take. A create that was not answered may have been done: ask again under the same name."""
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A worker of a TPU VM, as others reach it."""
+
+    internal: str
+    external: str = ""
+
+    @property
+    def address(self) -> str:
+        return self.external or self.internal
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A TPU VM, which the API calls a node."""
+
+    name: str
+    id: str  # another one for each that is made under the same name
+    state: str  # READY, CREATING, PREEMPTED and others; "" where Google did not say, which is not bad news
+    health: str = ""
+    accelerator: str = ""
+    hosts: tuple[Host, ...] = ()
+    queued: str = ""  # name of the queued resource that made it
+    labels: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    says: str = ""  # what Google says of its health
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A queued resource: a request for TPU VMs that waits until there are some."""
+
+    name: str
+    state: str  # CREATING ACCEPTED WAITING_FOR_RESOURCES PROVISIONING ACTIVE SUSPENDING SUSPENDED FAILED DELETING
+    by_service: bool = False  # Google brought it into this state, not a user
+    error: str = ""  # of one that FAILED
+    labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes that it asks for
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """TPU VMs of one shape to be made."""
+
+    name: str
+    nodes: tuple[str, ...]
+    accelerator: str
+    runtime: str
+    spot: bool = False
+    reservation: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    external_ips: bool = True
+
+
+class TpuVms(Protocol):
+    """What is asked of the Cloud TPU API. Errors are those of tpukit.errors."""
+
+    def nodes(self, zone: str) -> Sequence[Node]: ...
+
+    def queued(self, zone: str) -> Sequence[Queued]: ...
+
+    def request(self, zone: str, request: Request) -> None:
+        """Queue a request. Conflict where one of that name is there."""
+
+    def create(self, zone: str, request: Request) -> None:
+        """Make TPU VMs at once, without a queue. NoCapacity comes later, as an error of the operation."""
+
+    def delete_queued(self, zone: str, name: str) -> None:
+        """With its nodes. NotFound where it is gone."""
+
+    def delete_node(self, zone: str, name: str) -> None: ...
+
+    def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
+        """Public host keys of each worker, as the machines published them; empty before they did."""
+
+    def set_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> None: ...
+
+
+class Client:
+    """Safe from any thread."""
+
+    def __init__(self, project: str) -> None:
+        try:
+            from google.cloud import tpu_v2
+        except ImportError as error:
+            raise Invalid("google-cloud-tpu is not installed", hint="pip install 'tpukit[tpu-vm]'") from error
+        self._types: Any = tpu_v2
+        self._project = project
+        self._client = _client(tpu_v2)
+
+    def nodes(self, zone: str) -> Sequence[Node]:
+        request = self._types.ListNodesRequest(parent=self._parent(zone), page_size=1000)
+        call = self._ask(f"list TPU VMs of {zone}", lambda: _all(self._client.list_nodes(request, timeout=SECONDS)))
+        return [_node(one) for one in call]
+
+    def queued(self, zone: str) -> Sequence[Queued]:
+        request = self._types.ListQueuedResourcesRequest(parent=self._parent(zone), page_size=1000)
+        asked = f"list queued resources of {zone}"
+        call = self._ask(asked, lambda: _all(self._client.list_queued_resources(request, timeout=SECONDS)))
+        return [_queued(one) for one in call]
+
+    def request(self, zone: str, request: Request) -> None:
+        types, parent = self._types, self._parent(zone)
+        spec = types.QueuedResource.Tpu.NodeSpec(parent=parent, node=self._node(request))
+        if len(request.nodes) > 1:
+            prefix = request.nodes[0].removesuffix("-0")
+            spec.multislice_params = type(spec).MultisliceParams(node_count=len(request.nodes), node_id_prefix=prefix)
+        else:
+            spec.node_id = request.nodes[0]
+        queued = types.QueuedResource(tpu=types.QueuedResource.Tpu(node_spec=[spec]))
+        if request.spot:
+            queued.spot = types.QueuedResource.Spot()
+        elif request.reservation:
+            queued.guaranteed = types.QueuedResource.Guaranteed(reserved=True)
+            queued.reservation_name = request.reservation
+        message = types.CreateQueuedResourceRequest(
+            parent=parent, queued_resource_id=request.name, queued_resource=queued
+        )
+        asked = f"request {len(request.nodes)} × {request.accelerator} in {zone} as {request.name}"
+        self._ask(asked, lambda: self._client.create_queued_resource(message, timeout=SECONDS))
+
+    def create(self, zone: str, request: Request) -> None:
+        for name in request.nodes:
+            node = self._node(request)
+            node.scheduling_config = self._types.SchedulingConfig(spot=request.spot, reserved=bool(request.reservation))
+            message = self._types.CreateNodeRequest(parent=self._parent(zone), node_id=name, node=node)
+            call = partial(self._client.create_node, message, timeout=SECONDS)
+            self._ask(f"create TPU VM {name} in {zone}", call)
+
+    def delete_queued(self, zone: str, name: str) -> None:
+        full = f"{self._parent(zone)}/queuedResources/{name}"
+        message = self._types.DeleteQueuedResourceRequest(name=full, force=True)
+        asked = f"delete queued resource {name} in {zone}"
+        self._ask(asked, lambda: self._client.delete_queued_resource(message, timeout=SECONDS))
+
+    def delete_node(self, zone: str, name: str) -> None:
+        message = self._types.DeleteNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
+        self._ask(f"delete TPU VM {name} in {zone}", lambda: self._client.delete_node(message, timeout=SECONDS))
+
+    def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
+        full = f"{self._parent(zone)}/nodes/{name}"
+        message = self._types.GetGuestAttributesRequest(name=full, worker_ids=[""])
+        asked = f"ask for the host keys of {name} in {zone}"
+        answer = self._ask(asked, lambda: self._client.get_guest_attributes(message, timeout=SECONDS))
+        return [
+            [f"{item.key} {item.value}" for item in worker.query_value.items if item.namespace == "hostkeys"]
+            for worker in type(answer).pb(answer).guest_attributes
+        ]
+
+    def set_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> None:
+        node = self._types.Node(name=f"{self._parent(zone)}/nodes/{name}", metadata=dict(metadata))
+        message = self._types.UpdateNodeRequest(node=node, update_mask={"paths": ["metadata"]})
+        asked = f"change the metadata of {name} in {zone}"
+        self._ask(asked, lambda: self._client.update_node(message, timeout=SECONDS))
+
+    def _node(self, request: Request) -> Any:
+        return self._types.Node(
+            accelerator_type=request.accelerator,
+            runtime_version=request.runtime,
+            network_config=self._types.NetworkConfig(enable_external_ips=request.external_ips),
+            labels=dict(request.labels),
+            metadata=dict(request.metadata),
+        )
+
+    def _parent(self, zone: str) -> str:
+        return f"projects/{self._project}/locations/{zone}"
+
+    def _ask(self, asked: str, call: Callable[[], R]) -> R:
+        try:
+            return call()
+        except TpukitError:
+            raise
+        except Exception as error:
+            raise translated(error, asked) from error
+
+
+def _client(tpu_v2: Any) -> Any:
+    from google.api_core.client_options import ClientOptions
+
+    endpoint = os.environ.get(ENDPOINT, "").rstrip("/").removesuffix("/v2")
+    options: dict[str, Any] = {"transport": "rest"}
+    if token := os.environ.get(TOKEN, ""):
+        from google.oauth2.credentials import Credentials
+
+        options["credentials"] = Credentials(token=token)
+    elif endpoint.startswith("http:"):
+        raise Denied(f"no token for {endpoint}", hint=f"set {TOKEN}, or unset {ENDPOINT} to ask Google itself")
+    if endpoint:
+        options["client_options"] = ClientOptions(api_endpoint=endpoint)
+    try:
+        return tpu_v2.TpuClient(**options)
+    except Exception as error:
+        raise translated(error, "signing in to Google Cloud") from error
+
+
+def _all(pages: Any) -> list[Any]:
+    """Messages themselves: their wrappers take many times as long to read."""
+    return [type(one).pb(one) for one in pages]
+
+
+def _node(node: Any) -> Node:
+    return Node(
+        name=node.name.rpartition("/")[2],
+        id=str(node.id),
+        state=_enum(node, "state"),
+        health=_enum(node, "health"),
+        accelerator=node.accelerator_type,
+        hosts=tuple(Host(one.ip_address, one.access_config.external_ip) for one in node.network_endpoints),
+        queued=node.queued_resource.rpartition("/")[2],
+        labels=dict(node.labels),
+        metadata=dict(node.metadata),
+        says=node.health_description,
+    )
+
+
+def _queued(queued: Any) -> Queued:
+    labels = [dict(spec.node.labels) for spec in queued.tpu.node_spec]
+    return Queued(
+        name=queued.name.rpartition("/")[2],
+        state=_enum(queued.state, "state"),
+        by_service=_enum(queued.state, "state_initiator") == "SERVICE",
+        error=queued.state.failed_data.error.message,
+        labels=labels[0] if labels else {},
+    )
+
+
+def _enum(message: Any, name: str) -> str:
+    """The word; empty where Google did not say, or said one that this version of the package does not know."""
+    number = getattr(message, name)
+    value = message.DESCRIPTOR.fields_by_name[name].enum_type.values_by_number.get(number)
+    return str(value.name) if value is not None and number else ""

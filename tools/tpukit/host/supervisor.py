@@ -1,0 +1,424 @@
+"""Attempts on a host that is reached by SSH: started once, found again, told to leave, their logs read by position.
+
+It is sent to a bare machine as a file, with the shim beside it, and run there for one request at a time with whatever
+Python 3 the machine has: standard library only. A request is a line of JSON on stdin, with bytes behind it where it
+brings code; the answer is a line of JSON on stdout. Nothing runs between requests but the shims (see shim.py), so it
+can be killed at any moment, run forty times at once, or be replaced by another version.
+
+Files, below the folder that holds this program's own:
+
+    lock                   held while an attempt is being started: one attempt at a time has the chips of a host
+    code/DIGEST/           code as it was staged, named by its content
+    setup/KEY              the command of that key has prepared this machine
+    jobs/JOB/latest        the highest attempt of a job that was started or stopped: earlier ones never begin
+    jobs/JOB/code/         the job's own copy of its code
+    jobs/JOB/attempt-N/    what the shim writes of an attempt, and `owner`: the store that started it
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+from contextlib import contextmanager, suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))  # of programs/HASH/supervisor.py
+MARK = "TPUKIT_POD"
+PIECE = 256 << 10
+"""Bytes of a log in one answer."""
+TAIL = 32 << 10
+PROGRESS_MOST = 64 << 10
+SETUP_SECONDS = 1800
+PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
+NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}")
+
+
+class Refused(Exception):
+    """The request cannot be done; `kind` says to a program why."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def main() -> int:
+    request = json.loads(sys.stdin.buffer.readline())
+    try:
+        answer = REQUESTS[request["do"]](request, sys.stdin.buffer)
+    except Refused as refused:
+        answer = {"refused": refused.kind, "message": str(refused)}
+    except OSError as error:
+        answer = {"refused": "machine", "message": str(error)}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def prepare(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Whether an attempt could be started now: what is missing, and who is in the way."""
+    digest = request.get("code") or ""
+    with locked():
+        return {
+            "code": not digest or os.path.isdir(path("code", digest)),
+            "held": held(request["job"], request["attempt"]),
+            "boot": boot(),
+        }
+
+
+def code(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
+    """Store staged code, which follows as a tar. Twice is once."""
+    target = path("code", request["code"])
+    if not os.path.isdir(target):
+        os.makedirs(path("code"), exist_ok=True)
+        new = tempfile.mkdtemp(prefix=".new-", dir=path("code"))
+        try:
+            with tarfile.open(fileobj=content, mode="r|*") as archive:
+                archive.extractall(new)  # noqa: S202 (what tpukit packed itself)
+            move(new, target)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    return {}
+
+
+def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Start an attempt, unless it was started before; what is known of it then."""
+    job, number = request["job"], int(request["attempt"])
+    with locked():
+        fence(job, number)
+        if in_the_way := held(job, number):
+            raise Refused("held", f"job {in_the_way['job']} holds this host")
+        kill_strays()
+        folder = attempt_folder(job, number)
+        cwd = own_code(job, request.get("code") or "")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write(os.path.join(folder, "owner"), {"store": request["store"]})
+        if not os.path.exists(os.path.join(folder, "pod.json")):
+            write(os.path.join(folder, "pod.json"), pod(request, folder, cwd))
+        run_shim(folder)
+        return facts(job, number, None)
+
+
+def status(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Of the attempts that are asked for, and which of all attempts run."""
+    return {
+        "boot": boot(),
+        "attempts": [facts(one["job"], one["attempt"], one.get("log")) for one in request["attempts"]],
+        "running": running(),
+    }
+
+
+def stop(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Tell an attempt to leave; its shim kills it when the grace is over. One that has not begun never will."""
+    job, number = request["job"], int(request["attempt"])
+    folder = attempt_folder(job, number)
+    with locked():
+        with suppress(Refused):
+            fence(job, number)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write(os.path.join(folder, "stop"), {"grace": request["grace"]})
+    began = read(
+        os.path.join(folder, "began")
+    )  # read after the note was written: we find the shim, or it finds the note
+    if began is not None and is_locked(os.path.join(folder, "lock")):
+        with suppress(ProcessLookupError):
+            os.kill(began["shim"], signal.SIGTERM)
+    return facts(job, number, None)
+
+
+def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Kill an attempt with its shim, so that nothing says how it ended: as if the host had lost power."""
+    folder = attempt_folder(request["job"], request["attempt"])
+    began = read(os.path.join(folder, "began"))
+    if began is not None and is_locked(os.path.join(folder, "lock")):
+        with suppress(ProcessLookupError):
+            os.kill(began["shim"], signal.SIGKILL)
+    return {}
+
+
+def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Prepare the machine with a command, unless the same one did so before with the same files."""
+    key, cwd = request["key"], path("code", request["code"]) if request.get("code") else os.path.expanduser("~")
+    done = path("setup", key)
+    os.makedirs(path("setup"), exist_ok=True)
+    with locked("setup.lock"):
+        if os.path.exists(done):
+            return {"ran": False}
+        ran = subprocess.run(
+            request["argv"],
+            check=False,
+            cwd=cwd,
+            env=environment(request["env"]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SETUP_SECONDS,
+        )
+        if ran.returncode:
+            last = ran.stdout[-2000:].decode("utf-8", "replace")
+            raise Refused("setup", f"set-up ended with exit code {ran.returncode}: {last}")
+        write(done, {"argv": request["argv"]})
+    return {"ran": True}
+
+
+REQUESTS = {
+    "prepare": prepare,
+    "code": code,
+    "setup": setup,
+    "start": start,
+    "status": status,
+    "stop": stop,
+    "lose": lose,
+}
+
+
+def path(*names: str) -> str:
+    return os.path.join(ROOT, *names)
+
+
+def attempt_folder(job: str, number: int) -> str:
+    if not NAME.fullmatch(job):
+        raise Refused("request", f"{job!r} is not the id of a job")
+    return path("jobs", job, f"attempt-{int(number)}")
+
+
+def fence(job: str, number: int) -> None:
+    """From now on no earlier attempt of the job begins on this host."""
+    file = path("jobs", job, "latest")
+    os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+    latest = read(file) or {"attempt": -1}
+    if latest["attempt"] > number:
+        raise Refused("superseded", f"attempt {latest['attempt']} of {job} was here already")
+    write(file, {"attempt": number})
+
+
+def held(job: str, number: int) -> dict[str, Any] | None:
+    """The attempt that has this host, other than the one that asks."""
+    for one in running():
+        if (one["job"], one["attempt"]) != (job, number):
+            return one
+    return None
+
+
+def running() -> list[dict[str, Any]]:
+    found = []
+    for job in listed(path("jobs")):
+        for name in listed(path("jobs", job)):
+            folder = path("jobs", job, name)
+            if name.startswith("attempt-") and is_locked(os.path.join(folder, "lock")):
+                owner = read(os.path.join(folder, "owner")) or {"store": ""}
+                found.append({"job": job, "attempt": int(name[len("attempt-") :]), "store": owner["store"]})
+    return found
+
+
+def listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
+    """What the files of an attempt say, read in this order: a lock that is free after the beginning was read stays so.
+
+    `log`: from which position on its log is wanted; None: not at all.
+    """
+    folder = attempt_folder(job, number)
+    began = read(os.path.join(folder, "began"))
+    stopped = os.path.exists(os.path.join(folder, "stop"))
+    alive = is_locked(os.path.join(folder, "lock"))
+    end = read(os.path.join(folder, "end"))
+    if began is None and stopped and not alive:  # whoever locks it from now on finds the note
+        began, end = read(os.path.join(folder, "began")), read(os.path.join(folder, "end"))
+    answer: dict[str, Any] = {
+        "began": began,
+        "end": end,
+        "locked": alive,
+        "stop": stopped,
+        "frozen": bool(began) and frozen(began["pid"]),
+    }
+    answer["progress"] = progress(os.path.join(folder, "progress"))
+    if log is not None:
+        answer["log"] = piece(os.path.join(folder, "log"), log, PIECE)
+    if end and end["code"]:
+        answer["tail"] = piece(os.path.join(folder, "log"), -TAIL, TAIL)
+    return answer
+
+
+def progress(file: str) -> dict[str, Any] | None:
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as report:
+        changed = os.fstat(handle).st_mtime
+        try:
+            return {"text": report.read(PROGRESS_MOST).decode("utf-8", "replace"), "at": changed}
+        except OSError:
+            return None
+
+
+def piece(file: str, position: int, most: int) -> dict[str, Any]:
+    """Bytes of a log from a position on; from its end where that is negative."""
+    try:
+        with open(file, "rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            at = log.seek(max(0, size + position) if position < 0 else min(position, size))
+            return {"at": at, "bytes": base64.b64encode(log.read(most)).decode(), "size": size}
+    except OSError:
+        return {"at": 0, "bytes": "", "size": 0}
+
+
+def own_code(job: str, digest: str) -> str:
+    """The job's copy of its code, which it may write into."""
+    target = path("jobs", job, "code")
+    if os.path.isdir(target):
+        return target
+    if not digest:
+        os.makedirs(target, exist_ok=True)
+        return target
+    source = path("code", digest)
+    if not os.path.isdir(source):
+        raise Refused("code", f"code {digest[:12]} is not on this host")
+    new = tempfile.mkdtemp(prefix=".code-", dir=os.path.dirname(target))
+    try:
+        shutil.copytree(source, os.path.join(new, "code"), symlinks=True)
+        move(os.path.join(new, "code"), target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return target
+
+
+def move(new: str, target: str) -> None:
+    try:
+        os.rename(new, target)
+    except OSError:
+        if not os.path.isdir(target):  # another request was faster with the same content
+            raise
+
+
+def pod(request: dict[str, Any], folder: str, cwd: str) -> dict[str, Any]:
+    """As the shim reads it. A path of the environment may begin with ~: only the host knows its home."""
+    workdir = os.path.expanduser(request["workdir"])
+    local = "://" not in workdir
+    if local:
+        os.makedirs(workdir, exist_ok=True)
+    own = {MARK: folder, "TPUKIT_WORKDIR": workdir, "TPUKIT_PROGRESS": os.path.join(folder, "progress")}
+    return {
+        "argv": request["argv"],
+        "env": {**environment(request["env"]), **own},
+        "cwd": cwd,
+        "disks": [workdir] if local else [],
+        "memory": 0,
+        "mounts": [],
+        "stamped": False,
+        "starts_pods": False,
+    }
+
+
+def environment(given: dict[str, str]) -> dict[str, str]:
+    """What a login on this host finds, with what the job brings over it."""
+    own = {name: value for name, value in os.environ.items() if not PASSED_BY_SSH.match(name)}
+    return {**own, "PYTHONUNBUFFERED": "1", **given}
+
+
+def run_shim(folder: str) -> None:
+    shim = [sys.executable, "-I", "-S", os.path.join(HERE, "shim.py"), folder]
+    with open(os.path.join(folder, "shim.log"), "ab") as log:
+        done = subprocess.run(shim, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={}, check=False)
+    if done.returncode:
+        with open(os.path.join(folder, "shim.log"), encoding="utf-8", errors="replace") as log_text:
+            last = log_text.read().strip().splitlines()[-1:] or ["no message"]
+        raise Refused("machine", f"it could not be started: {last[0]}")
+
+
+def kill_strays() -> None:
+    """Processes of attempts whose shim is gone: they may still hold the chips."""
+    mark = f"{MARK}={path('jobs')}{os.sep}".encode()
+    for name in listed("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with suppress(OSError):
+            with open(f"/proc/{name}/environ", "rb") as file:
+                words = [word for word in file.read().split(b"\0") if word.startswith(mark)]
+            if words and not is_locked(os.path.join(os.fsdecode(words[0]).partition("=")[2], "lock")):
+                os.kill(int(name), signal.SIGKILL)
+
+
+@contextmanager
+def locked(name: str = "lock") -> Iterator[None]:
+    os.makedirs(ROOT, mode=0o700, exist_ok=True)
+    handle = os.open(path(name), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_locked(file: str) -> bool:
+    try:
+        handle = os.open(file, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def frozen(pid: int) -> bool:
+    """Whether a process was stopped by a signal and waits to be continued."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except OSError:
+        return False
+
+
+def boot() -> str:
+    """Another one after every start of the machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def read(file: str) -> dict[str, Any] | None:
+    """A JSON file; None while it is missing or blank."""
+    try:
+        with open(file, encoding="utf-8") as content:
+            text = content.read().strip("\0 \n")
+    except FileNotFoundError:
+        return None
+    value: dict[str, Any] | None = json.loads(text) if text else None
+    return value
+
+
+def write(file: str, value: dict[str, Any]) -> None:
+    new = f"{file}.{os.getpid()}"
+    with open(new, "w", encoding="utf-8") as content:
+        json.dump(value, content)
+        content.flush()
+        os.fsync(content.fileno())
+    os.replace(new, file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
