@@ -43,6 +43,9 @@ def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) ->
     if cloud.state.get("vm", full):
         raise Refused(409, f"Resource '{full}' already exists")
     shape = shape_of(node, holding.zone)
+    if shape.hosts > 1 and any(disk.get("mode") != "READ_ONLY" for disk in node.get("dataDisks", [])):
+        # https://cloud.google.com/tpu/docs/attach-durable-block-storage
+        raise invalid("Disks of a TPU with several hosts must be attached in READ_ONLY mode.")
     made = {
         **node,
         "name": full,

@@ -157,7 +157,7 @@ class Hypervisor:
         assert self._zygote is not None and self._selector is not None
         folder = self._folder / vm["id"] / str(worker)
         folder.mkdir(parents=True, exist_ok=True)
-        pid, control = self._zygote.fork(folder)
+        pid, control = self._zygote.fork(folder, own_view=self._cloud.settings.vm_views)
         began = processes.started(pid)
         (folder / "pid").write_text(f"{pid} {began}", encoding="ascii")
         host = _Host(folder, pid, began, control, vms.boot(vm, worker))

@@ -42,10 +42,12 @@ class MetadataServer:
         tree: Callable[[], Tree],
         write_guest: Callable[[str, str | None], None],
         mint: Callable[[str, Mapping[str, str]], Any],
+        doors: Mapping[str, Callable[[bytes], str]],
     ) -> None:
         self._tree = tree
         self._write_guest = write_guest
         self._mint = mint
+        self._doors = doors  # of ours, beside Google's: they answer with a complaint, or nothing
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
@@ -93,6 +95,9 @@ class MetadataServer:
             return Reply(200, b"computeMetadata/\n")
         if headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in headers:
             return Reply(403, b"Missing Metadata-Flavor:Google header.\n")
+        if door := self._doors.get(path):
+            complaint = door(body)
+            return Reply(400 if complaint else 200, complaint.encode())
         if not path.startswith(ROOT):
             return Reply(404)
         path = path.removeprefix(ROOT)
