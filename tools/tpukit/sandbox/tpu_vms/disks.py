@@ -22,12 +22,12 @@ DOOR = "/emulator/mounts"
 def devices(node: Mapping[str, Any]) -> dict[str, Doc]:
     """The data disks of a node by the names that they have on its hosts.
     https://cloud.google.com/tpu/docs/attach-durable-block-storage"""
-    found: dict[str, Doc] = {}
+    by_device: dict[str, Doc] = {}
     for number, disk in enumerate(node.get("dataDisks", [])):
         about = {"disk": _plain(disk["sourceDisk"]), "read_only": disk.get("mode") == "READ_ONLY"}
         for name in (f"/dev/sd{chr(ord('b') + number)}", f"/dev/disk/by-id/google-persistent-disk-{number + 1}"):
-            found[name] = about
-    return found
+            by_device[name] = about
+    return by_device
 
 
 def answer(body: bytes, known: Mapping[str, Doc], folder: Path, own_view: bool) -> str:
@@ -42,10 +42,10 @@ def answer(body: bytes, known: Mapping[str, Doc], folder: Path, own_view: bool) 
             return ""
         if not Path(target).is_dir():
             return f"{target}: mount point does not exist."
-        found = _source(str(order["source"]), known, folder)
-        if isinstance(found, str):
-            return found
-        path, read_only = found
+        volume = _source(str(order["source"]), known, folder)
+        if isinstance(volume, str):
+            return volume
+        path, read_only = volume
         path.mkdir(parents=True, exist_ok=True)
         view.bind(str(path), target, read_only=read_only or bool(order.get("read_only")))
     except OSError as error:
@@ -60,7 +60,7 @@ def _source(source: str, known: Mapping[str, Doc], folder: Path) -> tuple[Path, 
         return folder / "shares" / share[1] / _plain(share[2]), False
     if source.startswith("/dev/"):
         return f"special device {source} does not exist."
-    return (Path(source), False) if Path(source).is_dir() else f"{source} is not known here."
+    return (Path(source), False) if Path(source).is_dir() else f"{source} is unknown."
 
 
 def _plain(name: str) -> str:

@@ -6,7 +6,6 @@ sessions are told so by HOME, nothing can be mounted, and JAX is made to find ch
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -80,7 +79,3 @@ def bind(source: str, target: str, *, read_only: bool) -> None:
 
 def unmount(target: str) -> None:
     mounts.unmount(target)
-
-
-def is_mounted(target: str) -> bool:
-    return os.path.ismount(target)
