@@ -164,7 +164,7 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
 
 def _finish(job: Job, spec: JobSpec, outcome: Outcome, seen: Observation | None, at: float) -> Step:
     """It ends this way; the record says so when nothing of it runs."""
-    if seen is not None and seen.active:
+    if seen is not None and (seen.active or seen.held):
         closing = replace(job, outcome=outcome, message=outcome.message)
         return Step(closing, Act.STOP, float(spec.max.grace), outcome.message)
     return Step(_ended(job, outcome, at), note=outcome.message)
@@ -172,7 +172,7 @@ def _finish(job: Job, spec: JobSpec, outcome: Outcome, seen: Observation | None,
 
 def _close(job: Job, spec: JobSpec, seen: Observation, now: float) -> Step:
     assert job.outcome is not None
-    if seen.active:
+    if seen.active or seen.held:
         return Step(job, Act.STOP, float(spec.max.grace))
     return Step(_ended(job, job.outcome, now))
 
