@@ -91,6 +91,7 @@ class Worker:
         public = _host_key(self._folder / HOST_KEY)
         if self._own_view:
             view.plug_in(self._folder, *self._machine["chips"])
+            view.set_name(self._folder, self._machine["name"], self._machine["hosts"])
         await self._listen()
         kind, text = public.split()[:2]
         self._guest[f"hostkeys/{kind}"] = text
