@@ -189,6 +189,20 @@ def test_command_with_a_terminal_sees_its_size(vms):
     assert (rows, name.startswith("/dev/pts/")) == ("40 120", True)
 
 
+def test_ssh_configuration_leads_to_a_host_by_name_and_has_its_key(vms):
+    config = vms.emulator.hypervisor.ssh.file
+    eventually(lambda: "pair-w-1" in config.read_text())
+
+    async def name() -> Any:
+        connecting = asyncssh.connect(
+            "pair-w-1", username="ada", client_keys=[vms.key], config=[str(config)], agent_path=None
+        )
+        async with connecting as connection:
+            return (await connection.run("hostname")).stdout
+
+    assert asyncio.run(name()).strip() == vms.metadata("pair", "instance/name", 1)
+
+
 def test_chips_are_on_the_bus_of_a_host(vms):
     assert vms.ssh("pair", "cat /sys/bus/pci/devices/*/vendor").stdout == "0x1ae0\n" * 4
 

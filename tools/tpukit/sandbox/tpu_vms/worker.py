@@ -95,6 +95,8 @@ class Worker:
         await self._listen()
         kind, text = public.split()[:2]
         self._guest[f"hostkeys/{kind}"] = text
+        # gcloud asks for it where it tunnels; under which namespace it is at Google is a guess.
+        self._guest["guestInventory/hostname"] = self._machine["name"]
         self._say({"ready": {"pid": os.getpid(), "guest": self._guest}})
         if script := self._machine["metadata"]["instance"]["attributes"].get("startup-script"):
             self._background(self._start_up(script))
