@@ -2,7 +2,8 @@
 #
 # When one host fails, JAX aborts its peers within a second (exit 134). Kubernetes looks at failed pods a second at a
 # time and cannot tell which came first: the user's error would pass for lost hardware and be repeated for ever. So
-# 134, and no other code, is passed on three seconds late. Told to leave (SIGTERM), it tells the command and waits.
+# 134, and no other code, is passed on three seconds late. Told to leave (SIGTERM), it tells the command and waits. A
+# command that then leaves with 0 was not done: it answers 143, or a job that was preempted would pass for complete.
 #
 # Kubernetes expands dollar-parenthesis and double dollars in commands: neither may be used here.
 # JobSet counts its restarts from 0 in every JobSet; attempts and stages of a job go on.
@@ -15,11 +16,11 @@ if [ -n "$TPUKIT_CODE" ]; then
     exit 126
   }
 fi
-told= child=
-trap 'told=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
+told= child= left=
+trap 'told=yes; [ -z "$child" ] || { left=yes; kill -TERM "$child" 2>/dev/null; }' TERM
 "$@" &
 child=$!
-[ -z "$told" ] || kill -TERM "$child" 2>/dev/null
+[ -z "$told" ] || { left=yes; kill -TERM "$child" 2>/dev/null; }
 wait "$child"
 code=$?
 # The signal itself cuts `wait` short with 143: ask again. 127 says that the command had ended and 143 was its own.
@@ -30,6 +31,7 @@ while [ -n "$told" ] && [ "$code" -eq 143 ]; do
   [ "$again" -eq 127 ] || code=$again
 done
 child=
+[ "$code" -ne 0 ] || [ -z "$left" ] || code=143
 if [ "$code" -eq 134 ]; then
   sleep 3 &
   wait "$!"

@@ -1,44 +1,50 @@
-"""python tests/fault_points.py N WORDS...: `tpu WORDS`, killed at its Nth fault point.
+"""python tests/fault_points.py POINT WORDS...: `tpu WORDS`, killed when it first comes to that fault point.
 
-Those are before and after each call that changes something or says what is there. Nothing of the process goes on.
+There is one before and one after each call that changes something or says what is there. Nothing of the process goes
+on.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from tpukit.cloud.gke import Client
+from tpukit.cloud.gke import Client, Gke
 from tpukit.kube import Cluster
 
 EXIT = 9
+CALLS = {
+    **{name: Client for name in vars(Gke) if not name.startswith("_")},
+    # Events; what went wrong, on the JobSet; pods of others on a pool that is to be removed.
+    **dict.fromkeys(("create", "patch", "list"), Cluster),
+}
+POINTS = [f"{when} {name}" for name in CALLS for when in ("before", "after")]
 
 
 def main() -> None:
-    last, passed = int(sys.argv.pop(1)), itertools.count(1)
+    point = sys.argv.pop(1)
+    if point not in POINTS:
+        raise SystemExit(f"there is no fault point {point!r}; there are {', '.join(POINTS)}")
 
-    def point() -> None:
-        if next(passed) == last:
+    def reach(one: str) -> None:
+        if one == point:
             os._exit(EXIT)
 
-    def around(call: Callable[..., Any]) -> Callable[..., Any]:
+    def around(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def called(self: Any, *words: Any, **more: Any) -> Any:
-            if call.__name__ == "create" and words[0].get("kind") != "Event":
+            if name == "create" and words[0].get("kind") != "Event":
                 return call(self, *words, **more)
-            point()
+            reach(f"before {name}")
             answer = call(self, *words, **more)
-            point()
+            reach(f"after {name}")
             return answer
 
         return called
 
-    for name in ("pools", "create_pool", "delete_pool"):
-        setattr(Client, name, around(getattr(Client, name)))
-    for name in ("create", "patch"):
-        setattr(Cluster, name, around(getattr(Cluster, name)))
+    for name, owner in CALLS.items():
+        setattr(owner, name, around(name, getattr(owner, name)))
 
     from tpukit.__main__ import main as tpu
 

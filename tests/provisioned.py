@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from box import ROOT, ZONE, Box, until
 from tpukit.errors import Conflict, NotFound
@@ -25,19 +25,27 @@ from unit.kube_server import kubeconfig
 Doc = dict[str, Any]
 PROJECT, LOCATION, CLUSTER = "tpu-project", "us-central2", "one"
 SYSTEM, NAME, TEAM = "tpu-provisioner-system", "tpu-provisioner", "slices"
+ACTOR, NODES = (f"{name}@{PROJECT}.iam.gserviceaccount.com" for name in (NAME, "tpu-nodes"))
+"""The Google accounts of the provisioner and of the nodes of its pools."""
 V4_16 = {
     "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
     "cloud.google.com/gke-tpu-topology": "2x2x2",
 }
 _CLUSTERS = f"container/v1/projects/{PROJECT}/locations/{LOCATION}/clusters"
 POOLS = f"{_CLUSTERS}/{CLUSTER}/nodePools"
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
+"""Of health and metrics, as the log of a provisioner names it."""
 
 
 class Provisioned:
     def __init__(self, box: Box, folder: Path, **config: str) -> None:
         self.box, self.cluster, self.folder = box, box.cluster, folder
+        self.typed: list[str] = []
+        self.asked: set[tuple[str, str]] = set()  # verbs and resources that provisioners asked the API server for
+        folder.mkdir(exist_ok=True)
         self._make_cluster()
-        self._deploy({"removal-delay": "1", "minimum-age": "1", **config})
+        self._install()
+        self.configure(**{"removal-delay": "1", "minimum-age": "1", **config})
         with suppress(Conflict):
             self.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
         self.kubeconfig = self._kubeconfig()
@@ -61,16 +69,29 @@ class Provisioned:
         self.box.ask("DELETE", f"{POOLS}/default-pool")
         until(lambda: not self.pools())
 
-    def _deploy(self, config: Mapping[str, str]) -> None:
-        """What `kubectl apply -k` would, but for the Deployment: its pods are processes of the tests."""
-        folder = ROOT / "deploy" / "example-project" / "example-cluster"
-        rendered = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
-        for document in yaml.safe_load_all(rendered):
-            if document["kind"] == "ConfigMap":
-                where = {"project": PROJECT, "location": LOCATION, "cluster": CLUSTER, "zones": ZONE}
-                document["data"] |= {**where, **config}
-            if document["kind"] != "Deployment":
-                self.cluster.apply(document)
+    def _install(self) -> None:
+        """What deploy/README.md says: init writes a folder, and the commands that it prints are typed, but for the
+        image. The pods of its Deployment are processes of the tests."""
+        accounts = f"iam/v1/projects/{PROJECT}/serviceAccounts"
+        self.box.ask("POST", accounts, {"accountId": NODES.partition("@")[0], "serviceAccount": {}})
+        words = ("init", PROJECT, CLUSTER, "--location", LOCATION, "--zones", ZONE, "--node-service-account", NODES)
+        done = self._tpu(*words, "--folder", str(self.folder / "deploy"))
+        lines = [line.strip() for line in done.stderr.splitlines() if line.startswith("  ")]
+        for line in lines:
+            if not line.startswith("tpu image push"):
+                # Google knows an account some time after it was made.
+                until(lambda: self._typed(line), f"`{line}` to be taken")  # noqa: B023
+        self.cluster.patch("Deployment", NAME, {"spec": {"replicas": 0}}, SYSTEM)
+
+    def _typed(self, line: str) -> bool:
+        env = self._as_person()
+        done = subprocess.run(["bash", "-euc", line], env=env, capture_output=True, text=True)
+        self.typed.append(f"$ {line}\n{done.stdout}{done.stderr}")
+        return done.returncode == 0
+
+    def _as_person(self) -> dict[str, str]:
+        env = {**os.environ, **environment.variables(self.box.place), "TPUKIT_HOME": str(self.folder)}
+        return {**env, "KUBECONFIG": str(self.box.place.kubeconfig), "PYTHONPATH": str(ROOT / "tools")}
 
     def _kubeconfig(self) -> Path:
         """Of its own service account, with no more than deploy/base gives it."""
@@ -79,7 +100,6 @@ class Provisioned:
         path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{NAME}/token"
         token = self.cluster.call("POST", path, body={**asked, **meta})["status"]["token"]
         authority = self.box.place.certificates("cluster") / "ca.crt"
-        self.folder.mkdir(exist_ok=True)
         where = {"server": self.cluster.server, "certificate-authority": str(authority)}
         clusters = [{"name": "main", "cluster": where}]
         return kubeconfig(self.folder, self.cluster.server, {"token": token}, clusters=clusters)
@@ -89,44 +109,51 @@ class Provisioned:
         self.cluster.patch("ConfigMap", NAME, change, SYSTEM)
 
     def environment(self) -> dict[str, str]:
+        """Of its pod: its service account in Kubernetes, and the Google account behind it."""
         return {
-            **os.environ,
-            **environment.variables(self.box.place),
+            **self._as_person(),
             "KUBECONFIG": str(self.kubeconfig),
-            "TPUKIT_HOME": str(self.folder),
+            "GOOGLE_OAUTH_ACCESS_TOKEN": self._google_token(),
             "PYTHONPATH": f"{ROOT / 'tools'}{os.pathsep}{ROOT / 'tests'}",
         }
 
-    def start(self, *words: str, point: int = 0, http: bool = False) -> subprocess.Popen[str]:
-        """One that runs until it is stopped; with `point`, until it is killed at its nth fault point."""
-        program = [str(ROOT / "tests" / "fault_points.py"), str(point)] if point else ["-m", "tpukit"]
-        options = ["--log", "json", *([] if http else ["--no-http"])]
-        argv = [sys.executable, *program, "provisioner", "run", *options, *words]
+    def _google_token(self) -> str:
+        path = f"iam_credentials/v1/projects/-/serviceAccounts/{ACTOR}:generateAccessToken"
+        scopes = ["https://www.googleapis.com/auth/cloud-platform"]
+        return str(self.box.ask("POST", path, {"scope": scopes})["accessToken"])
+
+    def start(self, *words: str, point: str = "") -> subprocess.Popen[str]:
+        """One that runs until it is stopped; with `point`, until it is killed at that fault point."""
+        program = [str(ROOT / "tests" / "fault_points.py"), point] if point else ["-m", "tpukit"]
+        argv = [sys.executable, *program, "provisioner", "run", "--log", "json", "--port", "0", *words]
         with (self.folder / "provisioner.log").open("a") as log:
             return subprocess.Popen(argv, env=self.environment(), stdout=log, stderr=log, text=True)
 
     @contextmanager
-    def running(self, *words: str, http: bool = False) -> Iterator[subprocess.Popen[str]]:
-        process = self.start(*words, http=http)
+    def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """What it asked the API server for is noted when it is stopped."""
+        before = len(self.log())
+        process = self.start(*words)
         try:
             yield process
             assert process.poll() is None, self.log()[-3000:]
+            address = until(lambda: _ADDRESS.search(self.log(), before), self.log)
+            self.asked |= _requests(address[0])
         finally:
             stop(process)
 
     def log(self) -> str:
-        return (self.folder / "provisioner.log").read_text()
+        path = self.folder / "provisioner.log"
+        return path.read_text() if path.exists() else ""
 
     def tpu(self, *words: str) -> str:
+        return self._tpu(*words).stdout
+
+    def _tpu(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "tpukit", "provisioner", *words]
-        done = subprocess.run(
-            argv,
-            env={**self.environment(), "KUBECONFIG": str(self.box.place.kubeconfig)},
-            capture_output=True,
-            text=True,
-        )
+        done = subprocess.run(argv, env=self._as_person(), capture_output=True, text=True)
         assert not done.returncode, done.stderr
-        return done.stdout
+        return done
 
     def pools(self, jobset: str = "") -> list[Doc]:
         listed = self.box.ask("GET", POOLS).get("nodePools", [])
@@ -217,6 +244,13 @@ def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _requests(address: str) -> set[tuple[str, str]]:
+    """Verbs and resources, from the metrics."""
+    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    return set(re.findall(r'tpukit_api_requests_total\{verb="(\w+)",resource="([\w/]+)"\}', text))
 
 
 def lines(log: str) -> list[Doc]:

@@ -68,3 +68,9 @@ def below(what: str, value: float, unit: str, bar: float, *, digits: int = 1) ->
     """Something that is counted."""
     shown = f"{value:.{digits}f}{unit}"
     return Row(what, shown, "–", shown, f"< {bar:g}{unit}", value < bar)
+
+
+def at_most(what: str, value: float, unit: str, bar: float, *, digits: int = 1) -> Row:
+    """The same where the bar itself is met."""
+    shown = f"{value:.{digits}f}{unit}"
+    return Row(what, shown, "–", shown, f"≤ {bar:g}{unit}", round(value, digits) <= bar)

@@ -232,6 +232,8 @@ def test_queues_are_over_what_the_pools_have(environment):
 def test_command_line_sees_the_same_environment_and_adds_nothing_to_it(environment):
     def ready() -> Any:
         found = json.loads(environment.tpu("status", "--json"))
+        if problems := [part for part in found.values() if "problem" in part]:  # a busy API server answers late
+            return print(problems)
         hosts = {name: (pool["ready"], pool["hosts"]) for name, pool in found["pools"].items()}
         return found if hosts == {"cpu-pool": (3, 3), "tpu-node-pool-0": (4, 4), "tpu-node-pool-1": (4, 4)} else None
 
@@ -357,7 +359,7 @@ def test_destroy_is_held_back_by_data(environment):
     environment.google("upload/storage/v1/b/tpu-artifacts/o?uploadType=media&name=checkpoint", b"weights")
     with pytest.raises(StepFailed, match="gs://tpu-artifacts is not empty") as held:
         environment.builder.run(DESTROY, GUIDE)
-    assert held.value.args[0] == "bucket-is-empty"
+    assert held.value.args[0] == "data"
     assert before < environment.there()
 
 

@@ -290,6 +290,7 @@ def test_destroy_takes_the_cluster_then_its_firewall_rules_then_the_rest(builder
     calls = builder.run(DESTROY, GUIDE)
     told = [call for call in calls if re.match(r"(terraform (plan|apply)|gcloud compute firewall-rules delete)", call)]
     assert told == [
+        "terraform plan -destroy -lock-timeout=5m -refresh=false -out=/workspace/all.tfplan",
         "terraform plan -destroy -lock-timeout=5m -target=module.cluster -out=/workspace/cluster.tfplan",
         "terraform apply -lock-timeout=5m /workspace/cluster.tfplan",
         "gcloud compute firewall-rules delete gke-tpu-cluster-all k8s-fw-1 --project=tpu-project --quiet",
@@ -309,11 +310,32 @@ def test_destroy_deletes_no_firewall_rule_where_none_is_left(builder):
     assert not [call for call in builder.run(DESTROY, GUIDE) if "firewall-rules delete" in call]
 
 
-def test_destroy_with_data_in_the_bucket_stops_before_anything_is_deleted(builder):
-    builder.answer(("storage ls", 0, "gs://tpu-artifacts/checkpoints/"), *NOTHING)
-    with pytest.raises(StepFailed, match=r"gs://tpu-artifacts is not empty.*_FORCE_DESTROY=true"):
+REPOSITORY = {"repository_id": "images", "location": "us-central2"}
+BOARD = {"name": "projects/1/locations/us-central1/tensorboards/7", "region": "us-central1", "display_name": "metrics"}
+BUCKET = {"name": "tpu-artifacts", "force_destroy": False}
+DATABASE = {"name": "jobs", "delete_protection_state": "DELETE_PROTECTION_ENABLED"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "question", "why"),
+    [
+        ("google_storage_bucket", BUCKET, "storage ls", "gs://tpu-artifacts is not empty"),
+        ("google_artifact_registry_repository", REPOSITORY, "docker images list us-central2-docker", "holds images"),
+        ("google_vertex_ai_tensorboard", BOARD, "tensorboard-experiments list 7", "holds metrics of jobs"),
+        ("google_firestore_database", DATABASE, "no question", "jobs is protected"),
+    ],
+    ids=["bucket", "images", "metrics", "database"],
+)
+def test_destroy_that_would_lose_data_stops_before_anything_is_deleted_until_it_is_forced(
+    builder, kind, before, question, why
+):
+    deleted = {"type": kind, "address": kind, "change": {"actions": ["delete"], "before": before}}
+    plan = ("terraform show", 0, json.dumps({"resource_changes": [deleted]}))
+    builder.answer((question, 0, "something"), plan, ("terraform", 0, ""), *NOTHING)
+    with pytest.raises(StepFailed, match=rf"{why}(?s:.*)_FORCE_DESTROY=true"):
         builder.run(DESTROY, GUIDE)
-    assert not [call for call in builder.calls if call.startswith("terraform")]
+    assert not [call for call in builder.calls if call.startswith("terraform apply")]
+    builder.run(DESTROY, {**GUIDE, "_FORCE_DESTROY": "true"})
 
 
 def test_destroy_lifts_protection_first(builder):

@@ -148,9 +148,10 @@ def test_status_dry_run_prints_the_very_lines_that_it_calls(machine):
 def test_status_of_what_cannot_be_seen_says_why_and_shows_the_rest(machine):
     machine.answer(
         {"to": ["gcloud"], "code": 1, "err": "ERROR: You do not currently have an active account"},
-        {"to": ["kubectl"], "code": 1, "err": "error: context was not found"},
+        {"to": ["kubectl"], "code": 1, "err": "error: context was not found", "out": '{"items": []}'},
         {"to": ["state list"], "out": "a.b\n"},
     )
+    assert "problem" in json.loads(machine.tpu("status", "--json").stdout)["addons"]
     done = machine.tpu("status")
     assert done.returncode == 0
     assert "resources count 1" in done.stdout

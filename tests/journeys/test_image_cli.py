@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from tpukit.infra import images
 from tpukit.spec import settings
 
 REPOSITORY = "us-central1-docker.pkg.dev/my-project-1/tpu-cluster"
@@ -94,3 +95,15 @@ def test_push_dry_run_prints_the_line_and_calls_nothing(machine, folder):
 def test_push_name_that_no_image_may_have_is_refused(machine, folder, name):
     done = machine.run("image", "push", "--name", name)
     assert (done.returncode, machine.calls()) == (2, [])
+
+
+def test_push_of_a_dockerfile_that_is_named_builds_that_one(machine, folder):
+    done = machine.run("image", "push", "--file", "deploy/Dockerfile")
+    assert (done.returncode, machine.calls()) == (2, [])
+    assert "there is no deploy/Dockerfile" in done.stderr
+    (folder / "deploy").mkdir()
+    (folder / "deploy" / "Dockerfile").write_text("FROM python\n")
+    assert images.config("i:1", "deploy/Dockerfile")["steps"][0]["args"][:3] == ["build", "--file", "deploy/Dockerfile"]
+    machine.answer(built("tpu-provisioner:1"))
+    words = ("--file", "deploy/Dockerfile", "--name", "tpu-provisioner", "--tag", "1", "--keep-default")
+    assert machine.run("image", "push", *words).stdout == f"{REPOSITORY}/tpu-provisioner@{DIGEST}\n"

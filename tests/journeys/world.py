@@ -149,7 +149,7 @@ class SimulatedPlace(BarePlace):
 
     def _views(self, names: Sequence[str], states: Sequence[str], it: Running | None = None, now: float = 0.0) -> Any:
         moved = 0.0 if it is None else (it.began if it.script.hangs else now)
-        step = None if it is None else 1 if it.script.hangs else int(self._clock.monotonic())
+        step = None if it is None else 1 if it.script.hangs else max(0, it.found) + int(now - it.began)
         heard = self._clock.monotonic()
         return tuple(
             HostView(

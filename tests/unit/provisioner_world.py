@@ -17,6 +17,7 @@ from tpukit.cloud.gke import NodePool
 from tpukit.errors import Conflict, NotFound, Transient
 from tpukit.provisioner import names, pools
 from tpukit.provisioner.driver import Driver
+from tpukit.provisioner.metrics import Metrics
 from tpukit.provisioner.pool_cache import Intervals
 from tpukit.store import Holder, Lease
 from unit.simulated_gke import SimulatedGke
@@ -280,6 +281,7 @@ class ProvisionerWorld:
         self.gke.came, self.gke.went = self.cluster.add_hosts, self.cluster.remove_hosts
         self.cluster.configure(**{"removal_delay": "10", "minimum_age": "20", "suspended_grace": "60", **config})
         self.zones, self.leader, self.complaints = zones, Alone(), []
+        self.metrics = Metrics(self.leader.leading, self.clock.now)
         self.driver = self.start()
 
     def start(self) -> Driver:
@@ -292,6 +294,7 @@ class ProvisionerWorld:
             self.clock,
             zones=self.zones,
             complain=lambda pool, text: self.complaints.append(text),
+            counting=self.metrics.counting(),
             intervals=Intervals(5.0, 5.0, 5.0),
             seed=1,
         )

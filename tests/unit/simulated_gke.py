@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 
 class SimulatedGke:
-    """Faults are by number of the call: refused | busy | lost | killed | killed after."""
+    """Faults are by number of the call: refused | busy | conflict | lost | killed | killed after."""
 
     def __init__(self, clock: ManualClock, seed: int = 0, *, at_once: int = 5) -> None:
         self.clock, self.dice, self.at_once = clock, random.Random(seed), at_once
@@ -63,6 +63,8 @@ class SimulatedGke:
             raise _of_status(429, "Too many operations: cluster hits the concurrent operations quota 5.")
         if fault == "busy":
             raise _of_status(400, "Cluster is running incompatible operation operation-1.")
+        if fault == "conflict":
+            raise _of_status(409, "The operation was aborted because of a concurrent change of the cluster.")
         self.tick()
         answer = do()
         if fault == "lost":
@@ -150,11 +152,20 @@ class SimulatedGke:
 
 
 def chips(body: Doc) -> int:
-    return int(body["initialNodeCount"]) * 4
+    return _nodes(body) * 4
+
+
+def _nodes(body: Doc) -> int:
+    """A pool that scales is as large as it may become."""
+    return int(body["initialNodeCount"] or body["autoscaling"]["maxNodeCount"])
 
 
 def _capacity(body: Doc) -> str:
-    return "spot" if body["config"].get("spot") else "on-demand"
+    config = body["config"]
+    if config.get("flexStart"):
+        return "flex-start"
+    reserved = "values" in config.get("reservationAffinity", {})
+    return "spot" if config.get("spot") else "reservation" if reserved else "on-demand"
 
 
 def _read(doc: Doc) -> NodePool:
@@ -167,8 +178,9 @@ def _read(doc: Doc) -> NodePool:
         config["machineType"],
         body.get("placementPolicy", {}).get("tpuTopology", ""),
         tuple(body["locations"]),
-        body["initialNodeCount"],
+        _nodes(body),
         spot=config.get("spot", False),
+        flex_start=config.get("flexStart", False),
         reservation=next(iter(config.get("reservationAffinity", {}).get("values", ())), ""),
         labels=config["labels"],
         taints=tuple((one["key"], one["value"], one["effect"]) for one in config.get("taints", ())),

@@ -133,8 +133,14 @@ def test_preemption_under_way_goes_on_after_the_agent_was_killed(world: World, h
         again.close()
 
 
-def test_fault_at_a_step_waits_for_that_step(world: World):
-    report = 'import json, os, time; open(os.environ["TPUKIT_PROGRESS"], "w").write(json.dumps({"step": %d}))'
+REPORTS = {
+    "reported": 'import json, os, time; open(os.environ["TPUKIT_PROGRESS"], "w").write(json.dumps({"step": %d}))',
+    "printed": 'import time; print("step %d loss 1.0", flush=True)',
+}
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_fault_at_a_step_waits_for_that_step(world: World, report):
     code = f"{report % 4}; time.sleep(1); {report % 5}; time.sleep(60)"
     world.client.preempt("spot", step=5, grace=5, back=None)
     began = time.time()

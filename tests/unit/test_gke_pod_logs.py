@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -155,6 +156,32 @@ def test_progress_goes_on_after_a_stream_that_ended_and_a_connection_that_was_lo
         logs.poll()
     ((said, heard),) = logs.progress("job/0").values()
     assert (said.step, said.saved, heard) == (8, 7, clock.monotonic())
+
+
+def test_progress_of_a_program_without_reports_is_read_from_its_lines(watching):
+    _, kubelet, logs = watching
+    kubelet.lines += [stamped(1, "step 3 loss 2.5"), stamped(2, "saved checkpoint at step 2"), stamped(3, "noise")]
+    logs.poll()
+    ((said, _),) = logs.progress("job/0").values()
+    assert (said.step, said.loss, said.saved) == (3, 2.5, 2)
+
+
+def test_progress_that_is_reported_wins_over_lines(watching):
+    _, kubelet, logs = watching
+    kubelet.lines += [stamped(1, "step 90 loss 2.5"), stamped(2, progress(4)), stamped(3, "step 91 loss 2.5")]
+    logs.poll()
+    ((said, _),) = logs.progress("job/0").values()
+    assert (said.step, said.saved) == (4, 3)
+
+
+def test_progress_by_the_pattern_of_the_job(watching):
+    _, kubelet, logs = watching
+    own = replace(target(kubelet, name="train-1-slice-0-1-fghij"), pattern=r"it=(?P<step>\d+)")
+    kubelet.lines.append(stamped(1, "it=7"))
+    logs.follow({"job/1": [own]})
+    logs.poll()
+    ((said, _),) = logs.progress("job/1").values()
+    assert said.step == 7
 
 
 def test_host_that_cannot_be_read_for_an_hour_is_not_idle(watching):

@@ -131,3 +131,14 @@ def test_images_go_with_their_repository(world):
     ended(world)
     world.ask("DELETE", f"{REPOSITORIES}/images")
     assert not [one for one in world.cloud.inventory() if one.startswith(("image", "repository"))]
+
+
+@pytest.mark.parametrize(
+    "words", [["--file", "deploy/Dockerfile"], ["-f", "deploy/Dockerfile"], ["--file=deploy/Dockerfile"]]
+)
+def test_build_of_a_dockerfile_that_is_named_wants_that_one(world, words):
+    step = {"name": "gcr.io/cloud-builders/docker", "args": ["build", *words, "-t", IMAGE, "."]}
+    assert "lstat /workspace/deploy/Dockerfile" in ended(world, steps=[step])["statusDetail"]
+    source = archive("./deploy/Dockerfile")
+    world.ask("POST", "upload/storage/v1/b/source/o", source, uploadType="media", name="code.tgz")
+    assert ended(world, steps=[step])["status"] == "SUCCESS"

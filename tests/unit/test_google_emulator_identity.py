@@ -130,7 +130,7 @@ def test_account_without_a_role_is_denied_with_the_permission_that_it_lacks(worl
         (
             "POST",
             f"container/v1/projects/{PROJECT}/locations/l/clusters/c/nodePools/p:setSize",
-            "container.nodePools.update",
+            "container.clusters.update",
         ),
         ("POST", f"{PROJECT_POLICY}:setIamPolicy", "resourcemanager.projects.setIamPolicy"),
         ("POST", ACCOUNTS, "iam.serviceAccounts.create"),

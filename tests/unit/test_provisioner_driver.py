@@ -281,3 +281,19 @@ def test_provisioner_pool_outlives_a_change_of_defaults():
     world.pass_time(200)
     assert set(world.gke.made.values()) == {1}
     assert world.cluster.running("train") == 1
+
+
+@pytest.mark.parametrize("fault", ["refused", "conflict"])
+def test_provisioner_call_that_gke_has_no_time_for_slows_it_down_and_fails_nothing(fault):
+    world = ProvisionerWorld(max_operations="4")
+    world.gke.seconds = (300.0, 300.0)
+    for number in range(4):
+        world.cluster.send(f"train-{number}")
+    world.gke.faults = {3: fault}  # after the lists of pools and operations
+    world.pass_time(15)
+    assert len([one for one in world.gke.ops if not one["done"]]) == 3
+    world.pass_time(10)  # half of them may be under way now
+    assert len(world.gke.ops) == 3
+    world.pass_time(900)
+    assert sum(world.cluster.running(f"train-{number}") for number in range(4)) == 4
+    assert set(world.gke.made.values()) == {1}

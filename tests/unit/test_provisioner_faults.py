@@ -39,7 +39,7 @@ def story(world: ProvisionerWorld) -> None:
     assert world.pools() == []
 
 
-@pytest.mark.parametrize("fault", ["killed", "killed after", "lost", "refused", "busy"])
+@pytest.mark.parametrize("fault", ["killed", "killed after", "lost", "refused", "busy", "conflict"])
 def test_provisioner_fault_at_any_call_loses_doubles_and_orphans_no_pool(fault):
     good = ProvisionerWorld()
     story(good)

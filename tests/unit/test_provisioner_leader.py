@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 from tpukit.clock import ManualClock
@@ -155,6 +156,24 @@ def test_event_that_cannot_be_written_is_tried_again_the_next_time():
     cluster.away.clear()
     events.tell(About("team", "train", "uid"), "NodePoolReady", "x")
     assert len(cluster.events) == 1
+
+
+def test_event_in_the_background_holds_up_nobody_and_is_written_before_leaving():
+    cluster, slow = OneLease(), threading.Event()
+    answered = cluster.create
+
+    def create(document, **words):
+        assert slow.wait(30)
+        return answered(document, **words)
+
+    cluster.create = create
+    events = Events(cluster, ManualClock(), background=True)
+    for number in range(5):
+        events.tell(About("team", "train", "uid"), "NodePoolReady", f"pool {number}")
+    assert not cluster.events
+    slow.set()
+    events.close()
+    assert len(cluster.events) == 5
 
 
 def test_pace_halves_when_refused_and_grows_back():

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tpukit.errors import Invalid
-from tpukit.provisioner import needs, pools, settings
+from tpukit.provisioner import names, needs, pools, settings
 from tpukit.provisioner.needs import Choice, Need, Refusal
 from tpukit.provisioner.settings import Capacity
 
@@ -162,6 +162,34 @@ def test_body_says_how_the_pool_is_paid_for(capacity):
     assert ("autoscaling" in body) == (capacity == "flex-start")
     assert body["initialNodeCount"] == (0 if capacity == "flex-start" else 4)
     assert body["management"]["autoRepair"] == (capacity != "flex-start")
+
+
+def test_body_has_what_the_config_map_says_and_the_jobset_goes_before_it():
+    data = {
+        "node-service-account": "nodes@p.iam.gserviceaccount.com",
+        "secondary-boot-disk": "projects/p/global/images/preloaded",
+        "additional-networks": "net-1:sub-1,net-2:sub-2",
+        "network-tags": "tpu,training",
+        "auto-repair": "false",
+        "auto-upgrade": "true",
+        "disk-size-gb": "250",
+    }
+    defaults = settings.of_config_map(data).options
+    own = {f"provisioner.tpukit.dev/{name}": value for name, value in (("disk-size-gb", "50"), ("auto-repair", "true"))}
+    for chosen, size, repair in (({}, 250, False), (own, 50, True)):
+        document = jobset(annotations=chosen)
+        asking = needs.needed(leader(document), document, defaults, ("us-central2-b",), 0.0)
+        assert isinstance(asking, Need)
+        body = pools.body("p", asking, asking.choices[0], 0, 0.0)
+        config = body["config"]
+        assert (config["diskSizeGb"], body["management"]) == (size, {"autoRepair": repair, "autoUpgrade": True})
+        assert config["serviceAccount"] == data["node-service-account"]
+        disk = {"diskImage": data["secondary-boot-disk"], "mode": "CONTAINER_IMAGE_CACHE"}
+        assert (config["secondaryBootDisks"], config["gcfsConfig"]) == ([disk], {"enabled": True})
+        assert config["tags"] == ["tpu", "training"]
+        networks = body["networkConfig"]["additionalNodeNetworkConfigs"]
+        assert [one["subnetwork"] for one in networks] == ["sub-1", "sub-2"]
+        assert config["labels"][names.MANAGED_BY] == names.MANAGER
 
 
 def test_body_of_a_tpu7x_slice_has_a_workload_policy_and_no_topology():

@@ -216,6 +216,47 @@ def test_weakness_9_stock_out_in_one_zone_goes_on_in_the_next():
     assert world.cluster.running("train") == 1
 
 
+def test_weakness_9_no_chips_of_one_kind_goes_on_with_the_next_reservation_spot_then_flex_start():
+    v5e = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "4x4",
+    }
+    world = ProvisionerWorld(zones=("us-west4-a",))
+    for kind in ("reservation", "spot"):
+        world.gke.stock["us-west4-a", kind] = 0
+    capacity = {"capacity": "reservation:ours,spot,flex-start"}
+    world.cluster.send("train", selector=v5e, chips=4, hosts=4, annotations=capacity)
+    world.pass_time(900)
+    (name,) = world.pools()
+    assert world.gke.pool_docs[name]["body"]["config"]["flexStart"]
+    assert world.cluster.running("train") == 1
+    assert len(world.cluster.event_texts("NodePoolStockOut")) == 2
+
+
+def test_weakness_9_stock_outs_are_tried_for_ever_and_ever_more_rarely_but_errors_are_not():
+    def creates(world: ProvisionerWorld, seconds: float) -> int:
+        before = sum(world.gke.made.values())
+        world.pass_time(seconds)
+        return sum(world.gke.made.values()) - before
+
+    dry, broken = ProvisionerWorld(), ProvisionerWorld(error_limit="3")
+    dry.gke.stock["us-central2-b", "on-demand"] = 0
+    broken.gke.breaks[""] = 1000
+    for world in (dry, broken):
+        world.cluster.send("train")
+    first, later = creates(dry, 1200), creates(dry, 1200)
+    assert first > later > 0
+    assert creates(dry, 7200) > 0
+    assert (creates(broken, 7200), creates(broken, 7200)) == (3, 0)
+
+
+def test_weakness_9_metrics_say_what_became_of_operations():
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(200)
+    assert 'tpukit_provisioner_operations_total{act="create",outcome="ok"} 1' in world.metrics.text()
+
+
 def test_weakness_9_pod_that_is_gone_mid_create_leaves_no_pool():
     world = ProvisionerWorld()
     world.cluster.send("train")

@@ -284,3 +284,35 @@ def test_following_rerun_finds_no_checkpoint_of_earlier_attempts(outcomes, rule)
     attempts: Sequence[Attempt] = play(outcomes, rule, 5)[0]
     again = rules.following(attempts, Action.RERUN, asked=True)
     assert again == Attempt(len(attempts), stage=0, origin=len(attempts), asked=True)
+
+
+def lost(ran: float, step: int, saved: int = -1) -> Verdict:
+    """What follows the last of many attempts that were preempted after so long, at the same step."""
+    attempts: tuple[Attempt, ...] = ()
+    for number in range(ATTEMPTS_WITHOUT_PROGRESS + 1):
+        at = 10_000.0 * (number + 1)
+        attempt = replace(rules.following(attempts, Action.RESUME), started=at - ran, step=step, saved=saved)
+        attempts = (*attempts, end(attempt, Reason.PREEMPTED, at=at))
+    return rules.decide(attempts, "pre", 0)
+
+
+def test_decide_program_that_shows_nothing_and_runs_for_long_is_not_given_up():
+    assert lost(ran=rules.UNSEEN_SECONDS, step=-1).action is Action.REAPPLY
+
+
+def test_decide_program_that_shows_nothing_and_dies_soon_is_given_up_with_a_hint():
+    verdict = lost(ran=5.0, step=-1)
+    assert verdict.action is Action.NOTHING
+    assert "progress:" in verdict.message
+
+
+def test_decide_program_that_shows_steps_and_never_comes_further_is_given_up():
+    assert lost(ran=5000.0, step=40).action is Action.NOTHING
+
+
+def test_decide_program_that_comes_further_each_time_goes_on_though_no_save_is_seen():
+    attempts: tuple[Attempt, ...] = ()
+    for number in range(3 * ATTEMPTS_WITHOUT_PROGRESS):
+        attempt = replace(rules.following(attempts, Action.RESUME), step=10 * number)
+        attempts = (*attempts, end(attempt, Reason.PREEMPTED))
+    assert rules.decide(attempts, "pre", 0).action is Action.REAPPLY

@@ -15,6 +15,7 @@ from tpukit.reasons import MEANINGS, Budget, Reason
 GLOO = (
     "jax.errors.JaxRuntimeError: UNKNOWN: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:41222"
 )
+SIGTERM = "Training stopped: Job received termination signal (SIGTERM)."
 HEARTBEAT = "E1115 coordination_service_agent.cc:650] Polled an error: heartbeat timeout of task /job:jax_worker/task:1"
 
 
@@ -26,6 +27,31 @@ def ends(*given: HostEnd) -> list[HostEnd]:
 CASES = {
     "all well": (ends(HostEnd("a", 0), HostEnd("b", 0)), Reason.DONE, ""),
     "single host well": (ends(HostEnd("a", 0)), Reason.DONE, ""),
+    "told to leave by us, all leave with 0": (
+        ends(HostEnd("a", 0, signalled_by_us=True), HostEnd("b", 0, signalled_by_us=True)),
+        Reason.CANCELLED,
+        "",
+    ),
+    "told to leave by us, but it had reached its end": (
+        ends(HostEnd("a", 0, signalled_by_us=True, finished=True), HostEnd("b", 0, signalled_by_us=True)),
+        Reason.DONE,
+        "",
+    ),
+    "one host told to leave, all leave with 0": (
+        ends(HostEnd("a", 0), HostEnd("b", 0, signalled_by_us=True)),
+        Reason.PREEMPTED,
+        "b",
+    ),
+    "MaxText was sent SIGTERM by somebody": (
+        ends(HostEnd("a", 0, tail=[SIGTERM]), HostEnd("b", 0, tail=[SIGTERM])),
+        Reason.PREEMPTED,
+        "a",
+    ),
+    "a program that only says what it would do on SIGTERM": (
+        ends(HostEnd("a", 0, tail=["will save on SIGTERM", "step 3 loss 1.0"])),
+        Reason.DONE,
+        "",
+    ),
     "user's exit 1, peers abort": (
         ends(HostEnd("b", 1, tail=["ValueError: bad shape"]), HostEnd("a", 134), HostEnd("c", 134, tail=[HEARTBEAT])),
         Reason.USER_ERROR,

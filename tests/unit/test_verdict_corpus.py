@@ -84,6 +84,8 @@ WORDS = {
     "redis-py": "redis.exceptions.ConnectionError: Error 111 connecting to localhost:6379. Connection refused.",
     "psycopg2": "psycopg2.OperationalError: connection to server",
     "hardexit-first": "train.py: no such dataset",
+    "shutdown-noise": "ValueError: 2 processes found in Grain checkpoint directory",
+    "shutdown-noise-only": "train.py: no such dataset: /data/missing",
 }
 
 

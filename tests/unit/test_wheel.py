@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from collections.abc import Sequence
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -120,3 +125,94 @@ def test_installed_tpu_runs_a_job(tpu: Run, tmp_path: Path) -> None:
     job_id = tpu("run", tpu.job(workdir=str(tmp_path / "work"))).strip()
     assert tpu("job", "logs", job_id).splitlines() == ["slice-0-0: trained"]
     assert json.loads(tpu("job", "show", job_id, "--json"))["state"] == "completed"
+
+
+READ_ONLY = """\
+import os, sys
+def refuse(event, words):
+    writes = event == "open" and isinstance(words[2], int) and words[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if event in ("os.mkdir", "os.remove", "os.rename") or writes:
+        if isinstance(words[0], str) and not words[0].startswith((os.environ["TMPDIR"], "/dev/")):
+            raise OSError(30, "Read-only file system", words[0])
+sys.addaudithook(refuse)
+"""
+
+
+@pytest.fixture(scope="module")
+def image(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What deploy/base/Dockerfile installs: the wheel, the packages of its extra, and no others; nothing may be written
+    but below TMPDIR."""
+    venv = tmp_path_factory.mktemp("image") / "opt"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(venv / "bin" / "python")]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    for package in _needed("tpukit", "provisioner").values():
+        for file in package.files or ():
+            source, target = Path(str(package.locate_file(file))), packages / file
+            if ".." in file.parts or "__pycache__" in file.parts or target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(source)
+    (packages / "sitecustomize.py").write_text(READ_ONLY, encoding="utf-8")
+    return venv
+
+
+def _needed(name: str, *extras: str) -> dict[str, Distribution]:
+    """Packages by name, without the first: what pip would install with it."""
+    needed: dict[str, Distribution] = {}
+    waiting = [(name, extras)]
+    while waiting:
+        name, extras = waiting.pop()
+        for text in distribution(name).requires or ():
+            one = Requirement(text)
+            if one.marker and not any(one.marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+                continue
+            if one.name == "tpukit" or one.name not in needed or one.extras:
+                waiting.append((one.name, tuple(one.extras)))
+            if one.name != "tpukit":
+                needed[one.name] = distribution(one.name)
+    return needed
+
+
+def test_image_of_the_provisioner_installs_what_the_test_of_it_does() -> None:
+    lines = (CHECKOUT / "deploy" / "base" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith("FROM ") for line in lines) == 2
+    assert "USER 65532" in lines
+    assert any("'/src[provisioner]'" in line for line in lines)
+    assert 'CMD ["tpu", "provisioner", "run", "--log", "json"]' in lines
+
+
+def test_image_of_the_provisioner_runs_with_the_packages_it_installs_and_a_root_that_is_read_only(
+    image: Path, tmp_path: Path
+) -> None:
+    """Neither the cluster nor Google answers: it says so, stays alive, and leaves when it is told to."""
+    kubeconfig = tmp_path / "kubeconfig"
+    user = {"name": "u", "user": {"token": "t"}}
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    parts = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "x"}
+    kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **parts}), encoding="utf-8")
+    env = {
+        **{"PATH": str(image / "bin"), "HOME": str(tmp_path), "TPUKIT_HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+        **{"PYTHONDONTWRITEBYTECODE": "1", "KUBECONFIG": str(kubeconfig)},
+        **{"GOOGLE_CONTAINER_CUSTOM_ENDPOINT": "http://127.0.0.1:1/v1/", "GOOGLE_OAUTH_ACCESS_TOKEN": "t"},
+    }
+    tpu = str(image / "bin" / "tpu")
+    where = ("--project", "p", "--location", "us-central2-b", "--cluster", "c")
+    log = tmp_path / "log"
+    with log.open("w") as opened:
+        argv = [tpu, "provisioner", "run", "--log", "json", "--port", "0", *where]
+        process = subprocess.Popen(argv, env=env, cwd=image, stderr=opened)
+    try:
+        until(lambda: "drives node pools" in log.read_text() or process.poll() is not None, log.read_text)
+        port = re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text())
+        assert port, log.read_text()
+        check = [tpu, "provisioner", "check", "live", "--port", port[1]]
+        done = subprocess.run(check, env=env, cwd=image, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0, log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert "Read-only" not in log.read_text()

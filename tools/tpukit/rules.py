@@ -32,6 +32,12 @@ ATTEMPTS_WITHOUT_PROGRESS = 10
 """How many attempts in a row may be lost without a new saved step. A program that dies so often before it saves
 would otherwise go on for ever, as nobody's budget pays for it."""
 
+UNSEEN_SECONDS = 600.0
+"""An attempt of which neither steps nor saves can be seen and that ran for so long did not die before it saved."""
+
+SAY_PROGRESS = "print lines such as `step 12 loss 3.4`, or say under `progress:` in the job file how its lines look"
+"""What to do about a program that shows no steps."""
+
 BACKOFF_SECONDS = 1.0
 BACKOFF_MOST = 60.0
 
@@ -51,6 +57,7 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
     assert last.reason is not None
     meaning = MEANINGS[last.reason]
     said = message(last.reason, last.host) + (f": {last.detail}" if last.detail else "")
+    said += f"; but {last.warning}" if last.warning else ""
     asked = max((index for index, attempt in enumerate(attempts) if attempt.asked), default=0)
 
     if meaning.budget is Budget.NONE:
@@ -74,6 +81,8 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
     lost = _attempts_without_progress(attempts, asked)
     if lost >= ATTEMPTS_WITHOUT_PROGRESS:
         why = f"; given up after {lost} attempts in a row that saved nothing"
+        if last.saved < 0 and all(attempt.step < 0 for attempt in attempts[asked:]):
+            why += f" that could be seen: {SAY_PROGRESS}"
         return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
     wait = 0.0 if lost < 2 else _backoff(lost - 2)
     what = f"{action} by rule {rule}" if meaning.lost else "it is tried again with another one"
@@ -104,7 +113,16 @@ def _attempts_without_progress(attempts: Sequence[Attempt], first: int) -> int:
     for index in range(len(attempts) - 1, first - 1, -1):
         attempt = attempts[index]
         before = attempts[index - 1] if index and attempts[index - 1].origin == attempt.origin else None
-        if _budget(attempt) is not Budget.HARDWARE or attempt.saved > (before.saved if before else -1):
+        if _budget(attempt) is not Budget.HARDWARE or _made_progress(attempt, before, attempts[:index]):
             break
         count += attempt.reason is not Reason.EVICTED  # an hour in the queue is not an hour lost
     return count
+
+
+def _made_progress(attempt: Attempt, before: Attempt | None, earlier: Sequence[Attempt]) -> bool:
+    """It saved, or it came further than any before it, or it ran for long while nothing of it could be seen."""
+    if attempt.saved > (before.saved if before else -1):
+        return True
+    if attempt.step < 0 and attempt.saved < 0:
+        return attempt.started > 0 and attempt.ended - attempt.started >= UNSEEN_SECONDS
+    return before is not None and attempt.step > max(one.step for one in earlier if one.origin == attempt.origin)

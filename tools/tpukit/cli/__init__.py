@@ -18,6 +18,7 @@ from tpukit.errors import TpukitError
 COMMANDS = {
     "run": ("tpukit.cli.run", "Send a job and follow it."),
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
+    "drill": ("tpukit.cli.drill", "Prove that a job survives what it will meet: lose things, and compare."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),
     "store": ("tpukit.cli.store", "Where jobs are remembered, and how to move them."),

@@ -19,17 +19,27 @@ def command() -> None:
       tpu image push                     build the Dockerfile of this folder; jobs run in it from now on
       tpu image push docker --name data  another folder, under another name
       tpu image push --dry-run           the command line, and nothing else
+      tpu image push --file deploy/base/Dockerfile --name tpu-provisioner --keep-default
     """
 
 
 @command.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=".")
+@click.option("--file", "dockerfile", default="Dockerfile", show_default=True, help="Dockerfile, below the folder.")
 @click.option("--name", default="train", show_default=True, help="Name of the image.")
 @click.option("--tag", help="Tag of the image; the time if left out.")
 @click.option("--repository", help="REGION-docker.pkg.dev/PROJECT/NAME; that of the settings if left out.")
 @click.option("--keep-default", is_flag=True, help="Leave the image of the settings as it is.")
 @click.option("--dry-run", is_flag=True, help="Print the command line, and run nothing.")
-def push(folder: Path, name: str, tag: str | None, repository: str | None, keep_default: bool, dry_run: bool) -> None:
+def push(
+    folder: Path,
+    dockerfile: str,
+    name: str,
+    tag: str | None,
+    repository: str | None,
+    keep_default: bool,
+    dry_run: bool,
+) -> None:
     """Build an image with Cloud Build, push it, and make it the one that jobs run in.
 
     It is known by its digest from then on: the same job runs in the same image, whatever becomes of the tag.
@@ -48,12 +58,12 @@ def push(folder: Path, name: str, tag: str | None, repository: str | None, keep_
     image = f"{target.url}/{name}:{tag}"
     if not (IMAGE.form and IMAGE.form.fits(image)):
         raise Invalid(Problem("--name", f"{image} is no image", "write small letters, digits and -"))
-    images.check(folder)
+    images.check(folder, dockerfile)
     if dry_run:
         click.echo(f"# tpu writes the build of {image} to {images.config_file()}")
         click.echo(images.submit(target, folder, images.config_file()))
         return
-    made = images.push(target, folder, name, tag, _say)
+    made = images.push(target, folder, dockerfile, name, tag, _say)
     if not keep_default:
         settings.save({"image": made})
         _say(f"jobs run in {name}:{tag} from now on ({settings.path()})")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpukit.kube import Cluster
     from tpukit.provisioner.identity import Identity
 
-BUSY_TICK, IDLE_TICK = 2.0, 10.0
+BUSY_TICK, IDLE_TICK = 1.0, 10.0
 WORKERS = 8
 PORT = 9465
 LEAVE_SECONDS = 2.0
@@ -108,8 +108,7 @@ def run(
         workers=workers,
         report=lambda pool, text: log.info(text, extra={"pool": pool}),
         complain=lambda pool, text: log.warning(text, extra={"pool": pool}),
-        decided=metrics.decided,
-        called=metrics.called,
+        counting=metrics.counting(),
         hooks=metrics.hooks(),
     )
     loop = Loop(

@@ -25,6 +25,8 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
       tpu sandbox faults add slow --match CREATE_NODE_POOL --seconds 30
       tpu sandbox faults host preempt pool-0             take a spot slice away; it is back after 30 s
       tpu sandbox faults host lose pool-0-host --step 40 when a host of it reports step 40
+      tpu sandbox faults vm preempt my-tpu --grace 5     take a TPU VM back: notice, SIGTERM, 5 s, power off
+      tpu sandbox faults vm unreachable my-tpu --worker 1   that host answers nobody; `restore` ends it
       tpu sandbox faults clear
     """
     if context.invoked_subcommand is not None:
@@ -95,3 +97,40 @@ def host(name: str, action: str, target: str, **words: Any) -> None:
     except TypeError as error:
         said = ", ".join(f"--{key}" for key in given)
         raise Invalid(f"{action} cannot be told all of {said}", hint="`--help` says which option is whose") from error
+
+
+@command.command("vm")
+@click.argument(
+    "action",
+    type=click.Choice(
+        ["preempt", "repair", "maintenance", "unhealthy", "crash", "freeze", "unreachable", "restore"],
+    ),
+)
+@click.argument("node")
+@click.option("--worker", type=click.IntRange(min=0), help="One host of it; all unless told. Preempt and repair: all.")
+@click.option("--grace", type=click.FloatRange(0, 30), help="Of preempt, maintenance: seconds that programs have (30).")
+@click.option("--after", type=click.FloatRange(min=0), help="Of preempt: seconds until the API says so.")
+@click.option("--notice", type=click.FloatRange(min=0), help="Of maintenance: seconds that it is announced before.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Of repair and maintenance: until it is back.")
+@click.option("--health", help="Of unhealthy: UNHEALTHY_TENSORFLOW, UNHEALTHY_MAINTENANCE or TIMEOUT.")
+@click.option("--symptom", help="Of unhealthy: HBM_OUT_OF_MEMORY, MESH_BUILD_FAIL, …")
+@click.option("--details", help="Of unhealthy: what the API says about it.")
+@_name
+def vm(name: str, action: str, node: str, **words: Any) -> None:
+    """Let something happen to a TPU VM. Prints its state and health as the API has them then.
+
+    \b
+    preempt      the metadata server says so, SIGTERM, grace, power off; the node stays, PREEMPTED
+    repair       hosts are gone, the node is REPAIRING, and boots
+    maintenance  announced, then hosts are shut down and boot again
+    unhealthy    the API says so; hosts go on
+    crash        hosts lose power for a moment and boot
+    freeze       everything on a host stands still; connections are taken and not answered
+    unreachable  nobody gets an answer from a host; its programs go on
+    restore      ends what lasts: freeze, unreachable, unhealthy
+    """
+    from tpukit.sandbox import fault_commands, folder
+
+    given = {key: value for key, value in words.items() if value is not None}
+    now = fault_commands.strike_vm(folder.find(name), action, node, **given)
+    click.echo(f"{node}: {now.get('state', 'gone')} {now.get('health', '')}")

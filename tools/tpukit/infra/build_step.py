@@ -1,6 +1,6 @@
 """A step of the two Cloud Build files, run from a checkout with nothing installed:
 
-    PYTHONPATH=tools python3 -m tpukit.infra.build_step settings | check | guard
+    PYTHONPATH=tools python3 -m tpukit.infra.build_step settings | check | guard | data
 
 The steps around it ask Google, Terraform and the cluster, and leave the answers in the build's workspace.
 """
@@ -11,17 +11,18 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tpukit.errors import TpukitError, Transient
-from tpukit.infra import build_checks, build_settings, guard
+from tpukit.infra import build_checks, build_settings, guard, protection
 from tpukit.infra.guard import Doomed
 
 SETTINGS = "settings.sh"
 VARIABLES = "terraform/build.auto.tfvars.json"
 BUILD, ALLOWED, OLDER = "build.json", "allowed.json", "older.tfstate"
-PLAN, STATE, CLUSTER, NODES, PODS = "plan.json", "state.json", "cluster", "nodes.json", "pods.json"
+PLAN, CLUSTER, NODES, PODS = "plan.json", "cluster", "nodes.json", "pods.json"
 
 
 def settings(workspace: Path) -> None:
@@ -48,17 +49,31 @@ def check(workspace: Path, verb: str) -> None:
 
 def guard_step(workspace: Path, verb: str) -> None:
     steps = _steps(workspace)
+    plan = _json(workspace / PLAN)
+    build_checks.same_cluster(plan.get("prior_state", {}), steps)
     if verb == "destroy":
-        build_checks.same_cluster(_json(workspace / STATE), steps)
         going = Doomed(everything=True)
     else:
-        plan = _json(workspace / PLAN)
-        build_checks.same_cluster(plan.get("prior_state", {}), steps)
         going = guard.doomed(plan)
         build_checks.replacing(going, steps)
     cluster = (workspace / CLUSTER).read_text(encoding="utf-8").strip()
     nodes, pods = _json(workspace / NODES), _json(workspace / PODS)
     build_checks.running(going, cluster, nodes, pods, steps["EVICT"] == "true")
+
+
+@dataclass(frozen=True, slots=True)
+class _Environment:
+    project_id: str
+    artifact_repository_bucket_name: str
+    force_destroy: bool = False
+
+
+def data(workspace: Path) -> None:
+    """In an image that has gcloud: whether destroy would lose data."""
+    steps = _steps(workspace)
+    if steps["FORCE_DESTROY"] != "true":
+        environment = _Environment(steps["PROJECT_ID"], steps["ARTIFACT_BUCKET"])
+        protection.check_data(environment, _json(workspace / PLAN), "run this build again with _FORCE_DESTROY=true")
 
 
 def _steps(workspace: Path) -> dict[str, str]:
@@ -79,6 +94,8 @@ def main(argv: list[str]) -> int:
             settings(workspace)
         elif step == "check":
             check(workspace, argv[1])
+        elif step == "data":
+            data(workspace)
         else:
             guard_step(workspace, argv[1])
     except TpukitError as error:

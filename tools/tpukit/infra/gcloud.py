@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
 from tpukit.infra import diagnosis, programs
 from tpukit.infra.programs import Cancelled, Command
-from tpukit.infra.spec import ClusterSpec
+
+if TYPE_CHECKING:  # a step of a build imports this with nothing installed
+    from tpukit.infra.spec import ClusterSpec
 
 INSTALL = "install it: https://cloud.google.com/sdk/docs/install"
 # Google answers so too where one may not know: then the next step says what is missing.

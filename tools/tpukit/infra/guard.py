@@ -103,13 +103,12 @@ def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
     answers = []
     for question in questions(context):
         done = programs.run(question)
-        try:
-            answers.append(json.loads(done.output))
-        except ValueError:
+        if done.code:  # kubectl prints an empty list where it was refused or timed out
             raise Conflict(
                 f"the cluster cannot be asked what runs there: {done.errors.strip() or 'no answer'}",
                 hint="`tpu cluster credentials` lets you ask it",
-            ) from None
+            )
+        answers.append(json.loads(done.output))
     return answers[0], answers[1]
 
 

@@ -56,11 +56,11 @@ def config_file() -> Path:
     return paths.data() / "image-build.json"
 
 
-def config(image: str) -> dict[str, Any]:
+def config(image: str, dockerfile: str) -> dict[str, Any]:
     """The build: https://cloud.google.com/build/docs/building/build-containers. Its log goes where an account of one's
     own may write it without a bucket for it."""
     return {
-        "steps": [{"name": _DOCKER, "args": ["build", "--tag", image, "."]}],
+        "steps": [{"name": _DOCKER, "args": ["build", "--file", dockerfile, "--tag", image, "."]}],
         "images": [image],
         "options": {"logging": "CLOUD_LOGGING_ONLY"},
     }
@@ -76,19 +76,19 @@ def submit(repository: Repository, folder: Path, file: Path) -> Command:
     )
 
 
-def check(folder: Path) -> None:
-    if not (folder / "Dockerfile").is_file():
+def check(folder: Path, dockerfile: str) -> None:
+    if not (folder / dockerfile).is_file():
         hint = "name the folder that has it; the one of tpukit's checkout holds JAX and tpukit"
-        raise Invalid(Problem(str(folder), "there is no Dockerfile", hint))
+        raise Invalid(Problem(str(folder), f"there is no {dockerfile}", hint))
 
 
-def push(repository: Repository, folder: Path, name: str, tag: str, say: Callable[[str], None]) -> str:
+def push(repository: Repository, folder: Path, dockerfile: str, name: str, tag: str, say: Callable[[str], None]) -> str:
     """Build and push; the image by its digest. Ctrl-C leaves the build to itself."""
-    check(folder)
+    check(folder, dockerfile)
     programs.need("gcloud", gcloud.INSTALL)
     image, file = f"{repository.url}/{name}:{tag}", config_file()
     file = file.with_name(f"{file.stem}.{os.getpid()}.json")
-    file.write_text(json.dumps(config(image)), encoding="utf-8")
+    file.write_text(json.dumps(config(image, dockerfile)), encoding="utf-8")
     printed: list[str] = []
     notes: list[str] = []
 

@@ -7,12 +7,14 @@ that is in them, so they are asked here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tpukit.errors import Conflict
 from tpukit.infra import gcloud, guard
 from tpukit.infra.programs import Command
-from tpukit.infra.spec import ClusterSpec
+
+if TYPE_CHECKING:  # a step of a build imports this with nothing installed
+    from tpukit.infra.spec import ClusterSpec
 
 _BUCKET = "google_storage_bucket"
 _REPOSITORY = "google_artifact_registry_repository"
@@ -20,24 +22,32 @@ _TENSORBOARD = "google_vertex_ai_tensorboard"
 _DATABASE = "google_firestore_database"
 
 
+class Environment(Protocol):
+    """Whose data they are."""
+
+    @property
+    def project_id(self) -> str: ...
+    @property
+    def artifact_repository_bucket_name(self) -> str: ...
+    @property
+    def force_destroy(self) -> bool | None: ...
+
+
 def check(spec: ClusterSpec, plan: Mapping[str, Any]) -> None:
     """Raises Conflict where the plan, as `terraform show -json` writes it, deletes what is guarded."""
-    gone = [
-        (change["type"], change["change"].get("before") or {})
-        for change in plan.get("resource_changes", [])
-        if "delete" in change["change"].get("actions", ())
-    ]
-    for kind, before in gone:
+    for kind, before in _deleted(plan):
         if kind == guard.CLUSTER and before.get("deletion_protection"):
             raise Conflict(
                 f"{before.get('name')} is protected against deletion",
                 hint="`tpu cluster apply --set deletion_protection=false` first",
             )
-    if held := [line for kind, before in gone for line in _held(spec, kind, before)]:
-        raise Conflict(
-            f"destroy would lose data: {'; '.join(held)}",
-            hint="copy away what you need; then `tpu cluster apply --set force_destroy=true`, and destroy with it too",
-        )
+    check_data(spec, plan, "`tpu cluster apply --set force_destroy=true`, and destroy with it too")
+
+
+def check_data(environment: Environment, plan: Mapping[str, Any], way: str) -> None:
+    """Raises Conflict where the plan deletes data. `way`: how somebody says that they may go."""
+    if held := [line for kind, before in _deleted(plan) for line in _held(environment, kind, before)]:
+        raise Conflict(f"destroy would lose data: {'; '.join(held)}", hint=f"copy away what you need; then {way}")
 
 
 def lines(spec: ClusterSpec) -> list[str]:
@@ -48,7 +58,16 @@ def lines(spec: ClusterSpec) -> list[str]:
     return ["# unless the bucket, images and metrics are gone already", *made] if made else []
 
 
-def _held(spec: ClusterSpec, kind: str, before: Mapping[str, Any]) -> Iterator[str]:
+def _deleted(plan: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Kind, and how it is now."""
+    return [
+        (change["type"], change["change"].get("before") or {})
+        for change in plan.get("resource_changes", [])
+        if "delete" in change["change"].get("actions", ())
+    ]
+
+
+def _held(spec: Environment, kind: str, before: Mapping[str, Any]) -> Iterator[str]:
     """What somebody would miss of this resource."""
     if kind == _BUCKET and not before.get("force_destroy") and _any(_objects(spec)):
         yield f"gs://{spec.artifact_repository_bucket_name} is not empty"
@@ -66,14 +85,14 @@ def _any(question: Command) -> bool:
     return bool(gcloud.read(question, "looking for what destroy would lose").strip())
 
 
-def _objects(spec: ClusterSpec) -> Command:
+def _objects(spec: Environment) -> Command:
     return gcloud.command(
         *("storage", "ls", "--all-versions", f"gs://{spec.artifact_repository_bucket_name}/"),
         f"--project={spec.project_id}",
     )
 
 
-def _images(spec: ClusterSpec, repository: Mapping[str, Any]) -> Command:
+def _images(spec: Environment, repository: Mapping[str, Any]) -> Command:
     path = f"{repository['location']}-docker.pkg.dev/{spec.project_id.replace(':', '/')}/{repository['repository_id']}"
     return gcloud.command(
         *("artifacts", "docker", "images", "list", path, f"--project={spec.project_id}"),
@@ -81,7 +100,7 @@ def _images(spec: ClusterSpec, repository: Mapping[str, Any]) -> Command:
     )
 
 
-def _experiments(spec: ClusterSpec, board: Mapping[str, Any]) -> Command:
+def _experiments(spec: Environment, board: Mapping[str, Any]) -> Command:
     return gcloud.command(
         *("beta", "ai", "tensorboard-experiments", "list", str(board["name"]).rpartition("/")[2]),
         *(f"--region={board['region']}", f"--project={spec.project_id}", "--limit=1", "--format=value(name)"),

@@ -85,9 +85,8 @@ def _addons(context: str) -> tuple[Command, ...]:
 def _version(question: Command) -> str | None:
     """The tag of the controller's image; nothing where it is not installed."""
     done = programs.run(question)
-    try:
-        items = json.loads(done.output)["items"]
-    except ValueError:
-        raise diagnosis.failure("kubectl", done.errors, "looking for add-ons") from None
+    if done.code:  # kubectl prints an empty list where it was refused or timed out
+        raise diagnosis.failure("kubectl", done.errors, "looking for add-ons")
+    items = json.loads(done.output)["items"]
     images = [box["image"] for item in items for box in item["spec"]["template"]["spec"]["containers"]]
     return next((image.partition("@")[0].rpartition(":")[2] for image in images), None)

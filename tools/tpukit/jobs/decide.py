@@ -71,6 +71,9 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
         return _stop(running, spec, attempt, Reason.TIMEOUT)
     if stalled := _stalled(seen.hosts, spec.max.stall):
         return _stop(running, spec, attempt, Reason.HANG, stalled)
+    if seen.warning and seen.warning != attempt.warning:
+        warned = _with(running, replace(attempt, warning=seen.warning))
+        return Step(warned, note=f"attempt {attempt.number}: {seen.warning}")
     return Step(running, note=f"attempt {attempt.number} runs" if job.state is not State.RUNNING else "")
 
 
@@ -134,6 +137,8 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
         started=attempt.started or seen.started,
         ended=seen.ended or now,
         saved=max(attempt.saved, seen.saved),
+        step=max((host.step for host in seen.hosts if host.step is not None), default=-1),
+        warning=seen.warning or attempt.warning,
         reason=reason,
         host=host,
         detail=detail,

@@ -64,6 +64,7 @@ class Observation:
     held: bool = False  # hardware waits for the job's next attempt: it is given back by `stop` when the job ends
     ended: float = 0.0  # when it ended, as the place has it; 0: nobody knows
     ran: float = 0.0  # seconds since it started, less those that its machine slept
+    warning: str = ""  # what a person should know of it although it runs or ended well
     learned: Mapping[str, Any] = field(default_factory=dict)  # to be remembered with this attempt
     next: Mapping[str, Any] | None = None  # the place began the next attempt by itself: to be remembered with that
 

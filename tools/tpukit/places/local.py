@@ -8,6 +8,7 @@ at an attempt is also when this is done, so whoever looks (a terminal, `tpu serv
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import sys
@@ -18,10 +19,13 @@ from pathlib import Path
 from tpukit import paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
-from tpukit.places import lines, peers, progress
+from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
+from tpukit.places.log_progress import LogProgress
+from tpukit.places.meeting import Meeting
+from tpukit.places.progress import Progress
 from tpukit.places.suspects import Suspects
-from tpukit.places.verdict import HostEnd, verdict
+from tpukit.places.verdict import TERMINATED, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
@@ -29,6 +33,10 @@ from tpukit.records import Attempt
 
 HEARTBEAT_SECONDS = 10
 UPLOADER_GRACE = 10.0
+FOLDER_SECONDS = 2.0
+"""Between two looks for checkpoints in a workdir."""
+CLOCK_SECONDS = 1.0
+"""So much the times of files may be behind the clock."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.EINTR)
 """Trouble of the machine rather than of the job: it may be over in a minute."""
 
@@ -57,6 +65,9 @@ class LocalPlace:
         self._boards = root / "tensorboard"
         self._clock = clock
         self._suspects = Suspects()
+        self._logs = LogProgress()
+        self._meetings: dict[Path, Meeting] = {}
+        self._saves: dict[Path, tuple[float, int]] = {}  # by attempt: when its workdir was read, and what it held
 
     def prepare(self, plan: Plan) -> Plan:
         return replace(plan, machine=self._identity())
@@ -218,39 +229,94 @@ class LocalPlace:
         names = handle.plan.host_names
         states = {name: pods.status(folder / name) for name in names}
         now, heard = self._clock.now(), self._clock.monotonic()
+        reports = {name: self._progress(handle, folder / name, now) for name in names}
         hosts = tuple(
-            _view(folder / name, name, index, handle.plan.slice.hosts, states[name], now, heard)
+            _view(name, index, handle.plan.slice.hosts, states[name], reports[name], heard)
             for index, name in enumerate(names)
         )
-        saved = max((host.saved for host in hosts), default=-1)
+        started = max((state.began for state in states.values()), default=0.0)
+        saved = max(one.saved for one in reports.values())
+        if saved < 0 and started:
+            runs = any(state.phase is Phase.RUNNING for state in states.values())
+            saved = self._saved(handle, min(state.began for state in states.values()), heard if runs else math.inf)
+            hosts = (replace(hosts[0], saved=saved), *hosts[1:])
         alive = [name for name in names if states[name].phase is Phase.RUNNING]
         if any(state.phase is Phase.ABSENT for state in states.values()):
             return Observation(State.PENDING, hosts, saved=saved, active=bool(alive))
 
-        started = max((state.began for state in states.values()), default=0.0)
         awake = max((state.awake for state in states.values()), default=0.0)
         ran = max(0.0, heard - awake) if awake else 0.0
-        failed = [name for name in names if states[name].phase is Phase.LOST or states[name].code]
+        left = {name for name in names if _left(states[name]) and not self._finished(folder / name, states, reports)}
+        failed = [name for name in names if states[name].phase is Phase.LOST or states[name].code or name in left]
         if alive and failed:
             self._end_peers(handle, states, failed, alive)
+        warning = self._meeting(folder, hosts, heard)
         if alive or self._uploader_lives(handle):
-            return Observation(State.RUNNING, hosts, started, saved, ran=ran)
+            return Observation(State.RUNNING, hosts, started, saved, ran=ran, warning=warning)
 
         pods.kill_strays(folder)
         port = _chosen_port(folder)
-        found = verdict([_end(folder / name, name, states[name], port) for name in names])
+        found = verdict(
+            [
+                _end(folder / name, name, states[name], port, self._finished(folder / name, states, reports))
+                for name in names
+            ]
+        )
         state = State.COMPLETED if found.reason is Reason.DONE else State.FAILED
         ended = max((state.ended for state in states.values()), default=0.0)
         return Observation(
-            state, hosts, started, saved, found.reason, found.host, found.detail, active=False, ended=ended, ran=ran
+            state,
+            hosts,
+            started,
+            saved,
+            found.reason,
+            found.host,
+            found.detail,
+            active=False,
+            ended=ended,
+            ran=ran,
+            warning=warning,
         )
+
+    def _progress(self, handle: Handle, folder: Path, now: float) -> Progress:
+        """What the program reports, or where it reports nothing, what its lines say."""
+        reported = progress.read(folder / "progress", now)
+        if reported.step is not None or reported.saved >= 0:
+            return reported
+        return self._logs.read(folder / "log", handle.plan.spec.progress or "", now)
+
+    def _saved(self, handle: Handle, since: float, now: float) -> int:
+        """What the workdir says that is saved, of a program that does not say so itself. `now` is on the monotonic
+        clock; infinite: it will not change any more."""
+        workdir = self.workdir(handle.plan, handle.attempt.origin)
+        at, known = self._saves.get(self._folder(handle), (-FOLDER_SECONDS, -1))
+        if "://" in workdir or now - at < FOLDER_SECONDS:
+            return known
+        found = max(known, checkpoint_folder.newest(Path(workdir), since - CLOCK_SECONDS))
+        self._saves[self._folder(handle)] = now, found
+        return found
+
+    def _meeting(self, folder: Path, hosts: Sequence[HostView], now: float) -> str:
+        """What is to be said of hosts that all train, and have not met."""
+        meeting = self._meetings.setdefault(folder, Meeting())
+        if not meeting.met and all(host.state == "running" and host.step is not None for host in hosts):
+            meeting.check({host.name: pods.members(folder / host.name) for host in hosts}, now)
+        return meeting.warning
+
+    def _finished(self, folder: Path, states: Mapping[str, PodState], reports: Mapping[str, Progress]) -> bool:
+        """Whether a host that was told to leave had come to its end before that, as far as it says."""
+        state = states[folder.name]
+        if reports[folder.name].finished:
+            return True
+        return state.signalled and log_tail.finished(pods.tail(folder, until=state.told_at))
 
     def _end_peers(
         self, handle: Handle, states: Mapping[str, PodState], failed: Sequence[str], alive: Sequence[str]
     ) -> None:
         since = min((states[name].ended for name in failed if states[name].ended), default=0.0)
         passed = self._clock.now() - since
-        wait, grace = peers.leave([states[name].code for name in failed], float(handle.plan.spec.max.grace))
+        codes = [TERMINATED if _left(states[name]) else states[name].code for name in failed]
+        wait, grace = peers.leave(codes, float(handle.plan.spec.max.grace))
         if passed >= wait:
             self._tell(handle, [name for name in alive if not pods.stop_requested(self._folder(handle) / name)], grace)
 
@@ -331,8 +397,7 @@ def _chosen_port(folder: Path) -> int:
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
 
 
-def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now: float, heard: float) -> HostView:
-    said = progress.read(folder / "progress", now)
+def _view(name: str, index: int, hosts: int, state: PodState, said: Progress, heard: float) -> HostView:
     return HostView(
         name,
         slice=index // hosts,
@@ -347,6 +412,11 @@ def _view(folder: Path, name: str, index: int, hosts: int, state: PodState, now:
         moved=said.moved,
         heard=heard,
     )
+
+
+def _left(state: PodState) -> bool:
+    """It was told to leave and did so, with an exit code that would otherwise say that it is done."""
+    return state.phase is Phase.ENDED and state.signalled and state.code == 0
 
 
 def _old_jax() -> list[str]:
@@ -367,7 +437,7 @@ def _jax_version() -> str:
     return ""
 
 
-def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
+def _end(folder: Path, name: str, state: PodState, port: int, finished: bool) -> HostEnd:
     return HostEnd(
         name,
         code=state.code,
@@ -378,5 +448,6 @@ def _end(folder: Path, name: str, state: PodState, port: int) -> HostEnd:
         out_of_memory=state.out_of_memory,
         disk_full=state.disk_full,
         own_port=port,
-        tail=pods.tail(folder) if state.code else (),
+        finished=finished,
+        tail=pods.tail(folder),
     )

@@ -59,17 +59,30 @@ _RUNTIME = re.compile(
     r"^[EFIW]\d{4} \d\d:\d\d:\d\d|^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*: [EFIW] |^\*\*\* |^ +@ +0x"
     r"|^Error in atexit|^Exception ignored|^Fatal Python error: "
 )
+_IGNORED = re.compile(r"^Exception ignored (?:in|on|while)\b|^Error in atexit\._run_exitfuncs")
 _STACK = re.compile(r"^\s*@ +0x|^\*\*\* |^\s*$")
 _GOES_ON = re.compile(r"\b(?:step|epoch|retry\w*|DEBUG|INFO|WARN(?:ING)?)\b", re.IGNORECASE)
+_LAST_LINES = 30
+_TOLD = re.compile(
+    r"\b(?:received|caught|got|stopp(?:ed|ing)|exiting|leaving|terminated)\b.{0,60}"
+    r"(?:\bSIGTERM\b|\btermination signal\b|\bsignal 15\b)"
+    r"|\bSIGTERM\b.{0,20}\b(?:received|caught)\b",
+    re.IGNORECASE,
+)
+_FINISHED = re.compile(r"\b(?:training|train|run)\b.{0,20}\b(?:complete|completed|finished|done)\b", re.IGNORECASE)
 _MESSAGE_LINES = 3
 """Lines that do not begin with a space and may still belong to the message of an exception."""
 
 
 def read(lines: Sequence[str]) -> Reading:
-    """The first thing in `lines` that can have ended the program."""
-    at = 0
+    """The first thing in `lines` that can have ended the program. What Python says of errors in threads and objects
+    that were left when it ended is none: those come after the cause, and often after success too."""
+    at, survived = 0, ""
     while at < len(lines):
         line = lines[at].rstrip()
+        if _IGNORED.match(line):
+            at = _behind_ignored(lines, at)
+            continue
         if line == _TRACEBACK:
             end, exceptions = _traceback(lines, at)
             block = "\n".join(lines[at:end])
@@ -80,6 +93,7 @@ def read(lines: Sequence[str]) -> Reading:
                 return _reading(Cause.CHIP, words, lines, at)
             if words and _uncaught(lines[at:end], words):
                 return _reading(Cause.ITSELF, words, lines, at)
+            survived = "" if _went_on(lines[at:end], words) else words
             at = end
             continue
         for cause, pattern in ((Cause.CHIP, _CHIP), (Cause.PEER, _PEER), (Cause.ITSELF, _ABORT)):
@@ -87,12 +101,45 @@ def read(lines: Sequence[str]) -> Reading:
                 what = lines[at + 1].strip() if lines[at + 1 : at + 2] and "what():" in lines[at + 1] else ""
                 return _reading(cause, f"{line} {what}", lines, at)
         at += 1
-    return Reading(Cause.UNKNOWN, last_words(lines), "\n".join(lines))
+    # An exception with lines behind it that are no steps: it may be the cause, and says more than they do.
+    return Reading(Cause.UNKNOWN, survived[:WORDS_MOST] or last_words(lines), "\n".join(lines))
+
+
+def told_to_leave(lines: Sequence[str]) -> bool:
+    """Whether the program says that it ends because of a SIGTERM."""
+    return any(_TOLD.search(line) for line in lines[-_LAST_LINES:])
+
+
+def finished(lines: Sequence[str]) -> bool:
+    """Whether the program says that its training is complete."""
+    return any(_FINISHED.search(line) for line in lines[-_LAST_LINES:])
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """The last line that is not part of a stack trace."""
-    return next((line.strip()[:WORDS_MOST] for line in reversed(lines) if not _STACK.match(line)), "")
+    """The last line that is not part of a stack trace, nor of an error that Python ignored while it ended."""
+    plain: list[str] = []
+    at = 0
+    while at < len(lines):
+        if _IGNORED.match(lines[at]):
+            at = _behind_ignored(lines, at)
+        else:
+            plain.append(lines[at])
+            at += 1
+    return next((line.strip()[:WORDS_MOST] for line in reversed(plain or lines) if not _STACK.match(line)), "")
+
+
+def _behind_ignored(lines: Sequence[str], at: int) -> int:
+    """Where the error that Python ignored at `at` ends, with its traceback."""
+    at += 1
+    while at < len(lines) and lines[at].startswith((" ", "\t")):
+        at += 1
+    if at < len(lines) and lines[at].rstrip() == _TRACEBACK:
+        at += 1
+        while at < len(lines) and not _EXCEPTION.match(lines[at]) and not _RUNTIME.match(lines[at]):
+            at += 1
+        if at < len(lines) and not _RUNTIME.match(lines[at]):
+            at += 1
+    return at
 
 
 def _reading(cause: Cause, words: str, lines: Sequence[str], at: int) -> Reading:
@@ -119,6 +166,14 @@ def _traceback(lines: Sequence[str], at: int) -> tuple[int, list[str]]:
 
 def _uncaught(block: Sequence[str], words: str) -> bool:
     """A traceback may also be of an error that the program logged and survived: then it went on to print."""
-    start = next(index for index in range(len(block) - 1, -1, -1) if block[index].rstrip() == words)
-    after = [line for line in block[start + 1 :] if line.strip() and not line.startswith((" ", "\t"))]
-    return len(after) <= _MESSAGE_LINES and not any(_GOES_ON.search(line) for line in after)
+    return len(_after(block, words)) <= _MESSAGE_LINES and not _went_on(block, words)
+
+
+def _went_on(block: Sequence[str], words: str) -> bool:
+    return not words or any(_GOES_ON.search(line) for line in _after(block, words))
+
+
+def _after(block: Sequence[str], words: str) -> list[str]:
+    """Lines behind an exception that are not indented, as those of a message in many lines may be."""
+    start = next((index for index in range(len(block) - 1, -1, -1) if block[index].rstrip() == words), len(block))
+    return [line for line in block[start + 1 :] if line.strip() and not line.startswith((" ", "\t"))]

@@ -27,6 +27,12 @@ class Progress:
     steps_per_s: float | None = None
     saved: int = -1
     moved: float = 0.0  # when it was said; 0: nothing was said
+    total: int | None = None  # the steps that it is going to make
+
+    @property
+    def finished(self) -> bool:
+        """Whether it says itself that no step is left."""
+        return self.step is not None and self.total is not None and self.step >= self.total > 0
 
 
 def parse(text: bytes | str, now: float) -> Progress:
@@ -42,6 +48,7 @@ def parse(text: bytes | str, now: float) -> Progress:
         steps_per_s=_number(values.get("steps_per_s")),
         saved=-1 if saved is None else saved,
         moved=now if said is None or said < _EARLIEST else min(said, now),
+        total=_count(values.get("total")),
     )
 
 

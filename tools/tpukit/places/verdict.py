@@ -17,6 +17,7 @@ from tpukit.places.log_tail import Cause, Reading
 from tpukit.reasons import Reason
 
 ABORTED, KILLED, TERMINATED = 134, 137, 143
+_POLITE = "told to leave, it ended with exit code 0 before it said that it was done"
 
 _PORT = re.compile(r"address already in use|errno 98\b|eaddrinuse", re.IGNORECASE)
 _CLUES: tuple[tuple[re.Pattern[str], Reason], ...] = (
@@ -42,6 +43,7 @@ class HostEnd:
     taken: Reason | None = None  # the place says that its hardware went, and why
     how: str = ""  # in the place's words
     own_port: int = 0  # the port that tpukit chose for JAX's coordinator; 0: it chose none
+    finished: bool = False  # what it said before it was told to leave says that it had reached its end
     tail: Sequence[str] = ()
 
 
@@ -55,13 +57,29 @@ class Verdict:
 def verdict(hosts: Sequence[HostEnd]) -> Verdict:
     """`hosts` has every host of the attempt."""
     if all(end.code == 0 and not end.lost for end in hosts):
-        return Verdict(Reason.DONE)
+        return _left_early(hosts) or Verdict(Reason.DONE)
     by_time = sorted(hosts, key=lambda end: (end.order, end.host))
     for explain in (_unstarted, _taken, _port_lost, _failed, _terminated, _hung, _peer_lost):
         explained = explain(by_time)
         if explained is not None:
             return explained
     return Verdict(Reason.CANCELLED)
+
+
+def _left_early(hosts: Sequence[HostEnd]) -> Verdict | None:
+    """Programs that were told to leave, and did so with 0: all of them, as trainers make their hosts stop together."""
+    if any(end.finished for end in hosts):
+        return None
+    for end in sorted(hosts, key=lambda end: (end.order, end.host)):
+        if not end.signalled_by_us and log_tail.told_to_leave(end.tail):
+            return Verdict(Reason.PREEMPTED, end.host, _POLITE)
+    told = [end for end in hosts if end.signalled_by_us]
+    if not told:
+        return None
+    if len(told) == len(hosts):
+        return Verdict(Reason.CANCELLED, detail=_POLITE)
+    first = min(told, key=lambda end: (end.order, end.host))
+    return Verdict(Reason.PREEMPTED, first.host, _POLITE)
 
 
 def _unstarted(hosts: Sequence[HostEnd]) -> Verdict | None:

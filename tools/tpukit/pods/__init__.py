@@ -69,6 +69,7 @@ class PodState:
     order: float = 0.0  # a clock shared by all pods of this machine, for who failed first
     code: int = 0
     signalled: bool = False  # it ended after being told to leave
+    told_at: int = 0  # bytes of its log that it had printed by then
     error: str = ""  # what kept it from starting
     out_of_memory: bool = False
     disk_full: bool = False
@@ -142,6 +143,7 @@ def state_of(
         order=_float(ended["order"]),
         code=_int(ended["code"]),
         signalled=bool(ended["told"]),
+        told_at=_int(ended.get("told_at", 0)),
         error=str(ended["error"]),
         out_of_memory=bool(ended["out_of_memory"]),
         disk_full=bool(ended["disk_full"]),
@@ -267,12 +269,15 @@ def _processes(file: str) -> Iterator[tuple[int, bytes]]:
             yield int(entry.parent.name), entry.read_bytes()
 
 
-def tail(folder: Path, lines: int = 100, size: int = 32_768) -> Sequence[str]:
-    """The last lines a pod printed: enough for an exception and all that JAX says after it."""
+def tail(folder: Path, lines: int = 400, size: int = 131_072, until: int | None = None) -> Sequence[str]:
+    """The last lines a pod printed, or had printed `until` so many bytes: enough for an exception and all that JAX and
+    the program's own threads say after it."""
     try:
         with (folder / "log").open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - size))
-            return log.read().decode(errors="replace").splitlines()[-lines:]
+            end = log.seek(0, os.SEEK_END)
+            end = end if until is None else min(end, until)
+            start = log.seek(max(0, end - size))
+            return log.read(end - start).decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
 

@@ -96,7 +96,7 @@ def run(tell: int) -> None:
     os.close(tell)
     if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
         os.kill(os.getpid(), signal.SIGTERM)
-    code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, False, False)
+    code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, None, False)
     at, order = time.time(), time.monotonic()
     sweep(spare_pods=pod["starts_pods"])
     copied.acquire(timeout=5.0)
@@ -104,9 +104,10 @@ def run(tell: int) -> None:
         "at": at,
         "order": order,
         "code": code,
-        "told": told,
+        "told": told is not None,
+        "told_at": told or 0,
         "error": error,
-        "out_of_memory": greedy or (code == 137 and not told and oom_kills() > kills),
+        "out_of_memory": greedy or (code == 137 and told is None and oom_kills() > kills),
         "disk_full": disk_full((".", pod["cwd"], *pod["disks"])),
     }
     fill(end, record)
@@ -183,12 +184,13 @@ def stamp(output: int, copied: _thread.LockType) -> None:
     copied.release()
 
 
-def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bool, bool]:
-    """Exit code of the pod's first process, whether it was told to leave, and whether it took too much memory.
+def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, int | None, bool]:
+    """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not), and
+    whether it took too much memory.
 
     Like a kubelet, tells the first process alone and kills the whole group when the grace is over.
     """
-    deadline = None
+    deadline = told = None
     limited = LINUX and 0 < memory < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     greedy = False
     while True:
@@ -203,6 +205,7 @@ def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bo
             kill_group(child)
             deadline = time.monotonic() + 1.0
         elif caught is not None and caught.si_signo == signal.SIGTERM:
+            told = log_size() if told is None else told
             grace = read_grace()
             if grace <= 0:
                 kill_group(child)
@@ -214,12 +217,12 @@ def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, bo
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return 137, deadline is not None, greedy
+                return 137, told, greedy
             if not pid:
                 break
             if pid == child:
                 code = os.waitstatus_to_exitcode(status)
-                return (code if code >= 0 else 128 - code), deadline is not None, greedy
+                return (code if code >= 0 else 128 - code), told, greedy
 
 
 class _Caught:
@@ -301,6 +304,13 @@ def kill_group(leader: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     kill(leader)
+
+
+def log_size() -> int:
+    try:
+        return os.stat("log").st_size
+    except OSError:
+        return 0
 
 
 def read_grace() -> float:

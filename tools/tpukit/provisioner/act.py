@@ -44,9 +44,8 @@ class Actor:
                 self._delete(name)
         except TpukitError as error:
             self._done(verb, type(error).__name__)
-            if isinstance(error, Transient):
-                self._pace.slow(self._clock.monotonic())
-                self._cache.doubt()
+            if isinstance(error, (Transient, Conflict)):
+                self._slow_down()
             raise
         self._done(verb, "accepted")
         why = act.reason if isinstance(act, Delete) else str(act.choice)
@@ -56,10 +55,17 @@ class Actor:
         body = pools.body(name, act.need, act.choice, act.number, self._clock.now())
         try:
             operation = self._gke.create_pool(body)
-        except Conflict:  # it is there: an earlier call went through though its answer was lost
+        except Conflict as error:
+            if "already exists" not in str(error).lower():
+                raise
+            # An earlier call went through though its answer was lost.
             self._cache.doubt()
             return
         self._cache.created(_expected(body), operation)
+
+    def _slow_down(self) -> None:
+        self._pace.slow(self._clock.monotonic())
+        self._cache.doubt()
 
     def _delete(self, name: str) -> None:
         operation: Operation | None = None

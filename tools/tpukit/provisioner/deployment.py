@@ -125,12 +125,15 @@ def _check(project: str, cluster: str, location: str, zones: str) -> None:
 def _next(target: Path, project: str, image: str, account: str, node_account: str) -> Sequence[str]:
     actor = account.partition("@")[0]
     member = f"serviceAccount:{project}.svc.id.goog[{NAMESPACE}/{NAME}]"
-    nodes = node_account or "NODE_SERVICE_ACCOUNT"
+    # Nodes for which none is named run as Compute Engine's default account, which the number of the project names.
+    number = f"$(gcloud projects describe {project} --format 'value(projectNumber)')"
+    nodes = node_account or f'"{number}-compute@developer.gserviceaccount.com"'
     return [
-        "Left to do:",
-        f"  docker build --file deploy/base/Dockerfile --tag {image} . && docker push {image}",
+        "Left to do, from the top of tpukit's checkout; Google knows a new account after some seconds, and a new grant "
+        "after a minute or two:",
+        f"  {_image(image)}",
         f"  gcloud iam service-accounts create {actor} --project {project}",
-        f"  gcloud iam roles create {ROLE} --project {project} --permissions {','.join(PERMISSIONS)}",
+        f"  gcloud iam roles create {ROLE} --project {project} --stage GA --permissions {','.join(PERMISSIONS)}",
         f"  gcloud projects add-iam-policy-binding {project} --member serviceAccount:{account} "
         f"--role projects/{project}/roles/{ROLE} --condition None",
         f"  gcloud iam service-accounts add-iam-policy-binding {nodes} --project {project} "
@@ -139,3 +142,14 @@ def _next(target: Path, project: str, image: str, account: str, node_account: st
         f"--role roles/iam.workloadIdentityUser --member '{member}'",
         f"  kubectl apply --server-side -k {target}",
     ]
+
+
+def _image(image: str) -> str:
+    base, _, tag = image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "latest")
+    repository, _, name = base.rpartition("/")
+    if "-docker.pkg.dev/" in image:
+        return (
+            f"tpu image push --file deploy/base/Dockerfile --name {name} --tag {tag} --repository {repository} "
+            "--keep-default"
+        )
+    return f"docker build --file deploy/base/Dockerfile --tag {image} . && docker push {image}"

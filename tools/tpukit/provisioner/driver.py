@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
-from tpukit.cloud.gke import Gke
+from tpukit.cloud.gke import Gke, Operation
 from tpukit.control import Decision, Holding, Hooks, Kernel
 from tpukit.errors import Invalid, NoCapacity, TpukitError
 from tpukit.kube import Cluster
@@ -33,6 +34,16 @@ class Leads(Holding, Protocol):
     """One lease for all keys."""
 
     def leading(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """For those who count; called from any thread."""
+
+    decided: Callable[[Mapping[str, Step]], None] = lambda steps: None  # after each observation
+    announced: Callable[[Step | None, str], None] = lambda step, reason: None  # of each event; its reason
+    called: Callable[[str, str], None] = lambda act, outcome: None  # after each call of GKE that changes something
+    finished: Callable[[Operation], None] = lambda operation: None  # of each operation, once
 
 
 class PoolUse:
@@ -94,25 +105,23 @@ class Driver:
         workers: int = 0,
         report: Callable[[str, str], None] = lambda pool, text: None,
         complain: Callable[[str, str], None] = lambda pool, text: None,
-        decided: Callable[[Mapping[str, Step]], None] = lambda steps: None,
-        called: Callable[[str, str], None] = lambda act, outcome: None,
+        counting: Counting | None = None,
         hooks: Hooks | None = None,
         intervals: Intervals | None = None,
         seed: int | None = None,
     ) -> None:
-        self._view, self._clock, self._complain, self._decided = view, clock, complain, decided
+        self._view, self._clock, self._complain = view, clock, complain
+        self._counting = counting or Counting()
         self._leader = leader
-        self._events = Events(cluster, clock)
-        self._cache = PoolCache(gke, clock, intervals)
+        self._events = Events(cluster, clock, background=workers > 0)
+        self._cache = PoolCache(gke, clock, intervals, self._counting.finished)
         self._observer = Observer(view, self._cache, zones)
         self._pace = Pace()
         self._settings = Settings()
         self._config = ""
         self.steps: Mapping[str, Step] = {}
-        records = ClusterRecords(
-            cluster, self._events, leader, self._next, self._observer.recorded, self._observer.announced
-        )
-        actor = Actor(gke, self._cache, self._pace, clock, leader.leading, called)
+        records = ClusterRecords(cluster, self._events, leader, self._next, self._observer.recorded, self._announced)
+        actor = Actor(gke, self._cache, self._pace, clock, leader.leading, self._counting.called)
         self.kernel: Kernel[SliceRecord, Step] = Kernel(
             records,
             PoolUse(lambda: self.steps, actor, self._events),
@@ -134,7 +143,9 @@ class Driver:
         return self._cache.busy() or any(step.state not in ("retained", "stuck") for step in self.steps.values())
 
     def close(self) -> None:
+        """Give back what is held, then wait for events that are not written yet."""
         self.kernel.close()
+        self._events.close()
 
     def _next(self) -> Mapping[str, Step]:
         """What is to be done about each pool, from a fresh observation."""
@@ -150,8 +161,12 @@ class Driver:
             about = About(one.namespace, one.jobset, one.uid, one.pod, one.pod_uid)
             self._events.tell(about, "NodePoolImpossible", one.text)
         self.steps = steps
-        self._decided(steps)
+        self._counting.decided(steps)
         return steps
+
+    def _announced(self, pool: str, reason: str) -> None:
+        self._observer.announced(pool, reason)
+        self._counting.announced(self.steps.get(pool), reason)
 
     def _read_settings(self) -> Settings:
         """Those of the ConfigMap; while it cannot be read as it is, those it had."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError
@@ -21,6 +23,8 @@ _ON_POD = ("NodePoolCreating", "NodePoolForeign", "NodePoolImpossible")
 _ON_JOBSET = ("NodePoolImpossible",)
 _NORMAL = ("NodePoolCreating", "NodePoolReady", "NodePoolDeleting")
 _MOST_REMEMBERED = 10_000
+_WRITERS = 2
+"""Threads: a busy API server is asked for pods before it is told of events."""
 _LONGEST = 1000
 log = logging.getLogger("tpukit.provisioner")
 
@@ -37,12 +41,19 @@ class About:
 
 
 class Events:
-    """Safe from any thread. An event that cannot be written is no reason not to do what it tells of."""
+    """Safe from any thread. An event that cannot be written is no reason not to do what it tells of; and with
+    `background`, nobody waits until it is written either."""
 
-    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, *, background: bool = False) -> None:
         self._cluster, self._clock = cluster, clock
         self._lock = threading.Lock()
         self._done: dict[str, None] = {}
+        self._writer = ThreadPoolExecutor(_WRITERS, thread_name_prefix="events") if background else None
+
+    def close(self) -> None:
+        """Wait for those that are not written yet."""
+        if self._writer is not None:
+            self._writer.shutdown()
 
     def tell(self, about: About, reason: str, text: str) -> None:
         targets = []
@@ -76,6 +87,12 @@ class Events:
             "lastTimestamp": at,
             "count": 1,
         }
+        if self._writer is None:
+            self._create(event, mark)
+        else:
+            self._writer.submit(self._create, event, mark)
+
+    def _create(self, event: dict[str, Any], mark: str) -> None:
         try:
             self._cluster.create(event)
         except Conflict:
@@ -83,4 +100,4 @@ class Events:
         except TpukitError as error:
             with self._lock:
                 self._done.pop(mark, None)
-            log.warning("an event could not be written", extra={"error": str(error), "event": reason})
+            log.warning("an event could not be written", extra={"error": str(error), "event": event["reason"]})

@@ -36,7 +36,7 @@ def after(
 
     `operation` and `created` say what this counts, so that it is counted once.
     """
-    kind = _kind(message, refused)
+    kind = kind_of(message, refused=refused)
     following = (tries.choice + 1) % max(1, choices)
     rounds = tries.rounds + (following == 0)
     pause = min(LONGEST, FIRST * 2.0 ** min(rounds - 1, 10)) * jitter(pool, rounds) if following == 0 else 0.0
@@ -57,7 +57,7 @@ def event(tries: Tries) -> str:
     return _EVENTS.get(tries.kind, "NodePoolFailed")
 
 
-def _kind(message: str, refused: bool) -> str:
+def kind_of(message: str, *, refused: bool = False) -> str:
     if refusals.is_stockout(message):
         return "stock-out"
     if refusals.is_quota(message):

@@ -6,13 +6,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from tpukit.cloud.gke import Operation
 from tpukit.control import Hooks
 from tpukit.control.exposition import CONTENT_TYPE, Histogram, histograms, metric
 from tpukit.kube.requests import REQUESTS
+from tpukit.provisioner import failures
 from tpukit.provisioner.decide import Step
+from tpukit.provisioner.driver import Counting
 
 _BOUNDS = (30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 """Seconds until a slice is there."""
+_ACTS = {"CREATE_NODE_POOL": "create", "DELETE_NODE_POOL": "delete"}
 
 
 class Metrics:
@@ -26,6 +30,7 @@ class Metrics:
         self._states: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
         self._calls: Counter[tuple[str, str]] = Counter()
+        self._operations: Counter[tuple[str, str]] = Counter()
         self._troubles: Counter[str] = Counter()
         self._rounds = self._failed_rounds = 0
         self._ready = Histogram(_BOUNDS)
@@ -42,23 +47,34 @@ class Metrics:
         with self._lock:
             self._failed_rounds += 1
 
-    def decided(self, steps: Mapping[str, Step]) -> None:
-        now = self._now()
+    def counting(self) -> Counting:
+        return Counting(self._decided, self._announced, self._called, self._finished)
+
+    def _decided(self, steps: Mapping[str, Step]) -> None:
         with self._lock:
             self._states = Counter(step.state for step in steps.values())
-            for step in steps.values():
-                if step.event:
-                    self._decisions[step.event] += 1
-                if step.event == "NodePoolReady" and step.owner:
-                    self._ready.add(now - step.owner.since)
 
-    def called(self, act: str, outcome: str) -> None:
+    def _announced(self, step: Step | None, reason: str) -> None:
+        """A decision counts when it is told of: until then each observation comes to it anew."""
+        with self._lock:
+            self._decisions[reason] += 1
+            if reason == "NodePoolReady" and step and step.owner:
+                self._ready.add(self._now() - step.owner.since)
+
+    def _called(self, act: str, outcome: str) -> None:
         with self._lock:
             self._calls[act, outcome] += 1
+
+    def _finished(self, operation: Operation) -> None:
+        if operation.kind in _ACTS:
+            outcome = failures.kind_of(operation.error) if operation.error else "ok"
+            with self._lock:
+                self._operations[_ACTS[operation.kind], outcome] += 1
 
     def text(self) -> str:
         with self._lock:
             calls = _pairs("act", "outcome", self._calls)
+            operations = _pairs("act", "outcome", self._operations)
             requests = _pairs("verb", "resource", REQUESTS.counts())
             leading: dict[tuple[tuple[str, str], ...], float] = {(): int(self._leading())}
             lines = [
@@ -75,7 +91,10 @@ class Metrics:
                     "Decisions, by reason.",
                     {(("reason", reason),): count for reason, count in sorted(self._decisions.items())},
                 ),
-                *metric("tpukit_provisioner_operations_total", "counter", "Calls of GKE, by outcome.", calls),
+                *metric("tpukit_provisioner_calls_total", "counter", "Calls of GKE, by its answer.", calls),
+                *metric(
+                    "tpukit_provisioner_operations_total", "counter", "Finished operations, by outcome.", operations
+                ),
                 *metric(
                     "tpukit_provisioner_troubles_total",
                     "counter",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tpukit.clock import Clock
@@ -25,8 +25,15 @@ class Intervals:
 class PoolCache:
     """Safe from any thread."""
 
-    def __init__(self, gke: Gke, clock: Clock, intervals: Intervals | None = None) -> None:
+    def __init__(
+        self,
+        gke: Gke,
+        clock: Clock,
+        intervals: Intervals | None = None,
+        finished: Callable[[Operation], None] = lambda operation: None,
+    ) -> None:
         self._gke, self._clock, self._intervals = gke, clock, intervals or Intervals()
+        self._finished = finished  # told once of each operation that was under way and is done
         self._lock = threading.Lock()
         self._pools: dict[str, NodePool] = {}
         self._operations: dict[str, Operation] = {}
@@ -69,11 +76,15 @@ class PoolCache:
             under_way = {one.name: one for one in self._operations.values() if one.target in since}
             listed = {one.name: one for one in pools if one.name not in since}
             self._pools = {**listed, **later}
+            running = {name for name, one in self._operations.items() if not one.done}
+            done = [one for one in operations if one.done and one.name in running]
             self._operations = {**{one.name: one for one in operations}, **under_way}
             self._asked = {name: at for name, at in self._asked.items() if name in since}
             self._listed = self._clock.monotonic()
             self._took, self._stale = self._listed - began, False
             self.lists += 1
+        for one in done:
+            self._finished(one)
 
     def doubt(self) -> None:
         """An answer was lost: what is there is asked before anything else is done."""

@@ -12,6 +12,10 @@ from tpukit.sandbox.emulator import ENVIRONMENT
 from tpukit.sandbox.folder import HOST, Folder
 
 
+def _path() -> str:
+    return os.environ.get("PATH", os.defpath)
+
+
 def variables(place: Folder) -> dict[str, str]:
     """For any program: kubectl, terraform, gcloud, Google's clients, tpu itself."""
     try:
@@ -31,5 +35,6 @@ def variables(place: Folder) -> dict[str, str]:
         "SSL_CERT_FILE": str(place.trusted),
         # Releases are downloaded from what the sandbox has of them; nothing else is reached.
         "HTTPS_PROXY": f"http://{HOST}:{place.ports['addons']}",
-        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        # ssh and scp among them know the way to TPU VMs; gcloud finds them by PATH too.
+        "PATH": os.pathsep.join((str(place.path / "google" / "ssh" / "bin"), str(programs), _path())),
     }

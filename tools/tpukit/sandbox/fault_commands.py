@@ -29,9 +29,17 @@ def clear(place: Folder, name: str = "") -> None:
     _ask(place, "DELETE", query={"name": name} if name else {})
 
 
-def _ask(place: Folder, method: str, *, query: Mapping[str, str] | None = None, body: object = None) -> Any:
+def strike_vm(place: Folder, action: str, node: str, **words: object) -> dict[str, Any]:
+    """Let something happen to a TPU VM or to a host of it; the node as the API shows it now."""
+    found: dict[str, Any] = _ask(place, "POST", body={"action": action, "node": node, **words}, door="tpu-vms")
+    return found
+
+
+def _ask(
+    place: Folder, method: str, *, query: Mapping[str, str] | None = None, body: object = None, door: str = "faults"
+) -> Any:
     request = urllib.request.Request(
-        f"http://{HOST}:{place.ports['google']}/emulator/faults" + (f"?{urlencode(query)}" if query else ""),
+        f"http://{HOST}:{place.ports['google']}/emulator/{door}" + (f"?{urlencode(query)}" if query else ""),
         method=method,
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {place.token}"},

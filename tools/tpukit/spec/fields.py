@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpukit.spec import config, durations
+from tpukit.spec import config, durations, patterns
 from tpukit.spec.forms import Form, Path, Violation, dashed, refuse, shown
 from tpukit.spec.kinds import Anything, Kind, Text
 
@@ -99,5 +99,6 @@ MOUNT_PATH = Text(
     _free_path,
 )
 RESERVATION = Text(Form(_RESERVATION, "write NAME, or projects/PROJECT/reservations/NAME", 255))
+PROGRESS = Text(Form(r"(?s:.+)", "write a pattern such as " + patterns.EXAMPLE, 1000), patterns.check)
 DURATION = Duration()
 CONFIG = Anything(config.check)

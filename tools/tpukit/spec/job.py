@@ -19,6 +19,7 @@ from tpukit.spec.fields import (
     LABEL,
     MOUNT_PATH,
     NAME,
+    PROGRESS,
     RESERVATION,
     TAG,
     TEAM,
@@ -232,6 +233,12 @@ class JobSpec(Model):
         default="pass",
     )
     max: Max = field(Sub(Max), "Bounds of the job.", {"runtime": "12h", "restarts": 20}, default=Max())
+    progress: str | None = field(
+        PROGRESS,
+        "Pattern (Python) with groups step, loss, saved, for lines of a program that tpukit cannot read by itself.",
+        r"it=(?P<step>\d+) L=(?P<loss>\S+)|flushed (?P<saved>\d+)",
+        default=None,
+    )
     tags: tuple[str, ...] = field(Items(TAG, 32, _once), "Words to find the job by.", ["sweep-3"], default=())
     mounts: tuple[Mount, ...] = field(
         Items(Sub(Mount), 16, _apart),

@@ -9,7 +9,7 @@ from tpukit.spec import config, document
 from tpukit.spec.document import Node
 from tpukit.spec.words import brief
 
-TEXT = frozenset({"name", "code", "image", "team", "priority", "workdir"})
+TEXT = frozenset({"name", "code", "image", "team", "priority", "workdir", "progress"})
 """Fields that are always text, so that `--set name=007` needs no quotes. So are all values of `env`."""
 
 

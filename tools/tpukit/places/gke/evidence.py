@@ -73,7 +73,7 @@ class Evidence:
 
     def target(self, handle: Handle, pod: Doc) -> Target:
         target = Target.of(self.lister.cluster, pod)
-        return replace(target, cache=self.cache(handle, target.host))
+        return replace(target, cache=self.cache(handle, target.host), pattern=handle.plan.spec.progress or "")
 
     def _nodes(self, handle: Handle, pods: Sequence[Doc]) -> dict[str, Doc]:
         """Nodes of hosts that are being taken away: their labels tell maintenance from preemption."""

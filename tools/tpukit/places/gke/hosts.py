@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tpukit.places import log_tail
 from tpukit.places.base import HostView
 from tpukit.places.gke.jobsets import REPLICATED_JOB, TERMINAL, Doc, host_of, label, phase, seconds, true_condition
+from tpukit.places.log_tail import Cause
 from tpukit.places.progress import Progress
 from tpukit.plan import SLICE_JOB, Plan
 
@@ -181,15 +183,23 @@ def _view(
 
 
 def _cut(lines: Sequence[str]) -> tuple[str, ...]:
-    """The last ones, as many as a record holds."""
+    """The last ones, as many as a record holds; where they begin with the cause, those that follow it."""
+    cause = log_tail.read(lines)
+    if cause.cause is not Cause.UNKNOWN:
+        first = cause.rest.count("\n") + 1
+        return _fitting(lines[len(lines) - first :][:TAIL_LINES])
+    return tuple(reversed(_fitting(tuple(reversed(lines[-TAIL_LINES:])))))
+
+
+def _fitting(lines: Sequence[str]) -> tuple[str, ...]:
     taken: list[str] = []
     room = TAIL_CHARACTERS
-    for line in reversed(lines[-TAIL_LINES:]):
+    for line in lines:
         room -= len(line)
         if room < 0:
             break
         taken.append(line)
-    return tuple(reversed(taken))
+    return tuple(taken)
 
 
 def _container(status: Doc) -> Mapping[str, Any] | None:

@@ -29,6 +29,7 @@ class Target:
     container: str
     host: str
     cache: Path | None = None
+    pattern: str = ""  # by which its lines say how far it is, where the job has one
 
     @staticmethod
     def of(cluster: Cluster, pod: Doc, cache: Path | None = None) -> Target:

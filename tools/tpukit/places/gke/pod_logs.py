@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
-from tpukit.places import progress
+from tpukit.places import log_progress, progress, trainer_lines
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.log_cache import LogCache
 from tpukit.places.gke.pod_log import ANSWER_SECONDS, PodLog, Target
 from tpukit.places.progress import Progress
+from tpukit.places.trainer_lines import Mention, Reader
 
 REQUESTS_PER_SECOND = 20.0
 SHORTEST_INTERVAL, LONGEST_PAUSE = 1.0, 60.0
-TAIL_LINES, LINE_CHARACTERS = 100, 2000
+TAIL_LINES, LINE_CHARACTERS = 400, 2000
 SETTLE_SECONDS = 5.0
 FIRST_SECONDS = 1.5
 FORGET_SECONDS = 300.0
@@ -34,8 +35,11 @@ class _Host:
 
     log: PodLog
     due: float
+    reader: Reader
     failures: int = 0
     progress: Progress = field(default_factory=Progress)
+    reports: bool = False  # it says itself how far it is: its other lines are not read for that
+    lines: Mention = field(default_factory=Mention)  # what those said until then
     heard: float = 0.0  # awake seconds at the last read that went well; 0: none did
     changed: float = 0.0  # the same at the last one that brought something new
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
@@ -126,9 +130,9 @@ class PodLogs:
     def _new(self, target: Target, due: float) -> _Host:
         """With what this machine has read of it before: it goes on from there."""
         if target.cache is None:
-            return _Host(PodLog(target), due)
+            return _Host(PodLog(target), due, Reader(target.pattern))
         cache = LogCache(target.cache)
-        host = _Host(PodLog(target, cache.position()), due)
+        host = _Host(PodLog(target, cache.position()), due, Reader(target.pattern))
         self._note(host, cache.tail())
         return host
 
@@ -197,10 +201,16 @@ class PodLogs:
     def _note(self, host: _Host, lines: Sequence[str]) -> None:
         for line in lines:
             text = log_lines.text(line)
-            if not text.startswith(log_lines.PROGRESS):
+            if text.startswith(log_lines.PROGRESS):
+                said = progress.parse(text[len(log_lines.PROGRESS) :], self._clock.now())
+                host.reports = host.reports or said != Progress()
+            else:
                 host.tail.append(text[:LINE_CHARACTERS])
-                continue
-            said = progress.parse(text[len(log_lines.PROGRESS) :], self._clock.now())
+                mention = None if host.reports else host.reader.read(text)
+                if mention is None:
+                    continue
+                host.lines = trainer_lines.merged(host.lines, mention)
+                said = log_progress.progress(host.lines, self._clock.now())
             if said == Progress():
                 continue
             if (said.step, said.saved) != (host.progress.step, host.progress.saved) or not host.changed:

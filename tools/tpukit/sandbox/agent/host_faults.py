@@ -26,6 +26,7 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.places import progress
+from tpukit.places.log_progress import LogProgress
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Ending, containers, write_json
 from tpukit.sandbox.agent.env import Object
@@ -65,6 +66,7 @@ class Faults:
         self._kubelet = kubelet
         self._clock = clock
         self._file = file
+        self._lines = LogProgress(lambda line: line.split(" ", 3)[-1])  # behind the time, the stream and the tag
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
         self._planned = [Fault.from_json(doc) for doc in known]
 
@@ -207,8 +209,13 @@ class Faults:
         except NotFound:
             return -1
         runs = [run for pod in self._kubelet.on(hosts) for run in self._runs(pod)]
-        steps = [progress.read(run / "progress", self._clock.now()).step for run in runs]
-        return max((step for step in steps if step is not None), default=-1)
+        return max((step for run in runs if (step := self._step_of(run)) is not None), default=-1)
+
+    def _step_of(self, run: Path) -> int | None:
+        """As the program reports it, or as its lines say it."""
+        now = self._clock.now()
+        reported = progress.read(run / "progress", now).step
+        return self._lines.read(run / "log", "", now).step if reported is None else reported
 
     def _plan(self, faults: list[Fault]) -> None:
         self._planned = faults

@@ -21,6 +21,7 @@ from tpukit.sandbox.google import (
     compute,
     container,
     credentials,
+    custom_roles,
     firestore,
     iam,
     log_entries,
@@ -28,6 +29,8 @@ from tpukit.sandbox.google import (
     managed_folders,
     node_pools,
     objects,
+    os_login,
+    project_metadata,
     projects,
     queue,
     services,
@@ -37,6 +40,7 @@ from tpukit.sandbox.google import (
     updates,
     uploads,
     vertex,
+    vm_faults,
     vms,
 )
 
@@ -47,6 +51,7 @@ APIS = (
     firestore.api,
     iam.api,
     log_entries.api,
+    os_login.api,
     projects.api,
     projects.billing,
     artifact_registry.api,
@@ -60,5 +65,17 @@ APIS = (
     vertex.api,
 )
 
-PARTS = (clusters, machines, managed_folders, node_pools, queue, tensorboard_data, updates, vms)
+PARTS = (
+    clusters,
+    custom_roles,
+    machines,
+    managed_folders,
+    node_pools,
+    project_metadata,
+    queue,
+    tensorboard_data,
+    updates,
+    vm_faults,
+    vms,
+)
 """Modules that add routes to an API that another one begins."""

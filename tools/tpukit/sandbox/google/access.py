@@ -14,6 +14,7 @@ from tpukit.sandbox.google import conditions, policy, roles
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
@@ -34,7 +35,7 @@ _SERVICES = {
 }
 _ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
-_OWN_VERBS = ("getIamPolicy", "setIamPolicy", "enable", "disable")
+_OWN_VERBS = ("getIamPolicy", "setIamPolicy", "enable", "disable", "undelete")
 _WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/repositories)/[^/:]+")
 
 
@@ -43,14 +44,15 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     service = _SERVICES.get(api.name)
     if service is None or "project" not in call.names:
         return
-    accounts = _accounts_of_nodes(call.body) if service == "container" else []
+    accounts = _ACCOUNTS.get(service, lambda call: [])(call)
     for account in accounts:
         _check_exists(cloud, account)
-    if call.request.principal == OWNER:
-        return
     project = f"projects/{call['project']}"
     name = re.sub(r"^projects/[^/]+", project, path.partition(":")[0])
     permission = _permission(service, call.request.method, path)
+    if call.request.principal == OWNER:
+        call.request.needed.append(permission)
+        return
     own = _WITH_POLICY.match(name)
     scopes = [own[0], project] if own else [project]
     granted = _changed_roles(cloud, scopes[0], call) if permission.endswith(".setIamPolicy") else ()
@@ -61,6 +63,7 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
 
 def need(cloud: Cloud, call: Call, permission: str, scopes: Sequence[str], facts: Facts) -> None:
     principal = call.request.principal
+    call.request.needed.append(permission)
     if principal == OWNER or _may(cloud, principal, permission, scopes, facts):
         return
     detail = {
@@ -81,10 +84,12 @@ def act_as(cloud: Cloud, call: Call, email: str) -> None:
     """Nodes run as an account: who makes them must be allowed to be that account."""
     project = f"projects/{call['project']}"
     scopes = [f"{project}/serviceAccounts/{email}", project]
+    call.request.needed.append("iam.serviceAccounts.actAs")
     if not _may(cloud, call.request.principal, "iam.serviceAccounts.actAs", scopes, Facts(scopes[0])):
+        shown = "default" if email == _default_account(call) else email
         raise Refused(
             400,
-            f'The user does not have access to service account "{email}". Ask a project owner to grant you the '
+            f'The user does not have access to service account "{shown}". Ask a project owner to grant you the '
             "iam.serviceAccountUser role on the service account.",
         )
 
@@ -101,7 +106,9 @@ def _may(cloud: Cloud, principal: str, permission: str, scopes: Sequence[str], f
     for scope in scopes:
         for binding in policy.effective(cloud, scope):
             condition = (binding.get("condition") or {}).get("expression", "")
-            given = principal in binding["members"] and roles.allows(binding["role"], permission)
+            role = binding["role"]
+            allowed = roles.allows(role, permission) or permission in roles.permissions(cloud, role)
+            given = principal in binding["members"] and allowed
             if given and (not condition or conditions.holds(condition, facts)):
                 return True
     return False
@@ -111,6 +118,9 @@ def _permission(service: str, method: str, path: str) -> str:
     """Of projects/P/locations/L/clusters by POST: container.clusters.create."""
     plain, _, verb = path.partition(":")
     parts = plain.strip("/").split("/")
+    if "nodePools" in parts:
+        # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/create
+        return f"{service}.clusters.{'get' if method == 'GET' else 'update'}"
     # `projects/P/global/networks` has a part without a name, so that its collections stand one place further.
     item = len(parts) % 2 == ("global" in parts[2:3])
     collection = parts[-2] if item else parts[-1]
@@ -133,8 +143,26 @@ def _grants(document: Doc) -> set[tuple[str, str]]:
     }
 
 
-def _accounts_of_nodes(body: Doc) -> list[str]:
-    cluster = body.get("cluster") or {}
-    pools = [body.get("nodePool") or {}, *cluster.get("nodePools", [])]
-    configs = [cluster.get("nodeConfig") or {}, *((pool.get("config") or {}) for pool in pools)]
-    return sorted({config["serviceAccount"] for config in configs if config.get("serviceAccount")})
+def _accounts_of_nodes(call: Call) -> list[str]:
+    """Nodes for which none is named run as Compute Engine's default account."""
+    cluster, pool = call.body.get("cluster") or {}, call.body.get("nodePool")
+    configs = [(one.get("config") or {}) for one in cluster.get("nodePools", [])]
+    if cluster and not configs:
+        configs.append(cluster.get("nodeConfig") or {})
+    if pool is not None:
+        configs.append(pool.get("config") or {})
+    return sorted({config.get("serviceAccount") or _default_account(call) for config in configs})
+
+
+def _default_account(call: Call) -> str:
+    """https://cloud.google.com/compute/docs/access/service-accounts#default_service_account"""
+    return f"{number_of(call['project'])}-compute@developer.gserviceaccount.com"
+
+
+def _accounts_of_vms(call: Call) -> list[str]:
+    nodes = [call.body, *((spec.get("node") or {}) for spec in (call.body.get("tpu") or {}).get("nodeSpec", []))]
+    return sorted({email for node in nodes if (email := (node.get("serviceAccount") or {}).get("email"))})
+
+
+_ACCOUNTS = {"container": _accounts_of_nodes, "tpu": _accounts_of_vms}
+"""What a request says its machines run as, by service."""

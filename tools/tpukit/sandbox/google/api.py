@@ -26,6 +26,7 @@ class Request:
     base: str = ""  # our address, for links that the caller follows
     port: int = 0  # of the caller
     principal: str = ""  # the service account that asks, as policies name it; "" is the owner of the emulator
+    needed: list[str] = field(default_factory=list)  # permissions, gathered while it is answered
 
 
 @dataclass(frozen=True, slots=True)

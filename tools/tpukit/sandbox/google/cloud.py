@@ -20,7 +20,10 @@ from tpukit.sandbox.google.emulator_settings import Hooks, Settings, number_of
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.state import Doc, State
 
-PLAIN_KINDS = {"build", "fault", "group", "identity_pool", "limit", "operation", "pending", "service", "token"}
+PLAIN_KINDS = {
+    *("build", "fault", "group", "identity_pool", "limit", "login_profile", "operation", "pending", "project_metadata"),
+    *("service", "token", "vm_guest"),
+}
 """What is in the state and is not a resource."""
 
 
@@ -41,6 +44,7 @@ class Cloud:
         self.files = Files(folder / "buckets")
         self.faults = Faults(self.state, self.settings.seed)
         self.apis = {api.name: api for api in apis}
+        self.network = "127.77"  # whose addresses TPU VMs have
         self._ending: set[str] = set()
         self._ended = threading.Condition()
         self._projects = {number_of(project): project for project in self.settings.projects}

@@ -137,17 +137,32 @@ def _source(cloud: Cloud, build: Doc) -> bytes:
         raise _Failed(f"{email} does not have storage.objects.get access to the Google Cloud Storage object.")
     content = object_versions.content_of(cloud, found)
     for step in build["steps"]:
-        if step.get("name") == _DOCKER and "build" in step.get("args", []) and not _has_dockerfile(content):
-            raise _Failed("build step 0 failed: unable to prepare context: unable to evaluate symlinks in Dockerfile")
+        if step.get("name") != _DOCKER or "build" not in step.get("args", []):
+            continue
+        wanted = _dockerfile(step["args"])
+        if wanted not in _files(content):
+            raise _Failed(
+                "build step 0 failed: unable to prepare context: unable to evaluate symlinks in Dockerfile path: "
+                f"lstat /workspace/{wanted}: no such file or directory"
+            )
     return content
 
 
-def _has_dockerfile(archive: bytes) -> bool:
+def _dockerfile(args: list[str]) -> str:
+    for number, word in enumerate(args):
+        if word in ("--file", "-f"):
+            return args[number + 1]
+        if word.startswith("--file="):
+            return word.partition("=")[2]
+    return "Dockerfile"
+
+
+def _files(archive: bytes) -> set[str]:
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-            return any(name.removeprefix("./") == "Dockerfile" for name in opened.getnames())
+            return {name.removeprefix("./") for name in opened.getnames()}
     except tarfile.TarError:
-        return False
+        return set()
 
 
 def _pushed(cloud: Cloud, build: Doc, name: str, content: bytes) -> Doc:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from tpukit.sandbox.google import network_rules, policy
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud, stamp
-from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
@@ -248,11 +247,6 @@ def _set_policy(cloud: Cloud, call: Call) -> Doc:
     full = _SUBNET.format(**call.names)
     find(cloud, "subnetwork", full)
     return policy.put(cloud, full, call.body.get("policy", {}))
-
-
-@api.on("GET", "projects/{project}")
-def _project(cloud: Cloud, call: Call) -> Doc:
-    return {"kind": "compute#project", "name": call["project"], "id": number_of(call["project"])}
 
 
 @api.on("GET", "projects/{project}/global/operations/{operation}")

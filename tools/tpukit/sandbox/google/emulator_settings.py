@@ -81,9 +81,12 @@ class Hooks:
 
     Both may be called again for the same pool: after a kill, and `on_pool_created` also for every pool that is there
     when the emulator starts. One that raises makes the operation end with that error. `logs` gives what containers
-    have printed so far, of pods that are gone too.
+    have printed so far, of pods that are gone too. `on_vm_changed` is called with the name of a TPU VM, or "" for all,
+    when its hosts are to follow its document, and returns when they do; `vm_has_hosts` says whether any still runs.
     """
 
     on_pool_created: Callable[[Pool], None] = lambda pool: None
     on_pool_deleted: Callable[[Pool], None] = lambda pool: None
     logs: Callable[[], Iterable[Log]] = tuple
+    on_vm_changed: Callable[[str], None] = lambda name: None
+    vm_has_hosts: Callable[[str], bool] = lambda name: False

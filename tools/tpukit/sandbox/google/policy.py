@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 
-from tpukit.sandbox.google import conditions
+from tpukit.sandbox.google import conditions, roles
 from tpukit.sandbox.google.api import public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -67,6 +67,8 @@ def _check(cloud: Cloud, binding: Doc) -> None:
     role = binding.get("role", "")
     if not re.fullmatch(r"(roles|projects/[^/]+/roles|organizations/[^/]+/roles)/[A-Za-z0-9_.]+", role):
         raise invalid(f"Role {role} is not supported for this resource.")
+    if roles.is_custom(role) and not roles.exists(cloud, role):
+        raise invalid(f"Role {role} does not exist in the resource's hierarchy.")
     for member in binding["members"]:
         if not _MEMBER.fullmatch(member):
             raise invalid(f"The member {member} is of an unknown type. Please set a valid type prefix for the member.")

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import partial
 
 from tpukit.sandbox.google import capacity, longrunning, vms
-from tpukit.sandbox.google.api import Call, Started, public
+from tpukit.sandbox.google.api import After, Call, Started, public
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import CODES, Refused, invalid, not_ready
@@ -116,11 +117,11 @@ def _accepted(cloud: Cloud, operation: Doc) -> None:
 
 
 @api.on_operation_end("ADVANCE")
-def _advance(cloud: Cloud, event: Doc) -> None:
+def _advance(cloud: Cloud, event: Doc) -> After | None:
     full = event["target"]
     doc = cloud.state.get("queued", full)
     if doc is None:
-        return
+        return None
     state = doc["state"]["state"]
     if state in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
         _seek_capacity(cloud, full, doc)
@@ -128,13 +129,17 @@ def _advance(cloud: Cloud, event: Doc) -> None:
         if fault := cloud.faults.strike("fail", f"PROVISION {full}"):
             _remove_vms(cloud, doc)
             _fail(cloud, full, doc, fault.message or "An internal error has occurred.", "INTERNAL")
-            return
+            return None
         for name in doc["_nodes"]:
             vms.make_ready(cloud, name)
         _put(cloud, full, doc, "ACTIVE")
+        return partial(cloud.hooks.on_vm_changed, "")
+    elif state == "SUSPENDING" and any(map(cloud.hooks.vm_has_hosts, doc["_nodes"])):
+        cloud.later(api, "ADVANCE", full, WAIT_SECONDS)  # they have their time to shut down
     elif state == "SUSPENDING":
         _remove_vms(cloud, doc)
         _put(cloud, full, {**doc, "_holds": doc["_wants"]}, "SUSPENDED")
+    return None
 
 
 def _seek_capacity(cloud: Cloud, full: str, doc: Doc) -> None:
@@ -147,7 +152,7 @@ def _seek_capacity(cloud: Cloud, full: str, doc: Doc) -> None:
         for name, node in doc["_nodes"].items():
             chips = holding.chips // len(doc["_nodes"])
             share = Holding(holding.zone, holding.generation, chips, holding.spot, holding.reservation, up=True)
-            vms.add(cloud, name, node, share, queuedResource=full)
+            vms.add(cloud, name, node, share, queuedResource=full, **_slice(doc, name))
     except Refused as refused:
         if refused.code == 409:
             _fail(cloud, full, doc, refused.message, "ALREADY_EXISTS")
@@ -159,6 +164,14 @@ def _seek_capacity(cloud: Cloud, full: str, doc: Doc) -> None:
     cloud.later(api, "ADVANCE", full, cloud.settings.duration("ADVANCE"))
 
 
+def _slice(doc: Doc, name: str) -> Doc:
+    """Hosts of several slices that one queued resource made are told of each other."""
+    names = list(doc["_nodes"])
+    if len(names) < 2:
+        return {}
+    return {"multisliceNode": True, "_slice": {"number": names.index(name), "count": len(names), "first": names[0]}}
+
+
 def _fail(cloud: Cloud, full: str, doc: Doc, message: str, status: str) -> None:
     error = {"error": {"code": CODES[status], "message": message}}
     _put(cloud, full, {**doc, "_holds": doc["_wants"]}, "FAILED", failedData=error)
@@ -168,7 +181,7 @@ def _remove_vms(cloud: Cloud, doc: Doc) -> None:
     for name in doc["_nodes"]:
         vm = cloud.state.get("vm", name)
         if vm and vm.get("queuedResource") == doc["name"]:
-            cloud.state.delete("vm", name)
+            vms.remove(cloud, name)
 
 
 @api.on("GET", LOCATION + "/queuedResources")

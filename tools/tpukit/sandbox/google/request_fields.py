@@ -38,7 +38,10 @@ REQUESTS = {
         *("SetNodePoolManagementRequest", "SetNodePoolAutoscalingRequest"),
     ),
     "firestore/v1": ("GoogleFirestoreAdminV1Database",),
-    "iam/v1": ("CreateServiceAccountRequest", "PatchServiceAccountRequest", "SetIamPolicyRequest"),
+    "iam/v1": (
+        *("CreateServiceAccountRequest", "PatchServiceAccountRequest", "SetIamPolicyRequest"),
+        *("CreateRoleRequest", "QueryTestablePermissionsRequest", "UndeleteRoleRequest"),
+    ),
     "logging/v2": ("ListLogEntriesRequest",),
     "serviceusage/v1": ("BatchEnableServicesRequest", "DisableServiceRequest"),
     "tpu/v2": ("Node", "QueuedResource"),

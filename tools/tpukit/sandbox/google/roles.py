@@ -1,13 +1,16 @@
 """What the roles allow that training environments hand out, as patterns over permissions.
 
 A model of Google's own tables, by service and not by single permission: wide enough to run the environment with the
-roles that it grants, narrow enough to miss a role that was forgotten. A role that is not listed allows nothing.
+roles that it grants, narrow enough to miss a role that was forgotten. A role that is not listed allows nothing, unless
+it is one of the project's own, which allows the permissions that it lists.
 https://cloud.google.com/iam/docs/roles-permissions
 """
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+
+from tpukit.sandbox.google.cloud import Cloud
 
 _SEE = ("*.get", "*.list")
 
@@ -32,6 +35,8 @@ ROLES: dict[str, tuple[str, ...]] = {
         *("compute.networks.*", "compute.subnetworks.*", "compute.routers.*", "compute.routes.*"),
         *("compute.*.get", "compute.*.list"),
     ),
+    "roles/compute.osAdminLogin": ("compute.instances.osLogin", "compute.instances.osAdminLogin", "compute.*.get"),
+    "roles/compute.osLogin": ("compute.instances.osLogin", "compute.*.get"),
     "roles/compute.securityAdmin": ("compute.firewalls.*", "compute.*.get", "compute.*.list"),
     "roles/container.admin": ("container.*",),
     "roles/container.clusterViewer": ("container.*.get", "container.*.list", "container.clusters.connect"),
@@ -86,3 +91,21 @@ ROLES: dict[str, tuple[str, ...]] = {
 
 def allows(role: str, permission: str) -> bool:
     return any(fnmatchcase(permission, pattern) for pattern in ROLES.get(role, ()))
+
+
+def is_custom(role: str) -> bool:
+    return role.startswith("projects/")
+
+
+def exists(cloud: Cloud, role: str) -> bool:
+    """Of a project's own."""
+    found = cloud.state.get("role", role)
+    return found is not None and not found.get("deleted")
+
+
+def permissions(cloud: Cloud, role: str) -> tuple[str, ...]:
+    """Of a project's own. One that is deleted or disabled allows nothing."""
+    found = cloud.state.get("role", role) if is_custom(role) else None
+    if found is None or found.get("deleted") or found.get("stage") == "DISABLED":
+        return ()
+    return tuple(found.get("includedPermissions", ()))

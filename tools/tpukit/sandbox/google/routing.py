@@ -23,8 +23,9 @@ def answer(cloud: Cloud, request: Request) -> Answer:
     if given.status < 300 and cloud.faults.strike("lost", f"{request.method} {request.path}"):
         given = replace(_json(503, Refused(503, "The answer was lost.").body()), lost=True)
     told = {"at": cloud.clock.now(), "method": request.method, "path": request.path, "status": given.status}
+    who = {"principal": request.principal, "permissions": request.needed}
     with cloud.state.transaction():
-        cloud.state.note({**told, "agent": request.headers.get("user-agent", "")})
+        cloud.state.note({**told, **who, "agent": request.headers.get("user-agent", "")})
         cloud.faults.save()
     return given
 

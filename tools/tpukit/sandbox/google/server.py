@@ -29,9 +29,11 @@ from tpukit.sandbox.google import APIS, access, control, credentials, peers, rou
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import Hooks, Settings
+from tpukit.sandbox.google.os_login import OWNER_EMAIL
 from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.storage import SERVICE as STORAGE
+from tpukit.sandbox.tpu_vms.hypervisor import Hypervisor
 
 if TYPE_CHECKING:
     import uvicorn
@@ -71,6 +73,7 @@ _GCLOUD = {
     "IAM": "iam/",
     "IAMCREDENTIALS": "iam_credentials/",
     "LOGGING": "logging/",
+    "OSLOGIN": "oslogin/",
     "SERVICEUSAGE": "service_usage/",
     "STORAGE": "storage/v1/",
     "TPU": "tpu/",
@@ -95,6 +98,10 @@ class Emulator:
             self.token = _token(folder / "token")
             self.pods_token = _token(folder / "pods-token")
             self._socket = _listening(folder / "port", port)
+            self.hypervisor = Hypervisor(self.cloud, folder, self.address)
+            self.cloud.hooks = replace(
+                self.cloud.hooks, on_vm_changed=self.hypervisor.ensure, vm_has_hosts=self.hypervisor.has_hosts
+            )
         except BaseException:
             self.cloud.close()
             raise
@@ -104,12 +111,14 @@ class Emulator:
         for name, pool in self.cloud.state.all("pool").items():
             if pool["_nodes"]:
                 self.cloud.hooks.on_pool_created(described(self.cloud, name))
+        self.hypervisor.start()
         self._thread.start()
         return self
 
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
+        self.hypervisor.close()
         self._socket.close()
         self.cloud.close()
 
@@ -141,6 +150,8 @@ class Emulator:
             **{f"GOOGLE_{name}_CUSTOM_ENDPOINT": f"{self.address}/{path}" for name, path in _PRODUCTS.items()},
             "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(self.folder / "token"),
             **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{self.address}/{path}" for name, path in _GCLOUD.items()},
+            "CLOUDSDK_CORE_ACCOUNT": OWNER_EMAIL,
+            "TPUKIT_SSH_CONFIG": str(self.hypervisor.ssh.file),
             **nowhere,
             "NO_PROXY": "127.0.0.1,localhost",
         }
@@ -241,6 +252,7 @@ def _app(emulator: Emulator) -> Starlette:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             await run_in_threadpool(emulator.cloud.settle)
+            await run_in_threadpool(emulator.hypervisor.reconcile)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

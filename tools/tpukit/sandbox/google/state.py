@@ -113,6 +113,11 @@ class State:
             newest = self._db.execute("INSERT INTO requests (doc) VALUES (?)", (json.dumps(request),)).lastrowid or 0
             self._db.execute("DELETE FROM requests WHERE number <= ?", (newest - RETAINED_REQUESTS,))
 
+    def changes(self) -> int:
+        """Grows with every change."""
+        with self._lock:
+            return self._db.total_changes
+
     def requests(self) -> list[Doc]:
         with self._lock:
             return [json.loads(doc) for (doc,) in self._db.execute("SELECT doc FROM requests ORDER BY number")]

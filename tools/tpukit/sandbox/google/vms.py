@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from tpukit.sandbox.google import capacity, longrunning
-from tpukit.sandbox.google.api import Call, Started, merged, public
+from tpukit.sandbox.google.api import After, Call, Started, public
 from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
@@ -13,7 +14,10 @@ from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import LOCATION, V2, api, check_quota, no_capacity, place, shape_of
 
 VM = LOCATION + "/nodes/{node}"
-_CHANGEABLE = {"description", "labels", "metadata", "tags", "networkConfig.enableExternalIps"}
+POWER_OFF_SECONDS = 30.0
+"""That programs have from the power button to the end. https://cloud.google.com/compute/docs/instances/preemptible"""
+_EXTERNAL = "networkConfig.enableExternalIps"
+_CHANGEABLE = {"description", "labels", "metadata", "tags", _EXTERNAL}
 
 
 def find_vm(cloud: Cloud, name: str) -> Doc:
@@ -48,13 +52,56 @@ def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) ->
         "health": "HEALTHY",
         "apiVersion": "V2",
         "createTime": cloud.stamp(),
-        "networkEndpoints": [{"ipAddress": f"127.0.0.{1 + host % 250}", "port": 8470} for host in range(shape.hosts)],
+        "_numbers": _free_numbers(cloud, shape.hosts),
         "_holds": holding.doc(),
         "_hosts": shape.hosts,
         "_ready": None,
         **more,
     }
-    cloud.state.put("vm", full, made)
+    cloud.state.put("vm", full, {**made, "networkEndpoints": _endpoints(cloud, made)})
+
+
+def runs(vm: Doc, worker: int) -> bool:
+    """Whether a host should be up."""
+    return vm["state"] == "READY" and shutdown_of(vm, worker) is None
+
+
+def shutdown_of(vm: Doc, worker: int) -> Doc | None:
+    """The order to power a host off, with the seconds that programs have; of all hosts, or of some."""
+    order: Doc | None = vm.get("_shutdown")
+    return order if order and str(worker) in order.get("workers", [str(worker)]) else None
+
+
+def boot(vm: Doc, worker: int) -> int:
+    """How often a host was made to start again; another number than before is an order to."""
+    return int(vm.get("_boots", {}).get(str(worker), 0))
+
+
+def renumber(cloud: Cloud, network: str) -> None:
+    """Gives all TPU VMs addresses of this network."""
+    cloud.network = network
+    with cloud.state.transaction():
+        for full, vm in cloud.state.all("vm").items():
+            cloud.state.put("vm", full, {**vm, "networkEndpoints": _endpoints(cloud, vm)})
+
+
+def _free_numbers(cloud: Cloud, count: int) -> list[int]:
+    """Of addresses: no two hosts of the cloud have the same."""
+    taken = {number for vm in cloud.state.all("vm").values() for number in vm["_numbers"]}
+    return [number for number in range(len(taken) + count) if number not in taken][:count]
+
+
+def _endpoints(cloud: Cloud, vm: Doc) -> list[Doc]:
+    """The upper half of the network has the external addresses, which a node has only if it asks for them."""
+    external = vm.get("networkConfig", {}).get("enableExternalIps")
+    found: list[Doc] = []
+    for number in vm["_numbers"]:
+        block, place = divmod(number, 250)
+        endpoint: Doc = {"ipAddress": f"{cloud.network}.{block}.{place + 2}", "port": 8470}
+        if external:
+            endpoint["accessConfig"] = {"externalIp": f"{cloud.network}.{block + 128}.{place + 2}"}
+        found.append(endpoint)
+    return found
 
 
 @api.on("POST", LOCATION + "/nodes", body="Node")
@@ -67,11 +114,11 @@ def _create(cloud: Cloud, call: Call) -> Started:
 
 
 @api.on_operation_end("CREATE_NODE", "START_NODE")
-def _came(cloud: Cloud, operation: Doc) -> None:
+def _came(cloud: Cloud, operation: Doc) -> After | None:
     full = operation["target"]
     vm = cloud.state.get("vm", full)
     if vm is None:
-        return
+        return None
     starting = operation["type"] == "START_NODE"
     refused = Refused(500, operation["fail"]) if operation["fail"] else None
     if refused is None:
@@ -82,18 +129,28 @@ def _came(cloud: Cloud, operation: Doc) -> None:
     if refused is None:
         make_ready(cloud, full)
         _respond(cloud, operation)
-        return
+        return partial(cloud.hooks.on_vm_changed, full)
     cloud.fail(operation, refused)
     if starting:
         cloud.state.put("vm", full, {**vm, "state": "STOPPED"})
     else:
-        cloud.state.delete("vm", full)
+        remove(cloud, full)
+    return None
 
 
 def make_ready(cloud: Cloud, full: str) -> None:
     vm = find_vm(cloud, full)
     holds = {**vm["_holds"], "up": True}
-    cloud.state.put("vm", full, {**vm, "state": "READY", "_holds": holds, "_ready": cloud.clock.now()})
+    new = {**vm, "state": "READY", "_holds": holds, "_ready": cloud.clock.now(), "_shutdown": None}
+    cloud.state.put("vm", full, new)
+
+
+def remove(cloud: Cloud, full: str) -> None:
+    """Takes a TPU VM away with its hosts and all that is on them."""
+    vm = find_vm(cloud, full)
+    for worker in range(vm["_hosts"]):
+        cloud.state.delete("vm_guest", f"{vm['id']}/{worker}")
+    cloud.state.delete("vm", full)
 
 
 @api.on("GET", LOCATION + "/nodes")
@@ -111,12 +168,28 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 def _patch(cloud: Cloud, call: Call) -> Started:
     full = VM.format(**call.names)
     vm = find_vm(cloud, full)
-    fields = [field for field in call.query.get("updateMask", "").split(",") if field]
+    fields = [_camel(field) for field in call.query.get("updateMask", "").split(",") if field]
     if not fields or not set(fields) <= _CHANGEABLE:
         raise invalid(f"Only {', '.join(sorted(_CHANGEABLE))} can be changed, not {', '.join(fields) or 'nothing'}.")
-    new = merged(vm, {field: call.body.get(field) for field in fields if "." not in field})
-    cloud.state.put("vm", full, new)
+    if vm["state"] != "READY":
+        raise not_ready(f"Node {full} is {vm['state']}, not READY.")
+    new = dict(vm)
+    for field in fields:
+        # A field of the mask is replaced: a map loses what the body does not name.
+        if field == _EXTERNAL:
+            wanted = bool(call.body.get("networkConfig", {}).get("enableExternalIps"))
+            new["networkConfig"] = {**vm.get("networkConfig", {}), "enableExternalIps": wanted}
+        elif call.body.get(field):
+            new[field] = call.body[field]
+        else:
+            new.pop(field, None)
+    cloud.state.put("vm", full, {**new, "networkEndpoints": _endpoints(cloud, new)})
     return cloud.start(api, "UPDATE_NODE", place(call), full)
+
+
+def _camel(name: str) -> str:
+    """gcloud writes masks as network_config.enable_external_ips."""
+    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
 
 
 @api.on("POST", VM + ":stop")
@@ -127,7 +200,7 @@ def _stop(cloud: Cloud, call: Call) -> Started:
         raise not_ready("Stopping is not supported for multi-host TPUs.")
     if vm["state"] != "READY":
         raise not_ready(f"Node {full} is {vm['state']}, not READY.")
-    cloud.state.put("vm", full, {**vm, "state": "STOPPING"})
+    cloud.state.put("vm", full, {**vm, "state": "STOPPING", "_shutdown": {"grace": POWER_OFF_SECONDS}})
     return cloud.start(api, "STOP_NODE", place(call), full)
 
 
@@ -150,14 +223,16 @@ def _stopped(cloud: Cloud, operation: Doc) -> None:
         cloud.fail(operation)
     state = "READY" if operation["fail"] else "STOPPED"
     holds = {**vm["_holds"], "up": bool(operation["fail"])}
-    cloud.state.put("vm", operation["target"], {**vm, "state": state, "_holds": holds})
+    stopped = {**vm, "state": state, "_holds": holds, "_shutdown": None if operation["fail"] else vm["_shutdown"]}
+    cloud.state.put("vm", operation["target"], stopped)
     if not operation["fail"]:
         _respond(cloud, operation)
 
 
 @api.on_operation_end("UPDATE_NODE")
-def _updated(cloud: Cloud, operation: Doc) -> None:
+def _updated(cloud: Cloud, operation: Doc) -> After:
     _respond(cloud, operation)
+    return partial(cloud.hooks.on_vm_changed, operation["target"])
 
 
 def _respond(cloud: Cloud, operation: Doc) -> None:
@@ -178,21 +253,37 @@ def _delete(cloud: Cloud, call: Call) -> Started:
 
 
 @api.on_operation_end("DELETE_NODE")
-def _went(cloud: Cloud, operation: Doc) -> None:
+def _went(cloud: Cloud, operation: Doc) -> After | None:
     vm = cloud.state.get("vm", operation["target"])
     if vm is None:
-        return
+        return None
     if operation["fail"]:
         cloud.fail(operation)
         cloud.state.put("vm", operation["target"], {**vm, "state": vm["_before"]})
-    else:
-        cloud.state.delete("vm", operation["target"])
+        return None
+    remove(cloud, operation["target"])
+    return partial(cloud.hooks.on_vm_changed, operation["target"])
 
 
-@api.on("POST", VM + ":getGuestAttributes")
+@api.on("POST", VM + ":getGuestAttributes", body="")
 def _guest_attributes(cloud: Cloud, call: Call) -> Doc:
+    """One element for each worker asked for, all without a number; `queryPath` is NAMESPACE/ or NAMESPACE/KEY."""
     vm = find_vm(cloud, VM.format(**call.names))
-    return {"guestAttributes": [{"queryPath": "", "queryValue": {"items": []}} for _ in range(vm["_hosts"])]}
+    asked = [one for one in call.body.get("workerIds", []) if one != ""]
+    known = [str(worker) for worker in range(vm["_hosts"])]
+    if unknown := [one for one in asked if one not in known]:
+        raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
+    query = call.body.get("queryPath", "")
+    found = []
+    for worker in asked or known:
+        attributes = cloud.state.get("vm_guest", f"{vm['id']}/{worker}") or {}
+        items = [
+            {"namespace": name.partition("/")[0], "key": name.partition("/")[2], "value": value}
+            for name, value in attributes.items()
+            if name == query or name.startswith(f"{query.rstrip('/')}/" if query else "")
+        ]
+        found.append({"queryPath": query, "queryValue": {"items": items}})
+    return {"guestAttributes": found}
 
 
 def _preempt_some(cloud: Cloud) -> None:
@@ -206,7 +297,8 @@ def preempt(cloud: Cloud, full: str) -> None:
     """Takes a TPU VM back. It stays, PREEMPTED, and counts against the quota until it is deleted."""
     vm = find_vm(cloud, full)
     holds = {**vm["_holds"], "up": False}
-    cloud.state.put("vm", full, {**vm, "state": "PREEMPTED", "_holds": holds})
+    shutdown = vm.get("_shutdown") or {"grace": POWER_OFF_SECONDS, "preempted": True}
+    cloud.state.put("vm", full, {**vm, "state": "PREEMPTED", "_holds": holds, "_shutdown": shutdown})
 
 
 api.ticks.append(_preempt_some)

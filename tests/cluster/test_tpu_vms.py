@@ -1,0 +1,158 @@
+"""TPU VMs of the sandbox as real programs meet them: OpenSSH, gcloud and JAX. Only the emulator runs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tpukit.sandbox.tpu_vms import network
+from unit.tpu_vm_world import PROJECT, V4_16, TpuVms, eventually
+
+ZONE = "us-central2-b"
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What `tpu sandbox shell` gives to a person who has a home of their own."""
+
+    vms: TpuVms
+    home: Path
+
+    def run(self, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        hypervisor = self.vms.emulator.hypervisor
+        env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("CLOUDSDK_", "SSH_"))},
+            **self.vms.emulator.environment(),
+            "PATH": f"{hypervisor.ssh.programs}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "CLOUDSDK_CONFIG": str(self.home / "gcloud"),
+            "CLOUDSDK_CORE_PROJECT": PROJECT,
+            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+            "CLOUDSDK_COMPUTE_ZONE": ZONE,
+        }
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        assert not check or done.returncode == 0, (argv, done.returncode, done.stdout, done.stderr)
+        return done
+
+    def ssh(self, target: str, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+        words = ["-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-i", str(self.home / "key"), *options]
+        return self.run("ssh", *words, target, command, check=False)
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    for program in ("ssh", "scp", "ssh-keygen", "gcloud"):
+        if shutil.which(program) is None:
+            pytest.fail(f"{program} is not on PATH: install OpenSSH's client (apt install openssh-client) and gcloud")
+    home = tmp_path_factory.mktemp("home")
+    # What a user who is not root has: port 22 is not theirs, and the wrappers have to know the way.
+    usual, network.SSH_PORTS = network.SSH_PORTS, (9822, 9822)
+    try:
+        with TpuVms(tmp_path_factory.mktemp("google")) as vms:
+            vms.key.write_private_key(str(home / "key"))
+            (home / "key").chmod(0o600)
+            external = {"networkConfig": {"enableExternalIps": True}}
+            vms.make("pair", {**V4_16, **external})
+            yield Shell(vms, home)
+    finally:
+        network.SSH_PORTS = usual
+
+
+def test_ssh_gets_in_by_name_and_address_with_a_key_and_a_host_key_it_knows(shell):
+    eventually(lambda: "pair-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
+    by_name = shell.ssh("ada@pair-w-1", "echo $USER on $TPUKIT_SIMULATED_CHIPS; exit 7")
+    assert (by_name.returncode, by_name.stdout) == (7, "ada on 4\n"), by_name.stderr
+    strict = ("-o", "StrictHostKeyChecking=yes")
+    assert shell.ssh(f"ada@{shell.vms.address('pair')}", "true", *strict).returncode == 0
+
+
+def test_ssh_without_the_key_is_refused(shell):
+    refused = shell.ssh("eve@pair-w-0", "true")
+    assert refused.returncode == 255
+    assert "Permission denied (publickey)" in refused.stderr
+
+
+def test_scp_copies_both_ways_and_says_so(shell, tmp_path):
+    (tmp_path / "file").write_bytes(os.urandom(100_000))
+    words = ("-o", "BatchMode=yes", "-i", str(shell.home / "key"))
+    shell.run("scp", *words, str(tmp_path / "file"), "ada@pair-w-0:~/copy")
+    shell.run("scp", *words, "-O", "ada@pair-w-0:copy", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
+
+
+def test_ssh_with_a_terminal_gives_one(shell):
+    done = shell.run(
+        "ssh", "-tt", "-o", "BatchMode=yes", "-i", str(shell.home / "key"), "ada@pair-w-0", "tty; exit 3", check=False
+    )
+    assert done.returncode == 3
+    assert done.stdout.startswith("/dev/pts/")
+
+
+def test_gcloud_logs_in_to_all_workers_and_copies(shell, tmp_path):
+    tpu_vm = ("gcloud", "compute", "tpus", "tpu-vm")
+    (tmp_path / "file").write_text("data\n")
+    shell.run(*tpu_vm, "scp", str(tmp_path / "file"), "pair:", "--worker=all")
+    done = shell.run(*tpu_vm, "ssh", "pair", "--worker=all", "--command=pwd; cat file")
+    assert sorted(done.stdout.splitlines()).count("data") == 2, done
+    assert len({line for line in done.stdout.splitlines() if line != "data"}) == 2, done
+    me = pwd.getpwuid(os.getuid()).pw_name
+    keys = shell.vms.node("pair")["metadata"]["ssh-keys"]
+    assert f"{me}:ssh-rsa " in keys
+    assert "ada:" in keys
+
+
+def test_gcloud_logs_in_with_os_login(shell):
+    shell.vms.make("personal", **{"enable-oslogin": "TRUE"})
+    tpu_vm = ("gcloud", "compute", "tpus", "tpu-vm")
+    done = shell.run(*tpu_vm, "ssh", "personal", "--command=echo $USER")
+    assert done.stdout == "owner_example_com\n"
+    # Keys in metadata count for nothing there, although gcloud writes them.
+    assert shell.ssh("ada@personal-w-0", "true").returncode == 255
+
+
+def test_gcloud_refuses_a_preempted_vm(shell):
+    shell.vms.make("gone")
+    shell.vms.ask("POST", "emulator/tpu-vms", {"action": "preempt", "node": "gone", "grace": 0})
+    eventually(lambda: shell.vms.node("gone")["state"] == "PREEMPTED")
+    done = shell.run("gcloud", "compute", "tpus", "tpu-vm", "ssh", "gone", "--command=true", check=False)
+    assert done.returncode == 1
+    assert "terminal state" in done.stderr
+
+
+PROGRAM = """
+import jax
+jax.distributed.initialize()
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+total = multihost_utils.process_allgather(jnp.array([jax.process_index()]))
+here, all = (jax.process_index(), jax.local_device_count()), (jax.process_count(), jax.device_count())
+print("RESULT", *here, *all, int(total.sum()))
+"""
+
+
+def test_jax_finds_its_peers_over_two_slices_of_two_hosts_without_an_argument(shell):
+    spec = {"multisliceParams": {"nodeCount": 2, "nodeIdPrefix": "multi"}, "node": {**V4_16, "metadata": {}}}
+    spec["node"]["metadata"] = {"ssh-keys": f"ada:{shell.vms.public_key}"}
+    where = f"tpu/v2/projects/{PROJECT}/locations/{ZONE}/queuedResources"
+    shell.vms.ask("POST", f"{where}?queuedResourceId=multi", {"tpu": {"nodeSpec": [spec]}})
+    eventually(lambda: shell.vms.ask("GET", f"{where}/multi")["state"]["state"] == "ACTIVE")
+    hosts = [f"ada@multi-{node}-w-{worker}" for node in (0, 1) for worker in (0, 1)]
+    eventually(lambda: "multi-1-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
+    (shell.home / "program.py").write_text(PROGRAM)
+
+    def run(host: str) -> subprocess.CompletedProcess[str]:
+        return shell.ssh(host, f"{sys.executable} {shell.home / 'program.py'}")
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(run, hosts))
+    results = [line for one in done for line in one.stdout.splitlines() if line.startswith("RESULT")]
+    assert results == [f"RESULT {number} 4 4 16 6" for number in range(4)], done

@@ -1,0 +1,77 @@
+"""`tpu drill` with real processes: programs without JAX whose steps take milliseconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from conftest import processes_of
+from waiting import until
+
+PROGRAMS = Path(__file__).parents[1] / "fixtures" / "drill"
+
+
+def job(tpu, mistake: str = "", name: str = "plain", **fields):
+    command = [sys.executable, "-S", "plain.py", *([f"--mistake={mistake}"] if mistake else [])]
+    return tpu.file(*command, name=name, tpu="v4-16", code=str(PROGRAMS), **fields)
+
+
+def drilled(tpu, file, *options, code=0):
+    return json.loads(tpu("drill", file, "--json", *options, code=code).stdout)
+
+
+def test_drill_right_program_is_exact_and_leaves_nothing(tpu):
+    result = drilled(tpu, job(tpu), "--only", "kill-0-1", "--only", "term", "--only", "save-half", "--require", "exact")
+    assert result["verdict"] == "exact"
+    assert {one["loss"]: one["verdict"] for one in result["losses"]} == dict.fromkeys(
+        ("kill-0-1", "term", "save-half"), "exact"
+    )
+    killed = next(one for one in result["losses"] if one["loss"] == "kill-0-1")
+    assert killed["resumed_at"] % 10 == 1
+    assert killed["steps_lost"] == killed["lost_at"] - killed["resumed_at"] + 1 or killed["steps_lost"] > 0
+    assert result["unbroken"]["saves"] == [10, 20, 30, 40, 50]
+    assert list((tpu.home / "data" / "drills").iterdir()) == []
+    assert tpu.jobs() == []
+
+
+def test_drill_lost_data_position_is_named_with_its_batches(tpu, tmp_path):
+    page, junit = tmp_path / "report.html", tmp_path / "drill.xml"
+    options = ("--only", "kill-0-1", "--require", "exact", "--html", page, "--junit", junit)
+    result = drilled(tpu, job(tpu, "data"), *options, code=1)
+    (one,) = result["losses"]
+    assert one["verdict"] == "repeats batches"
+    assert one["batches_shifted_by"] == one["resumed_at"] - 1
+    assert [advice["cause"] for advice in one["advice"]] == ["data position not saved"]
+    assert "<svg" in page.read_text(encoding="utf-8")
+    assert 'type="repeats batches"' in junit.read_text(encoding="utf-8")
+
+
+def test_drill_killed_leaves_no_process(tpu):
+    drill = tpu.start("drill", job(tpu))
+    until(lambda: list(tpu.home.glob("data/drills/*/runs/kill-*/attempt-0/*/began")), lambda: tpu.said(drill))
+    os.kill(drill.pid, signal.SIGKILL)
+    drill.wait()
+    until(lambda: not processes_of(tpu.home), lambda: processes_of(tpu.home))
+
+
+def test_drill_two_at_once_do_not_touch_each_other(tpu):
+    first = tpu.start("drill", job(tpu, name="one"), "--only", "kill-0-0", "--require", "exact")
+    second = tpu.start("drill", job(tpu, name="two"), "--only", "kill-0-1", "--require", "exact")
+    assert (first.wait(), second.wait()) == (0, 0), tpu.said(first) + tpu.said(second)
+    assert "one: exact" in tpu.said(first)
+    assert "two: exact" in tpu.said(second)
+
+
+def test_drill_program_that_fails_by_itself_is_refused(tpu):
+    done = tpu("drill", tpu.file("sh", "-c", "echo KeyError: layers; exit 3"), code=2)
+    assert "the unbroken run did not complete" in done.stderr
+    assert "KeyError: layers" in done.stderr
+
+
+def test_drill_unknown_loss_is_refused_with_those_there_are(tpu):
+    done = tpu("drill", job(tpu), "--only", "meteor", code=2)
+    assert "there is no loss 'meteor'" in done.stderr
+    assert "kill-0-0" in done.stderr

@@ -1,0 +1,211 @@
+"""What happens to hosts of TPU VMs: each trouble takes away exactly what it should."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.sandbox.tpu_vms import processes
+from unit.tpu_vm_world import NODES, V4_16, TpuVms, eventually
+
+SLEEPER = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
+
+
+@pytest.fixture(scope="module")
+def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
+    with TpuVms(tmp_path_factory.mktemp("google")) as made:
+        yield made
+
+
+def strike(vms: TpuVms, action: str, node: str, **words: Any) -> Any:
+    return vms.ask("POST", "emulator/tpu-vms", {"action": action, "node": node, **words})
+
+
+def sleeper(vms: TpuVms, node: str, worker: int = 0) -> int:
+    """A process that left its session and outlives its connection."""
+    return int(vms.ssh(node, SLEEPER, worker).stdout)
+
+
+def lives(pid: int) -> bool:
+    return bool(processes.started(pid))
+
+
+def refused(vms: TpuVms, node: str, address: str = "") -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(5)
+        return probe.connect_ex((address or vms.address(node), vms.ssh_port)) != 0
+
+
+def test_process_outlives_its_connection_and_goes_with_its_node(vms):
+    vms.make("short")
+    address, pid = vms.address("short"), sleeper(vms, "short")
+    assert lives(pid)
+    folder = Path(vms.ssh("short", "pwd").stdout.strip())
+    vms.ask("DELETE", f"{NODES}/short")
+    eventually(lambda: not lives(pid))
+    assert refused(vms, "short", address)
+    eventually(lambda: not folder.exists())
+
+
+def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
+    vms.make("spot", V4_16)
+    stubborn = vms.ssh("spot", "trap '' TERM; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!", 1)
+    saves = "setsid bash -c 'trap \"echo saved > ~/note; exit\" TERM; while :; do sleep 0.05; done'"
+    polite = int(vms.ssh("spot", f"{saves} </dev/null >/dev/null 2>&1 & echo $!").stdout)
+    home = Path(vms.ssh("spot", "pwd").stdout.strip())
+    notices: list[str] = []
+    now, etag = vms.metadata_with_etag("spot", "instance/preempted", 1)
+    assert now == "FALSE"
+    path = f"instance/preempted?wait_for_change=true&timeout_sec=60&last_etag={etag}"
+    waiter = threading.Thread(target=lambda: notices.append(vms.metadata("spot", path, 1)))
+    waiter.start()
+    strike(vms, "preempt", "spot", grace=1)
+    waiter.join()
+    assert notices == ["TRUE"]
+    assert vms.node("spot")["state"] == "READY"
+    eventually(lambda: (home / "note").exists() or not home.exists())
+    eventually(lambda: vms.node("spot")["state"] == "PREEMPTED")
+    assert not lives(polite)
+    assert not lives(int(stubborn.stdout))
+    assert refused(vms, "spot")
+    eventually(lambda: not home.exists())
+
+
+def test_preemption_that_the_api_knows_first_still_leaves_the_hosts_their_time(vms):
+    vms.make("early")
+    pid = int(vms.ssh("early", "trap '' TERM; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!").stdout)
+    strike(vms, "preempt", "early", grace=1, after=0)
+    eventually(lambda: vms.node("early")["state"] == "PREEMPTED")
+    assert lives(pid)
+    eventually(lambda: not lives(pid))
+
+
+def test_repair_takes_processes_and_keeps_disk_and_host_key(vms):
+    vms.make("broken")
+    pid = sleeper(vms, "broken")
+    vms.ssh("broken", "echo data > file")
+    strike(vms, "repair", "broken", seconds=0.5)
+    assert vms.node("broken")["state"] == "REPAIRING"
+    eventually(lambda: not lives(pid))
+    eventually(lambda: vms.node("broken")["state"] == "READY")
+    eventually(lambda: not refused(vms, "broken"))
+    assert vms.ssh("broken", "cat file").stdout == "data\n"  # the connection checks the key that was published
+
+
+def test_maintenance_is_announced_and_takes_only_the_workers_it_names(vms):
+    vms.make("pair", V4_16)
+    gone, stays = sleeper(vms, "pair", 1), sleeper(vms, "pair", 0)
+    strike(vms, "maintenance", "pair", worker=1, notice=1, seconds=1, grace=1)
+    node = vms.node("pair")
+    assert (node["health"], node["upcomingMaintenance"]["maintenanceStatus"]) == ("UNHEALTHY_MAINTENANCE", "PENDING")
+    assert vms.metadata("pair", "instance/maintenance-event") == "TERMINATE_ON_HOST_MAINTENANCE"
+    assert json.loads(vms.metadata("pair", "instance/upcoming-maintenance"))["maintenance_status"] == "PENDING"
+    eventually(lambda: not lives(gone))
+    eventually(lambda: vms.node("pair")["health"] == "HEALTHY")
+    eventually(lambda: vms.metadata("pair", "instance/maintenance-event") == "NONE")
+    assert lives(stays)
+    eventually(lambda: not refused(vms, "pair", vms.address("pair", 1)))
+    assert vms.ssh("pair", "echo back", 1).stdout == "back\n"
+
+
+def test_simulated_maintenance_event_is_an_alpha_method(vms):
+    vms.make("alpha")
+    assert vms.send("POST", f"{NODES}/alpha:simulateMaintenanceEvent", {"workerIds": ["0"]})[0] == 404
+    alpha = NODES.replace("/v2/", "/v2alpha1/")
+    vms.ask("POST", f"{alpha}/alpha:simulateMaintenanceEvent", {"workerIds": ["0"]})
+    assert vms.node("alpha")["health"] == "UNHEALTHY_MAINTENANCE"
+    assert vms.send("POST", f"{alpha}/alpha:simulateMaintenanceEvent", {"workerIds": ["7"]})[0] == 400
+
+
+def test_unhealthy_node_goes_on_running_with_symptoms(vms):
+    vms.make("sick")
+    pid = sleeper(vms, "sick")
+    strike(vms, "unhealthy", "sick", symptom="HBM_OUT_OF_MEMORY", details="16 GiB")
+    node = vms.node("sick")
+    assert (node["health"], node["symptoms"][0]["symptomType"]) == ("UNHEALTHY_TENSORFLOW", "HBM_OUT_OF_MEMORY")
+    assert lives(pid)
+    strike(vms, "restore", "sick")
+    assert (vms.node("sick")["health"], vms.node("sick").get("symptoms")) == ("HEALTHY", None)
+
+
+def test_frozen_host_takes_connections_and_says_nothing_until_restored(vms):
+    vms.make("ice")
+    pid = sleeper(vms, "ice")
+
+    async def talk() -> None:
+        async with await vms.connect("ice") as connection:
+            await asyncio.to_thread(strike, vms, "freeze", "ice")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(connection.run("true"), 0.5)
+            assert Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "T"
+            assert not await asyncio.to_thread(refused, vms, "ice")
+            await asyncio.to_thread(strike, vms, "restore", "ice")
+            assert (await connection.run("echo thawed")).stdout == "thawed\n"
+
+    asyncio.run(talk())
+    assert lives(pid)
+
+
+def test_unreachable_host_answers_nobody_while_its_programs_go_on(vms):
+    vms.make("dark")
+    ticks = "setsid bash -c 'while :; do date +%s.%N > ~/tick; sleep 0.05; done' </dev/null >/dev/null 2>&1 & pwd"
+    file = Path(vms.ssh("dark", ticks).stdout.strip()) / "tick"
+    strike(vms, "unreachable", "dark")
+    probe = socket.socket()
+    probe.settimeout(1.0)
+    with probe, pytest.raises(TimeoutError):
+        probe.connect((vms.address("dark"), vms.ssh_port))
+    before = file.read_text()
+    eventually(lambda: file.read_text() not in ("", before))
+    strike(vms, "restore", "dark")
+    assert vms.ssh("dark", "echo seen").stdout == "seen\n"
+
+
+def test_crashed_host_boots_again_without_its_programs(vms):
+    vms.make("crash", **{"startup-script": "echo booted >> ~/boots"})
+    pid = sleeper(vms, "crash")
+    boots = Path(vms.ssh("crash", "pwd").stdout.strip()).parent / "root" / "boots"
+    eventually(lambda: boots.exists() and boots.read_text() == "booted\n")
+    strike(vms, "crash", "crash")
+    assert not lives(pid)
+    eventually(lambda: boots.read_text() == "booted\nbooted\n")
+    assert vms.node("crash")["state"] == "READY"
+
+
+def test_connection_that_is_open_at_a_preemption_is_cut(vms):
+    vms.make("cut")
+
+    async def talk() -> None:
+        connection = await vms.connect("cut")
+        process = await connection.create_process("trap '' TERM; sleep 1000")
+        await asyncio.to_thread(strike, vms, "preempt", "cut", grace=0)
+        began = time.monotonic()
+        await asyncio.wait_for(connection.wait_closed(), 30)
+        assert process.exit_status is None
+        assert time.monotonic() - began < 30
+        with pytest.raises(OSError):
+            await vms.connect("cut")
+
+    asyncio.run(talk())
+
+
+def test_restarted_emulator_boots_its_vms_with_their_disks(tmp_path):
+    with TpuVms(tmp_path) as first:
+        first.make("vm")
+        pid = sleeper(first, "vm")
+        first.ssh("vm", "echo data > file")
+        key = first.key
+    assert not lives(pid)
+    with TpuVms(tmp_path) as second:
+        second.key = key
+        eventually(lambda: second.emulator.hypervisor.has_hosts(second.node("vm")["name"]))
+        eventually(lambda: not refused(second, "vm"))
+        assert second.ssh("vm", "cat file").stdout == "data\n"

@@ -1,0 +1,98 @@
+"""`tpu drill`: prove that a job survives what it will meet."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.cli.sending import set_option
+from tpukit.errors import Invalid, Problem
+
+if TYPE_CHECKING:
+    from tpukit.drill.engine import Drill
+
+
+@click.command("drill")
+@click.argument("file", type=click.Path(path_type=Path))
+@set_option
+@click.option("--only", "only", multiple=True, metavar="LOSS", help="Only losses that begin so; repeatable.")
+@click.option("--seed", default=0, show_default=True, help="Another one strikes at other steps.")
+@click.option("--budget", metavar="TIME", default="", help="Time for all of it (10m): the most telling first.")
+@click.option("--require", type=click.Choice(["exact"]), help="Exit 1 unless every loss got this verdict.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a report with plots to this file.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML to this file.")
+@click.option("--losses-per-day", default=1.0, show_default=True, help="Preemptions to expect, for what they cost.")
+@click.option("--zone", default="", help="Whose prices to use. Default: the cheapest zone with the job's slice.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Keep logs and checkpoints of all runs there.")
+def command(
+    file: Path,
+    sets: tuple[str, ...],
+    only: tuple[str, ...],
+    seed: int,
+    budget: str,
+    require: str | None,
+    as_json: bool,
+    html: Path | None,
+    junit: Path | None,
+    losses_per_day: float,
+    zone: str,
+    folder: Path | None,
+) -> None:
+    """Run the job in FILE unbroken, then again under one loss at a time, and compare.
+
+    The runs are real ones on simulated slices of this machine, in a folder of their own: nothing of the job's own
+    workdir is touched. The table goes to stdout, progress to stderr. Exits 0 when all was tried, 1 when --require was
+    not met, 2 when the job cannot be drilled.
+
+    \b
+    Examples:
+      tpu drill job.yaml                                 every loss
+      tpu drill job.yaml --only kill --only term         those that begin so
+      tpu drill job.yaml --budget 10m --html report.html
+      tpu drill job.yaml --require exact --junit drill.xml      in CI
+    """
+    from tpukit import paths
+    from tpukit.cli import context, drill_table, sending
+    from tpukit.drill import engine
+
+    seconds = _seconds(budget)
+    plan = sending.make_plan(file, sets, "local")
+    request = engine.Request(plan, seed, only, seconds, losses_per_day, zone)
+    progress = drill_table.Progress()
+    with engine.folder(paths.data() / "drills", folder) as path:
+        result = engine.drill(request, path, context.CLOCK, progress)
+    _write(result, as_json, html, junit)
+    if require and (result.word is None or any(one.verdict.word != require for one in result.results)):
+        sys.exit(1)
+
+
+def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) -> None:
+    from tpukit.cli import context, drill_table
+
+    if as_json:
+        from tpukit.drill import document
+
+        context.print_json(document.to_json(result))
+    else:
+        drill_table.show(result)
+    if html:
+        from tpukit.drill import page
+
+        html.write_text(page.render(result, drill_table.cost_lines(result.costs)), encoding="utf-8")
+    if junit:
+        from tpukit.drill import junit as writing
+
+        junit.write_text(writing.render(result), encoding="utf-8")
+
+
+def _seconds(budget: str) -> float:
+    from tpukit.spec import durations
+
+    try:
+        return float(durations.parse(budget)) if budget else 0.0
+    except ValueError as error:
+        raise Invalid(Problem("--budget", f"{budget!r} is no duration", "write 10m, or 90s")) from error

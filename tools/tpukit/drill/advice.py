@@ -1,0 +1,108 @@
+"""What is likely wrong with a program that got a verdict, and what to do about it. Pure.
+
+Where the evidence fits several causes nothing is guessed beyond the nearest; where it fits none, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from tpukit.drill.judging import Verdict, Word
+from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, What, When
+
+
+class Cause(StrEnum):
+    DATA_POSITION = "data position not saved"
+    POSITION_FROZEN = "data position saved once and never again"
+    OFF_BY_ONE = "a batch too many or too few around the save"
+    DATA_ORDER = "order of the data not saved"
+    RNG = "random state not saved"
+    OPTIMIZER = "optimizer state or learning rate not restored"
+    NOT_ATOMIC = "save not atomic"
+    SHORT_GRACE = "save takes longer than the grace"
+    NO_SAVE_ON_TERM = "save interval longer than the grace, and no save when told to leave"
+    RANK_0_SAVES = "rank 0 alone saves what each host has of its own"
+    BARRIER = "barrier missing: hosts disagree on the newest checkpoint"
+    STEP_COUNTER = "step counter counts attempts"
+    NOTHING_SAVED = "nothing is saved"
+    NOT_LOOKED_FOR = "saved checkpoints are not looked for"
+    NOT_NEWEST = "the newest checkpoint is not the one that is restored"
+    NO_CHECKSUM = "a spoilt checkpoint is read as if it were good"
+    NO_FALLBACK = "no older checkpoint is tried"
+
+
+TEXT = {
+    Cause.DATA_POSITION: "save the position of the data iterator with the state, and move it there on resume",
+    Cause.POSITION_FROZEN: "read the position of the data again at every save: a resumed run saves the old one",
+    Cause.OFF_BY_ONE: "save after the step is counted and its batch was taken, or neither: they are one apart",
+    Cause.DATA_ORDER: "save the shuffle's seed, epoch and buffer, not only a count of batches",
+    Cause.RNG: "save the random keys (dropout, noise), or make them from the seed and the step",
+    Cause.OPTIMIZER: "save the optimizer's state and its count, from which the rate is taken, and use what is restored",
+    Cause.NOT_ATOMIC: "write to another name, sync, and rename when all is there; never write over the newest",
+    Cause.SHORT_GRACE: "raise max.grace, or save less or faster: it is killed in the middle of the save",
+    Cause.NO_SAVE_ON_TERM: "save when SIGTERM comes (tpukit.host: leaving() and leave()): there is time for it",
+    Cause.RANK_0_SAVES: "let each host save its own data position and random keys, or gather them first",
+    Cause.BARRIER: "let host 0 say which step is restored, after all hosts have written theirs",
+    Cause.STEP_COUNTER: "take the step from the checkpoint alone; nothing may depend on the attempt",
+    Cause.NOTHING_SAVED: "save below $TPUKIT_WORKDIR, which outlives the attempt",
+    Cause.NOT_LOOKED_FOR: "look for the newest checkpoint in $TPUKIT_WORKDIR at every start, whatever the attempt",
+    Cause.NOT_NEWEST: "restore the newest that is complete, not the best or the first",
+    Cause.NO_CHECKSUM: "save a checksum with each file and compare it on restore",
+    Cause.NO_FALLBACK: "retain two checkpoints, and take the older one when the newest cannot be read",
+}
+
+
+def of_all(verdicts: Sequence[Verdict]) -> list[tuple[Cause, ...]]:
+    """For each verdict. What a plain loss already shows needs no cause of its own in a special one."""
+    plain = {verdict.word: causes(verdict) for verdict in reversed(verdicts) if _is_plain(verdict.loss)}
+    return [plain.get(verdict.word) or causes(verdict) for verdict in verdicts]
+
+
+def _is_plain(loss: Loss) -> bool:
+    at_a_step = loss.what is What.KILL and loss.when is When.AT_STEP
+    return at_a_step and loss.again is Again.NOTHING and loss.damage is Damage.NONE
+
+
+def causes(verdict: Verdict) -> tuple[Cause, ...]:
+    """Of one loss alone, most likely first."""
+    word, loss, evidence = verdict.word, verdict.loss, verdict.evidence
+    if word in (Word.EXACT, Word.NOT_STRUCK):
+        return ()
+    if word is Word.UNREADABLE:
+        return (Cause.NO_FALLBACK,) if loss.damage is not Damage.NONE else (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
+    if word is Word.NOT_BACK:
+        return ()
+    if word is Word.STARTS_OVER:
+        if loss.when in DURING_SAVE or loss.damage is not Damage.NONE or loss.what is What.DISK_FULL:
+            return (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
+        return (Cause.NOT_LOOKED_FOR,) if evidence.saved >= 0 else (Cause.NOTHING_SAVED,)
+    if word is Word.LOSES_MORE:
+        return (Cause.NO_SAVE_ON_TERM,) if loss.what is What.TERM else (Cause.NOT_NEWEST,)
+    if loss.damage is not Damage.NONE:
+        return (Cause.NO_CHECKSUM,)
+    if len(set(evidence.resumed.values())) > 1:
+        return (Cause.BARRIER,)
+    if evidence.counter is not None:
+        return (Cause.STEP_COUNTER,)
+    if evidence.different_hosts and 0 not in evidence.different_hosts:
+        return (Cause.RANK_0_SAVES,)
+    if loss.again is Again.SAME_STEP and evidence.first_resume_equal and evidence.shift:
+        return (Cause.POSITION_FROZEN,)
+    if evidence.shift and evidence.shift.by:
+        return (Cause.OFF_BY_ONE,) if abs(evidence.shift.by) == 1 else (Cause.DATA_POSITION,)
+    return _of_values(verdict)
+
+
+def _of_values(verdict: Verdict) -> tuple[Cause, ...]:
+    """The batches give no answer: a first loss that is equal was made by the right parameters on the right data."""
+    evidence = verdict.evidence
+    if evidence.batches_known and not evidence.batches_equal:
+        return (Cause.DATA_ORDER,)
+    at, resumed = evidence.first_different, verdict.resumed_at
+    if at is None or resumed is None:
+        return ()
+    if at > resumed:
+        return (Cause.OPTIMIZER,)
+    same_data = evidence.batches_equal or (evidence.shift is not None and evidence.shift.by == 0)
+    return (Cause.RNG,) if same_data else (Cause.RNG, Cause.DATA_ORDER)

@@ -1,0 +1,236 @@
+"""The drill as a whole: the unbroken run, the plan, one run for each loss, and what follows from them."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from tpukit import stage
+from tpukit.clock import Clock
+from tpukit.drill import advice, costs, guard, judging, planning, pricing, running
+from tpukit.drill import saves as saving
+from tpukit.drill.advice import Cause
+from tpukit.drill.costs import Costs
+from tpukit.drill.judging import Broken, Ended, Verdict, Word
+from tpukit.drill.losses import Loss
+from tpukit.drill.planning import Unbroken
+from tpukit.drill.running import Limits, Run, Runs
+from tpukit.errors import Invalid
+from tpukit.places.local import LocalPlace
+from tpukit.plan import Plan
+from tpukit.reasons import MEANINGS, Budget, State
+from tpukit.store.sqlite import SqliteStore
+
+TRIES = 3
+"""Runs for one loss whose moment was missed: steps may be shorter than what it takes to see them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    plan: Plan
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    budget: float = 0.0  # seconds; 0: as long as it takes
+    losses_per_day: float = 1.0
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Of one loss."""
+
+    verdict: Verdict
+    causes: tuple[Cause, ...]
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """What came out."""
+
+    job: str
+    seed: int
+    unbroken: Run
+    planned: Unbroken
+    results: tuple[Result, ...]
+    left_out: tuple[tuple[str, str], ...]
+    noise: float
+    costs: Costs
+    seconds: float
+
+    @property
+    def word(self) -> Word | None:
+        """One for all; None: nothing was tried."""
+        return judging.worst([result.verdict for result in self.results])
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        return tuple(dict.fromkeys(cause for result in self.results for cause in result.causes))
+
+
+Say = Callable[[str, Loss | None, Result | None], None]
+"""Told before each run, with its name, and after it."""
+
+
+@contextmanager
+def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
+    """A folder of its own for a drill. It is removed afterwards unless it was chosen, and so are those of drills that
+    were killed."""
+    if chosen is None:
+        drills.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in drills.iterdir():
+            if not guard.is_used(old):
+                shutil.rmtree(old, ignore_errors=True)
+    path = chosen or drills / secrets.token_hex(4)
+    if (path / "store.db").exists():
+        raise Invalid(f"{path} holds another drill", hint="name another folder, or remove it")
+    # It is named in what each host carries as a mark, which has no relative paths.
+    path = path.absolute()
+    watch = guard.Guard(path)
+    try:
+        yield path
+    finally:
+        watch.close()
+        if chosen is None:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def drill(request: Request, path: Path, clock: Clock, say: Say = lambda name, loss, result: None) -> Drill:
+    """In a folder that nobody else uses."""
+    began = clock.monotonic()
+    place = LocalPlace(path, clock)
+    plan = replace(place.prepare(request.plan), place=place.name)
+    if plan.spec.code:
+        plan = replace(plan, snapshot=stage.snapshot(Path(plan.spec.code), path / "code", (path,)))
+    store = SqliteStore(path / "store.db")
+    try:
+        runs = Runs(path, store, place, clock)
+        say("unbroken", None, None)
+        unbroken = runs.run(plan, "unbroken", None, Limits())
+        _require_completed(unbroken)
+        unbroken, limits, planned = _learn(plan, unbroken)
+        chosen = planning.plan(planned, request.seed, request.only, request.budget)
+        pairs: list[tuple[Broken, Run]] = []
+        left_out = list(chosen.left_out)
+        for loss in chosen.losses:
+            spent = clock.monotonic() - began
+            typical = median([run.seconds for _, run in pairs] or [planning.COST * planned.seconds])
+            if request.budget and pairs and spent + typical > request.budget:
+                left_out.append((loss.name, "the budget is used up"))
+                continue
+            say(loss.name, loss, None)
+            run = _struck(runs, plan, loss, limits)
+            pairs.append((_broken(loss, run), run))
+            say(loss.name, loss, _results(unbroken, pairs, limits, plan)[-1])
+        results = _results(unbroken, pairs, limits, plan)
+    finally:
+        store.close()
+    noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs])
+    return Drill(
+        plan.spec.name,
+        request.seed,
+        unbroken,
+        planned,
+        results,
+        tuple(left_out),
+        noise,
+        _costs(request, unbroken, results),
+        clock.monotonic() - began,
+    )
+
+
+def _require_completed(run: Run) -> None:
+    if run.state is not State.COMPLETED:
+        why = run.given_up or run.message or str(run.state)
+        raise Invalid(f"the unbroken run did not complete: {why}", hint="a job that runs to its end can be drilled")
+
+
+def _learn(plan: Plan, run: Run) -> tuple[Run, Limits, Unbroken]:
+    steps = sorted({report.step for report in run.trace})
+    ignore = saving.not_saves(run.moments, len(steps))
+    run = replace(run, saves=saving.seen(run.moments, ignore), ignore=ignore)
+    done = [save for save in run.saves if save.done]
+    last = steps[-1] if steps else 0
+    saved = tuple(sorted({save.step for save in done if save.step >= 0} | _reported(run)))
+    start = min((report.at for report in run.trace), default=run.began) - run.began
+    limits = replace(running.limits(run, start), bytes_most=_largest(run) // 2)
+    planned = Unbroken(
+        plan.spec.slices,
+        plan.slice.hosts,
+        tuple(steps),
+        tuple(step for step in saved if step < last),
+        run.seconds,
+        _largest(run),
+        run.largest_log,
+    )
+    return run, limits, planned
+
+
+def _reported(run: Run) -> set[int]:
+    return {report.saved for report in run.trace if report.saved >= 0}
+
+
+def _largest(run: Run) -> int:
+    """Of the files of a checkpoint, in bytes."""
+    paths = {path for save in run.saves for path in save.paths}
+    return max((file.size for moment in run.moments for path, file in moment.files.items() if path in paths), default=0)
+
+
+def _struck(runs: Runs, plan: Plan, loss: Loss, limits: Limits) -> Run:
+    """The run for a loss, tried anew where it was over before its moment was seen, each time with an earlier step."""
+    for number in range(TRIES):
+        name = loss.name if number == 0 else f"{loss.name}-{number + 1}"
+        early = replace(loss, step=loss.step * (TRIES - number) // TRIES)
+        run = runs.run(plan, name, early, limits)
+        if run.struck:
+            break
+    return run
+
+
+def _broken(loss: Loss, run: Run) -> Broken:
+    failures = tuple(
+        attempt.reason is not None and MEANINGS[attempt.reason].budget is Budget.USER for attempt in run.attempts
+    )
+    ended = Ended(run.state is State.COMPLETED, run.message, failures)
+    return Broken(loss, run.trace, ended, run.struck, run.saves, run.given_up, run.damaged)
+
+
+def _results(unbroken: Run, pairs: Sequence[tuple[Broken, Run]], limits: Limits, plan: Plan) -> tuple[Result, ...]:
+    """The noise is that of all runs together."""
+    noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs])
+    grace = float(plan.spec.max.grace)
+    verdicts = [judging.judge(unbroken.trace, broken, noise, limits.saving_seconds, grace) for broken, _ in pairs]
+    causes = advice.of_all(verdicts)
+    return tuple(Result(*one) for one in zip(verdicts, causes, (run for _, run in pairs), strict=True))
+
+
+def _costs(request: Request, run: Run, results: Sequence[Result]) -> Costs:
+    spec = request.plan.spec
+    usd, note = pricing.per_hour(request.plan.slice, spec.slices, spec.capacity, request.zone)
+    done = [save for save in run.saves if save.done and save.step >= 0]
+    times: dict[int, float] = {}
+    for report in sorted(run.trace, key=lambda report: report.at):
+        times.setdefault(report.step, report.at)
+    steps = sorted(times)
+    gaps = {later: times[later] - times[earlier] for earlier, later in pairwise(steps)}
+    step_seconds = median(gaps.values()) if gaps else None
+    after = [gap for step, gap in gaps.items() if any(step - save.step in (0, 1) for save in done)]
+    began = [save.began for save in done]
+    between = [later - earlier for earlier, later in pairwise(began)]
+    return costs.estimate(
+        step_seconds=step_seconds,
+        save_seconds=[save.seconds for save in done],
+        save_bytes=int(median([save.size for save in done])) if done else None,
+        held=[gap - (step_seconds or 0.0) for gap in after],
+        save_every=median(between) if between else None,
+        back=[one.verdict.back_seconds for one in results if one.verdict.back_seconds is not None],
+        losses_per_day=request.losses_per_day,
+        usd_per_hour=usd,
+        price_note=note,
+    )

@@ -1,0 +1,66 @@
+"""Reads a run while it goes on: the lines of its hosts and the files of its workdir, as often as it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tpukit.drill import saves, trace
+from tpukit.drill.saves import Moment, Saves
+from tpukit.drill.trace import Line, Report
+from tpukit.places import lines
+
+
+class Following:
+    """Of one run. `saves` knows what is being saved; `step` is the last one that any host reported in this attempt."""
+
+    def __init__(self, workdir: Path, traces: Path, ignore: frozenset[str] = frozenset()) -> None:
+        self._workdir, self._traces = workdir, traces
+        self._positions: dict[Path, int] = {}
+        self._own: set[tuple[int, int]] = set()
+        self._files: saves.Files = {}
+        self._attempt = -1
+        self.saves = Saves(ignore)
+        self.lines: list[Line] = []
+        self.moments: list[Moment] = []
+        self.step = -1
+        self.largest_log = 0
+
+    def poll(self, attempt: int, logs: Sequence[Path], now: float) -> list[Report]:
+        """What was reported since the last time. `logs` are those of the attempt's hosts, slice by slice."""
+        if attempt != self._attempt:
+            self._attempt, self.step = attempt, -1
+        # The files first: a save that shows was begun after the steps that are read now, or before them.
+        found = saves.files(self._workdir)
+        fresh = []
+        for host, log in enumerate(logs):
+            own = self._traces / f"{attempt}-{host}.jsonl"
+            fresh += self._read(own, attempt, host, now, own=True)
+            fresh += self._read(log, attempt, host, now, own=False)
+        reports = [report for line in fresh if self._counts(line) and (report := trace.read(line))]
+        self.lines += fresh
+        self.step = max([self.step, *(report.step for report in reports)])
+        moment = Moment(now, self.step, found)
+        if found != self._files:
+            self.moments.append(moment)
+            self._files = found
+        self.saves.observe(moment)
+        return reports
+
+    @property
+    def trace(self) -> trace.Trace:
+        return trace.build(self.lines)
+
+    def _counts(self, line: Line) -> bool:
+        return line.own == ((line.attempt, line.host) in self._own)
+
+    def _read(self, path: Path, attempt: int, host: int, now: float, *, own: bool) -> list[Line]:
+        fresh = []
+        for text, position in lines.read(path, self._positions.get(path, 0)):
+            self._positions[path] = position
+            fresh.append(Line(attempt, host, text, now, own))
+        if own and fresh:
+            self._own.add((attempt, host))
+        if not own:
+            self.largest_log = max(self.largest_log, self._positions.get(path, 0))
+        return fresh

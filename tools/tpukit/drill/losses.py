@@ -1,0 +1,74 @@
+"""What can be lost in a run, when, and what a person calls it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class What(StrEnum):
+    KILL = "kill"  # signal 9, as a machine that lost power
+    TERM = "term"  # SIGTERM, the job's grace, then signal 9: a preemption
+    HANG = "hang"  # the process stands still and never says so
+    DISK_FULL = "disk full"  # writes fail part-way through a file
+
+
+class When(StrEnum):
+    AT_STEP = "at a step"
+    SAVE_BEGINS = "as a save begins"
+    SAVE_HALF = "half-way through a save"
+    SAVE_ENDS = "near the end of a save"
+    SAVED = "just after a save"
+
+
+class Again(StrEnum):
+    """What happens to the attempt that follows the loss."""
+
+    NOTHING = "nothing"
+    SAME_STEP = "lost once more at the same step"
+    STARTING = "lost once more before its first step"
+
+
+class Damage(StrEnum):
+    """What is done to the newest checkpoint between the loss and the next attempt."""
+
+    NONE = "none"
+    CORRUPT = "bytes of it are overwritten"
+    TRUNCATE = "half of it is cut off"
+
+
+DURING_SAVE = (When.SAVE_BEGINS, When.SAVE_HALF, When.SAVE_ENDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    name: str  # what one writes after --only
+    what: What
+    hosts: tuple[tuple[int, int], ...]  # (slice, host in it)
+    when: When = When.AT_STEP
+    step: int = 0  # not before this step was reported
+    again: Again = Again.NOTHING
+    damage: Damage = Damage.NONE
+
+    def __str__(self) -> str:
+        names = " and ".join(f"{slice_}-{index}" for slice_, index in self.hosts)
+        verb = {
+            What.KILL: "is killed",
+            What.TERM: "is told to leave",
+            What.HANG: "hangs",
+            What.DISK_FULL: "has a full disk",
+        }[self.what]
+        when = f"at step {self.step}" if self.when is When.AT_STEP else f"{self.when} after step {self.step}"
+        more = [f"it is {self.again}"] if self.again is not Again.NOTHING else []
+        more += [f"of the newest checkpoint {self.damage}"] if self.damage is not Damage.NONE else []
+        return "; ".join([f"host {names} {verb} {when}", *more])
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    attempt: int
+    step: int  # the last one that any host had reported
+    at: float  # on the clock of the reports
+    saved: int  # step of the newest save that was done; -1: none
+    saving: int = -1  # step of the save that was under way; -1: none
+    named: bool = False  # whether the save's files name its step, or it was guessed from when they came

@@ -1,0 +1,96 @@
+"""The report as one HTML file that needs nothing else: no script, no font, no image from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from tpukit.drill import plots
+from tpukit.drill.advice import TEXT
+from tpukit.drill.engine import Drill, Result
+from tpukit.drill.judging import Word
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --good: #1a7f37; --bad: #cf222e;
+  --paper: #ffffff; --unbroken: #8c959f; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --good: #3fb950;
+  --bad: #f85149; --paper: #0d1117; --unbroken: #6e7681; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 56rem;
+  margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; }
+p, ul { margin: .25rem 0; } .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.number, th.number { text-align: right; }
+svg { width: 100%; height: auto; display: block; }
+@media (max-width: 34rem) { .wide { display: none; } body { font-size: 15px; padding: .75rem; } }
+"""
+
+
+def render(drill: Drill, notes: Sequence[str] = ()) -> str:
+    """`notes`: lines about costs, as the terminal has them."""
+    good = drill.word is Word.EXACT
+    head = f'<h1>{escape(drill.job)}: <span class="{"good" if good else "bad"}">{_word(drill.word)}</span></h1>'
+    exact = sum(1 for one in drill.results if one.verdict.word is Word.EXACT)
+    about = (
+        f'<p class="soft">{exact} of {len(drill.results)} losses exact; {len(drill.planned.steps)} steps, '
+        f"{len(drill.planned.saves)} saves before the last step, seed {drill.seed}</p>"
+    )
+    advice = "".join(f"<li>{escape(cause)}: {escape(TEXT[cause])}</li>" for cause in drill.causes)
+    left_out = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in drill.left_out)
+    body = [
+        head,
+        about,
+        f"<h2>What to do</h2><ul>{advice}</ul>" if advice else "",
+        _table(drill),
+        f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>" if notes else "",
+        f"<h2>Not tried</h2><ul>{left_out}</ul>" if left_out else "",
+        *(_section(drill, one) for one in drill.results),
+    ]
+    title = escape(f"tpu drill {drill.job}")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(filter(None, body))
+        + "\n</body></html>\n"
+    )
+
+
+def _table(drill: Drill) -> str:
+    rows = []
+    for one in drill.results:
+        verdict = one.verdict
+        style = "good" if verdict.word is Word.EXACT else "bad"
+        back = f"{verdict.back_seconds:.1f} s" if verdict.back_seconds is not None else "–"
+        rows.append(
+            f'<tr><td><a href="#{escape(verdict.loss.name)}">{escape(verdict.loss.name)}</a></td>'
+            f'<td class="{style}">{_word(verdict.word)}</td>'
+            f'<td class="number wide">{_count(verdict.lost_at)}</td>'
+            f'<td class="number wide">{_count(verdict.resumed_at)}</td>'
+            f'<td class="number">{_count(verdict.steps_lost)}</td><td class="number">{back}</td></tr>'
+        )
+    heads = '<th>loss</th><th>verdict</th><th class="number wide">lost at</th><th class="number wide">went on</th>'
+    heads += '<th class="number">steps lost</th><th class="number">back after</th>'
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _section(drill: Drill, result: Result) -> str:
+    verdict = result.verdict
+    style = "good" if verdict.word is Word.EXACT else "bad"
+    advice = "".join(f"<li>likely: {escape(cause)}. {escape(TEXT[cause])}</li>" for cause in result.causes)
+    return (
+        f'<h2 id="{escape(verdict.loss.name)}">{escape(verdict.loss.name)}: '
+        f'<span class="{style}">{_word(verdict.word)}</span></h2>'
+        f'<p class="soft">{escape(str(verdict.loss))}</p><p>{escape(verdict.text)}</p>'
+        + (f"<ul>{advice}</ul>" if advice else "")
+        + plots.loss_over_step(drill.unbroken.trace, result.run.trace, result.run.struck)
+    )
+
+
+def _word(word: Word | None) -> str:
+    return escape(word or "nothing was tried")
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,156 @@
+"""Which losses a job is drilled with: from what the unbroken run showed, the most telling first. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpukit.drill.losses import Again, Damage, Loss, What, When
+from tpukit.errors import Invalid, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Unbroken:
+    """What a plan is made from."""
+
+    slices: int
+    hosts: int  # of one slice
+    steps: tuple[int, ...]  # reported, in order
+    saves: tuple[int, ...]  # steps of the saves that were seen
+    seconds: float = 0.0
+    largest_file: int = 0  # of a checkpoint, in bytes
+    largest_log: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    losses: tuple[Loss, ...]
+    left_out: tuple[tuple[str, str], ...] = ()  # name, why
+
+
+NEED_SAVES = (
+    "save-half",
+    "twice",
+    "before-first-save",
+    "after-save",
+    "truncated-newest",
+    "corrupt-newest",
+    "save-begins",
+    "save-ends",
+    "disk-full",
+)
+COST = 1.7
+"""How long a broken run takes, as a multiple of the unbroken one, until one was measured."""
+
+
+def plan(run: Unbroken, seed: int = 0, only: Sequence[str] = (), budget: float = 0.0) -> Plan:
+    """`only`: names of losses or how they begin. `budget`: seconds for all broken runs; 0: all there are."""
+    losses = every(run, seed)
+    left_out = list(impossible(run))
+    if only:
+        names = {loss.name for loss in losses} | {name for name, _ in left_out}
+        unknown = [word for word in only if not any(_means(word, name) for name in names)]
+        if unknown:
+            hint = f"write {', '.join(sorted(names))}, or how some of them begin"
+            raise Invalid([Problem("--only", f"there is no loss {word!r}", hint) for word in unknown])
+        losses = [loss for loss in losses if any(_means(word, loss.name) for word in only)]
+        left_out = [(name, why) for name, why in left_out if any(_means(word, name) for word in only)]
+    if budget and run.seconds:
+        most = max(1, int(budget / (COST * run.seconds)))
+        left_out += [(loss.name, "the budget is too small") for loss in losses[most:]]
+        losses = losses[:most]
+    return Plan(tuple(losses), tuple(left_out))
+
+
+def every(run: Unbroken, seed: int) -> list[Loss]:
+    """All losses that this job can suffer."""
+    if not run.steps:
+        return []
+
+    # A name of its own for each: the steps do not change with what else is planned.
+    def chance(name: str) -> random.Random:
+        return random.Random(f"{seed}/{name}")  # noqa: S311  # it decides when, and can be repeated
+
+    def between(name: str) -> int:
+        return _between_saves(run, chance(name))
+
+    def saving(name: str) -> int:
+        return _before_a_save(run, chance(name))
+
+    everyone = [(slice_, index) for slice_ in range(run.slices) for index in range(run.hosts)]
+    last = everyone[-1]
+    names = [f"kill-{slice_}-{index}" for slice_, index in everyone]
+    kills = [Loss(name, What.KILL, (host,), step=between(name)) for name, host in zip(names, everyone, strict=True)]
+    wanted = [kills[-1], Loss("term", What.TERM, (last,), step=between("term"))]
+    if run.saves:
+        wanted += [
+            Loss("save-half", What.KILL, (everyone[0],), When.SAVE_HALF, saving("save-half")),
+            Loss("twice", What.KILL, (last,), step=between("twice"), again=Again.SAME_STEP),
+            Loss("before-first-save", What.KILL, (last,), step=_before_first_save(run)),
+            Loss("after-save", What.KILL, (last,), When.SAVED, saving("after-save")),
+            Loss("truncated-newest", What.KILL, (last,), When.SAVED, _second_save(run), damage=Damage.TRUNCATE),
+            Loss("corrupt-newest", What.KILL, (last,), When.SAVED, _second_save(run), damage=Damage.CORRUPT),
+        ]
+    wanted += [Loss("attempt", What.KILL, (last,), step=between("attempt"), again=Again.STARTING)]
+    wanted += kills[:1] if len(kills) > 1 else []
+    wanted += [Loss("hang", What.HANG, (last,), step=between("hang"))]
+    if run.slices > 1:
+        for slice_ in reversed(range(run.slices)):
+            hosts = tuple(host for host in everyone if host[0] == slice_)
+            wanted.append(Loss(f"slice-{slice_}", What.KILL, hosts, step=between(f"slice-{slice_}")))
+    if run.saves:
+        wanted += [
+            Loss("save-begins", What.KILL, (everyone[0],), When.SAVE_BEGINS, saving("save-begins")),
+            Loss("save-ends", What.KILL, (everyone[0],), When.SAVE_ENDS, saving("save-ends")),
+        ]
+        if not _no_full_disk(run):
+            wanted.append(Loss("disk-full", What.DISK_FULL, (everyone[0],), step=saving("disk-full")))
+    return [*wanted, *kills[1:-1]]
+
+
+def impossible(run: Unbroken) -> list[tuple[str, str]]:
+    """What cannot be tried with this job, and why."""
+    if not run.steps:
+        return [("everything", "the program reports no step: there is nothing to compare")]
+    if not run.saves:
+        return [(name, "no save was seen in the workdir") for name in NEED_SAVES]
+    return [("disk-full", why)] if (why := _no_full_disk(run)) else []
+
+
+def _no_full_disk(run: Unbroken) -> str:
+    if run.largest_file // 2 <= run.largest_log:
+        return "no file of a checkpoint is larger than the logs, which would fail first"
+    return ""
+
+
+def _means(word: str, name: str) -> bool:
+    return name == word or name.startswith(f"{word}-")
+
+
+def _between_saves(run: Unbroken, chance: random.Random) -> int:
+    """A step in the first half of an interval between two saves; the first interval and the last are left out where
+    there are others."""
+    first, last = run.steps[0], run.steps[-1]
+    bounds = [save for save in run.saves if first < save < last]
+    if not bounds:
+        return first + (last - first) // 2
+    choices = bounds[: max(1, len(bounds) * 2 // 3)]
+    begin = chance.choice(choices)
+    end = min((save for save in run.saves if save > begin), default=last)
+    return begin + 1 + chance.randrange(max(1, (end - begin) // 2))
+
+
+def _before_a_save(run: Unbroken, chance: random.Random) -> int:
+    """The next save after this step is not the first, where there are several, nor one of the last."""
+    return max(run.steps[0], chance.choice(run.saves[: max(1, len(run.saves) // 2)]))
+
+
+def _second_save(run: Unbroken) -> int:
+    """There is an older checkpoint to fall back to, where the program retains one."""
+    return max(run.steps[0], run.saves[0])
+
+
+def _before_first_save(run: Unbroken) -> int:
+    inner = [step for step in run.steps if step < run.saves[0]]
+    return inner[len(inner) // 4] if inner else run.steps[0]

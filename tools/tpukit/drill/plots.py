@@ -1,0 +1,94 @@
+"""Loss over step as SVG: the unbroken run in grey below, each attempt of the broken one in a colour of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from tpukit.drill.losses import Struck
+from tpukit.drill.trace import Trace
+
+WIDTH, HEIGHT = 640, 240
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 24, 28
+_COLOURS = ("#0969da", "#bc4c00", "#8250df", "#1a7f37")
+_MOST_POINTS = 2000
+
+
+def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> str:
+    """Of the first host that reports losses. Empty where there is nothing to draw."""
+    host = min((one.host for one in unbroken if one.loss is not None), default=None)
+    reference = _points(unbroken, host, None)
+    attempts = sorted({one.attempt for one in broken})
+    series = [(attempt, _points(broken, host, attempt)) for attempt in attempts]
+    everything = [*reference, *(point for _, points in series for point in points)]
+    if not everything:
+        return ""
+    frame = _Frame(everything)
+    parts = [*frame.axes(), _line(frame, reference, "var(--unbroken)", 4.0)]
+    labels = ['<tspan fill="var(--unbroken)">unbroken</tspan>']
+    for number, (attempt, points) in enumerate(series):
+        colour = _COLOURS[number % len(_COLOURS)]
+        parts.append(_line(frame, points, colour, 1.6))
+        labels.append(f'<tspan dx="12" fill="{colour}">attempt {attempt}</tspan>')
+    for one in struck:
+        x = frame.x(one.step)
+        where = f'x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
+        parts.append(f'<line {where} stroke="var(--bad)" stroke-dasharray="4 3"/>')
+    parts.append(f'<text x="{LEFT}" y="15" font-size="13">{"".join(labels)}</text>')
+    about = 'role="img" aria-label="loss over step, unbroken and broken" font-family="system-ui, sans-serif"'
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {about}>{"".join(parts)}</svg>'
+
+
+class _Frame:
+    def __init__(self, points: Sequence[tuple[int, float]]) -> None:
+        self._steps = min(step for step, _ in points), max(step for step, _ in points)
+        low, high = min(loss for _, loss in points), max(loss for _, loss in points)
+        margin = 0.04 * (high - low) or max(abs(high), 1e-9) * 0.05
+        self._losses = low - margin, high + margin
+
+    def x(self, step: float) -> float:
+        low, high = self._steps
+        return LEFT + (WIDTH - LEFT - RIGHT) * (step - low) / max(1, high - low)
+
+    def y(self, loss: float) -> float:
+        low, high = self._losses
+        return TOP + (HEIGHT - TOP - BOTTOM) * (high - loss) / (high - low)
+
+    def axes(self) -> list[str]:
+        parts = []
+        low, high = self._losses
+        for share in (0.1, 0.5, 0.9):
+            loss = low + share * (high - low)
+            y = self.y(loss)
+            parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>')
+            parts.append(_text(LEFT - 6, y + 4, f"{loss:.3g}", "end"))
+        for step in sorted({self._steps[0], sum(self._steps) // 2, self._steps[1]}):
+            anchor = "end" if step == self._steps[1] and self._steps[0] != step else "middle"
+            parts.append(_text(self.x(step), HEIGHT - 8, str(step), anchor))
+        return parts
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" fill="var(--soft)" text-anchor="{anchor}">{escape(text)}</text>'
+    )
+
+
+def _line(frame: _Frame, points: Sequence[tuple[int, float]], colour: str, width: float) -> str:
+    if len(points) == 1:
+        step, loss = points[0]
+        return f'<circle cx="{frame.x(step):.1f}" cy="{frame.y(loss):.1f}" r="{width}" fill="{colour}"/>'
+    path = " ".join(f"{frame.x(step):.1f},{frame.y(loss):.1f}" for step, loss in points)
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>'
+
+
+def _points(trace: Trace, host: int | None, attempt: int | None) -> list[tuple[int, float]]:
+    found = {
+        one.step: one.loss
+        for one in trace
+        if one.host == host and attempt in (None, one.attempt) and one.loss is not None and math.isfinite(one.loss)
+    }
+    points = sorted(found.items())
+    every = max(1, len(points) // _MOST_POINTS)
+    return points[::every]

@@ -1,0 +1,199 @@
+"""One run of a drill: a real job, driven to its end by the real driver, followed closely and struck once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from tpukit.clock import Clock
+from tpukit.drill.following import Following
+from tpukit.drill.losses import Loss, Struck, What
+from tpukit.drill.saves import Moment, Save
+from tpukit.drill.striking import Strike
+from tpukit.drill.trace import Trace
+from tpukit.jobs.driver import Driver
+from tpukit.places.base import Handle, Observation
+from tpukit.places.local import LocalPlace
+from tpukit.plan import Plan
+from tpukit.reasons import State
+from tpukit.records import JOBS, Attempt, Job
+from tpukit.store import Store, change
+from tpukit.store.process import this_process
+
+ROUND_SECONDS = 0.05
+POLL_LEAST, POLL_MOST = 0.003, 0.05
+RESTARTS = 2
+"""Attempts that a program gets which fails by itself after a loss: it may heal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Taken from the unbroken run; generous there."""
+
+    silence: float = 600.0  # seconds without any report before a run is given up
+    stall: int = 600  # seconds after which a host hangs
+    saving_seconds: float = 0.0
+    bytes_most: int = 0
+    ignore: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of it."""
+
+    name: str
+    state: State
+    message: str
+    attempts: tuple[Attempt, ...]
+    trace: Trace
+    saves: tuple[Save, ...]
+    struck: tuple[Struck, ...] = ()
+    began: float = 0.0
+    seconds: float = 0.0
+    given_up: str = ""  # why the drill ended it
+    damaged: str = ""  # the file that was spoilt
+    largest_log: int = 0
+    ignore: frozenset[str] = frozenset()
+    moments: tuple[Moment, ...] = ()  # of the unbroken run: what its workdir held
+
+
+class Runs:
+    """Makes runs below one folder: one store and one place, a workdir for each."""
+
+    def __init__(self, folder: Path, store: Store, place: LocalPlace, clock: Clock) -> None:
+        self._folder, self._store, self._place, self._clock = folder, store, place, clock
+
+    def run(self, plan: Plan, name: str, loss: Loss | None, limits: Limits) -> Run:
+        workdir, traces = self._folder / "work" / name, self._folder / "traces" / name
+        for folder in (workdir, traces):
+            folder.mkdir(parents=True, exist_ok=True)
+        plan = self._send(plan, name, workdir, traces, limits, loss)
+        following = Following(workdir, traces, limits.ignore)
+        grace = float(plan.spec.max.grace)
+        strike = Strike(loss, grace, limits.saving_seconds, limits.bytes_most) if loss else None
+        return self._drive(plan, name, workdir, following, strike, limits)
+
+    def _send(self, plan: Plan, name: str, workdir: Path, traces: Path, limits: Limits, loss: Loss | None) -> Plan:
+        spec = plan.spec
+        stall = limits.stall if loss and loss.what is What.HANG else max(limits.stall, 60)
+        bounds = spec.max.replace(restarts=RESTARTS if loss else 0, stall=stall, runtime=None)
+        env = {**spec.env, "TPUKIT_TRACE": str(traces)}
+        spec = spec.replace(workdir=str(workdir), env=env, rule="pre", tensorboard=False, max=bounds)
+        plan = replace(plan, id=name, spec=spec)
+        now = self._clock.now()
+        job = Job(plan.id, plan.place, plan.team, "drill", now, plan=plan.to_json())
+        self._store.create(JOBS, plan.id, job)
+        return plan
+
+    def _drive(
+        self,
+        plan: Plan,
+        name: str,
+        workdir: Path,
+        following: Following,
+        strike: Strike | None,
+        limits: Limits,
+    ) -> Run:
+        observed: list[Observation] = []
+        driver = Driver(
+            self._store,
+            {self._place.name: self._place},
+            self._clock,
+            this_process(),
+            observed=lambda _, seen: observed.append(seen),
+        )
+        began, heard = self._clock.now(), self._clock.monotonic()
+        next_round, active, ended = 0.0, 1, -1
+        attempt: Attempt | None = None
+        given_up, damaged = "", ""
+        quickest, last_report = math.inf, 0.0
+        try:
+            while True:
+                if self._clock.monotonic() >= next_round:
+                    active = driver.round([plan.id])
+                    attempt = self._store.get(JOBS, plan.id).value.attempt
+                    next_round = self._clock.monotonic() + ROUND_SECONDS
+                if attempt is not None:
+                    logs = self._logs(plan, attempt)
+                    now = self._clock.now()
+                    if following.poll(attempt.number, logs, now):
+                        heard = self._clock.monotonic()
+                        quickest, last_report = min(quickest, now - last_report), now
+                    if strike and active:
+                        strike.consider(attempt.number, self._running(observed), following, now)
+                    if attempt.state.ended and ended < attempt.number:
+                        ended = attempt.number
+                        following.saves.end()
+                        if strike and strike.struck and not damaged:
+                            damaged = strike.damage(workdir, _newest(following.saves.history))
+                if not active:
+                    break
+                if not given_up and self._clock.monotonic() - heard > limits.silence:
+                    given_up = f"no step was reported for {limits.silence:.0f} s"
+                    change(self._store, JOBS, plan.id, _stop)
+                    if attempt is not None:
+                        self._place.stop(Handle(plan, attempt), 0.0)  # nobody waits for what it would save
+                self._clock.sleep(min(POLL_MOST, max(POLL_LEAST, quickest / 5)))
+        finally:
+            driver.close()
+        job = self._store.get(JOBS, plan.id).value
+        return Run(
+            name,
+            job.state,
+            job.message,
+            job.attempts,
+            following.trace,
+            following.saves.history,
+            tuple(strike.struck) if strike else (),
+            began,
+            self._clock.now() - began,
+            given_up,
+            damaged,
+            following.largest_log,
+            limits.ignore,
+            tuple(following.moments) if strike is None else (),
+        )
+
+    def _logs(self, plan: Plan, attempt: Attempt) -> list[Path]:
+        handle = Handle(plan, attempt)
+        return [self._place.host_folder(handle, host) / "log" for host in plan.host_names]
+
+    @staticmethod
+    def _running(observed: list[Observation]) -> dict[tuple[int, int], int]:
+        if not observed:
+            return {}
+        del observed[:-1]
+        return {
+            (host.slice, host.index): host.pid for host in observed[0].hosts if host.state == "running" and host.pid
+        }
+
+
+def _newest(history: tuple[Save, ...]) -> Save | None:
+    return next((save for save in reversed(history) if save.done), None)
+
+
+def _stop(job: Job) -> Job:
+    from msgspec.structs import replace as with_fields
+
+    return job if job.state.ended else with_fields(job, wanted="stop")
+
+
+def gaps(trace: Trace) -> list[float]:
+    """Seconds between reports that follow each other."""
+    times = sorted(report.at for report in trace)
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+def limits(run: Run, slowest_start: float) -> Limits:
+    """For broken runs, from the unbroken one."""
+    longest = max([slowest_start, *gaps(run.trace)])
+    done = [save for save in run.saves if save.done]
+    seconds = sorted(save.seconds for save in done)[len(done) // 2] if done else 0.0
+    return Limits(
+        silence=30.0 + 10.0 * longest,
+        stall=math.ceil(2.0 + 4.0 * max(gaps(run.trace), default=1.0)),
+        saving_seconds=seconds,
+        ignore=run.ignore,
+    )

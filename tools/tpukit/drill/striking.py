@@ -1,0 +1,109 @@
+"""Makes a loss happen in a run, at its moment."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tpukit.drill.following import Following
+from tpukit.drill.losses import Again, Damage, Loss, Struck, What, When
+from tpukit.drill.saves import Save
+
+SHARE = {When.SAVE_BEGINS: 0.0, When.SAVE_HALF: 0.5, When.SAVE_ENDS: 0.9}
+"""Of the time that a save took in the unbroken run."""
+
+
+Hosts = Mapping[tuple[int, int], int]
+"""Process ids of the hosts that run."""
+
+
+class Strike:
+    """Of one loss in one run. `saving_seconds`: how long a save takes; `bytes_most`: where a full disk cuts files."""
+
+    def __init__(self, loss: Loss, grace: float, saving_seconds: float, bytes_most: int) -> None:
+        self._loss, self._grace = loss, grace
+        self._saving, self._bytes_most = saving_seconds, bytes_most
+        self._leaving: list[tuple[int, float]] = []
+        self._limited = False
+        self.struck: list[Struck] = []
+
+    def consider(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
+        """Strike if it is time. Called after every look at the run."""
+        self._end_grace(hosts, now)
+        if not hosts:
+            return
+        loss = self._loss
+        if not self.struck:
+            if all(host in hosts for host in loss.hosts) and self._due(seen, now):
+                self._strike(attempt, hosts, seen, now)
+        elif len(self.struck) == 1 and attempt > self.struck[0].attempt:
+            starting = loss.again is Again.STARTING and len(hosts) and seen.step < 0
+            same = loss.again is Again.SAME_STEP and seen.step >= self.struck[0].step
+            if (starting or same) and all(host in hosts for host in loss.hosts):
+                self._strike(attempt, hosts, seen, now)
+
+    def damage(self, workdir: Path, save: Save | None) -> str:
+        """Spoil the newest checkpoint while nothing runs; the file that was spoilt."""
+        if self._loss.damage is Damage.NONE or save is None:
+            return ""
+        present = [path for name in save.paths if (path := workdir / name).is_file()]
+        if not present:
+            return ""
+        victim = max(present, key=lambda path: path.stat().st_size)
+        size = victim.stat().st_size
+        if self._loss.damage is Damage.TRUNCATE:
+            os.truncate(victim, size // 2)
+        else:
+            with victim.open("r+b") as file:
+                file.seek(size // 2)
+                file.write(b"\xa5" * max(1, min(64, size // 4)))
+        return str(victim.relative_to(workdir))
+
+    def _due(self, seen: Following, now: float) -> bool:
+        loss, saves = self._loss, seen.saves
+        if loss.what is What.DISK_FULL or loss.when is When.AT_STEP:
+            return seen.step >= loss.step
+        if loss.when is When.SAVED:
+            return saves.last is not None and saves.last.step > loss.step and saves.current is None
+        current = saves.current
+        return (
+            current is not None and current.step > loss.step and now - current.began >= SHARE[loss.when] * self._saving
+        )
+
+    def _strike(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
+        victims = [hosts[host] for host in self._loss.hosts]
+        if self._loss.what is What.DISK_FULL:
+            # A limit on the size of files ends writes where a full disk would, and touches no other program.
+            for pid in hosts.values():
+                with suppress(OSError, ValueError):
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (self._bytes_most, self._bytes_most))
+        else:
+            number = {What.KILL: signal.SIGKILL, What.TERM: signal.SIGTERM, What.HANG: signal.SIGSTOP}[self._loss.what]
+            for pid in victims:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if self._loss.what is What.TERM:
+                self._leaving = [(pid, now + self._grace) for pid in victims]
+        last, current = seen.saves.last, seen.saves.current
+        self.struck.append(
+            Struck(
+                attempt,
+                seen.step,
+                now,
+                last.step if last else -1,
+                current.step if current else -1,
+                last.named if last else False,
+            )
+        )
+
+    def _end_grace(self, hosts: Hosts, now: float) -> None:
+        due: Sequence[int] = [pid for pid, at in self._leaving if now >= at]
+        self._leaving = [(pid, at) for pid, at in self._leaving if now < at]
+        for pid in due:
+            if pid in hosts.values():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,59 @@
+"""How far hosts are, from the lines of their log files: each read goes on where the last one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpukit.places import lines, trainer_lines
+from tpukit.places.progress import Progress
+from tpukit.places.trainer_lines import Mention, Reader
+
+FIRST_BYTES = 1 << 20
+"""Of a log that nobody here has read yet, only so much of its end is read."""
+BYTES_AT_ONCE = 4 << 20
+LOGS_MOST = 4096
+
+
+@dataclass(slots=True)
+class _Log:
+    reader: Reader
+    position: int
+    known: Mention = field(default_factory=Mention)
+    moved: float = 0.0
+
+
+class LogProgress:
+    """Of the logs that one process follows. Nobody else needs it: whoever takes over reads their ends again."""
+
+    def __init__(self, text: Callable[[str], str] = str) -> None:
+        """`text`: what the program printed of a line of the file."""
+        self._text = text
+        self._logs: dict[Path, _Log] = {}
+
+    def read(self, path: Path, pattern: str, now: float) -> Progress:
+        """What the log says by now. It was said when the file was last changed, or before."""
+        try:
+            status = path.stat()
+        except OSError:
+            return Progress()
+        log = self._logs.get(path)
+        if log is None or status.st_size < log.position:
+            while len(self._logs) >= LOGS_MOST:
+                self._logs.pop(next(iter(self._logs)))
+            log = self._logs[path] = _Log(Reader(pattern), max(0, status.st_size - FIRST_BYTES))
+        until = log.position + BYTES_AT_ONCE
+        for line, position in lines.read(path, log.position):
+            log.position = position
+            said = log.reader.read(self._text(line))
+            if said:
+                log.known = trainer_lines.merged(log.known, said)
+                log.moved = min(now, status.st_mtime)
+            if position > until:
+                break
+        return progress(log.known, log.moved)
+
+
+def progress(said: Mention, moved: float) -> Progress:
+    return Progress(said.step, said.loss, saved=-1 if said.saved is None else said.saved, moved=moved, total=said.total)

@@ -1,0 +1,227 @@
+"""What can happen to a TPU VM and its hosts: preemption, repair, maintenance, bad health, a host that is lost.
+
+Each takes away what it would at Google, and only that. The documents say what should be; hosts follow them. Alpha
+methods by which users bring maintenance about themselves are here too.
+https://cloud.google.com/tpu/docs/maintenance-events and https://cloud.google.com/tpu/docs/preemptible
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tpukit.errors import Invalid, NotFound
+from tpukit.sandbox.google import longrunning
+from tpukit.sandbox.google.api import After, Call, Started, public
+from tpukit.sandbox.google.cloud import Cloud, stamp
+from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
+from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.tpu import V2, api, place
+from tpukit.sandbox.google.vms import POWER_OFF_SECONDS, VM, find_vm, preempt
+
+HEALTH = ("UNHEALTHY_TENSORFLOW", "UNHEALTHY_MAINTENANCE", "TIMEOUT")
+SYMPTOMS = (
+    *("LOW_MEMORY", "OUT_OF_MEMORY", "EXECUTE_TIMED_OUT", "MESH_BUILD_FAIL", "HBM_OUT_OF_MEMORY", "PROJECT_ABUSE"),
+)
+_MAINTENANCE_SECONDS = 60.0  # a guess; Google promises no length
+
+
+def strike(cloud: Cloud, action: str, node: str, worker: int | None = None, **words: Any) -> Doc:
+    """Lets `action` happen to a TPU VM, named in full or by its last part, or to one of its hosts."""
+    act = _ACTIONS.get(action)
+    if act is None:
+        raise Invalid(f"nothing like {action!r} happens to TPU VMs", hint=f"write one of {', '.join(_ACTIONS)}")
+    with cloud.state.transaction():
+        full = _full_name(cloud, node)
+        vm = find_vm(cloud, full)
+        if worker is not None and not 0 <= worker < vm["_hosts"]:
+            raise Invalid(f"{node} has no worker {worker}", hint=f"it has {vm['_hosts']}, from 0")
+        workers = [str(number) for number in range(vm["_hosts"]) if worker in (None, number)]
+        try:
+            act(cloud, vm, workers, **words)
+        except TypeError as error:
+            raise Invalid(f"{action} cannot be told all of {', '.join(words)}") from error
+    cloud.hooks.on_vm_changed(full)
+    return public(find_vm(cloud, full)) if cloud.state.get("vm", full) else {}
+
+
+def _full_name(cloud: Cloud, node: str) -> str:
+    found = [name for name in cloud.state.all("vm") if name == node or name.rpartition("/")[2] == node]
+    if len(found) != 1:
+        raise NotFound(f"there are {len(found)} TPU VMs {node}", hint="write projects/P/locations/ZONE/nodes/NAME")
+    return found[0]
+
+
+def _preempt(
+    cloud: Cloud, vm: Doc, workers: list[str], grace: float = POWER_OFF_SECONDS, after: float | None = None
+) -> None:
+    """All hosts together. The API says so `after` seconds; without, when the hosts are gone."""
+    _put(cloud, vm, _shutdown={"grace": min(grace, POWER_OFF_SECONDS), "preempted": True, "by_hosts": after is None})
+    cloud.later(api, "PREEMPT", vm["name"], grace if after is None else after)
+
+
+@api.on_operation_end("PREEMPT")
+def _preempted(cloud: Cloud, event: Doc) -> None:
+    vm = cloud.state.get("vm", event["target"])
+    if vm is None or vm["state"] != "READY":
+        return
+    if vm["_shutdown"]["by_hosts"] and cloud.hooks.vm_has_hosts(event["target"]):
+        cloud.later(api, "PREEMPT", event["target"], 0.2)
+        return
+    preempt(cloud, event["target"])
+
+
+def hosts_went(cloud: Cloud, full: str) -> None:
+    """Called when the last host of a TPU VM has shut down."""
+    with cloud.state.transaction():
+        vm = cloud.state.get("vm", full)
+        if vm and vm["state"] == "READY" and (vm.get("_shutdown") or {}).get("by_hosts"):
+            preempt(cloud, full)
+
+
+def _repair(cloud: Cloud, vm: Doc, workers: list[str], seconds: float = 5.0) -> None:
+    _put(cloud, vm, state="REPAIRING", _boots=_again(vm, range(vm["_hosts"])))
+    cloud.later(api, "REPAIRED", vm["name"], seconds)
+
+
+@api.on_operation_end("REPAIRED")
+def _repaired(cloud: Cloud, event: Doc) -> After | None:
+    vm = cloud.state.get("vm", event["target"])
+    if vm is None or vm["state"] != "REPAIRING":
+        return None
+    _put(cloud, vm, state="READY")
+    return lambda: cloud.hooks.on_vm_changed(event["target"])
+
+
+def _maintenance(
+    cloud: Cloud,
+    vm: Doc,
+    workers: list[str],
+    notice: float = 0.0,
+    seconds: float = _MAINTENANCE_SECONDS,
+    grace: float = POWER_OFF_SECONDS,
+) -> None:
+    now = cloud.clock.now()
+    upcoming = {
+        "type": "SCHEDULED" if notice else "UNSCHEDULED",
+        "canReschedule": False,
+        "maintenanceStatus": "PENDING",
+        "windowStartTime": stamp(now + notice),
+        "windowEndTime": stamp(now + notice + seconds),
+        "latestWindowStartTime": stamp(now + notice),
+    }
+    plan = {"workers": workers, "seconds": seconds, "grace": min(grace, POWER_OFF_SECONDS)}
+    _put(cloud, vm, health="UNHEALTHY_MAINTENANCE", upcomingMaintenance=upcoming, _maintenance=plan)
+    cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], notice)
+
+
+@api.on_operation_end("MAINTENANCE_BEGINS")
+def _begins(cloud: Cloud, event: Doc) -> After | None:
+    vm = cloud.state.get("vm", event["target"])
+    upcoming = (vm or {}).get("upcomingMaintenance") or {}
+    if vm is None or vm["state"] != "READY" or upcoming.get("maintenanceStatus") != "PENDING":
+        return None
+    plan = vm["_maintenance"]
+    shutdown = {"grace": plan["grace"], "workers": plan["workers"]}
+    _put(cloud, vm, upcomingMaintenance={**upcoming, "maintenanceStatus": "ONGOING"}, _shutdown=shutdown)
+    cloud.later(api, "MAINTENANCE_ENDS", vm["name"], plan["seconds"])
+    return lambda: cloud.hooks.on_vm_changed(event["target"])
+
+
+@api.on_operation_end("MAINTENANCE_ENDS")
+def _ends(cloud: Cloud, event: Doc) -> After | None:
+    vm = cloud.state.get("vm", event["target"])
+    if vm is None or vm["state"] != "READY" or not vm.get("upcomingMaintenance"):
+        return None
+    boots = _again(vm, map(int, vm["_maintenance"]["workers"]))
+    _put(cloud, vm, health="HEALTHY", upcomingMaintenance=None, _maintenance=None, _shutdown=None, _boots=boots)
+    return lambda: cloud.hooks.on_vm_changed(event["target"])
+
+
+def _unhealthy(
+    cloud: Cloud, vm: Doc, workers: list[str], health: str = HEALTH[0], symptom: str = "", details: str = ""
+) -> None:
+    if health not in HEALTH or symptom not in ("", *SYMPTOMS):
+        raise Invalid(f"{health} {symptom} is no health", hint=f"write one of {', '.join((*HEALTH, *SYMPTOMS))}")
+    symptoms = [
+        {"symptomType": symptom, "workerId": worker, "details": details, "createTime": cloud.stamp()}
+        for worker in workers
+        if symptom
+    ]
+    _put(cloud, vm, health=health, healthDescription=details, symptoms=[*vm.get("symptoms", []), *symptoms])
+
+
+def _crash(cloud: Cloud, vm: Doc, workers: list[str]) -> None:
+    """Power is gone for a moment: everything that ran is, and the host boots."""
+    _put(cloud, vm, _boots=_again(vm, map(int, workers)))
+
+
+def _lose(fault: str) -> Callable[[Cloud, Doc, list[str]], None]:
+    def lose(cloud: Cloud, vm: Doc, workers: list[str]) -> None:
+        _put(cloud, vm, _host_faults={**vm.get("_host_faults", {}), **dict.fromkeys(workers, fault)})
+
+    return lose
+
+
+def _restore(cloud: Cloud, vm: Doc, workers: list[str]) -> None:
+    left = {worker: fault for worker, fault in vm.get("_host_faults", {}).items() if worker not in workers}
+    _put(cloud, vm, _host_faults=left, health="HEALTHY", healthDescription=None, symptoms=None)
+
+
+_ACTIONS: dict[str, Callable[..., None]] = {
+    "preempt": _preempt,
+    "repair": _repair,
+    "maintenance": _maintenance,
+    "unhealthy": _unhealthy,
+    "crash": _crash,
+    "freeze": _lose("freeze"),
+    "unreachable": _lose("unreachable"),
+    "restore": _restore,
+}
+ACTIONS = tuple(_ACTIONS)
+
+
+def _again(vm: Doc, workers: Iterable[int]) -> Doc:
+    boots: Doc = vm.get("_boots", {})
+    return {**boots, **{str(worker): boots.get(str(worker), 0) + 1 for worker in workers}}
+
+
+def _put(cloud: Cloud, vm: Doc, **changes: Any) -> None:
+    new = {**vm, **changes}
+    gone = ("healthDescription", "symptoms", "upcomingMaintenance")
+    cloud.state.put("vm", vm["name"], {key: value for key, value in new.items() if value or key not in gone})
+
+
+@api.on("POST", VM + ":simulateMaintenanceEvent", body="")
+def _simulate(cloud: Cloud, call: Call) -> Started:
+    vm = _alpha(cloud, call)
+    known = [str(worker) for worker in range(vm["_hosts"])]
+    asked = call.body.get("workerIds") or known
+    if unknown := [one for one in asked if one not in known]:
+        raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
+    _maintenance(cloud, vm, asked)
+    return cloud.start(api, "SIMULATE_MAINTENANCE_EVENT", place(call), vm["name"])
+
+
+@api.on("POST", VM + ":performMaintenance", body="")
+def _perform(cloud: Cloud, call: Call) -> Started:
+    vm = _alpha(cloud, call)
+    if (vm.get("upcomingMaintenance") or {}).get("maintenanceStatus") != "PENDING":
+        raise not_ready(f"Node {vm['name']} has no upcoming maintenance.")
+    cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], 0.0)
+    return cloud.start(api, "PERFORM_MAINTENANCE", place(call), vm["name"])
+
+
+@api.on_operation_end("SIMULATE_MAINTENANCE_EVENT", "PERFORM_MAINTENANCE")
+def _performed(cloud: Cloud, operation: Doc) -> None:
+    cloud.respond(operation, longrunning.message(f"{V2}.Node", public(find_vm(cloud, operation["target"]))))
+
+
+def _alpha(cloud: Cloud, call: Call) -> Doc:
+    """https://cloud.google.com/tpu/docs/reference/rest/v2alpha1/projects.locations.nodes"""
+    if "/v2alpha1/" not in f"/{call.request.path}":
+        raise Refused(404, f"The requested URL /{call.request.path} was not found on this server.")
+    vm = find_vm(cloud, VM.format(**call.names))
+    if vm["state"] != "READY":
+        raise not_ready(f"Node {vm['name']} is {vm['state']}, not READY.")
+    return vm

@@ -1,0 +1,276 @@
+"""Makes hosts run as the documents of TPU VMs say, and stop when these say so.
+
+A worker of a node should run while the node is READY and nothing in its document says otherwise. Who changes a document
+does not talk to hosts; `reconcile` sees it within a tick, `ensure` waits until it is so. Nothing is started before the
+first host is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import shutil
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tpukit import pods
+from tpukit.errors import Transient
+from tpukit.sandbox.google import credentials, vm_faults, vms
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.tpu_vms import described, network, processes, ssh_config
+from tpukit.sandbox.tpu_vms.zygote import Zygote
+
+PATIENCE = 120.0
+SIMULATED = "tpukit.dev/simulated"
+"""A label of nodes that need not run anything: with it they have no hosts, so that thousands fit."""
+_REFRESH = 1.0
+_TOKEN_SECONDS = 300.0
+_Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Host:
+    folder: Path
+    pid: int
+    began: str
+    control: socket.socket
+    boot: int
+    machine: Doc = field(default_factory=dict)
+    up: bool = False
+    sent: int = 0
+    done: int = 0
+    due: float | None = None  # when it has to be gone, once it was told to
+    fault: str = ""
+    rest: bytes = b""
+
+
+class Hypervisor:
+    def __init__(self, cloud: Cloud, folder: Path, google: str) -> None:
+        self._cloud = cloud
+        self._folder = folder / "tpu-vms"
+        self._google = google
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._hosts: dict[_Key, _Host] = {}
+        self._tokens: dict[str, Doc] = {}
+        self._seen = (-1, 0.0)
+        self._selector: selectors.BaseSelector | None = None
+        self._zygote: Zygote | None = None
+        self.network: network.Network | None = None
+        self.ssh = ssh_config.SshConfig(folder / "ssh")
+
+    def start(self) -> None:
+        """Ends what an emulator that was killed left behind. Hosts come up again as after a power cut."""
+        for record in self._folder.glob("*/*/pid"):
+            pid, _, began = record.read_text(encoding="ascii").partition(" ")
+            if processes.started(int(pid)) == began:
+                processes.kill_tree(int(pid))
+            pods.kill_strays(record.parent)
+        with self._cloud.state.transaction():
+            for name, vm in self._cloud.state.all("vm").items():
+                self._cloud.state.put("vm", name, {**vm, "_host_faults": {}})
+        self.reconcile()
+
+    def close(self) -> None:
+        with self._lock:
+            for key in list(self._hosts):
+                self._kill(key)
+            if self._zygote:
+                self._zygote.close()
+            if self._selector:
+                self._selector.close()
+                self._selector = None
+            if self.network:
+                self.network.close()
+
+    def ensure(self, name: str = "") -> None:
+        """Returns when the hosts of this TPU VM, or of all, are what their documents say."""
+        due = time.monotonic() + PATIENCE
+        with self._changed:
+            while True:
+                self._reconcile()
+                if self._settled(name):
+                    return
+                if time.monotonic() > due:
+                    raise Transient(f"hosts of {name or 'TPU VMs'} are not up after {PATIENCE:.0f} s")
+                self._changed.wait(0.5)
+
+    def reconcile(self) -> None:
+        """Cheap where nothing changed: whoever serves the emulator calls it several times a second."""
+        state = (self._cloud.state.changes(), time.monotonic())
+        if state[0] == self._seen[0] and state[1] < self._seen[1] + _REFRESH:
+            return
+        with self._lock:
+            self._seen = state
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        found = {vm["id"]: vm for vm in self._cloud.state.all("vm").values() if not vm.get("labels", {}).get(SIMULATED)}
+        for key, host in list(self._hosts.items()):
+            self._end_if_due(key, host, found.get(key[0]))
+        for vm in found.values():
+            for worker in range(vm["_hosts"]):
+                if vms.runs(vm, worker) and (vm["id"], worker) not in self._hosts:
+                    self._start_serving()
+                    self._boot(vm, worker)
+        for (node, worker), host in self._hosts.items():
+            if host.due is None:
+                self._update(host, found[node], worker)
+        self._remove_disks(found)
+        self.ssh.write(self.network, found.values(), partial(self._cloud.state.get, "vm_guest"))
+
+    def _end_if_due(self, key: _Key, host: _Host, vm: Doc | None) -> None:
+        if vm is None or (host.due is not None and time.monotonic() > host.due):
+            self._kill(key)
+        elif host.due is None and (shutdown := vms.shutdown_of(vm, key[1])):
+            if host.fault or not host.up:
+                self._kill(key)
+                return
+            # First the notice, so that whoever waits for it has all of the time.
+            self._update(host, vm, key[1])
+            grace = float(shutdown["grace"])
+            self._tell(host, "shutdown", grace=grace)
+            host.due = time.monotonic() + grace + 5.0
+        elif host.due is None and (not vms.runs(vm, key[1]) or host.boot != vms.boot(vm, key[1])):
+            self._kill(key)
+
+    def _start_serving(self) -> None:
+        if self._zygote:
+            return
+        last = self._folder / "network"
+        self.network = network.claim(last.read_text(encoding="ascii") if last.exists() else "")
+        self._folder.mkdir(exist_ok=True)
+        last.write_text(self.network.prefix, encoding="ascii")
+        vms.renumber(self._cloud, self.network.prefix)
+        self._selector = selectors.DefaultSelector()
+        self._zygote = Zygote()
+        threading.Thread(target=self._listen, name="tpu-vms", daemon=True).start()
+
+    def _boot(self, vm: Doc, worker: int) -> None:
+        assert self._zygote is not None and self._selector is not None
+        folder = self._folder / vm["id"] / str(worker)
+        folder.mkdir(parents=True, exist_ok=True)
+        pid, control = self._zygote.fork(folder)
+        began = processes.started(pid)
+        (folder / "pid").write_text(f"{pid} {began}", encoding="ascii")
+        host = _Host(folder, pid, began, control, vms.boot(vm, worker))
+        self._hosts[vm["id"], worker] = host
+        self._selector.register(control, selectors.EVENT_READ, (vm["id"], worker))
+
+    def _update(self, host: _Host, vm: Doc, worker: int) -> None:
+        """Tells a host what it is, where that changed, and does to it what a fault says."""
+        assert self.network is not None
+        fault = vm.get("_host_faults", {}).get(str(worker), "")
+        if host.up and fault != host.fault:
+            self._strike(host, fault)
+        if host.fault:
+            return
+        vm = self._cloud.state.get("vm", vm["name"]) or vm  # its addresses may be new
+        machine = described.machine(self._cloud, vm, worker, self.network, self._token(vm), self._google)
+        if machine != {**host.machine, "guest": machine["guest"]}:
+            host.machine = machine
+            self._tell(host, "machine", machine=machine)
+
+    def _strike(self, host: _Host, fault: str) -> None:
+        before, host.fault = host.fault, fault
+        if before:
+            processes.wake(host.pid)
+        if before == "unreachable":
+            self._tell(host, "unreachable", on=False)
+        if fault == "unreachable":
+            self._tell(host, "unreachable", on=True)
+        if fault == "freeze":
+            processes.freeze(host.pid)
+
+    def _token(self, vm: Doc) -> Doc:
+        """Of the node's account, as the metadata server gives it out: the same one until it is nearly over."""
+        email, now = described.account_of(vm), self._cloud.clock.now()
+        token = self._tokens.get(email)
+        if token is None or token["expires"] < now + _TOKEN_SECONDS:
+            expires = now + credentials.LONGEST_SECONDS
+            token = {"email": email, "value": credentials.mint(self._cloud, email, expires), "expires": expires}
+            self._tokens[email] = token
+        return token
+
+    def _settled(self, name: str) -> bool:
+        for vm in self._cloud.state.all("vm", name).values():
+            if vm.get("labels", {}).get(SIMULATED):
+                continue
+            for worker in range(vm["_hosts"]):
+                host = self._hosts.get((vm["id"], worker))
+                if not vms.runs(vm, worker):
+                    continue
+                if host is None or host.due or not host.up or (host.done < host.sent and host.fault != "freeze"):
+                    return False
+        return True
+
+    def has_hosts(self, name: str) -> bool:
+        """Without the lock: asked inside of transactions, and `reconcile` begins those while it holds it."""
+        vm = self._cloud.state.get("vm", name)
+        return vm is not None and any(node == vm["id"] for node, _ in list(self._hosts))
+
+    def _kill(self, key: _Key) -> None:
+        host = self._hosts.pop(key)
+        if processes.started(host.pid) == host.began:
+            processes.kill_tree(host.pid)
+        if self._selector:
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(host.control)
+        host.control.close()
+        (host.folder / "pid").unlink(missing_ok=True)
+        self._changed.notify_all()
+
+    def _remove_disks(self, found: dict[str, Doc]) -> None:
+        for disk in self._folder.glob("[0-9]*"):
+            vm = found.get(disk.name)
+            running = any(node == disk.name for node, _ in self._hosts)
+            if not running and (vm is None or vm["state"] == "PREEMPTED"):
+                shutil.rmtree(disk, ignore_errors=True)
+
+    def _tell(self, host: _Host, do: str, **more: Any) -> None:
+        host.sent += 1
+        with suppress(OSError):  # it is gone, as the other thread will find
+            host.control.sendall(json.dumps({"do": do, "number": host.sent, **more}).encode() + b"\n")
+
+    def _listen(self) -> None:
+        while selector := self._selector:
+            try:
+                ready = selector.select(timeout=0.2)
+            except (OSError, ValueError):  # closed
+                return
+            for one, _ in ready:
+                with self._lock:
+                    self._hear(one.data)
+
+    def _hear(self, key: _Key) -> None:
+        host = self._hosts.get(key)
+        if host is None:
+            return
+        try:
+            chunk = host.control.recv(1 << 16)
+        except OSError:
+            chunk = b""
+        if not chunk:  # shut down, or crashed: then it comes up again
+            self._kill(key)
+            pods.kill_strays(host.folder)
+            self._seen = (-1, 0.0)
+            name = next((name for name, vm in self._cloud.state.all("vm").items() if vm["id"] == key[0]), "")
+            if name and not self.has_hosts(name):
+                vm_faults.hosts_went(self._cloud, name)
+            return
+        *lines, host.rest = (host.rest + chunk).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            guest = message.get("guest") or message.get("ready", {}).get("guest")
+            if guest:
+                self._cloud.state.put("vm_guest", f"{key[0]}/{key[1]}", guest)
+            host.up = host.up or "ready" in message
+            host.done = message.get("did", host.done)
+        self._changed.notify_all()

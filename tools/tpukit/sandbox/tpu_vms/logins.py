@@ -1,0 +1,54 @@
+"""Whose keys open a host: metadata keys of the node and the project, or those of OS Login. Pure.
+
+https://cloud.google.com/compute/docs/connect/add-ssh-keys and https://cloud.google.com/compute/docs/oslogin
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+Attributes = Mapping[str, str]
+
+
+def logins(
+    node: Attributes, project: Attributes, profiles: Iterable[Mapping[str, Any]], now: float
+) -> dict[str, list[str]]:
+    """Public keys by user name. `profiles` are login profiles of those who may log in."""
+    if _true(node.get("enable-oslogin", project.get("enable-oslogin", ""))):
+        # With it on the host pays no attention to keys in metadata, although gcloud goes on writing them.
+        return {
+            account["username"]: [key["key"] for key in profile.get("sshPublicKeys", {}).values() if _lasts(key, now)]
+            for profile in profiles
+            for account in profile["posixAccounts"]
+        }
+    lines = node.get("ssh-keys", "").splitlines()
+    if not _true(node.get("block-project-ssh-keys", "")):
+        lines += project.get("ssh-keys", "").splitlines()
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        user, colon, key = line.strip().partition(":")
+        if colon and user and len(key.split()) >= 2 and not _expired(key, now):
+            found.setdefault(user, []).append(" ".join(key.split()[:2]))
+    return found
+
+
+def _true(text: str) -> bool:
+    return text.strip().upper() in ("TRUE", "Y", "YES", "1")
+
+
+def _lasts(key: Mapping[str, Any], now: float) -> bool:
+    return int(key.get("expirationTimeUsec") or now * 1e6 + 1) > now * 1e6
+
+
+def _expired(key: str, now: float) -> bool:
+    """`ssh-rsa AAAA google-ssh {"userName":"a@example.com","expireOn":"2026-01-31T12:00:00+0000"}`"""
+    _, marked, text = key.partition(" google-ssh ")
+    if not marked:
+        return False
+    try:
+        return datetime.strptime(json.loads(text)["expireOn"], "%Y-%m-%dT%H:%M:%S%z").timestamp() <= now
+    except (ValueError, KeyError, TypeError):
+        return True  # the guest agent drops what it cannot read

@@ -1,0 +1,190 @@
+"""The metadata server of a host, by which programs learn what machine they are on.
+
+https://cloud.google.com/compute/docs/metadata/querying-metadata has the rules: a header without which nothing is
+answered, folders that end in a slash, recursive and waiting requests, guest attributes that programs may write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+Tree = Mapping[str, Any]
+ROOT = "/computeMetadata/v1/"
+GUEST = "instance/guest-attributes/"
+LONGEST_VALUE = 256 * 1024
+_FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
+_AS_WRITTEN = ("attributes", "guest-attributes", "service-accounts")
+"""Folders whose names are the user's: a recursive answer has them as they are, all others in camelCase."""
+_MINTED = re.compile(r"instance/service-accounts/[^/]+/(token|identity)")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    content: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class MetadataServer:
+    """Serves one tree; whoever changes it calls `changed`, upon which those who wait are answered."""
+
+    def __init__(
+        self,
+        tree: Callable[[], Tree],
+        write_guest: Callable[[str, str | None], None],
+        mint: Callable[[str, Mapping[str, str]], Any],
+    ) -> None:
+        self._tree = tree
+        self._write_guest = write_guest
+        self._mint = mint
+        self._changed = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def listen(self, listener: socket.socket) -> None:
+        self._server = await asyncio.start_server(self._serve, sock=listener)
+
+    def changed(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def stop_listening(self) -> None:
+        if self._server:
+            self._server.close()
+
+    def cut(self) -> None:
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            while request := await _request(reader):
+                method, target, headers, body = request
+                reply = await self.answer(method, target, headers, body)
+                lines = {**_FLAVOR, "Content-Type": "application/text", **reply.headers}
+                lines["Content-Length"] = str(len(reply.content))
+                head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+                content = b"" if method == "HEAD" else reply.content
+                writer.write(f"HTTP/1.1 {reply.status} .\r\n{head}\r\n".encode() + content)
+                await writer.drain()
+                if headers.get("connection", "").lower() == "close":
+                    return
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return
+        finally:
+            self._open.discard(writer)
+            with suppress(OSError):
+                writer.close()
+
+    async def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        parts = urlsplit(target)
+        path, query = unquote(parts.path), {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        if path == "/":
+            return Reply(200, b"computeMetadata/\n")
+        if headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in headers:
+            return Reply(403, b"Missing Metadata-Flavor:Google header.\n")
+        if not path.startswith(ROOT):
+            return Reply(404)
+        path = path.removeprefix(ROOT)
+        if path.startswith(GUEST) and method in ("PUT", "DELETE"):
+            return self._write(method, path.removeprefix(GUEST), body)
+        if method not in ("GET", "HEAD"):
+            return Reply(405)
+        if found := _MINTED.fullmatch(path):
+            return self._minted(found[1], query)
+        return await self._read(path, query)
+
+    def _write(self, method: str, name: str, body: bytes) -> Reply:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+", name) or len(body) > LONGEST_VALUE:
+            return Reply(400, b"A guest attribute is NAMESPACE/KEY with a value of 256 KiB at most.\n")
+        self._write_guest(name, body.decode(errors="replace") if method == "PUT" else None)
+        return Reply(200)
+
+    def _minted(self, kind: str, query: Mapping[str, str]) -> Reply:
+        made = self._mint(kind, query)
+        if made is None:
+            return Reply(400 if kind == "identity" else 404, b"non-empty audience parameter required\n")
+        if isinstance(made, str):
+            return Reply(200, made.encode(), {"Content-Type": "text/html"})
+        return Reply(200, json.dumps(made).encode(), {"Content-Type": "application/json"})
+
+    async def _read(self, path: str, query: Mapping[str, str]) -> Reply:
+        if query.get("wait_for_change", "").lower() != "true":
+            return _shown(self._tree(), path, query)
+        seconds = float(query.get("timeout_sec") or 0) or None
+        reply = _shown(self._tree(), path, query)
+        before = query.get("last_etag") or reply.headers.get("ETag")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while reply.headers.get("ETag") == before:
+                    await self._changed.wait()
+                    reply = _shown(self._tree(), path, query)
+        return reply
+
+
+def _shown(tree: Tree, path: str, query: Mapping[str, str]) -> Reply:
+    found: Any = tree
+    for part in path.split("/"):
+        if part:
+            found = found.get(part) if isinstance(found, Mapping) else None
+        if found is None:
+            return Reply(404)
+    etag = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+    headers = {"ETag": etag}
+    if not isinstance(found, Mapping):
+        if query.get("alt") == "json":
+            return Reply(200, json.dumps(found).encode(), {**headers, "Content-Type": "application/json"})
+        return Reply(200, _text(found).encode(), headers)
+    if path and not path.endswith("/"):
+        return Reply(301, headers={**headers, "Location": f"{ROOT}{path}/"})
+    if query.get("recursive", "").lower() != "true":
+        names = "".join(f"{name}/\n" if isinstance(value, Mapping) else f"{name}\n" for name, value in found.items())
+        return Reply(200, names.encode(), headers)
+    if query.get("alt") == "text":
+        return Reply(200, "".join(_lines(found)).encode(), headers)
+    last = path.rstrip("/").rpartition("/")[2]
+    recursive = _recursive(found, as_written=last in _AS_WRITTEN or "/attributes/" in f"/{path}")
+    return Reply(200, json.dumps(recursive).encode(), {**headers, "Content-Type": "application/json"})
+
+
+def _text(value: Any) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _lines(tree: Tree, above: str = "") -> list[str]:
+    lines = []
+    for name, value in tree.items():
+        lines += _lines(value, f"{above}{name}/") if isinstance(value, Mapping) else [f"{above}{name} {_text(value)}\n"]
+    return lines
+
+
+def _recursive(tree: Tree, *, as_written: bool = False) -> Any:
+    if tree and all(name.isdigit() for name in tree):
+        return [_recursive(value) if isinstance(value, Mapping) else value for value in tree.values()]
+    found = {}
+    for name, value in tree.items():
+        key = name if as_written else re.sub(r"-([a-z])", lambda letter: letter[1].upper(), name)
+        below = name in _AS_WRITTEN or (as_written and "service-accounts" not in tree and "email" not in value)
+        found[key] = _recursive(value, as_written=below) if isinstance(value, Mapping) else value
+    return found
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str], bytes] | None:
+    head = await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b""
+    if not head:
+        return None
+    first, *lines = head.decode("latin-1").rstrip().split("\r\n")
+    method, target, _ = first.split(" ", 2)
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length") or 0))
+    return method, target, headers, body

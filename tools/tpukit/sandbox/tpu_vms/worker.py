@@ -1,0 +1,231 @@
+"""One host: its SSH server, its metadata server, and above all processes that run on it.
+
+What it is comes through its control socket, as one JSON object a line: `machine` (all of it, again at each change),
+`shutdown`, `unreachable`. It answers `ready` once, `done` to each of those, and `guest` when a program writes a guest
+attribute. When the socket closes, whoever owns the hosts is gone, and so is this one with all that runs on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tpukit import pods
+from tpukit.sandbox.tpu_vms import processes
+from tpukit.sandbox.tpu_vms.metadata_server import MetadataServer
+from tpukit.sandbox.tpu_vms.ssh_server import SshServer
+
+Doc = dict[str, Any]
+HOST_KEY = "ssh_host_ed25519_key"
+SERIAL_PORT = "serial-port"  # the file with what start-up scripts print
+_REAP_SECONDS = 0.5
+
+
+def main(folder: Path, control: socket.socket) -> None:
+    os.setsid()
+    processes.adopt_orphans()
+    try:
+        asyncio.run(Worker(folder, control).run())
+    finally:
+        processes.kill_below(os.getpid())
+
+
+class Worker:
+    def __init__(self, folder: Path, control: socket.socket) -> None:
+        self._folder = folder
+        self._control = control
+        self._machine: Doc = {}
+        self._guest: dict[str, str] = {}
+        self._running: set[int] = set()
+        self._holding: list[socket.socket] = []
+        self._writer: asyncio.StreamWriter | None = None
+        self._ssh = SshServer(folder / HOST_KEY, self._keys, self._environment, self._running)
+        self._metadata = MetadataServer(self._tree, self._write_guest, self._mint)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=self._control, limit=1 << 26)
+        self._background(self._reap())
+        while line := await reader.readline():
+            message = json.loads(line)
+            match message["do"]:
+                case "machine":
+                    await self._change(message["machine"])
+                case "unreachable":
+                    await self._unreachable(bool(message["on"]))
+                    self._say({"did": message["number"]})
+                    if message["on"]:
+                        await self._writer.drain()
+                        # Connections that are open hear nothing either; programs go on.
+                        os.kill(os.getpid(), signal.SIGSTOP)
+                    continue
+                case "shutdown":
+                    await self._shut_down(float(message["grace"]))
+                    return
+            self._say({"did": message["number"]})
+
+    async def _change(self, machine: Doc) -> None:
+        first = not self._machine
+        self._machine = machine
+        if first:
+            self._guest = dict(machine["guest"])
+            await self._boot()
+        self._metadata.changed()
+
+    async def _boot(self) -> None:
+        public = _host_key(self._folder / HOST_KEY)
+        await self._listen()
+        kind, text = public.split()[:2]
+        self._guest[f"hostkeys/{kind}"] = text
+        self._say({"ready": {"pid": os.getpid(), "guest": self._guest}})
+        if script := self._machine["metadata"]["instance"]["attributes"].get("startup-script"):
+            self._background(self._start_up(script))
+
+    async def _listen(self) -> None:
+        await self._ssh.listen([_bound(address, port) for address, port in self._machine["ssh"]])
+        await self._metadata.listen(_bound(*self._machine["metadata_address"]))
+
+    async def _start_up(self, script: str) -> None:
+        """As root, from a file, at every boot; what it prints goes to the serial port.
+        https://cloud.google.com/compute/docs/instances/startup-scripts/linux"""
+        file = self._folder / "startup-script"
+        file.write_text(script, encoding="utf-8")
+        file.chmod(0o700)
+        env = self._environment("root")
+        with (self._folder / SERIAL_PORT).open("ab") as output:
+            argv = [str(file)] if script.startswith("#!") else ["/bin/bash", str(file)]
+            streams: Doc = {"stdin": asyncio.subprocess.DEVNULL, "stdout": output, "stderr": output}
+            try:
+                child = await asyncio.create_subprocess_exec(
+                    *argv, env=env, cwd=env["HOME"], start_new_session=True, **streams
+                )
+            except OSError as error:
+                output.write(f"startup-script: {error}\n".encode())
+                return
+        self._running.add(child.pid)
+        code = await child.wait()
+        self._running.discard(child.pid)
+        with (self._folder / SERIAL_PORT).open("ab") as output:
+            output.write(f"startup-script exit status {code}\n".encode())
+
+    async def _unreachable(self, on: bool) -> None:
+        """Nobody gets an answer any more: to a connection that waits in a full queue the kernel says nothing."""
+        if not on:
+            for held in self._holding:
+                held.close()
+            self._holding.clear()
+            await self._listen()
+            return
+        self._ssh.stop_listening()
+        self._metadata.stop_listening()
+        for address, port in [*self._machine["ssh"], self._machine["metadata_address"]]:
+            full = _bound(address, port)
+            full.listen(0)
+            waiting = socket.create_connection((address, port))
+            self._holding += [full, waiting]
+
+    async def _shut_down(self, grace: float) -> None:
+        """As at a soft power-off: programs are told, have so long, and are gone; then the network is."""
+        due = time.monotonic() + grace
+        if grace:
+            processes.send(processes.descendants(os.getpid()), signal.SIGTERM)
+        while time.monotonic() < due and processes.descendants(os.getpid()):
+            await asyncio.sleep(0.02)
+        self._ssh.stop_listening()
+        self._metadata.stop_listening()
+        processes.kill_below(os.getpid())
+        self._ssh.cut()
+        self._metadata.cut()
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(_REAP_SECONDS)
+            processes.reap(self._running)
+
+    def _keys(self, user: str) -> list[str]:
+        return list(self._machine["logins"].get(user, ()))
+
+    def _environment(self, user: str) -> dict[str, str]:
+        home = self._folder / "home" / Path(user).name
+        temporary = self._folder / "tmp"
+        for made in (home, temporary):
+            made.mkdir(parents=True, exist_ok=True)
+        own = {
+            pods.MARK: str(self._folder),
+            "HOME": str(home),
+            "USER": user,
+            "LOGNAME": user,
+            "SHELL": "/bin/bash",
+            "TMPDIR": str(temporary),
+        }
+        return {**self._machine["env"], **own}
+
+    def _tree(self) -> Mapping[str, Any]:
+        metadata = self._machine["metadata"]
+        attributes: Doc = {}
+        for name, value in self._guest.items():
+            space, _, key = name.partition("/")
+            attributes.setdefault(space, {})[key] = value
+        return {**metadata, "instance": {**metadata["instance"], "guest-attributes": attributes}}
+
+    def _write_guest(self, name: str, value: str | None) -> None:
+        if value is None:
+            self._guest.pop(name, None)
+        else:
+            self._guest[name] = value
+        self._say({"guest": self._guest})
+        self._metadata.changed()
+
+    def _mint(self, kind: str, query: Mapping[str, str]) -> Any:
+        token = self._machine["token"]
+        if kind == "token":
+            left = int(token["expires"] - time.time())
+            return {"access_token": token["value"], "expires_in": left, "token_type": "Bearer"}
+        return _identity(query["audience"], token["email"]) if query.get("audience") else None
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        assert self._writer is not None
+        self._writer.write(json.dumps(message).encode() + b"\n")
+
+    def _background(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _host_key(file: Path) -> str:
+    """The public half; the key is made at the first boot and stays with the disk."""
+    import asyncssh
+
+    if not file.exists():
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(file))
+    return asyncssh.read_private_key(str(file)).export_public_key().decode()
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _identity(audience: str, email: str) -> str:
+    """A token of the right form. Nobody can check its signature: there are no certificates of Google here."""
+    now = int(time.time())
+    claims = {"aud": audience, "email": email, "email_verified": True, "iat": now, "exp": now + 3600}
+    claims |= {"iss": "https://accounts.google.com", "sub": email}
+    parts = [{"alg": "RS256", "typ": "JWT"}, claims]
+    text = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
+    return ".".join((*text, "c2FuZGJveA"))

@@ -1,0 +1,80 @@
+"""The parent of all hosts: has everything loaded, and forks one for each message with a control socket.
+
+A host forked from it shares its memory and is up in milliseconds. It is started when the first host is needed and ends
+when its own socket is closed. Run as `python -m tpukit.sandbox.tpu_vms.zygote` with that socket as standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import tpukit
+from tpukit.errors import Transient
+from tpukit.sandbox.tpu_vms import processes
+
+
+class Zygote:
+    """The side of whoever wants hosts."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        imports = str(Path(tpukit.__file__).resolve().parents[1])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__],
+                stdin=theirs.fileno(),
+                env={**os.environ, "PYTHONPATH": imports},
+                start_new_session=True,
+            )
+        self._socket = ours
+
+    def fork(self, folder: Path) -> tuple[int, socket.socket]:
+        """A new host with this folder: its process id, and the socket through which it is told what it is."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            socket.send_fds(self._socket, [os.fsencode(folder)], [theirs.fileno()])
+        answer = self._socket.recv(32)
+        if not answer:
+            raise Transient("hosts of TPU VMs cannot be started", hint="the emulator's log says why")
+        return int(answer), ours
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+def main() -> None:
+    from tpukit.sandbox.tpu_vms import worker
+
+    processes.adopt_orphans()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a host ended
+    orders = socket.socket(fileno=0)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(orders, 4096, 1)
+        if not descriptors:
+            return
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            orders.close()
+            code = 1
+            try:
+                worker.main(Path(os.fsdecode(message)), socket.socket(fileno=descriptors[0]))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        os.close(descriptors[0])
+        orders.send(str(child).encode())
+
+
+if __name__ == "__main__":
+    main()
