@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_plan
 from pathlib import Path
@@ -97,6 +98,9 @@ class Stand:
             seen = self.observe(box[0])
             learned = {**box[0].attempt.learned, **seen.learned}
             box[0] = Handle(handle.plan, replace(box[0].attempt, learned=learned))
+            if seen.state is State.PENDING:  # as a driver does; in some places machines have to come first
+                with suppress(NotYet, Transient):
+                    self.place.submit(box[0])
             if seen.state is State.RUNNING:
                 box[0] = Handle(handle.plan, replace(box[0].attempt, state=State.RUNNING))
             return seen if seen.state is state else None

@@ -48,7 +48,8 @@ def test_process_outlives_its_connection_and_goes_with_its_node(vms):
     vms.make("short")
     address, pid = vms.address("short"), sleeper(vms, "short")
     assert lives(pid)
-    folder = Path(vms.ssh("short", "pwd").stdout.strip())
+    folder = vms.home("short")
+    assert folder.exists()
     vms.ask("DELETE", f"{NODES}/short")
     eventually(lambda: not lives(pid))
     assert refused(vms, "short", address)
@@ -60,7 +61,7 @@ def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
     stubborn = vms.ssh("spot", "trap '' TERM; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!", 1)
     saves = "setsid bash -c 'trap \"echo saved > ~/note; exit\" TERM; while :; do sleep 0.05; done'"
     polite = int(vms.ssh("spot", f"{saves} </dev/null >/dev/null 2>&1 & echo $!").stdout)
-    home = Path(vms.ssh("spot", "pwd").stdout.strip())
+    home = vms.home("spot")
     notices: list[str] = []
     now, etag = vms.metadata_with_etag("spot", "instance/preempted", 1)
     assert now == "FALSE"
@@ -156,8 +157,10 @@ def test_frozen_host_takes_connections_and_says_nothing_until_restored(vms):
 
 def test_unreachable_host_answers_nobody_while_its_programs_go_on(vms):
     vms.make("dark")
-    ticks = "setsid bash -c 'while :; do date +%s.%N > ~/tick; sleep 0.05; done' </dev/null >/dev/null 2>&1 & pwd"
-    file = Path(vms.ssh("dark", ticks).stdout.strip()) / "tick"
+    ticks = "setsid bash -c 'while :; do date +%s.%N > ~/tick; sleep 0.05; done' </dev/null >/dev/null 2>&1 &"
+    vms.ssh("dark", ticks)
+    file = vms.home("dark") / "tick"
+    eventually(file.exists)
     strike(vms, "unreachable", "dark")
     probe = socket.socket()
     probe.settimeout(1.0)
@@ -172,7 +175,7 @@ def test_unreachable_host_answers_nobody_while_its_programs_go_on(vms):
 def test_crashed_host_boots_again_without_its_programs(vms):
     vms.make("crash", **{"startup-script": "echo booted >> ~/boots"})
     pid = sleeper(vms, "crash")
-    boots = Path(vms.ssh("crash", "pwd").stdout.strip()).parent / "root" / "boots"
+    boots = vms.home("crash", user="root") / "boots"
     eventually(lambda: boots.exists() and boots.read_text() == "booted\n")
     strike(vms, "crash", "crash")
     assert not lives(pid)

@@ -48,6 +48,16 @@ class ClusterName:
 
 
 @dataclass(frozen=True, slots=True)
+class VmTarget:
+    """Where a job on TPU VMs runs."""
+
+    project: str
+    zone: str
+    user: str  # whose login its hosts know: another driver logs in as the same, with a key of its own
+    nodes: tuple[str, ...] = ()  # TPU VMs that the person named, slice by slice; empty: the job makes its own
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     id: str
     place: str
@@ -57,6 +67,7 @@ class Plan:
     snapshot: Snapshot | None = None
     cluster: ClusterName | None = None  # of a place that is one
     machine: str = ""  # of a place that is this machine
+    vms: VmTarget | None = None  # of a place with TPU VMs
 
     @property
     def team(self) -> str:
@@ -116,7 +127,7 @@ class Plan:
         return (*self.spec.command, *config_flags(self.spec.config))
 
     def to_json(self) -> dict[str, Any]:
-        snapshot, cluster = self.snapshot, self.cluster
+        snapshot, cluster, vms = self.snapshot, self.cluster, self.vms
         return {
             "id": self.id,
             "place": self.place,
@@ -126,6 +137,7 @@ class Plan:
             "snapshot": snapshot and asdict(snapshot),
             "cluster": cluster and asdict(cluster),
             "machine": self.machine,
+            **({"vms": asdict(vms)} if vms else {}),
         }
 
     @staticmethod
@@ -142,6 +154,7 @@ class Plan:
                 snapshot=_known(Snapshot, doc["snapshot"]) if doc.get("snapshot") else None,
                 cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
                 machine=doc.get("machine", ""),
+                vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
             )
         except (KeyError, TypeError, AttributeError) as error:
             hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"

@@ -31,6 +31,18 @@ def make_plan(file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ..
     return plan.make(job.replace(tags=tuple(dict.fromkeys((*job.tags, *tags)))), own, place)
 
 
+def on_machines(plan: Plan, names: str) -> Plan:
+    """The plan for the machines that a person named, with commas between them; empty: the place finds some."""
+    from tpukit.cli import context
+    from tpukit.plan import VmTarget
+
+    if not names:
+        return plan
+    if not context.places()[plan.place].capabilities.named_machines:
+        raise Invalid(Problem("--on", f"machines of {plan.place} cannot be named", "leave --on out"))
+    return replace(plan, vms=VmTarget("", "", "", tuple(name.strip() for name in names.split(","))))
+
+
 def check_place(place: str) -> None:
     """Empty: any."""
     if place and place not in places.NAMES:

@@ -59,6 +59,7 @@ class Queued:
     by_service: bool = False  # Google brought it into this state, not a user
     error: str = ""  # of one that FAILED
     labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes that it asks for
+    nodes: tuple[str, ...] = ()  # their names
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,14 +239,22 @@ def _node(node: Any) -> Node:
 
 
 def _queued(queued: Any) -> Queued:
-    labels = [dict(spec.node.labels) for spec in queued.tpu.node_spec]
+    specs = queued.tpu.node_spec
+    labels = [dict(spec.node.labels) for spec in specs]
     return Queued(
         name=queued.name.rpartition("/")[2],
         state=_enum(queued.state, "state"),
         by_service=_enum(queued.state, "state_initiator") == "SERVICE",
         error=queued.state.failed_data.error.message,
         labels=labels[0] if labels else {},
+        nodes=tuple(name for spec in specs for name in _names(spec, queued.name.rpartition("/")[2])),
     )
+
+
+def _names(spec: Any, queued: str) -> list[str]:
+    several = spec.multislice_params
+    prefix = several.node_id_prefix or queued
+    return [spec.node_id] if spec.node_id else [f"{prefix}-{number}" for number in range(several.node_count)]
 
 
 def _enum(message: Any, name: str) -> str:

@@ -7,7 +7,7 @@ differ afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tpukit.drill import offsets
@@ -66,8 +66,8 @@ class Evidence:
     """What the advice is drawn from."""
 
     resumed: Mapping[int, int]  # host -> first step after the last loss
-    different_hosts: tuple[int, ...] = ()
-    first_different: int | None = None
+    different: Mapping[int, int] = field(default_factory=dict)  # host -> first step that is not as unbroken
+    first_different: int | None = None  # of all hosts
     difference: float = 0.0  # at that step, as a share
     largest: float = 0.0
     shift: Shift | None = None
@@ -87,7 +87,7 @@ class Verdict:
     resumed_at: int | None = None
     steps_lost: int | None = None
     back_seconds: float | None = None
-    evidence: Evidence = Evidence({})
+    evidence: Evidence = field(default_factory=lambda: Evidence({}))
 
 
 def noise(unbroken: Trace, runs: Iterable[Broken]) -> float:
@@ -307,7 +307,7 @@ def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance
                 shift = shift or offsets.by_loss(losses, resumed_losses, (0, 1, -1, from_start))
         elif params and host not in different:
             different[host] = (min(params), 0.0, 0.0)
-        if run.loss.again is Again.SAME_STEP and len(run.struck) > 1:
+        if run.loss.again in (Again.SAME_STEP, Again.SAVED) and len(run.struck) > 1:
             between = [one for one in run.trace if one.host == host and one.attempt == run.struck[0].attempt + 1]
             pairs = [(one.loss, losses.get(one.step)) for one in between]
             equal = all(a is None or b is None or apart(a, b) <= tolerance for a, b in pairs)
@@ -315,7 +315,7 @@ def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance
     at, by, most = min(different.values(), default=(-1, 0.0, 0.0))
     return Evidence(
         resumed,
-        tuple(sorted(different)),
+        {host: found[0] for host, found in different.items()},
         at if different else None,
         by,
         most,

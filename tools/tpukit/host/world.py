@@ -39,7 +39,7 @@ def read(environment: Mapping[str, str]) -> World:
         return int(text)
 
     names = [name for name in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if name.strip()]
-    hosts_per_slice = max(1, len(names))
+    hosts_per_slice = len(names) or number("TPUKIT_SLICE_HOSTS", 1, least=1)
     slices = number("MEGASCALE_NUM_SLICES", 1, least=1)
     worker = number("TPU_WORKER_ID", 0)
     slice_index = number("MEGASCALE_SLICE_ID", 0)

@@ -12,36 +12,12 @@ from dataclasses import dataclass
 from tpukit.errors import Invalid, Problem
 
 WORDS = frozenset(
-    [
-        "true",
-        "false",
-        "none",
-        "null",
-        "yes",
-        "no",
-        "all",
-        "me",
-        "user",
-        "username",
-        "tag",
-        "config",
-        "rule",
-        "dir",
-        "tpu",
-        "place",
-        "window",
-        "windows",
-        "command",
-        "s",
-        "w",
-        "d",
-        "t",
-        "v",
-        "ssn",
-        "re",
-        "q",
-        "apply",
-    ]
+    (
+        *("true", "false", "none", "null", "yes", "no", "all", "me", "user"),
+        *("username", "tag", "config", "rule", "dir", "tpu", "place", "window", "windows"),
+        *("command", "s", "w", "d", "t", "v", "ssn", "re", "q"),
+        *("apply"),
+    )
 )
 """What a command could mean by such a word is something else."""
 _NAME = re.compile(r"[a-z](?:[a-z0-9_]|-(?=[a-z0-9_])){0,31}")

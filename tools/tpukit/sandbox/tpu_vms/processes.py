@@ -1,4 +1,4 @@
-"""The tree of processes below one, on Linux: list, freeze, wake and kill it as a whole machine would be."""
+"""The tree of processes below one, on Linux: list, freeze, wake and kill it as one."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def adopt_orphans() -> None:
 
 def descendants(pid: int) -> list[int]:
     """Living processes below this one, itself left out, parents first."""
-    found: list[int] = []
+    pids: list[int] = []
     todo = [pid]
     while todo:
         parent = todo.pop(0)
         below = [child for child in _children(parent) if started(child)]
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):  # each thread has its own
         with suppress(OSError):
-            found += map(int, file.read_text(encoding="ascii").split())
-    return found
+            pids += map(int, file.read_text(encoding="ascii").split())
+    return pids
 
 
 def started(pid: int) -> str:

@@ -76,9 +76,9 @@ class SshServer:
         self._sessions.add(task)
         task.add_done_callback(self._sessions.discard)
         env = dict(self._environment(process.get_extra_info("username")))
-        here, peer = process.get_extra_info("sockname"), process.get_extra_info("peername")
-        env["SSH_CLIENT"] = f"{peer[0]} {peer[1]} {here[1]}"
-        env["SSH_CONNECTION"] = f"{peer[0]} {peer[1]} {here[0]} {here[1]}"
+        local, peer = process.get_extra_info("sockname"), process.get_extra_info("peername")
+        env["SSH_CLIENT"] = f"{peer[0]} {peer[1]} {local[1]}"
+        env["SSH_CONNECTION"] = f"{peer[0]} {peer[1]} {local[0]} {local[1]}"
         env |= {name: value for name, value in process.env.items() if name.startswith(_ACCEPTED)}
         argv = ["/bin/bash", "-c", process.command] if process.command else ["/bin/bash", "-l"]
         run = self._with_terminal if process.term_type else self._with_pipes
