@@ -197,3 +197,18 @@ def test_judge_whatever_is_reported_raises_nothing(data):
     verdict = judge(program.unbroken(), replace(broken, trace=tuple(moved)))
     assert verdict.word in Word
     advice.causes(verdict)
+
+
+def test_judge_loss_after_the_last_step_did_not_happen_and_spoils_no_word():
+    program = Program(hosts=2)
+    late = judge(program.unbroken(), program.broken(60))
+    assert late.word is Word.NOT_STRUCK
+    assert judging.worst([late, judge(program.unbroken(), program.broken(25))]) is Word.EXACT
+    assert judging.worst([late]) is Word.NOT_STRUCK
+
+
+def test_judge_run_that_lost_the_rest_of_its_steps_and_ended_well_does_not_pass_for_struck_too_late():
+    program = Program(hosts=2)
+    broken = program.broken(59)
+    silent = replace(broken, trace=tuple(one for one in broken.trace if one.attempt == 0))
+    assert judge(program.unbroken(), silent).word is Word.NOT_BACK

@@ -90,3 +90,10 @@ def test_plan_before_the_first_save_and_after_others_are_as_named():
     assert losses["before-first-save"].step < 10
     assert losses["twice-saved"].step > 10
     assert losses["truncated-newest"].step >= 10  # the next save is the second: there is an older one
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32))
+def test_plan_preemption_comes_when_there_is_something_to_save(seed):
+    (term,) = plan(RUN, seed, only=["term"]).losses
+    assert 5 <= term.step % 10 < 8
