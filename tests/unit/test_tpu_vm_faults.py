@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tpukit
 from tpukit.sandbox.tpu_vms import processes
-from unit.tpu_vm_world import NODES, V4_16, TpuVms, eventually
+from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_16, TpuVms, eventually
 
 SLEEPER = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
 
@@ -146,7 +151,7 @@ def test_frozen_host_takes_connections_and_says_nothing_until_restored(vms):
             await asyncio.to_thread(strike, vms, "freeze", "ice")
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(connection.run("true"), 0.5)
-            assert Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "T"
+            assert state_of(pid) == "T"
             assert not await asyncio.to_thread(refused, vms, "ice")
             await asyncio.to_thread(strike, vms, "restore", "ice")
             assert (await connection.run("echo thawed")).stdout == "thawed\n"
@@ -198,6 +203,55 @@ def test_connection_that_is_open_at_a_preemption_is_cut(vms):
             await vms.connect("cut")
 
     asyncio.run(talk())
+
+
+def test_killed_emulator_takes_its_hosts_along_frozen_ones_at_its_next_start(tmp_path):
+    def start() -> subprocess.Popen[bytes]:
+        argv = [
+            sys.executable,
+            "-m",
+            "tpukit.sandbox.google",
+            f"--folder={tmp_path}",
+            f"--project={PROJECT}",
+            "--api=*",
+        ]
+        env = {**os.environ, "PYTHONPATH": str(Path(tpukit.__file__).parents[1])}
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, env=env)
+        assert process.stdout
+        about.update(json.loads(process.stdout.readline()))
+        process.stdout.close()
+        return process
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {about['token']}"}
+        request = urllib.request.Request(f"{about['address']}/{path}", data, headers, method=method)
+        with OPENER.open(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def hosts() -> list[int]:
+        return [int(file.read_text().split()[0]) for file in tmp_path.glob("tpu-vms/*/*/pid")]
+
+    about: dict[str, str] = {}
+    first = start()
+    ask("POST", f"{NODES}?nodeId=vm", V4_16)
+    ask("POST", "emulator/tpu-vms", {"action": "freeze", "node": "vm", "worker": 1})
+    awake, frozen = sorted(hosts(), key=lambda pid: state_of(pid) == "T")
+    first.kill()
+    first.wait()
+    eventually(lambda: not lives(awake))
+    assert lives(frozen)
+    second = start()
+    eventually(lambda: not lives(frozen))
+    eventually(lambda: len([pid for pid in hosts() if lives(pid)]) == 2)
+    last = hosts()
+    second.terminate()
+    second.wait()
+    assert not [pid for pid in last if lives(pid)]
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_restarted_emulator_boots_its_vms_with_their_disks(tmp_path):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -142,6 +144,63 @@ def test_host_has_its_own_temporary_files_and_not_those_of_this_machine(vms, tmp
     vms.ssh("pair", "echo one > /tmp/file", 0)
     assert vms.ssh("pair", "ls /tmp/file", 1).exit_status == 2
     assert not Path("/tmp/file").exists()
+
+
+def test_hosts_have_names_of_their_own_and_know_each_other_by_them(vms):
+    names = [vms.ssh("pair", "hostname", worker).stdout.strip() for worker in (0, 1)]
+    assert [name.rpartition("-")[2] for name in names] == ["0", "1"]
+    assert names[1] != socket.gethostname()
+    assert vms.metadata("pair", "instance/name", 1) == names[1]
+    found = vms.ssh("pair", f"getent hosts {names[1]}", 0).stdout
+    assert found.split()[0] == vms.address("pair", 1)
+
+
+def test_files_travel_by_sftp_to_where_the_user_says(vms, tmp_path):
+    content = os.urandom(300_000)
+    (tmp_path / "file").write_bytes(content)
+
+    async def copy() -> bytes:
+        async with await vms.connect("pair") as connection, connection.start_sftp_client() as sftp:
+            await sftp.put(tmp_path / "file", "copy")
+            await sftp.get("/home/ada/copy", tmp_path / "back")
+            return (tmp_path / "back").read_bytes()
+
+    assert asyncio.run(copy()) == content
+    assert (vms.home("pair") / "copy").read_bytes() == content
+
+
+def test_client_can_signal_what_it_started(vms):
+    async def stop() -> asyncssh.SSHCompletedProcess:
+        async with await vms.connect("pair") as connection:
+            process = await connection.create_process("echo ready; exec sleep 1000")
+            await process.stdout.readline()
+            process.terminate()
+            return await process.wait()
+
+    assert asyncio.run(stop()).exit_signal[0] == "TERM"
+
+
+def test_command_with_a_terminal_sees_its_size(vms):
+    async def size() -> Any:
+        async with await vms.connect("pair") as connection:
+            return (await connection.run("stty size; tty", term_type="xterm", term_size=(120, 40))).stdout
+
+    rows, name = asyncio.run(size()).split("\r\n")[:2]
+    assert (rows, name.startswith("/dev/pts/")) == ("40 120", True)
+
+
+def test_ssh_configuration_leads_to_a_host_by_name_and_has_its_key(vms):
+    config = vms.emulator.hypervisor.ssh.file
+    eventually(lambda: "pair-w-1" in config.read_text())
+
+    async def name() -> Any:
+        connecting = asyncssh.connect(
+            "pair-w-1", username="ada", client_keys=[vms.key], config=[str(config)], agent_path=None
+        )
+        async with connecting as connection:
+            return (await connection.run("hostname")).stdout
+
+    assert asyncio.run(name()).strip() == vms.metadata("pair", "instance/name", 1)
 
 
 def test_chips_are_on_the_bus_of_a_host(vms):

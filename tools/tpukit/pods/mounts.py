@@ -14,7 +14,7 @@ import stat
 import sys
 from contextlib import suppress
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER = 0x00020000, 0x04000000, 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_UNBINDABLE, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 17, 1 << 18
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -97,6 +97,12 @@ def _unshare() -> None:
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
+
+
+def separate_name() -> None:
+    """After `enter`: a host name of its own, which is the machine's until it is changed."""
+    if _libc.unshare(CLONE_NEWUTS):
+        raise _error("host name")
 
 
 def unmount(target: str) -> None:

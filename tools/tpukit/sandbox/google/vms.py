@@ -11,7 +11,7 @@ from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.tpu import LOCATION, V2, api, check_quota, no_capacity, place, shape_of
+from tpukit.sandbox.google.tpu import LOCATION, V2, accelerator_config, api, check_quota, no_capacity, place, shape_of
 
 VM = LOCATION + "/nodes/{node}"
 POWER_OFF_SECONDS = 30.0
@@ -51,6 +51,7 @@ def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) ->
         "name": full,
         "id": str(10**18 + cloud.state.next()),
         "acceleratorType": shape.name,
+        "acceleratorConfig": accelerator_config(shape),
         "state": "CREATING",
         "health": "HEALTHY",
         "apiVersion": "V2",

@@ -40,7 +40,15 @@ def machine(cloud: Cloud, vm: Doc, worker: int, network: networks.Network, token
         "token": token,
         "chips": [find(vm["acceleratorType"]).generation, find(vm["acceleratorType"]).chips_per_host],
         "disks": disks.devices(vm),
+        "name": instance_name(vm, worker),
+        "hosts": _hosts(vm, address),
     }
+
+
+def _hosts(vm: Doc, own: str) -> dict[str, str]:
+    """Addresses by name. Where the metadata server has the real port, its real name leads to it."""
+    peers = {instance_name(vm, number): point["ipAddress"] for number, point in enumerate(vm["networkEndpoints"])}
+    return {**peers, "metadata.google.internal": own, "metadata": own}
 
 
 def account_of(vm: Doc) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS = 500
@@ -84,9 +86,37 @@ def kill_tree(pid: int) -> None:
     send([pid], signal.SIGKILL)
 
 
-def reap(besides: set[int]) -> None:
-    """Takes note of adopted processes that ended. `besides` are children that somebody else waits for."""
-    for pid in _children(os.getpid()):
-        if pid not in besides and not started(pid):
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+class Children:
+    """The processes that this one started itself, among those that it only adopted."""
+
+    def __init__(self) -> None:
+        self._own: set[int] = set()
+        self._starting = 0
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    async def start(self, argv: Sequence[str], env: Mapping[str, str], **streams: Any) -> asyncio.subprocess.Process:
+        """In its home and a session of its own. It outlives whoever asked for it."""
+        self._starting += 1
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *argv, env=env, cwd=env["HOME"], start_new_session=True, **streams
+            )
+            self._own.add(child.pid)
+        finally:
+            self._starting -= 1
+        # Held until it ends: asyncio kills a process that nobody refers to.
+        waiting = asyncio.ensure_future(self._wait(child))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        return child
+
+    async def _wait(self, child: asyncio.subprocess.Process) -> None:
+        await child.wait()
+        self._own.discard(child.pid)
+
+    def reap(self) -> None:
+        """Takes note of adopted processes that ended. While one is being started nobody knows which is which."""
+        for pid in _children(os.getpid()) if not self._starting else ():
+            if pid not in self._own and not started(pid):
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""What a host sees of this machine's files: its own /home, /mnt and /tmp, and chips on its PCI bus.
+"""What a host sees of this machine: its own /home, /mnt, /tmp, /etc/hosts and name, and chips on its PCI bus.
 
 Needs mount namespaces, which Linux gives to root and mostly to anybody. Without them homes lie in the host's folder,
 sessions are told so by HOME, nothing can be mounted, and JAX is made to find chips by a module on PYTHONPATH.
@@ -7,6 +7,7 @@ sessions are told so by HOME, nothing can be mounted, and JAX is made to find ch
 from __future__ import annotations
 
 import shutil
+import socket
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -32,16 +33,26 @@ def enter(folder: Path, visible: Iterable[Path]) -> bool:
     placed = [(str(_made(folder / name)), target, False) for name, target in HIDDEN.items()]
     (folder / "tmp").chmod(0o1777)
     placed.append((str(_made(folder / "pci")), _BUS, False))
+    (folder / "hosts").touch()
+    placed.append((str(folder / "hosts"), "/etc/hosts", False))
     needed = {folder, Path(sys.prefix), Path(sys.base_prefix), Path(tpukit.__file__).resolve().parents[1], *visible}
     for path in sorted(needed):
         if path.exists() and any(path.is_relative_to(target) for target in HIDDEN.values()):
             placed.append((str(path), str(path), False))
     try:
         mounts.enter(str(_made(folder / "root")), placed)
+        mounts.separate_name()
     except OSError as error:
         print(f"TPU VMs have no file systems of their own: {error}", file=sys.stderr)
         return False
     return True
+
+
+def set_name(folder: Path, name: str, hosts: Mapping[str, str]) -> None:
+    """Calls the host so, and lets it find these names; gloo finds its own address by them."""
+    lines = [f"{address} {other}\n" for other, address in {"localhost": "127.0.0.1", **hosts}.items()]
+    (folder / "hosts").write_text("".join(lines), encoding="ascii")  # in place: it is mounted
+    socket.sethostname(name)
 
 
 def plug_in(folder: Path, generation: str, chips: int) -> None:

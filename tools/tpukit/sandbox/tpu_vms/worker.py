@@ -51,10 +51,10 @@ class Worker:
         self._control = control
         self._machine: Doc = {}
         self._guest: dict[str, str] = {}
-        self._running: set[int] = set()
+        self._children = processes.Children()
         self._holding: list[socket.socket] = []
         self._writer: asyncio.StreamWriter | None = None
-        self._ssh = SshServer(folder / HOST_KEY, self._keys, self._environment, self._running)
+        self._ssh = SshServer(folder / HOST_KEY, self._keys, self._environment, self._children)
         self._metadata = MetadataServer(self._tree, self._write_guest, self._mint, {disks.DOOR: self._mount})
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -91,9 +91,12 @@ class Worker:
         public = _host_key(self._folder / HOST_KEY)
         if self._own_view:
             view.plug_in(self._folder, *self._machine["chips"])
+            view.set_name(self._folder, self._machine["name"], self._machine["hosts"])
         await self._listen()
         kind, text = public.split()[:2]
         self._guest[f"hostkeys/{kind}"] = text
+        # gcloud asks for it where it tunnels; under which namespace it is at Google is a guess.
+        self._guest["guestInventory/hostname"] = self._machine["name"]
         self._say({"ready": {"pid": os.getpid(), "guest": self._guest}})
         if script := self._machine["metadata"]["instance"]["attributes"].get("startup-script"):
             self._background(self._start_up(script))
@@ -113,15 +116,11 @@ class Worker:
             argv = [str(file)] if script.startswith("#!") else ["/bin/bash", str(file)]
             streams: Doc = {"stdin": asyncio.subprocess.DEVNULL, "stdout": output, "stderr": output}
             try:
-                child = await asyncio.create_subprocess_exec(
-                    *argv, env=env, cwd=env["HOME"], start_new_session=True, **streams
-                )
+                child = await self._children.start(argv, env, **streams)
             except OSError as error:
                 output.write(f"startup-script: {error}\n".encode())
                 return
-        self._running.add(child.pid)
         code = await child.wait()
-        self._running.discard(child.pid)
         with (self._folder / SERIAL_PORT).open("ab") as output:
             output.write(f"startup-script exit status {code}\n".encode())
 
@@ -157,7 +156,7 @@ class Worker:
     async def _reap(self) -> None:
         while True:
             await asyncio.sleep(_REAP_SECONDS)
-            processes.reap(self._running)
+            self._children.reap()
 
     def _keys(self, user: str) -> list[str]:
         return list(self._machine["logins"].get(user, ()))
