@@ -158,6 +158,20 @@ def test_maintenance_can_be_performed_before_its_time(world):
     assert node(world)["upcomingMaintenance"]["maintenanceStatus"] == "ONGOING"
 
 
+def test_ordered_repair_happens_once_to_each_vm_it_matches(world):
+    make(world, "one")
+    make(world, "two")
+    world.cloud.faults.set(Fault("repair", "nodes/one$", seconds=100))
+    world.pass_time(99)
+    assert node(world, "one")["state"] == "READY"
+    world.pass_time(1)
+    assert (node(world, "one")["state"], node(world, "two")["state"]) == ("REPAIRING", "READY")
+    for _ in range(20):
+        world.pass_time(10)
+    assert node(world, "one")["state"] == "READY"
+    assert world.cloud.faults.table()[0]["struck"] == 1
+
+
 def test_suspended_queued_resource_waits_until_its_hosts_are_off(world):
     running = True
     object.__setattr__(world.cloud.hooks, "vm_has_hosts", lambda name: running)
