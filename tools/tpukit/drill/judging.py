@@ -138,6 +138,8 @@ def judge(
     saved = _saved(run)
     if not later and loss.what is What.DISK_FULL and run.ended.completed:
         return Verdict(loss, Word.EXACT, "it went on with a disk that was full", lost_at, None, 0)
+    if not happened(unbroken, run):
+        return Verdict(loss, Word.NOT_STRUCK, "it was struck after its last step, and had nothing left to do", lost_at)
     if not later:
         word, text = _not_back(run)
         return Verdict(loss, word, text, lost_at, evidence=Evidence({}, saved=saved))
@@ -240,8 +242,9 @@ def _exact(case: _Case) -> Finding:
 
 
 def worst(verdicts: Sequence[Verdict]) -> Word | None:
-    """One word for all: of those that happened."""
-    return max((one.word for one in verdicts), key=ORDER.index, default=None)
+    """One word for all: of those that happened, where any did."""
+    words = [one.word for one in verdicts]
+    return max([word for word in words if word is not Word.NOT_STRUCK] or words, key=ORDER.index, default=None)
 
 
 def _not_back(run: Broken) -> Finding:
@@ -250,6 +253,18 @@ def _not_back(run: Broken) -> Finding:
     spoilt = loss.when in DURING_SAVE or loss.what is What.DISK_FULL or loss.damage is not Damage.NONE
     failed = any(run.ended.failures[run.struck[-1].attempt + 1 :])
     return Word.UNREADABLE if spoilt and failed else Word.NOT_BACK, f"no step came after the loss: {why}"
+
+
+def happened(unbroken: Trace, run: Broken) -> bool:
+    """Whether anything was left to do when it was struck: on a busy machine a loss may come after the last step."""
+    if not run.struck or not run.ended.completed:
+        return bool(run.struck)
+    struck = run.struck[-1].attempt
+    if any(one.attempt > struck for one in run.trace):
+        return True
+    last = max((one.step for one in unbroken), default=0)
+    ended = {one.host for one in run.trace if one.attempt <= struck and one.step >= last}
+    return not ended.issuperset(hosts(unbroken))
 
 
 def _saved(run: Broken) -> int:

@@ -85,7 +85,7 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
     slice_0 = tuple(host for host in everyone if host[0] == 0)
     names = [f"kill-{slice_}-{index}" for slice_, index in everyone]
     kills = [Loss(name, What.KILL, (host,), step=between(name)) for name, host in zip(names, everyone, strict=True)]
-    wanted = [kills[-1], Loss("term", What.TERM, (last,), step=between("term"))]
+    wanted = [kills[-1], Loss("term", What.TERM, (last,), step=max(between("term"), _middle(run, between("term"))))]
     if run.saves:
         wanted += [
             Loss("save-half", What.KILL, slice_0, When.SAVE_HALF, saving("save-half")),
@@ -130,6 +130,13 @@ def _no_full_disk(run: Unbroken) -> str:
 
 def _means(word: str, name: str) -> bool:
     return name == word or name.startswith(f"{word}-")
+
+
+def _middle(run: Unbroken, step: int) -> int:
+    """Of the interval between two saves that `step` lies in: just after a save there is nothing to save."""
+    begin = max((save for save in run.saves if save <= step), default=run.steps[0])
+    end = min((save for save in run.saves if save > step), default=run.steps[-1])
+    return begin + (end - begin) // 2
 
 
 def _between_saves(run: Unbroken, chance: random.Random) -> int:

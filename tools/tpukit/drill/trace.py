@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tpukit.places import trainer_lines
@@ -59,8 +59,8 @@ class Reader:
         last = self._last.get(host)
         if step is None and (saved is None or last is None):
             return None
-        if step is None and last is not None:
-            report = replace(last, saved=last.saved if saved is None else saved)
+        if last is not None and step in (None, last.step):
+            report = _with(last, values, saved)
         else:
             report = Report(
                 line.attempt,
@@ -80,6 +80,18 @@ class Reader:
             self._logs[host] = trainer_lines.Reader(self._pattern)
         said = self._logs[host].read(text)
         return None if said is None else {"step": said.step, "loss": said.loss, "saved": said.saved}
+
+
+def _with(last: Report, values: Mapping[str, object], saved: int | None) -> Report:
+    """More of the step that was reported last."""
+    loss = _number(values.get("loss"))
+    return replace(
+        last,
+        loss=last.loss if loss is None else loss,
+        batch=str(values.get("batch") or last.batch),
+        params=str(values.get("params") or last.params),
+        saved=last.saved if saved is None else saved,
+    )
 
 
 def build(lines: Iterable[Line], pattern: str = "") -> Trace:
@@ -104,7 +116,7 @@ def _values(text: str) -> dict[str, object] | None:
         values = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
-    return values if isinstance(values, dict) and "step" in values else None
+    return values if isinstance(values, dict) and ("step" in values or "saved" in values) else None
 
 
 def _number(value: object) -> float | None:

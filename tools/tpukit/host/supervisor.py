@@ -40,7 +40,6 @@ ROOT = os.path.dirname(os.path.dirname(HERE))  # of programs/HASH/supervisor.py
 MARK = "TPUKIT_POD"
 PIECE = 256 << 10
 """Bytes of a log in one answer."""
-TAIL = 32 << 10
 PROGRESS_MOST = 64 << 10
 SETUP_SECONDS = 1800
 PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
@@ -255,8 +254,6 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
     known["progress"] = progress(os.path.join(folder, "progress"))
     if log is not None:
         known["log"] = piece(os.path.join(folder, "log"), log, PIECE)
-    if end and end["code"]:
-        known["tail"] = piece(os.path.join(folder, "log"), -TAIL, TAIL)
     return known
 
 
@@ -274,11 +271,11 @@ def progress(file: str) -> dict[str, Any] | None:
 
 
 def piece(file: str, position: int, most: int) -> dict[str, Any]:
-    """Bytes of a log from a position on; from its end where that is negative."""
+    """Bytes of a log from a position on."""
     try:
         with open(file, "rb") as log:
             size = log.seek(0, os.SEEK_END)
-            at = log.seek(max(0, size + position) if position < 0 else min(position, size))
+            at = log.seek(min(position, size))
             return {"at": at, "bytes": base64.b64encode(log.read(most)).decode(), "size": size}
     except OSError:
         return {"at": 0, "bytes": "", "size": 0}

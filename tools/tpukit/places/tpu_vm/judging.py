@@ -11,7 +11,7 @@ from tpukit.places import peers, progress
 from tpukit.places.base import Handle, HostView, Observation
 from tpukit.places.progress import Progress
 from tpukit.places.tpu_vm.machines import NODES, Gone, Machines
-from tpukit.places.verdict import KILLED, HostEnd, verdict
+from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, verdict
 from tpukit.pods import Phase, PodState
 from tpukit.reasons import Reason, State
 
@@ -28,7 +28,8 @@ class Report:
     state: PodState | None = None  # None: it was not asked, or did not answer
     frozen: bool = False
     progress: Progress = NOTHING
-    tail: Sequence[str] = ()
+    tail: Sequence[str] = ()  # of one that has ended
+    finished: bool = False  # it had come to its end before it was told to leave, as far as it says
     stop_requested: bool = False
     gone: Gone | None = None
     silent: float = 0.0  # seconds for which it did not answer
@@ -41,14 +42,13 @@ class Judgement:
     grace: float = 0.0
 
 
-def report_of(answer: dict[str, Any], tail: Sequence[str], now: float) -> Report:
+def report_of(answer: dict[str, Any], now: float) -> Report:
     """`answer`: what the supervisor says of one attempt. Times of hosts and of this machine may differ a little."""
     said = answer.get("progress")
     return Report(
         state=pods.state_of(answer["began"], answer["end"], locked=answer["locked"], stopping=answer["stop"]),
         frozen=bool(answer.get("frozen")),
         progress=progress.parse(said["text"], min(now, said["at"])) if said else NOTHING,
-        tail=tail,
         stop_requested=bool(answer["stop"]),
     )
 
@@ -94,7 +94,13 @@ def _lost_for_good(report: Report) -> Report:
 
 def _failed(report: Report) -> bool:
     state = report.state
-    return state is None or state.phase in (Phase.LOST, Phase.ABSENT) or bool(state.code)
+    return state is None or state.phase in (Phase.LOST, Phase.ABSENT) or bool(state.code) or _left(report)
+
+
+def _left(report: Report) -> bool:
+    """It was told to leave and did so, with an exit code that would otherwise say that it is done."""
+    state = report.state
+    return state is not None and state.phase is Phase.ENDED and state.signalled and state.code == 0
 
 
 def _peers_leave(
@@ -108,9 +114,10 @@ def _peers_leave(
     if not failed:
         return Judgement(seen)
     states = [reports[index].state for index in failed]
+    left = any(_left(reports[index]) for index in failed)
     since = min((state.ended for state in states if state is not None and state.ended), default=0.0)
     codes = [KILLED if state is None else state.code for state in states]
-    wait, grace = peers.leave(codes, float(handle.plan.spec.max.grace))
+    wait, grace = peers.leave([*codes, TERMINATED] if left else codes, float(handle.plan.spec.max.grace))
     told = tuple(index for index in alive if not reports[index].stop_requested)
     return Judgement(seen, told, grace) if now - since >= wait else Judgement(seen)
 
@@ -145,6 +152,7 @@ def _end(name: str, report: Report, now: float) -> HostEnd:
         error=state.error,
         out_of_memory=state.out_of_memory,
         disk_full=state.disk_full,
+        finished=report.finished or report.progress.finished,
         tail=report.tail,
     )
 

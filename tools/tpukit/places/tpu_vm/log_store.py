@@ -11,9 +11,6 @@ from typing import Any
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm.asking import bytes_of
 
-TAIL_LINES = 100
-TAIL_BYTES = 32 << 10
-
 
 @dataclass(frozen=True, slots=True)
 class LogStore:
@@ -44,7 +41,3 @@ class LogStore:
         finally:
             os.close(descriptor)
         return bool(piece["at"] + len(content) < piece["size"])
-
-
-def tail_of(piece: Mapping[str, Any] | None) -> list[str]:
-    return bytes_of(piece).decode(errors="replace").splitlines()[-TAIL_LINES:] if piece else []

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
 from tpukit.errors import TpukitError
+from tpukit.places import log_tail
 from tpukit.places.base import Handle, Observation
+from tpukit.places.log_progress import LogProgress
 from tpukit.places.tpu_vm import judging, target
 from tpukit.places.tpu_vm.asking import Hosts
 from tpukit.places.tpu_vm.channel import Answer, Call, Login
 from tpukit.places.tpu_vm.judging import Report
-from tpukit.places.tpu_vm.log_store import LogStore, tail_of
+from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines, assess, state_of
+from tpukit.pods import Phase
 from tpukit.reasons import Reason, State
 
 _Key = tuple[str, int, int]  # job, attempt, number of the host
@@ -26,6 +30,7 @@ class Observer:
     hosts: Hosts
     logs: LogStore
     clock: Clock
+    lines: LogProgress = field(default_factory=LogProgress)
     silent: dict[_Key, float] = field(default_factory=dict)  # hosts that did not answer, since when
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
@@ -104,8 +109,21 @@ class Observer:
             return Report(silent=at - self.silent.setdefault(key, at))
         self.silent.pop(key, None)
         (facts,) = answer["attempts"]
-        self.logs.add(handle, handle.plan.host_names[index], facts.get("log"))
-        return judging.report_of(facts, tail_of(facts.get("tail")), now)
+        name = handle.plan.host_names[index]
+        if self.logs.add(handle, name, facts.get("log")) and facts["end"]:
+            self.read_logs(handle, [name])  # what it said last decides what became of it
+        return self._with_log(handle, name, judging.report_of(facts, now), now)
+
+    def _with_log(self, handle: Handle, name: str, report: Report, now: float) -> Report:
+        """With what its log says, as far as it was read."""
+        file = self.logs.path(handle, name)
+        said, state = report.progress, report.state
+        if said.step is None and said.saved < 0:
+            report = replace(report, progress=self.lines.read(file, handle.plan.spec.progress or "", now))
+        if state is None or state.phase is not Phase.ENDED:
+            return report
+        finished = state.signalled and log_tail.finished(pods.tail(file.parent, until=state.told_at))
+        return replace(report, tail=pods.tail(file.parent), finished=finished)
 
 
 def _is_ready(handle: Handle, nodes: dict[str, Node]) -> bool:
