@@ -202,6 +202,10 @@ def test_login_takes_keys_of_node_and_project_unless_blocked():
     assert logins({**node_keys, "block-project-ssh-keys": "TRUE"}, project_keys, [], 0) == {"ada": [f"{KEY}1"]}
 
 
+def test_login_as_root_is_nobodys():
+    assert logins({"ssh-keys": f"root:{KEY}\nada:{KEY}"}, {}, [], 0) == {"ada": [KEY]}
+
+
 def test_login_with_os_login_pays_no_attention_to_metadata_keys():
     keys = {"ssh-keys": f"ada:{KEY}"}
     profile = {"posixAccounts": [{"username": "eve"}], "sshPublicKeys": {"f": {"key": KEY}}}
