@@ -77,14 +77,15 @@ class Metrics:
             self._marked_step, self._marked_at = step, time.perf_counter()  # the first step compiled: not a speed
         elif log:
             self._measure(step)
+        batch = hashlib.sha256(np.asarray(measured["index"], dtype="<i4").tobytes()).hexdigest()[:16]
         if self._journal:
-            batch = hashlib.sha256(np.asarray(measured["index"], dtype="<i4").tobytes()).hexdigest()[:16]
             line = {"step": step, "loss": loss, "batch": batch, "attempt": self._host.world.attempt}
             with self._journal.open("a", encoding="utf-8") as journal:
                 journal.write(json.dumps(line) + "\n")
         self._host.report(
             step=step,
             loss=loss,
+            batch=batch,
             saved=self._checkpoints.saved,
             log=self._line(step, loss) if log else "",
             **self._speed,

@@ -172,6 +172,7 @@ def write_result(host: tpu.Host, steps: int, params: lm.Params, mesh: Mesh) -> N
         for path, array in jax.tree_util.tree_leaves_with_path(whole):
             digest.update(jax.tree_util.keystr(path).encode())
             digest.update(np.asarray(array.addressable_data(0)).data)
+        host.report(step=steps, params=digest.hexdigest()[:16])
         result = {"steps": steps, "parameters_sha256": digest.hexdigest(), "attempt": host.world.attempt}
         epath.Path(host.world.workdir, "result.json").write_text(json.dumps(result) + "\n")
         print(f"done: {steps} steps, parameters {digest.hexdigest()[:16]}", flush=True)

@@ -125,7 +125,7 @@ def drill(request: Request, path: Path, clock: Clock, say: Say = lambda name, lo
                 left_out.append((loss.name, "the budget is used up"))
                 continue
             say(loss.name, loss, None)
-            run = _struck(runs, plan, loss, limits)
+            run = _struck(runs, unbroken, plan, loss, limits)
             pairs.append((_broken(loss, run), run))
             say(loss.name, loss, _results(unbroken, pairs, limits, plan)[-1])
         results = _results(unbroken, pairs, limits, plan)
@@ -182,13 +182,13 @@ def _largest(run: Run) -> int:
     return max((file.size for moment in run.moments for path, file in moment.files.items() if path in paths), default=0)
 
 
-def _struck(runs: Runs, plan: Plan, loss: Loss, limits: Limits) -> Run:
+def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -> Run:
     """The run for a loss, tried anew where it was over before its moment was seen, each time with an earlier step."""
     for number in range(TRIES):
         name = loss.name if number == 0 else f"{loss.name}-{number + 1}"
         early = replace(loss, step=loss.step * (TRIES - number) // TRIES)
         run = runs.run(plan, name, early, limits)
-        if run.struck:
+        if judging.happened(unbroken.trace, _broken(loss, run)):
             break
     return run
 

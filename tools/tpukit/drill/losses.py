@@ -27,6 +27,7 @@ class Again(StrEnum):
     NOTHING = "nothing"
     SAME_STEP = "lost once more at the same step"
     STARTING = "lost once more before its first step"
+    SAVED = "lost once more after it has saved"
 
 
 class Damage(StrEnum):

@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
+
+from tpukit.places import checkpoint_folder
 
 QUIET = 0.03
 """Seconds without a change after which a save is over."""
-_UNFINISHED = re.compile(r"(?i)tmp|temp|partial|incomplete|\.new\b|\.part\b")
+_UNFINISHED = re.compile(r"(?i)(?<![a-z])(?:tmp|temp|partial|part|incomplete|new)(?![a-z])")
+_SUFFIX = re.compile(r"(?i)[._-](?:orbax-checkpoint-)?(?:tmp|temp|partial|part|incomplete|new)(?![a-z]).{0,100}$")
 _NO_SAVES = ("tensorboard", "events.out.tfevents")
 _MOST_FILES = 20_000
 
@@ -102,13 +105,12 @@ def not_saves(moments: Sequence[Moment], steps: int) -> frozenset[str]:
 
 
 def seen(moments: Sequence[Moment], ignore: frozenset[str] = frozenset()) -> tuple[Save, ...]:
-    """The saves of a run that has ended."""
+    """The saves of a run that has ended. `moments` are those at which something had changed."""
     saves = Saves(ignore)
-    for moment in moments:
+    for moment, following in zip_longest(moments, moments[1:]):
         saves.observe(moment)
-    if moments:
-        last = moments[-1]
-        saves.observe(replace(last, at=last.at + QUIET))
+        if following is None or following.at - moment.at > 1.01 * QUIET:  # nothing changed until then
+            saves.observe(replace(moment, at=moment.at + 1.01 * QUIET))
     saves.end()
     return saves.history
 
@@ -148,11 +150,14 @@ class Saves:
         if current is None:
             if not written:
                 return
-            current = Save(step, now, now)
+            current = self._reopened(written) or Save(step, now, now)
         known = set(current.paths)
         if written or renamed or grown & known:
             paths = tuple(path for path in dict.fromkeys([*current.paths, *sorted(written)]) if path in found)
+            number = current.step if current.named else _named(paths, current.step)
             current = replace(current, changed=now, paths=paths)
+            if number is not None:
+                current = replace(current, step=number, named=True)
         size = sum(found[path].size for path in current.paths if path in found)
         current = replace(current, size=size)
         unfinished = any(_UNFINISHED.search(path) for path in found)
@@ -170,9 +175,6 @@ class Saves:
     def _finish(self, save: Save) -> None:
         self._current = None
         last = self._history[-1] if self._history else None
-        number = _named_step(save)
-        if number is not None:
-            save = replace(save, step=number, named=True)
         if last and last.step == save.step and last.done:  # a pause within one save
             paths = tuple(dict.fromkeys([*last.paths, *save.paths]))
             self._history[-1] = replace(
@@ -180,6 +182,14 @@ class Saves:
             )
         else:
             self._history.append(save)
+
+    def _reopened(self, written: Collection[str]) -> Save | None:
+        """The last save, where it only paused."""
+        last = self._history[-1] if self._history else None
+        if last is None or not last.named or _named(written, last.step) != last.step:
+            return None
+        self._history.pop()
+        return replace(last, done=False)
 
     def _is_save(self, path: str, file: File) -> bool:
         before = self._files.get(path)
@@ -190,8 +200,18 @@ class Saves:
         return file.inode != before.inode or file.size <= before.size
 
 
-def _named_step(save: Save) -> int | None:
-    """The number in the names of what was saved that is nearest to the step at which it began."""
-    numbers = {int(word) for path in save.paths for word in re.findall(r"(?<![\d.])\d{1,12}(?![\d])", path)}
-    near = [number for number in numbers if abs(number - save.step) <= 3]
-    return min(near, key=lambda number: abs(number - save.step)) if near else None
+def _named(paths: Iterable[str], step: int) -> int | None:
+    """The step that the names of what is saved say: as checkpoints are called, else a number near the step at which it
+    began."""
+    parts = [part for path in paths for part in pairwise(("", *path.split("/")))]
+    called = {
+        number for parent, name in parts if (number := checkpoint_folder.step(_finished(name), parent)) is not None
+    }
+    numbers = {int(word) for path in paths for word in re.findall(r"(?<![\d.])\d{1,12}(?![\d])", path)}
+    near = called or {number for number in numbers if abs(number - step) <= 3}
+    return min(near, key=lambda number: abs(number - step), default=None)
+
+
+def _finished(name: str) -> str:
+    """The name that it will have: `20.orbax-checkpoint-tmp-123` will be `20`."""
+    return _SUFFIX.sub("", name)

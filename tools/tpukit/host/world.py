@@ -24,6 +24,7 @@ class World:
     workdir: str = "workdir"
     heartbeat: int = 30  # seconds without a sign of life before a host counts as lost; JAX's own 100 wastes a minute
     progress: str = ""  # the file that tells whoever started us how far we are
+    trace: str = ""  # the folder in which every report is written down, for whoever compares runs
     progress_lines: int = 0  # seconds between two lines that tell it to whoever reads our log; 0: none
 
 
@@ -59,5 +60,6 @@ def read(environment: Mapping[str, str]) -> World:
         workdir=environment.get("TPUKIT_WORKDIR") or "workdir",
         heartbeat=number("TPUKIT_HEARTBEAT", 30, least=1),
         progress=environment.get("TPUKIT_PROGRESS", ""),
+        trace=environment.get("TPUKIT_TRACE", ""),
         progress_lines=number("TPUKIT_PROGRESS_LINES", 0),
     )

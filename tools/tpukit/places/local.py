@@ -411,6 +411,7 @@ def _view(name: str, index: int, hosts: int, state: PodState, said: Progress, he
         saved=said.saved,
         moved=said.moved,
         heard=heard,
+        pace=said.pace,
     )
 
 

@@ -1,7 +1,7 @@
 """What can happen to a TPU VM and its hosts: preemption, repair, maintenance, bad health, a host that is lost.
 
 Each takes away what it would at Google, and only that. The documents say what should be; hosts follow them. Alpha
-methods by which users bring maintenance about themselves are here too.
+methods by which users bring maintenance about themselves are among them.
 https://cloud.google.com/tpu/docs/maintenance-events and https://cloud.google.com/tpu/docs/preemptible
 """
 
@@ -46,10 +46,10 @@ def strike(cloud: Cloud, action: str, node: str, worker: int | None = None, **wo
 
 
 def _full_name(cloud: Cloud, node: str) -> str:
-    found = [name for name in cloud.state.all("vm") if name == node or name.rpartition("/")[2] == node]
-    if len(found) != 1:
-        raise NotFound(f"there are {len(found)} TPU VMs {node}", hint="write projects/P/locations/ZONE/nodes/NAME")
-    return found[0]
+    names = [name for name in cloud.state.all("vm") if name == node or name.rpartition("/")[2] == node]
+    if len(names) != 1:
+        raise NotFound(f"there are {len(names)} TPU VMs {node}", hint="write projects/P/locations/ZONE/nodes/NAME")
+    return names[0]
 
 
 def _preempt(
@@ -65,7 +65,7 @@ def _preempted(cloud: Cloud, event: Doc) -> None:
     vm = cloud.state.get("vm", event["target"])
     if vm is None or vm["state"] != "READY":
         return
-    if vm["_shutdown"]["by_hosts"] and cloud.hooks.vm_has_hosts(event["target"]):
+    if (vm.get("_shutdown") or {}).get("by_hosts") and cloud.hooks.vm_has_hosts(event["target"]):
         cloud.later(api, "PREEMPT", event["target"], 0.2)
         return
     preempt(cloud, event["target"])
@@ -129,7 +129,7 @@ def _begins(cloud: Cloud, event: Doc) -> After | None:
 
 
 @api.on_operation_end("MAINTENANCE_ENDS")
-def _ends(cloud: Cloud, event: Doc) -> After | None:
+def _maintenance_over(cloud: Cloud, event: Doc) -> After | None:
     vm = cloud.state.get("vm", event["target"])
     if vm is None or vm["state"] != "READY" or not vm.get("upcomingMaintenance"):
         return None

@@ -112,19 +112,19 @@ class Hypervisor:
             self._reconcile()
 
     def _reconcile(self) -> None:
-        found = {vm["id"]: vm for vm in self._cloud.state.all("vm").values() if not vm.get("labels", {}).get(SIMULATED)}
+        nodes = {vm["id"]: vm for vm in self._cloud.state.all("vm").values() if not vm.get("labels", {}).get(SIMULATED)}
         for key, host in list(self._hosts.items()):
-            self._end_if_due(key, host, found.get(key[0]))
-        for vm in found.values():
+            self._end_if_due(key, host, nodes.get(key[0]))
+        for vm in nodes.values():
             for worker in range(vm["_hosts"]):
                 if vms.runs(vm, worker) and (vm["id"], worker) not in self._hosts:
                     self._start_serving()
                     self._boot(vm, worker)
         for (node, worker), host in self._hosts.items():
             if host.due is None:
-                self._update(host, found[node], worker)
-        self._remove_disks(found)
-        self.ssh.write(self.network, found.values(), partial(self._cloud.state.get, "vm_guest"))
+                self._update(host, nodes[node], worker)
+        self._remove_disks(nodes)
+        self.ssh.write(self.network, nodes.values(), partial(self._cloud.state.get, "vm_guest"))
 
     def _end_if_due(self, key: _Key, host: _Host, vm: Doc | None) -> None:
         if vm is None or (host.due is not None and time.monotonic() > host.due):
@@ -157,7 +157,7 @@ class Hypervisor:
         assert self._zygote is not None and self._selector is not None
         folder = self._folder / vm["id"] / str(worker)
         folder.mkdir(parents=True, exist_ok=True)
-        pid, control = self._zygote.fork(folder)
+        pid, control = self._zygote.fork(folder, own_view=self._cloud.settings.vm_views)
         began = processes.started(pid)
         (folder / "pid").write_text(f"{pid} {began}", encoding="ascii")
         host = _Host(folder, pid, began, control, vms.boot(vm, worker))
@@ -227,9 +227,9 @@ class Hypervisor:
         (host.folder / "pid").unlink(missing_ok=True)
         self._changed.notify_all()
 
-    def _remove_disks(self, found: dict[str, Doc]) -> None:
+    def _remove_disks(self, nodes: dict[str, Doc]) -> None:
         for disk in self._folder.glob("[0-9]*"):
-            vm = found.get(disk.name)
+            vm = nodes.get(disk.name)
             running = any(node == disk.name for node, _ in self._hosts)
             if not running and (vm is None or vm["state"] == "PREEMPTED"):
                 shutil.rmtree(disk, ignore_errors=True)

@@ -27,12 +27,12 @@ def logins(
     lines = node.get("ssh-keys", "").splitlines()
     if not _true(node.get("block-project-ssh-keys", "")):
         lines += project.get("ssh-keys", "").splitlines()
-    found: dict[str, list[str]] = {}
+    by_user: dict[str, list[str]] = {}
     for line in lines:
         user, colon, key = line.strip().partition(":")
         if colon and user and len(key.split()) >= 2 and not _expired(key, now):
-            found.setdefault(user, []).append(" ".join(key.split()[:2]))
-    return found
+            by_user.setdefault(user, []).append(" ".join(key.split()[:2]))
+    return by_user
 
 
 def _true(text: str) -> bool:

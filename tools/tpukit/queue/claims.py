@@ -1,0 +1,133 @@
+"""Who runs a job: a lease of the store for each, taken before the record says so and checked with every write.
+
+Nothing waits for a lock. Candidates are taken at random from the front of the queue, because workers that all want the
+first one mostly lose; whoever loses takes the next. The lease's token fences: a worker that was away for longer than
+its lease cannot write, because the supervisor takes the lease over before it gives the job to somebody else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tpukit.errors import Conflict, NotFound
+from tpukit.queue import decide
+from tpukit.queue.decide import Outcome
+from tpukit.queue.records import PENDING, RUNNING, TPU_JOBS, QueuedJob
+from tpukit.store import Entry, Event, Holder, Lease, Store
+
+SECONDS = 45.0
+"""Of a lease: how long a worker on another machine may be silent. One of this machine that is dead loses it at once."""
+FRONT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    entry: Entry[QueuedJob]
+    lease: Lease
+
+    @property
+    def key(self) -> str:
+        return self.entry.key
+
+
+def lease_name(key: str) -> str:
+    return f"{TPU_JOBS.name}/{key}"
+
+
+def take(
+    store: Store, holder: Holder, dice: random.Random, accept: Callable[[QueuedJob], bool] = lambda job: True
+) -> Claim | None:
+    """One from the front of the queue; None while there is nothing to do. `holder` claims one job at a time."""
+    now = store.now()
+    for page in _pages(store):
+        ready = [entry for entry in page if decide.claimable(entry.value, now) and accept(entry.value)]
+        for entry in _shuffled(ready, dice):
+            if claimed := take_one(store, holder, entry):
+                return claimed
+    return None
+
+
+def take_one(store: Store, holder: Holder, entry: Entry[QueuedJob]) -> Claim | None:
+    """This one, unless somebody else has it or was faster."""
+    lease = store.acquire(lease_name(entry.key), holder, SECONDS)
+    if lease is None:
+        return None
+    try:
+        now = store.now()
+        running = decide.claim(entry.value, holder.name, now)
+        claimed = store.put(TPU_JOBS, entry, running, lease=lease, events=[Event(now, f"runs on {holder.name}")])
+    except Conflict:
+        store.release(lease)
+        return None
+    except BaseException:
+        # It may have been written although the answer was lost: then it is taken up again like that of a dead worker.
+        store.release(lease)
+        raise
+    return Claim(claimed, lease)
+
+
+def finish(store: Store, claim: Claim, outcome: Outcome) -> QueuedJob | None:
+    """Write how it ended; None where it is not ours any more."""
+    return _write(store, claim, lambda job, now: decide.finish(claim.key, job, outcome, now))
+
+
+def give_back(store: Store, claim: Claim) -> QueuedJob | None:
+    return _write(store, claim, decide.give_back)
+
+
+def revoke(store: Store, holder: Holder, key: str) -> bool:
+    """Make sure that nobody holds it: whoever did cannot write any more. False while a live worker has it."""
+    lease = store.acquire(lease_name(key), holder, SECONDS)
+    if lease is None:
+        return False
+    store.release(lease)
+    return True
+
+
+def _write(store: Store, claim: Claim, following: Callable[[QueuedJob, float], QueuedJob]) -> QueuedJob | None:
+    entry = claim.entry
+    while True:
+        now = store.now()
+        job = following(entry.value, now)
+        note = f"{job.status}: {job.error or job.reason}" if job.status != PENDING else f"waits again: {job.reason}"
+        try:
+            store.put(TPU_JOBS, entry, job, lease=claim.lease, events=[Event(now, note[:500])])
+        except Conflict:
+            fresh = _still_ours(store, claim)
+            if fresh is None:
+                return None
+            entry = fresh  # somebody asked for something meanwhile
+        else:
+            store.release(claim.lease)
+            return job
+
+
+def _still_ours(store: Store, claim: Claim) -> Entry[QueuedJob] | None:
+    held = store.lease(claim.lease.name)
+    if held is None or held.token != claim.lease.token:
+        return None
+    try:
+        entry = store.get(TPU_JOBS, claim.key)
+    except NotFound:
+        return None
+    same = entry.value.status == RUNNING and entry.value.attempts == claim.entry.value.attempts
+    return entry if same else None
+
+
+def _pages(store: Store) -> Iterator[list[Entry[QueuedJob]]]:
+    page = store.list(TPU_JOBS, states=[PENDING], limit=FRONT)
+    yield list(page.entries)
+    while page.next:
+        page = store.list(TPU_JOBS, states=[PENDING], after=page.next, limit=FRONT)
+        yield list(page.entries)
+
+
+def _shuffled(entries: Iterable[Entry[QueuedJob]], dice: random.Random) -> list[Entry[QueuedJob]]:
+    """At random among those of one priority."""
+    return sorted(entries, key=lambda entry: (-_priority(entry.value), dice.random()))
+
+
+def _priority(job: QueuedJob) -> float:
+    return float(job.priority) if isinstance(job.priority, (int, float)) else 0.0

@@ -1,0 +1,171 @@
+"""The supervisor of the queue: the kernel over its jobs. One leads, others wait.
+
+It accepts what plain clients wrote, gives jobs of dead workers to others, and ends what cannot run. Where a place
+starts a worker for each job, it has that done too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from tpukit.clock import Clock
+from tpukit.control import Decision, Hooks, Kernel
+from tpukit.errors import Invalid, TpukitError
+from tpukit.queue import claims
+from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish
+from tpukit.queue.records import ACTIVE, RUNNING, TPU_JOBS, QueuedJob
+from tpukit.reasons import Reason
+from tpukit.store import Entry, Holder, Lease, Store
+
+LEADER = "queue/leader"
+LEADER_SECONDS = 15.0
+
+
+class Starter(Protocol):
+    """A place that starts a worker for each job."""
+
+    def observe(self, entries: Sequence[Entry[QueuedJob]]) -> Mapping[str, tuple[bool, Reason | None, str]]:
+        """By key: whether it has something of it, why it gave it up, and what it said."""
+
+    def start(self, key: str, job: QueuedJob) -> None:
+        """Twice = once."""
+
+    def stop(self, key: str, job: QueuedJob) -> None: ...
+
+
+class QueueUse:
+    """The queue as the kernel drives it."""
+
+    kind = TPU_JOBS
+    states: Sequence[str] = ACTIVE
+
+    def __init__(self, store: Store, holder: Holder, starter: Starter | None = None) -> None:
+        self._store, self._holder, self._starter = store, holder, starter
+
+    def select(self, entries: Sequence[Entry[QueuedJob]]) -> Sequence[Entry[QueuedJob]]:
+        return sorted(entries, key=lambda entry: entry.value.rank)
+
+    def group(self, job: QueuedJob) -> str | None:
+        return "queue"
+
+    def observe(self, group: str, entries: Sequence[Entry[QueuedJob]]) -> Mapping[str, Observed | TpukitError]:
+        placed = self._starter.observe(entries) if self._starter else {}
+        leased = {lease.name for lease in self._store.leases()}
+        seen: dict[str, Observed | TpukitError] = {}
+        for entry in entries:
+            try:
+                held = claims.lease_name(entry.key) in leased or (
+                    entry.value.status == RUNNING and not claims.revoke(self._store, self._holder, entry.key)
+                )
+            except TpukitError as error:
+                seen[entry.key] = error
+                continue
+            started, failure, detail = placed.get(entry.key, (None, None, ""))
+            seen[entry.key] = Observed(entry.key, entry.value, Seen(held, started, failure, detail))
+        return seen
+
+    def decide(self, job: QueuedJob, seen: Observed | None, now: float) -> Decision[QueuedJob]:
+        # What was seen was seen of another attempt: the next round sees this one.
+        if seen is None or (job.status, job.attempts) != (seen.job.status, seen.job.attempts):
+            return Decision(job)
+        step: Step = decide(seen.key, job, seen.seen, now)
+        return Decision(step.job, (step.act, seen.key) if step.act else None, step.note)
+
+    def act(self, job: QueuedJob, act: tuple[Act, str]) -> None:
+        if self._starter is None:
+            return
+        what, key = act
+        if what is Act.START:
+            self._starter.start(key, job)
+        else:
+            self._starter.stop(key, job)
+
+    def failed(
+        self, job: QueuedJob, act: tuple[Act, str], error: TpukitError, now: float
+    ) -> Decision[QueuedJob] | None:
+        if act[0] is not Act.START or not isinstance(error, Invalid):
+            return None
+        ended = finish(act[1], job, Outcome(Reason.CANNOT_START, error=str(error)), now)
+        return Decision(ended, note=str(error))
+
+    def troubled(self, job: QueuedJob, text: str) -> QueuedJob:
+        return replace(job, error=text) if job.status in ACTIVE else job
+
+
+class Observed:
+    """What was seen, and of which record."""
+
+    __slots__ = ("job", "key", "seen")
+
+    def __init__(self, key: str, job: QueuedJob, seen: Seen) -> None:
+        self.key, self.job, self.seen = key, job, seen
+
+
+class Leadership:
+    """One lease for all keys: whoever has it supervises."""
+
+    def __init__(self, store: Store, holder: Holder, clock: Clock) -> None:
+        self._store, self._holder, self._clock = store, holder, clock
+        self._lease: Lease | None = None
+        self._renewed = float("-inf")
+
+    def leading(self) -> bool:
+        return self._lease is not None
+
+    def hold(self, name: str) -> Lease | None:
+        now = self._clock.monotonic()
+        if self._lease is None or now - self._renewed > LEADER_SECONDS / 3:
+            self._lease = self._store.acquire(LEADER, self._holder, LEADER_SECONDS)
+            self._renewed = now
+        return self._lease
+
+    def lost(self, name: str) -> None:
+        self._lease = None
+
+    def release(self, *names: str) -> None:
+        """Of a key: there is nothing to give back."""
+
+    def close(self) -> None:
+        if self._lease is not None:
+            try:
+                self._store.release(self._lease)
+            except TpukitError:
+                return  # it lapses by itself
+            finally:
+                self._lease = None
+
+
+class Driver:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        holder: Holder,
+        *,
+        starter: Starter | None = None,
+        workers: int = 0,
+        report: Callable[[str, str], None] = lambda key, text: None,
+        complain: Callable[[str, str], None] = lambda key, text: None,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.leader = Leadership(store, holder, clock)
+        self.kernel: Kernel[QueuedJob, Any] = Kernel(
+            store,
+            QueueUse(store, holder, starter),
+            self.leader,
+            clock,
+            workers=workers,
+            report=report,
+            complain=complain,
+            hooks=hooks,
+        )
+
+    def round(self) -> int:
+        """One step for each active job; how many are left. Nothing is done while somebody else leads."""
+        return self.kernel.round()
+
+    def close(self) -> None:
+        self.kernel.close()

@@ -1,0 +1,71 @@
+"""The document of a queued job, as applications write and read it.
+
+An application writes `code`, `timeout`, `status: "pending"` and `created_at`, and reads the rest. Its own fields may
+hold anything: they are checked where a job is decided on, so that a wrong one ends with a sentence instead of being
+overlooked for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from tpukit.reasons import State
+from tpukit.store import Kind
+
+PENDING, SCHEDULED, RUNNING = str(State.PENDING), str(State.SCHEDULED), str(State.RUNNING)
+COMPLETED, FAILED, CANCELLED = str(State.COMPLETED), str(State.FAILED), str(State.CANCELLED)
+ACTIVE = (PENDING, SCHEDULED, RUNNING)
+ENDED = (COMPLETED, FAILED, CANCELLED)
+
+TIMEOUT = 300
+ATTEMPTS = 5
+TIMES = ("created_at", "scheduled_at", "started_at", "completed_at", "updated_at")
+_PRIORITY_STEP = 1e10  # seconds: more than any two jobs are apart
+
+
+class QueuedJob(msgspec.Struct, frozen=True):
+    # What the application writes.
+    challenge_number: Any = None
+    code: Any = ""
+    timeout: Any = TIMEOUT  # seconds that the code may run
+    status: Any = PENDING
+    metadata: Any = {}
+    priority: Any = 0  # higher goes first
+    # What becomes of it. Times are seconds since the epoch, 0 for what has not happened.
+    created_at: float = 0.0
+    scheduled_at: float = 0.0  # of the last attempt, as is the next
+    started_at: float = 0.0
+    completed_at: float = 0.0
+    updated_at: float = 0.0
+    result: Any = None  # text
+    result_uri: str = ""  # where all of it is, when `result` is only its beginning
+    error: Any = None  # text
+    reason: str = ""  # of tpukit.reasons: why it ended, or why the last attempt did
+    logs: str = ""  # what the code printed; its beginning and its end when that was much
+    worker: str = ""  # who ran it last
+    attempts: int = 0  # that were begun
+    faults: int = 0  # attempts that the infrastructure lost
+    max_faults: int = ATTEMPTS
+    not_before: float = 0.0  # when it may be tried again
+    cancel: bool = False  # somebody asked for that
+    dead_letter: bool = False  # failed for good although its code is not known to be wrong
+    ranked: bool = True  # its place in the queue is stored with it; false for what a plain client wrote
+
+    @property
+    def rank(self) -> float:
+        """Place in the queue: by priority, then by age. What waits for its next try stands where it may begin."""
+        priority = self.priority if is_number(self.priority) else 0
+        return max(self.created_at, self.not_before) - max(-100.0, min(100.0, priority)) * _PRIORITY_STEP
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+
+
+TPU_JOBS = Kind("tpu_jobs", QueuedJob, state="status", order="rank")
+
+# msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
+msgspec.json.Decoder(QueuedJob)
