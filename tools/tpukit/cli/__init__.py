@@ -20,6 +20,7 @@ COMMANDS = {
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
     "drill": ("tpukit.cli.drill", "Prove that a job survives what it will meet: lose things, and compare."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),
+    "queue": ("tpukit.cli.queue", "For applications: send code, get a result."),
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),
     "store": ("tpukit.cli.store", "Where jobs are remembered, and how to move them."),
     "cluster": ("tpukit.cli.cluster", "Make and remove the training environment on Google Cloud."),
