@@ -24,6 +24,7 @@ COMMANDS = {
     "user": ("tpukit.cli.user", "People who share TPU VMs: working directories, settings, what happened."),
     "alias": ("tpukit.cli.alias", "Short names for settings of programs and for TPUs."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),
+    "queue": ("tpukit.cli.queue", "For applications: send code, get a result."),
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),
     "store": ("tpukit.cli.store", "Where jobs are remembered, and how to move them."),
     "cluster": ("tpukit.cli.cluster", "Make and remove the training environment on Google Cloud."),
