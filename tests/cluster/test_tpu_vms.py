@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -80,6 +79,12 @@ def test_ssh_without_the_key_is_refused(shell):
     assert "Permission denied (publickey)" in refused.stderr
 
 
+def test_root_cannot_log_in_and_is_shown_the_way(shell):
+    refused = shell.ssh("root@pair-w-0", "true")
+    assert refused.returncode == 255
+    assert "root cannot log in to a TPU VM: write USER@NAME" in refused.stderr
+
+
 def test_scp_copies_both_ways_and_says_so(shell, tmp_path):
     (tmp_path / "file").write_bytes(os.urandom(100_000))
     words = ("-o", "BatchMode=yes", "-i", str(shell.home / "key"))
@@ -99,12 +104,11 @@ def test_ssh_with_a_terminal_gives_one(shell):
 def test_gcloud_logs_in_to_all_workers_and_copies(shell, tmp_path):
     tpu_vm = ("gcloud", "compute", "tpus", "tpu-vm")
     (tmp_path / "file").write_text("data\n")
-    shell.run(*tpu_vm, "scp", str(tmp_path / "file"), "pair:", "--worker=all")
-    done = shell.run(*tpu_vm, "ssh", "pair", "--worker=all", "--command=cat file")
+    shell.run(*tpu_vm, "scp", str(tmp_path / "file"), "bob@pair:", "--worker=all")
+    done = shell.run(*tpu_vm, "ssh", "bob@pair", "--worker=all", "--command=cat file")
     assert done.stdout.splitlines().count("data") == 2, done
-    me = pwd.getpwuid(os.getuid()).pw_name
     keys = shell.vms.node("pair")["metadata"]["ssh-keys"]
-    assert f"{me}:ssh-rsa " in keys
+    assert "bob:ssh-rsa " in keys
     assert "ada:" in keys
 
 

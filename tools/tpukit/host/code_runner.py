@@ -214,7 +214,8 @@ def _told(error: BaseException) -> str:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename != NAME:
             frames = frames.tb_next
-        return "".join(traceback.format_exception(type(error), error, frames)).strip()[-20_000:]
+        text = "".join(traceback.format_exception(type(error), error, frames)).strip()
+        return text.removeprefix("Traceback (most recent call last):\n")[-20_000:]
     except BaseException:
         return type(error).__name__
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tpukit.reasons import State
-from tpukit.store import Kind
+from tpukit.store import Kind, Plain
 
 PENDING, SCHEDULED, RUNNING = str(State.PENDING), str(State.SCHEDULED), str(State.RUNNING)
 COMPLETED, FAILED, CANCELLED = str(State.COMPLETED), str(State.FAILED), str(State.CANCELLED)
@@ -65,7 +65,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
 
 
-TPU_JOBS = Kind("tpu_jobs", QueuedJob, state="status", order="rank")
+TPU_JOBS = Kind(
+    "tpu_jobs", QueuedJob, state="status", order="rank", plain=Plain(TIMES, placed="ranked", heard="created_at")
+)
 
 # msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
 msgspec.json.Decoder(QueuedJob)
