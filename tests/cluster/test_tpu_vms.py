@@ -136,24 +136,31 @@ jax.distributed.initialize()
 import jax.numpy as jnp
 from jax.experimental import multihost_utils
 total = multihost_utils.process_allgather(jnp.array([jax.process_index()]))
-here, all = (jax.process_index(), jax.local_device_count()), (jax.process_count(), jax.device_count())
-print("RESULT", *here, *all, int(total.sum()))
-"""
+print("RESULT", jax.process_index(), jax.process_count(), jax.local_device_count(), jax.device_count(), int(total.sum()))
+"""  # noqa: E501
+COMMAND = f"cat > program.py <<'END'\n{PROGRAM}\nEND\npython program.py"
+
+
+def results(outputs: list[str]) -> list[str]:
+    return [line for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
 
 
 def test_jax_finds_its_peers_over_two_slices_of_two_hosts_without_an_argument(shell):
-    spec = {"multisliceParams": {"nodeCount": 2, "nodeIdPrefix": "multi"}, "node": {**V4_16, "metadata": {}}}
-    spec["node"]["metadata"] = {"ssh-keys": f"ada:{shell.vms.public_key}"}
+    node = {**V4_16, "metadata": {"ssh-keys": f"ada:{shell.vms.public_key}"}}
+    spec = {"multisliceParams": {"nodeCount": 2, "nodeIdPrefix": "multi"}, "node": node}
     where = f"tpu/v2/projects/{PROJECT}/locations/{ZONE}/queuedResources"
     shell.vms.ask("POST", f"{where}?queuedResourceId=multi", {"tpu": {"nodeSpec": [spec]}})
     eventually(lambda: shell.vms.ask("GET", f"{where}/multi")["state"]["state"] == "ACTIVE")
-    hosts = [f"ada@multi-{node}-w-{worker}" for node in (0, 1) for worker in (0, 1)]
+    hosts = [f"ada@multi-{number}-w-{worker}" for number in (0, 1) for worker in (0, 1)]
     eventually(lambda: "multi-1-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
-
-    def run(host: str) -> subprocess.CompletedProcess[str]:
-        return shell.ssh(host, f"cat > program.py <<'END'\n{PROGRAM}\nEND\npython program.py")
-
     with ThreadPoolExecutor(4) as threads:
-        done = list(threads.map(run, hosts))
-    results = [line for one in done for line in one.stdout.splitlines() if line.startswith("RESULT")]
-    assert results == [f"RESULT {number} 4 4 16 6" for number in range(4)], done
+        done = list(threads.map(lambda host: shell.ssh(host, COMMAND), hosts))
+    assert results([one.stdout for one in done]) == [f"RESULT {number} 4 4 16 6" for number in range(4)], done
+
+
+def test_jax_finds_its_peers_on_a_machine_without_namespaces(tmp_path):
+    with TpuVms(tmp_path, vm_views=False) as plain:
+        plain.make("pair", V4_16)
+        with ThreadPoolExecutor(2) as threads:
+            done = list(threads.map(lambda worker: plain.ssh("pair", COMMAND, worker), (0, 1)))
+    assert results([str(one.stdout) for one in done]) == [f"RESULT {number} 2 4 8 1" for number in (0, 1)], done
