@@ -54,6 +54,10 @@ def test_drill_killed_leaves_no_process(tpu):
     os.kill(drill.pid, signal.SIGKILL)
     drill.wait()
     until(lambda: not processes_of(tpu.home), lambda: processes_of(tpu.home))
+    (left,) = (tpu.home / "data" / "drills").iterdir()
+    os.utime(left / "drill.lock", (1, 1))  # long ago: the next drill removes what this one left
+    tpu("drill", tpu.file("false", name="other"), code=2)
+    assert not left.exists()
 
 
 def test_drill_two_at_once_do_not_touch_each_other(tpu):
