@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from tpukit.queue.client import Client
+    from tpukit.queue.driver import Starter
     from tpukit.queue.records import QueuedJob
     from tpukit.queue.worker import Settings
 
@@ -170,11 +171,36 @@ def send_tests(timeout: float) -> None:
 
 
 @command.command()
+@click.argument("job_id")
+@click.option("--results", required=True, help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
+@click.option("--network", is_flag=True, help="Let code use the network.")
+@click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
+@click.option("--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to leave in.")
+def work(job_id: str, **options: Any) -> None:
+    """Run one job that was scheduled: what the pods do that `tpu queue serve --team` starts.
+
+    Memory is what the container allows. Told to leave (a node is taken away), it gives the job back.
+    """
+    from tpukit.cli import context
+    from tpukit.queue.records import SCHEDULED
+    from tpukit.queue.worker import Worker
+
+    worker = Worker(context.store(), context.holder(), _settings(memory=0, processes=4096, **options), context.say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.leave())
+    if not worker.run_one(job_id, SCHEDULED):
+        _say(f"{job_id} is not waiting for a worker any more")
+
+
+@command.command()
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Jobs at once; 0: none.")
 @click.option("--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="GiB for each job.")
 @click.option("--processes", type=click.IntRange(min=1), default=256, show_default=True, help="And threads, of a job.")
 @click.option("--network", is_flag=True, help="Let code use the network.")
 @click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
+@click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
+@click.option("--image", default="", help="Of those pods.")
+@click.option("--tpu", default="", help="Slice of jobs that name none, as v5e-4 or v5e-4:spot; a CPU node unless told.")
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option(
     "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds when told to leave."
@@ -189,6 +215,9 @@ def send_tests(timeout: float) -> None:
 @click.option("--check", type=click.Choice(["live", "ready"]), help="Ask the one that runs here how it is, and leave.")
 def serve(
     workers: int,
+    team: str,
+    image: str,
+    tpu: str,
     grace: float,
     tick: float,
     until_idle: bool,
@@ -198,7 +227,7 @@ def serve(
     check: str | None,
     **limits: Any,
 ) -> None:
-    """Run queued jobs on this machine, and supervise the queue. Of several supervisors one acts.
+    """Run queued jobs on this machine, or in pods of a team, and supervise the queue. Of several supervisors one acts.
 
     It may be killed at any moment: what it ran is taken up again by the next one.
     """
@@ -215,14 +244,16 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     store, settings = context.store(), _settings(grace=grace, **limits)
-    driver = Driver(store, context.CLOCK, context.holder(), report=context.say, complain=context.say)
+    starter = _starter(team, image, tpu, limits["results"], store.address) if team else None
+    workers = 0 if team else workers
+    driver = Driver(store, context.CLOCK, context.holder(), starter=starter, report=context.say, complain=context.say)
     metrics = Metrics(store, driver.leader.leading, store.now)
     crew = [Worker(store, context.holder(), settings, context.say) for _ in range(workers)]
     service = Service(store, driver, crew, context.CLOCK, tick=tick, say=_say, metrics=metrics)
     if not no_http:
         server = http.start(service.loop, metrics, port, bind)
         _say(f"health and metrics on http://{bind}:{server.server_address[1]}")
-    _say(f"serving the queue with {workers} workers; Ctrl-C leaves")
+    _say(f"serving the queue {f'with pods of {team}' if team else f'with {workers} workers'}; Ctrl-C leaves")
 
     def run() -> None:
         try:
@@ -239,6 +270,23 @@ def serve(
     _say("left; jobs that were not done wait for the next one")
     sys.stderr.flush()
     os._exit(0)  # threads that hang in a store that is away are not waited for
+
+
+def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Starter:
+    from tpukit import catalogue
+    from tpukit.errors import Invalid
+    from tpukit.kube import Cluster
+    from tpukit.queue.cluster import ClusterStarter
+    from tpukit.queue.manifest import Target
+
+    if not image or not results.startswith("gs://"):
+        raise Invalid("pods need --image, and --results gs://BUCKET/PREFIX: they retain nothing themselves")
+    if "://" not in store:
+        hint = "set TPUKIT_STORE=firestore://PROJECT"
+        raise Invalid(f"pods cannot reach the store {store} of this machine", hint=hint)
+    if tpu:
+        catalogue.find(tpu.partition(":")[0])
+    return ClusterStarter(Cluster(), Target(team, image, store, results, tpu))
 
 
 def _settings(*, memory: float, processes: int, network: bool, preload: str, results: str, grace: float) -> Settings:

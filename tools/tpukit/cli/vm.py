@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tpukit.cli import vm_act
+from tpukit.cli import vm_act, vm_doctor
 from tpukit.cli.who import user_name, user_option
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -21,6 +21,7 @@ def command(ctx: click.Context) -> None:
       tpu vm                                what there is, and who holds it
       tpu vm find v34 --on-demand           of generations v3 and v4, such as are not spot
       tpu vm apply team-v4-8-spot-1         make it; the name says what: a spot v4-8
+      tpu vm solve v4-8-p1                  find out what is wrong with it, and mend that
       tpu vm release v4-8-p1 --user ada
       tpu vm list --csv > tpus.csv
     """
@@ -112,7 +113,7 @@ def describe(tpu: str, as_json: bool) -> None:
         click.echo(f"{report.clock_time(event.at)}  {event.text}")
 
 
-for one in (vm_act.apply, vm_act.reapply, vm_act.delete, vm_act.restart):
+for one in (vm_act.apply, vm_act.reapply, vm_act.delete, vm_act.restart, vm_doctor.mount_disk, vm_doctor.solve):
     command.add_command(one)
 
 

@@ -74,7 +74,7 @@ def _above(folder: Path, child: int, told: int, layers: list[str], limits: confi
             processes, memory = _usage(child)
             if processes > limits.processes:
                 report["killed"] = f"more than {limits.processes} processes and threads"
-            elif memory > limits.memory:
+            elif limits.memory and memory > limits.memory:
                 report["killed"] = "memory"
         if report["killed"]:
             os.kill(child, signal.SIGKILL)

@@ -36,6 +36,8 @@ class Vm(msgspec.Struct, frozen=True):
     job: str = ""  # id of the job that it was given to
     notes: str = ""
     since: float = 0.0  # when it was given to the user
+    disk: str = ""  # SERVER:/PATH of the shared disk that its hosts mount
+    mount: str = ""  # where
 
 
 VMS: Kind[Vm] = Kind("vms", Vm, state="user", order="created")
@@ -208,6 +210,11 @@ def release(store: Store, name: str, now: float, *, user: str = "") -> Vm:
 
 def note(store: Store, name: str, text: str, now: float) -> Vm:
     return change(store, VMS, name, lambda vm: replace(vm, notes=text), note=f"notes: {text}", at=now).value
+
+
+def set_disk(store: Store, name: str, disk: str, mount: str, now: float) -> Vm:
+    text = f"{disk} is mounted at {mount}"
+    return change(store, VMS, name, lambda vm: replace(vm, disk=disk, mount=mount), note=text, at=now).value
 
 
 def forget(store: Store, name: str) -> None:

@@ -46,6 +46,7 @@ class QueuedJob(msgspec.Struct, frozen=True):
     reason: str = ""  # of tpukit.reasons: why it ended, or why the last attempt did
     logs: str = ""  # what the code printed; its beginning and its end when that was much
     worker: str = ""  # who ran it last
+    schedules: int = 0  # how often a worker was started for it
     attempts: int = 0  # that were begun
     faults: int = 0  # attempts that the infrastructure lost
     max_faults: int = ATTEMPTS
