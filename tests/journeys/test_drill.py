@@ -74,3 +74,8 @@ def test_drill_unknown_loss_is_refused_with_those_there_are(tpu):
     done = tpu("drill", job(tpu), "--only", "meteor", code=2)
     assert "there is no loss 'meteor'" in done.stderr
     assert "kill-0-0" in done.stderr
+
+
+def test_drill_on_a_cluster_is_refused_plainly(tpu):
+    done = tpu("drill", job(tpu), "--place", "gke", code=2)
+    assert "jobs cannot be drilled on gke yet" in done.stderr
