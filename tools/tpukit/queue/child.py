@@ -220,4 +220,3 @@ def sweep(base: Path) -> None:
         pid = folder.name.partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():
             shutil.rmtree(folder, ignore_errors=True)
-
