@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tpukit.errors import Conflict, Invalid, NotFound
-from tpukit.manager import tpu_aliases, users, windows
+from tpukit.manager import inventory, tpu_aliases, users, windows
+from tpukit.manager.inventory import Vm
 from tpukit.manager.settings import UserSettings
 from tpukit.store import Event
 
@@ -121,3 +122,52 @@ def test_tpu_aliases_lead_to_tpus_and_never_hide_a_user(store, ada):
     tpu_aliases.delete(store, "v2-32-6")
     with pytest.raises(NotFound):
         tpu_aliases.delete(store, "v2-32-6")
+
+
+def vm(name="team-v4-8-1", **fields):
+    return Vm(**{"name": name, "zone": "us-central2-b", "type": "v4-8", "created": 1.0, **fields})
+
+
+def test_tpu_given_to_many_jobs_at_once_is_held_by_one(store, home):
+    inventory.register(store, vm(), 1.0)
+    stores = [home.open() for _ in range(4)]
+
+    def take(index: int) -> bool:
+        try:
+            inventory.hold(stores[index % 4], "team-v4-8-1", f"u{index}", f"job-{index}", 2.0, lambda job: True)
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(take, range(8))) == 1
+
+
+def test_tpu_of_an_ended_job_is_free_and_one_being_sent_is_not(store):
+    inventory.register(store, vm(), 1.0)
+    inventory.hold(store, "team-v4-8-1", "ada", "a", 2.0, lambda job: None)
+    with pytest.raises(Conflict, match="held by ada for a"):
+        inventory.hold(store, "team-v4-8-1", "bob", "b", 3.0, lambda job: None)  # ada's job is about to be recorded
+    assert inventory.hold(store, "team-v4-8-1", "bob", "b", 4.0, lambda job: False).user == "bob"
+    # Whoever sent that one died before it was recorded.
+    later = 4.0 + inventory.SENDING_SECONDS
+    assert inventory.hold(store, "team-v4-8-1", "ada", "c", later, lambda job: None).job == "c"
+
+
+def test_release_with_a_user_frees_only_what_is_theirs(store):
+    inventory.register(store, vm(), 1.0)
+    inventory.hold(store, "team-v4-8-1", "ada", "a", 2.0, lambda job: True)
+    inventory.note(store, "team-v4-8-1", "big run", 3.0)
+    with pytest.raises(Conflict, match="not by bob"):
+        inventory.release(store, "team-v4-8-1", 4.0, user="bob")
+    freed = inventory.release(store, "team-v4-8-1", 4.0, user="ada")
+    assert (freed.user, freed.job, freed.notes) == ("", "", "")
+    with pytest.raises(NotFound, match="not in the inventory"):
+        inventory.release(store, "nothing", 4.0)
+
+
+def test_register_again_moves_the_tpu_and_leaves_who_holds_it(store):
+    inventory.register(store, vm(), 1.0)
+    inventory.hold(store, "team-v4-8-1", "ada", "a", 2.0, lambda job: True)
+    moved = inventory.register(store, vm(zone="us-east5-a"), 3.0)
+    assert (moved.zone, moved.user, moved.created) == ("us-east5-a", "ada", 1.0)

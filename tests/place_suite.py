@@ -179,6 +179,22 @@ def test_stopped_attempt_is_gone_before_the_place_says_so(stand):
     assert not stand.observe(running).active
 
 
+def test_program_that_knows_nothing_of_us_shows_its_steps_and_is_not_done_when_it_leaves_with_0(stand):
+    script = "trap 'exit 0' TERM; echo step 7 loss 2.5; echo saved checkpoint at step 6; while :; do sleep 0.1; done"
+    handle = handle_of(stand.plan(script))
+    stand.submit(handle)
+    running, _ = stand.until(handle, State.RUNNING)
+
+    def shown() -> Observation | None:
+        seen = stand.observe(running)
+        return seen if all(host.step is not None for host in seen.hosts) else None
+
+    seen = until(shown, "its lines to be read")
+    assert {(host.step, host.loss) for host in seen.hosts} == {(7, 2.5)}
+    assert seen.saved == 6
+    assert stand.stop(running).reason is not Reason.DONE
+
+
 def test_attempt_that_is_stopped_before_it_was_sent_never_runs(stand):
     handle = handle_of(stand.plan(WAITS))
     assert not stand.stop(handle).active

@@ -58,6 +58,8 @@ class Metrics:
         if host.first and "://" not in host.world.workdir:  # an object store cannot append
             Path(host.world.workdir).mkdir(parents=True, exist_ok=True)
             self._journal = Path(host.world.workdir, "metrics.jsonl")
+        if host.first:
+            host.scalars.prepare()
 
     def record(self, step: int, measured: dict[str, Any], *, wait: bool = False) -> None:
         """Take the numbers of `step`, and write those of the step before it, which is done or nearly so."""

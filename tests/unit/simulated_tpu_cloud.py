@@ -104,6 +104,8 @@ class TpuCloud:
                 del self.requests[name]
                 continue
             state = _NEXT.get(queued.state, queued.state)
+            if queued.state == "SUSPENDING" and self.lists % 3:  # it takes a while until all its TPU VMs are gone
+                continue
             if queued.state in ("ACCEPTED", "WAITING_FOR_RESOURCES"):
                 state = "WAITING_FOR_RESOURCES" if self.scarce else "PROVISIONING"
             if state == "ACTIVE" and queued.state == "PROVISIONING":

@@ -101,6 +101,31 @@ def test_observe_save_is_under_way_until_nothing_unfinished_is_left():
     assert save.paths == ("checkpoints/20/state",)
 
 
+def test_observe_who_looks_rarely_sees_two_saves_all_the_same():
+    watched, workdir = Saves(), Workdir()
+    workdir.write("checkpoints/10.tmp/state", 10)
+    watched.observe(Moment(1.0, 10, dict(workdir.files)))
+    workdir.rename("checkpoints/10.tmp/state", "checkpoints/10/state")
+    workdir.write("checkpoints/20.tmp/state", 10)
+    watched.observe(Moment(1.5, 20, dict(workdir.files)))
+    assert watched.current.step == 20
+    workdir.rename("checkpoints/20.tmp/state", "checkpoints/20/state")
+    watched.observe(Moment(2.0, 29, dict(workdir.files)))
+    watched.observe(Moment(2.1, 29, dict(workdir.files)))
+    assert [(save.step, save.done) for save in watched.history] == [(10, True), (20, True)]
+
+
+def test_observe_what_a_killed_attempt_left_unfinished_holds_up_no_later_save():
+    watched, workdir = Saves(), Workdir()
+    workdir.write("checkpoints/10.tmp/state", 10)
+    watched.observe(Moment(1.0, 10, dict(workdir.files)))
+    watched.end()
+    workdir.write("checkpoints/20/state", 10)
+    watched.observe(Moment(2.0, 20, dict(workdir.files)))
+    watched.observe(Moment(2.1, 20, dict(workdir.files)))
+    assert [(save.step, save.done) for save in watched.history] == [(10, False), (20, True)]
+
+
 def test_observe_pause_within_a_save_is_one_save():
     watched, workdir = Saves(), Workdir()
     workdir.write("checkpoints/20/host-0", 10)

@@ -141,6 +141,32 @@ result = seen
     assert set(seen.values()) <= {"URLError", "PermissionError", "OSError"}, seen
 
 
+def test_code_has_no_network_where_namespaces_are_not_permitted(tmp_path, monkeypatch):
+    """As in a pod: the kernel refuses the namespaces, the rest holds."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if any('code_runner' in word for word in sys.orig_argv):\n"
+        "    from tpukit.host import confinement\n"
+        "    confinement.separate = lambda network: []\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+    child = Child(fresh_folder(tmp_path / "runs"), LIMITS)
+    code = "import socket\n"
+    code += "a, b = socket.socketpair()\n"
+    code += "for family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK):\n"
+    code += "  for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n"
+    code += "    try: socket.socket(family, kind); raise SystemExit(f'{family} {kind}')\n"
+    code += "    except PermissionError: pass\n"
+    done = child.run(code + "result = 'none'", 60.0)
+    layers = child.layers()
+    child.close()
+    assert (done.reason, done.result) == (Reason.DONE, "none"), done
+    assert "network namespace" not in layers
+    assert "no sockets" in layers
+
+
 def test_link_in_place_of_the_result_is_not_followed(execute, tmp_path):
     (tmp_path / "secret.json").write_text('{"result": "secret"}')
     done = execute(f"import os\nos.symlink({str(tmp_path / 'secret.json')!r}, '.result.json')\nos._exit(0)")

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, Invalid
+from tpukit.errors import Conflict, Invalid, Transient
 from tpukit.queue import claims, decide
 from tpukit.queue.client import Client
 from tpukit.queue.decide import Act, Outcome, Seen
@@ -276,6 +276,23 @@ def test_submit_with_unique_key_twice_is_one_job(client):
     assert client.submit("result = 2", unique="invoice 7") == first
     assert client.get(first).code == "result = 1"
     assert client.submit("result = 1", unique="invoice 8") != first
+
+
+def test_submit_whose_answers_were_lost_is_one_job(client, monkeypatch):
+    create, calls = client._store.create, []
+
+    def lossy(*arguments, **options):
+        """The first is not done, the second is done and its answer lost."""
+        calls.append(arguments)
+        if len(calls) > 1:
+            create(*arguments, **options)
+        if len(calls) < 3:
+            raise Transient("no answer")
+
+    monkeypatch.setattr(client._store, "create", lossy)
+    monkeypatch.setattr("tpukit.queue.client.PAUSES", (0.0,) * 5)
+    job_id = client.submit("result = 1")
+    assert [entry.key for entry in client.list()] == [job_id]
 
 
 def test_submit_of_what_cannot_run_is_refused_with_the_field(client):

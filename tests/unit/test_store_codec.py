@@ -71,7 +71,7 @@ def test_native_shape_and_back_gives_the_same(job):
     doc = codec.encode(JOBS, job, {}, 7)
     shaped = native.to_native(JOBS, job.id, job, doc)
     assert isinstance(shaped["plan"], str)
-    assert native.from_native(shaped) == doc
+    assert native.from_native(JOBS, shaped) == doc
 
 
 @given(jobs, jobs, unknown, unknown, unknown)

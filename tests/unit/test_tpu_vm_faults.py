@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 
 import tpukit
+from tpukit.errors import Invalid
+from tpukit.sandbox import fault_commands
+from tpukit.sandbox.folder import Folder
 from tpukit.sandbox.tpu_vms import processes
 from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_16, TpuVms, eventually
 
@@ -266,3 +269,16 @@ def test_restarted_emulator_boots_its_vms_with_their_disks(tmp_path):
         eventually(lambda: second.emulator.hypervisor.has_hosts(second.node("vm")["name"]))
         eventually(lambda: not refused(second, "vm"))
         assert second.ssh("vm", "cat file").stdout == "data\n"
+
+
+def test_command_line_reaches_a_vm_and_says_what_is_wrong(vms, tmp_path):
+    vms.make("ordered")
+    (tmp_path / "token").write_text(vms.emulator.token)
+    place = Folder(tmp_path, {"google": vms.emulator.port})
+    assert fault_commands.strike_vm(place, "unhealthy", "ordered", worker=0)["health"] == "UNHEALTHY_TENSORFLOW"
+    with pytest.raises(Invalid, match="has no worker 3"):
+        fault_commands.strike_vm(place, "freeze", "ordered", worker=3)
+    with pytest.raises(Invalid, match="there are 0 TPU VMs nobody"):
+        fault_commands.strike_vm(place, "freeze", "nobody")
+    with pytest.raises(Invalid, match="cannot be told"):
+        fault_commands.strike_vm(place, "crash", "ordered", grace=3)

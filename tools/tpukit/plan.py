@@ -68,6 +68,7 @@ class Plan:
     cluster: ClusterName | None = None  # of a place that is one
     machine: str = ""  # of a place that is this machine
     vms: VmTarget | None = None  # of a place with TPU VMs
+    log_stage: bool = False  # the program is told the stage as config.stage
 
     @property
     def team(self) -> str:
@@ -126,6 +127,10 @@ class Plan:
         """The user's command with `config` as flags behind it."""
         return (*self.spec.command, *config_flags(self.spec.config))
 
+    def command_of(self, stage: int) -> tuple[str, ...]:
+        """Of an attempt, for places that start each by itself."""
+        return (*self.command, f"--config.stage={stage}") if self.log_stage else self.command
+
     def to_json(self) -> dict[str, Any]:
         snapshot, cluster, vms = self.snapshot, self.cluster, self.vms
         return {
@@ -138,6 +143,7 @@ class Plan:
             "cluster": cluster and asdict(cluster),
             "machine": self.machine,
             **({"vms": asdict(vms)} if vms else {}),
+            **({"log_stage": True} if self.log_stage else {}),
         }
 
     @staticmethod
@@ -155,6 +161,7 @@ class Plan:
                 cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
                 machine=doc.get("machine", ""),
                 vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
+                log_stage=bool(doc.get("log_stage")),
             )
         except (KeyError, TypeError, AttributeError) as error:
             hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"

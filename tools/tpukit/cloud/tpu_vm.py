@@ -48,6 +48,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     says: str = ""  # what Google says of its health
+    spot: bool = False  # it may be taken back; preemptible is the older word for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,14 @@ class Client:
         message = self._types.DeleteNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
         self._ask(f"delete TPU VM {name} in {zone}", lambda: self._client.delete_node(message, timeout=SECONDS))
 
+    def stop(self, zone: str, name: str) -> None:
+        message = self._types.StopNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
+        self._ask(f"stop TPU VM {name} in {zone}", lambda: self._client.stop_node(message, timeout=SECONDS))
+
+    def start(self, zone: str, name: str) -> None:
+        message = self._types.StartNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
+        self._ask(f"start TPU VM {name} in {zone}", lambda: self._client.start_node(message, timeout=SECONDS))
+
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
         full = f"{self._parent(zone)}/nodes/{name}"
         message = self._types.GetGuestAttributesRequest(name=full, worker_ids=[""])
@@ -235,6 +244,7 @@ def _node(node: Any) -> Node:
         labels=dict(node.labels),
         metadata=dict(node.metadata),
         says=node.health_description,
+        spot=node.scheduling_config.spot or node.scheduling_config.preemptible,
     )
 
 

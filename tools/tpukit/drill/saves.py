@@ -139,32 +139,43 @@ class Saves:
         return self._history[-1] if self._history else None
 
     def observe(self, moment: Moment) -> None:
-        now, step = moment.at, moment.step
+        now = moment.at
         found = {path: file for path, file in moment.files.items() if kind(path) not in self._ignore}
         written = {path for path, file in found.items() if self._is_save(path, file)}
-        grown = {path for path in found if self._files.get(path) != found[path]}
-        gone = self._files.keys() - found.keys()
-        renamed = {path for path in gone if _UNFINISHED.search(path)}
+        changed = {path for path in found if self._files.get(path) != found[path]} | (self._files.keys() - found.keys())
         self._files = found
+        # Who looks rarely finds the end of one save and the beginning of the next at once.
+        for number, paths in sorted(_by_step(written, moment.step).items(), key=lambda group: group[0] or -1):
+            self._add(number, paths, moment)
         current = self._current
         if current is None:
-            if not written:
-                return
-            current = self._reopened(written) or Save(step, now, now)
-        known = set(current.paths)
-        if written or renamed or grown & known:
-            paths = tuple(path for path in dict.fromkeys([*current.paths, *sorted(written)]) if path in found)
-            number = current.step if current.named else _named(paths, current.step)
-            current = replace(current, changed=now, paths=paths)
-            if number is not None:
-                current = replace(current, step=number, named=True)
-        size = sum(found[path].size for path in current.paths if path in found)
-        current = replace(current, size=size)
-        unfinished = any(_UNFINISHED.search(path) for path in found)
+            return
+        if changed.intersection(current.paths):
+            current = replace(current, changed=now)
+        current = self._with_files(current)
+        unfinished = any(_UNFINISHED.search(path) for path in current.paths)
         if now - current.changed >= QUIET and not unfinished:
-            self._finish(replace(current, done=True))
+            self._finish(current)
         else:
             self._current = current
+
+    def _add(self, number: int | None, paths: Collection[str], moment: Moment) -> None:
+        """Files that were written, all of them by the save of one step where their names say so."""
+        current = self._current
+        if current and number is not None and current.named and number != current.step:
+            self._finish(self._with_files(current))
+            current = None
+        if current is None:
+            current = self._reopened(number) or Save(moment.step, moment.at, moment.at)
+        if number is not None and not current.named:
+            current = replace(current, step=number, named=True)
+        both = tuple(dict.fromkeys([*current.paths, *sorted(paths)]))
+        self._current = replace(current, changed=moment.at, paths=both)
+
+    def _with_files(self, save: Save) -> Save:
+        """With what is still there of it."""
+        paths = tuple(path for path in save.paths if path in self._files)
+        return replace(save, paths=paths, size=sum(self._files[path].size for path in paths))
 
     def end(self) -> None:
         """The attempt is over: what was under way stays undone."""
@@ -174,19 +185,18 @@ class Saves:
 
     def _finish(self, save: Save) -> None:
         self._current = None
+        save = replace(save, done=True)
         last = self._history[-1] if self._history else None
         if last and last.step == save.step and last.done:  # a pause within one save
             paths = tuple(dict.fromkeys([*last.paths, *save.paths]))
-            self._history[-1] = replace(
-                last, changed=save.changed, paths=paths, size=max(last.size, save.size), named=last.named or save.named
-            )
-        else:
-            self._history.append(save)
+            save = replace(save, began=last.began, paths=paths, size=max(last.size, save.size))
+            self._history.pop()
+        self._history.append(save)
 
-    def _reopened(self, written: Collection[str]) -> Save | None:
+    def _reopened(self, number: int | None) -> Save | None:
         """The last save, where it only paused."""
         last = self._history[-1] if self._history else None
-        if last is None or not last.named or _named(written, last.step) != last.step:
+        if last is None or not last.named or number != last.step:
             return None
         self._history.pop()
         return replace(last, done=False)
@@ -200,18 +210,18 @@ class Saves:
         return file.inode != before.inode or file.size <= before.size
 
 
-def _named(paths: Iterable[str], step: int) -> int | None:
-    """The step that the names of what is saved say: as checkpoints are called, else a number near the step at which it
+def _by_step(paths: Iterable[str], step: int) -> dict[int | None, list[str]]:
+    groups: dict[int | None, list[str]] = {}
+    for path in paths:
+        groups.setdefault(_named(path, step), []).append(path)
+    return groups
+
+
+def _named(path: str, step: int) -> int | None:
+    """The step that the name of what is saved says: as checkpoints are called, else a number near the step at which it
     began."""
-    parts = [part for path in paths for part in pairwise(("", *path.split("/")))]
-    called = {
-        number for parent, name in parts if (number := checkpoint_folder.step(_finished(name), parent)) is not None
-    }
-    numbers = {int(word) for path in paths for word in re.findall(r"(?<![\d.])\d{1,12}(?![\d])", path)}
-    near = called or {number for number in numbers if abs(number - step) <= 3}
-    return min(near, key=lambda number: abs(number - step), default=None)
-
-
-def _finished(name: str) -> str:
-    """The name that it will have: `20.orbax-checkpoint-tmp-123` will be `20`."""
-    return _SUFFIX.sub("", name)
+    for parent, name in pairwise(("", *path.split("/"))):
+        if (number := checkpoint_folder.step(_SUFFIX.sub("", name), parent)) is not None:
+            return number
+    numbers = [int(word) for word in re.findall(r"(?<![\d.])\d{1,12}(?!\d)", path)]
+    return min((number for number in numbers if abs(number - step) <= 3), key=lambda one: abs(one - step), default=None)

@@ -74,7 +74,7 @@ def _above(folder: Path, child: int, told: int, layers: list[str], limits: confi
             processes, memory = _usage(child)
             if processes > limits.processes:
                 report["killed"] = f"more than {limits.processes} processes and threads"
-            elif memory > limits.memory:
+            elif limits.memory and memory > limits.memory:
                 report["killed"] = "memory"
         if report["killed"]:
             os.kill(child, signal.SIGKILL)
@@ -214,7 +214,8 @@ def _told(error: BaseException) -> str:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename != NAME:
             frames = frames.tb_next
-        return "".join(traceback.format_exception(type(error), error, frames)).strip()[-20_000:]
+        text = "".join(traceback.format_exception(type(error), error, frames)).strip()
+        return text.removeprefix("Traceback (most recent call last):\n")[-20_000:]
     except BaseException:
         return type(error).__name__
 

@@ -9,6 +9,7 @@ library: it is run where nothing else of tpukit need be.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -24,7 +25,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 # https://man7.org/linux/man-pages/man2/unshare.2.html
 _NEWUSER, _NEWPID, _NEWNET, _NEWIPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
 # https://man7.org/linux/man-pages/man2/prctl.2.html
-_PDEATHSIG, _NO_NEW_PRIVS, _SUBREAPER = 1, 38, 36
+_PDEATHSIG, _NO_NEW_PRIVS, _SUBREAPER, _SET_SECCOMP = 1, 38, 36, 22
+_SOCKET = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # name of the instruction set, number of socket(2)
+_IO_URING_SETUP = 425
 # https://docs.kernel.org/userspace-api/landlock.html
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read file, read folder
@@ -45,7 +48,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "vfio", "accel*")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    memory: int  # bytes of address space for each process, and of memory for all
+    memory: int  # bytes of address space for each process, and of memory for all; 0: the container's limit holds
     processes: int  # threads count
     file: int  # bytes of one file
     network: bool = False
@@ -80,7 +83,7 @@ def confine(limits: Limits, writable: Sequence[Path], readable: Iterable[Path] =
     for name, most in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, limits.file),
-        (resource.RLIMIT_AS, limits.memory),
+        (resource.RLIMIT_AS, limits.memory or resource.RLIM_INFINITY),
         (resource.RLIMIT_NPROC, limits.processes),
         (resource.RLIMIT_NOFILE, 1024),
     ):
@@ -91,6 +94,8 @@ def confine(limits: Limits, writable: Sequence[Path], readable: Iterable[Path] =
     if _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         layers.append("no new privileges")
         layers += _landlock(limits.network, writable, readable)
+        if not limits.network:
+            layers += _no_sockets()
     return layers
 
 
@@ -113,6 +118,34 @@ def _landlock(network: bool, writable: Sequence[Path], readable: Iterable[Path])
     done = _libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0
     os.close(ruleset)
     return ["files outside scratch" if version < 4 or network else "files outside scratch and TCP"] if done else []
+
+
+def _no_sockets() -> list[str]:
+    """No socket but those of this machine's files (https://docs.kernel.org/userspace-api/seccomp_filter.html): it holds
+    in pods, too, where namespaces are not permitted and the metadata server has the worker's token."""
+    machine = os.uname().machine
+    if machine not in _SOCKET or sys.byteorder != "little":
+        return []
+    architecture, socket = _SOCKET[machine]
+    refuse, allow, kill = 0x00050000 | errno.EACCES, 0x7FFF0000, 0x80000000
+    load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
+    program = [
+        (load, 0, 0, 4),
+        (equal, 1, 0, architecture),
+        (give, 0, 0, kill),  # another instruction set has other numbers
+        (load, 0, 0, 0),
+        # Jumps count the instructions they leave out: where it is so, and where it is not.
+        (at_least, 5, 0, 0x40000000),  # so has x32
+        (equal, 4, 0, _IO_URING_SETUP),  # it opens sockets by itself
+        (equal, 0, 2, socket),
+        (load, 0, 0, 16),
+        (equal, 0, 1, 1),  # AF_UNIX
+        (give, 0, 0, allow),
+        (give, 0, 0, refuse),
+    ]
+    filters = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *one) for one in program))
+    header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(filters))
+    return ["no sockets"] if _libc.prctl(_SET_SECCOMP, 2, header, 0, 0) == 0 else []
 
 
 def _interpreter() -> set[str]:

@@ -133,7 +133,7 @@ class LocalPlace:
         trainers = [
             Pod(
                 folder / host_name(plan.id, slice_index, host_index),
-                plan.command,
+                plan.command_of(attempt.stage),
                 _host_env(plan, attempt, workdir, port, slice_index, host_index)
                 | {"TPUKIT_PROGRESS": str(folder / host_name(plan.id, slice_index, host_index) / "progress")},
                 code,

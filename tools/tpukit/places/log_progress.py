@@ -11,7 +11,7 @@ from tpukit.places import lines, trainer_lines
 from tpukit.places.progress import Progress
 from tpukit.places.trainer_lines import Mention, Reader
 
-FIRST_BYTES = 1 << 20
+FIRST_BYTES = 1 << 18
 """Of a log that nobody here has read yet, only so much of its end is read."""
 BYTES_AT_ONCE = 4 << 20
 LOGS_MOST = 4096

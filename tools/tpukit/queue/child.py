@@ -104,7 +104,8 @@ class Child:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def layers(self) -> Sequence[str]:
-        return tuple(self._report().get("layers", ()))
+        layers = self._report().get("layers")
+        return [str(layer) for layer in layers] if isinstance(layers, list) else []
 
     def _kill(self) -> None:
         # The one that watches is enough: what is below dies with it.
@@ -220,4 +221,3 @@ def sweep(base: Path) -> None:
         pid = folder.name.partition("-")[0]
         if pid.isdigit() and not Path("/proc", pid).exists():
             shutil.rmtree(folder, ignore_errors=True)
-

@@ -12,16 +12,19 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpukit.errors import Conflict, Invalid, NotFound, NotYet
+from tpukit.errors import Conflict, Invalid, NotFound, NotYet, Transient
 from tpukit.queue import decide
 from tpukit.queue.records import ATTEMPTS, ENDED, TIMEOUT, TPU_JOBS, QueuedJob
 from tpukit.store import Entry, Event, Store, change
 
 POLL_SECONDS = 10.0
 """A watch is a hint: so often it is read without one."""
+PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between tries to send a job while the store is away."""
 
 
 class Client:
@@ -68,11 +71,18 @@ class Client:
         if wrong := decide.problems(job):
             raise Invalid(wrong)
         key = f"unique-{hashlib.sha256(unique.encode()).hexdigest()[:20]}" if unique else secrets.token_hex(10)
-        try:
-            self._store.create(TPU_JOBS, key, job, events=[Event(now, "submitted")])
-        except Conflict:
-            if not unique:
-                raise
+        for pause in (*PAUSES, None):
+            try:
+                self._store.create(TPU_JOBS, key, job, events=[Event(now, "submitted")])
+            except Conflict:
+                # One of that key is there; or, where the key is a random one, it is ours and the answer was lost.
+                return key
+            except Transient:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+            else:
+                break
         return key
 
     def get(self, job_id: str) -> QueuedJob:
@@ -119,8 +129,6 @@ class Client:
 
     def wait(self, job_id: str, seconds: float | None = None) -> QueuedJob:
         """The job when it has ended. NotYet when that takes longer than `seconds`."""
-        import time
-
         changed = threading.Event()
         due = None if seconds is None else time.monotonic() + seconds
         unwatch = self._store.watch(TPU_JOBS, changed.set)

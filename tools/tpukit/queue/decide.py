@@ -165,7 +165,8 @@ def _pending(job: QueuedJob, seen: Seen, now: float) -> Step:
     if wrong := problems(job):
         return Step(_end(job, FAILED, Reason.CANNOT_START, wrong, later), note=wrong)
     if seen.started is not None and now >= job.not_before:
-        scheduled = replace(job, status=SCHEDULED, scheduled_at=later, updated_at=later, ranked=True)
+        again = {"schedules": job.schedules + 1, "ranked": True}
+        scheduled = replace(job, status=SCHEDULED, scheduled_at=later, updated_at=later, **again)
         return Step(scheduled, Act.START, "scheduled")
     if not job.ranked or not job.created_at:
         created = job.created_at or later

@@ -69,7 +69,7 @@ class QueueUse:
 
     def decide(self, job: QueuedJob, seen: Observed | None, now: float) -> Decision[QueuedJob]:
         # What was seen was seen of another attempt: the next round sees this one.
-        if seen is None or (job.status, job.attempts) != (seen.job.status, seen.job.attempts):
+        if seen is None or _turn(job) != _turn(seen.job):
             return Decision(job)
         step: Step = decide(seen.key, job, seen.seen, now)
         return Decision(step.job, (step.act, seen.key) if step.act else None, step.note)
@@ -93,6 +93,10 @@ class QueueUse:
 
     def troubled(self, job: QueuedJob, text: str) -> QueuedJob:
         return replace(job, error=text) if job.status in ACTIVE else job
+
+
+def _turn(job: QueuedJob) -> tuple[object, ...]:
+    return job.status, job.attempts, job.schedules
 
 
 class Observed:

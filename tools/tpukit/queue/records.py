@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tpukit.reasons import State
-from tpukit.store import Kind
+from tpukit.store import Kind, Plain
 
 PENDING, SCHEDULED, RUNNING = str(State.PENDING), str(State.SCHEDULED), str(State.RUNNING)
 COMPLETED, FAILED, CANCELLED = str(State.COMPLETED), str(State.FAILED), str(State.CANCELLED)
@@ -46,6 +46,7 @@ class QueuedJob(msgspec.Struct, frozen=True):
     reason: str = ""  # of tpukit.reasons: why it ended, or why the last attempt did
     logs: str = ""  # what the code printed; its beginning and its end when that was much
     worker: str = ""  # who ran it last
+    schedules: int = 0  # how often a worker was started for it
     attempts: int = 0  # that were begun
     faults: int = 0  # attempts that the infrastructure lost
     max_faults: int = ATTEMPTS
@@ -65,7 +66,9 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
 
 
-TPU_JOBS = Kind("tpu_jobs", QueuedJob, state="status", order="rank")
+TPU_JOBS = Kind(
+    "tpu_jobs", QueuedJob, state="status", order="rank", plain=Plain(TIMES, placed="ranked", heard="created_at")
+)
 
 # msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
 msgspec.json.Decoder(QueuedJob)

@@ -20,6 +20,19 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Plain:
+    """Of a collection that programs without tpukit write to as well, where the home is one that they can reach.
+
+    A document of theirs has no place in lists yet. A list without a limit has it nevertheless, and whoever writes it
+    with this store gives it one.
+    """
+
+    times: tuple[str, ...]  # fields that are timestamps there: seconds in records, 0 for those that are not there
+    placed: str  # name of the true-or-false field that says whether it has its place; read, never stored
+    heard: str  # which of the times a new document has: what watches hear it by
+
+
+@dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
     """What a collection holds."""
 
@@ -28,6 +41,7 @@ class Kind(Generic[T]):
     state: str  # name of the text field that lists are filtered by
     order: str  # name of the number field that lists are ordered by
     upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
+    plain: Plain | None = None
     opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
 
     @property

@@ -67,7 +67,7 @@ class FirestoreStore(FirestoreLeases):
         revision = entry.revision + 1
         doc = codec.encode(kind, value, entry.raw, revision)
         fields = self._stamped(native.to_native(kind, entry.key, value, doc))
-        fields |= {name: DELETE_FIELD for name in entry.raw if name not in doc}
+        fields |= {name: DELETE_FIELD for name in entry.raw if name not in fields}
         fields = {self._calls.client.field_path(name): content for name, content in fields.items()}
         document = self._document(kind, entry.key)
 
@@ -103,6 +103,8 @@ class FirestoreStore(FirestoreLeases):
     ) -> Page[T]:
         if after and not re.match("[0-9a-f]{16} ", after):
             raise Invalid(f"{after!r} is no place in a list", hint="begin at its first page")
+        if kind.plain and not limit and not after:
+            return self._all(kind, states, newest)
         queries = self._queries(kind, states, newest, after)
         # All at one moment: what changes its state between two queries would be in both of them, or in none.
         at = {"read_time": self._calls.moment()} if len(queries) > 1 else {}
@@ -134,16 +136,30 @@ class FirestoreStore(FirestoreLeases):
         return [msgspec.convert(note.to_dict(), Event) for note in self._calls.query(query)]
 
     def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
-        listener = Listener(partial(self._calls.listen, kind.name, native.CHANGED), self._reachable, wake)
+        fields = [native.CHANGED, *([kind.plain.heard] if kind.plain else [])]
+        started = [Listener(partial(self._calls.listen, kind.name, field), self._reachable, wake) for field in fields]
         with self._lock:
-            self._listeners.append(listener)
+            self._listeners += started
 
         def end() -> None:
             with self._lock:
-                self._listeners = [other for other in self._listeners if other is not listener]
-            listener.stop()
+                self._listeners = [other for other in self._listeners if other not in started]
+            for listener in started:
+                listener.stop()
 
         return end
+
+    def _all(self, kind: Kind[T], states: Sequence[str], newest: bool) -> Page[T]:
+        """With documents that have no place in lists yet."""
+        from google.cloud.firestore_v1.base_query import FieldFilter
+
+        query = self._calls.client.collection(kind.name)
+        if states:  # one field, so that no index is needed that somebody must make
+            query = query.where(filter=FieldFilter(kind.state, "in", list(dict.fromkeys(map(str, states)))))
+        read = [_entry(kind, snapshot) for snapshot in self._calls.query(query)]
+        entries = [entry for entry in read if isinstance(entry, Entry)]
+        entries.sort(key=lambda entry: (codec.order(kind, entry.value), entry.key), reverse=newest)
+        return Page(entries, [entry for entry in read if isinstance(entry, Broken)])
 
     def _queries(self, kind: Kind[T], states: Sequence[str], newest: bool, after: str) -> Sequence[Any]:
         from google.cloud.firestore_v1.base_query import FieldFilter
@@ -217,7 +233,7 @@ def _proof(kind: Kind[T], entry: Entry[T], snapshot: Any) -> Any:
 def _entry(kind: Kind[T], snapshot: Any) -> Entry[T] | Broken:
     key = native.from_id(snapshot.id)
     try:
-        raw = native.from_native(snapshot.to_dict())
+        raw = native.from_native(kind, snapshot.to_dict())
         revision = int(raw.get(codec.REVISION, 0))
     except (ValueError, TypeError, RecursionError) as error:
         return Broken(key, str(error))

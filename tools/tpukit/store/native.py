@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from tpukit.errors import Invalid
@@ -28,6 +29,7 @@ def to_native(kind: Kind[T], key: str, value: T, doc: Mapping[str, Any]) -> dict
     texts = [name for name, content in doc.items() if name in kind.opaque or not _fits(content, _DEPTH)]
     native = {name: codec.to_json(content) if name in texts else content for name, content in doc.items()}
     place = rank(codec.order(kind, value), key)
+    native = _with_timestamps(kind, native)
     native |= {TEXTS: texts, BY_ORDER: place, BY_STATE: f"{codec.state(kind, value)} {place}"}
     size = 32 + len(kind.name) + len(key) + _size(native)
     if size > LIMIT:
@@ -36,14 +38,37 @@ def to_native(kind: Kind[T], key: str, value: T, doc: Mapping[str, Any]) -> dict
     return native
 
 
-def from_native(native: Mapping[str, Any]) -> dict[str, Any]:
+def from_native(kind: Kind[T], native: Mapping[str, Any]) -> dict[str, Any]:
     """ValueError where text should be JSON and is not."""
     texts = native.get(TEXTS, ())
-    return {
+    doc = {
         name: json.loads(content) if name in texts and isinstance(content, str) else content
         for name, content in native.items()
         if name not in _OURS
     }
+    if kind.plain:
+        doc |= {name: _seconds(doc[name]) for name in kind.plain.times if name in doc}
+        doc[kind.plain.placed] = str(native.get(BY_STATE, "")).startswith(f"{doc.get(kind.state)} ")
+    return doc
+
+
+def _with_timestamps(kind: Kind[T], native: dict[str, Any]) -> dict[str, Any]:
+    """As a plain client expects them; what has not happened is not there."""
+    if kind.plain is None:
+        return native
+    absent = {name for name in kind.plain.times if not native.get(name)} | {kind.plain.placed}
+    return {
+        name: datetime.fromtimestamp(content, UTC) if name in kind.plain.times else content
+        for name, content in native.items()
+        if name not in absent
+    }
+
+
+def _seconds(value: Any) -> float:
+    """0 for what somebody wrote in place of a time."""
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
 
 
 def rank(number: float, key: str) -> str:

@@ -122,7 +122,7 @@ class Hosts:
         slice_index, host_index = divmod(index, plan.slice.hosts)
         return {
             "store": target.store_label(self.sender()),
-            "argv": list(plan.command),
+            "argv": list(plan.command_of(attempt.stage)),
             "env": environment.host(plan, attempt, slice_index, host_index, first.hosts[0].internal),
             "workdir": workdir(plan, attempt.origin),
         }

@@ -15,6 +15,7 @@ from typing import Any
 from tpukit.errors import Denied, Invalid, NotYet, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
 
+Executed = tuple[int, bytes, bytes]
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS, KEEPALIVES = 5, 3
 AT_ONCE = 64
@@ -55,6 +56,21 @@ class Ssh:
         self._private()
         future = asyncio.run_coroutine_threadsafe(self._ask_all(calls), self._running_loop())
         return future.result()
+
+    def execute(self, logins: Sequence[Login], argv: Sequence[str], seconds: float) -> list[Executed | TpukitError]:
+        """A program on each of these hosts, all at once: exit code, output, errors."""
+        self._private()
+
+        async def one(login: Login) -> Executed | TpukitError:
+            try:
+                return await self._run(Call(login, {}, seconds=seconds), shlex.join(argv), b"")
+            except TpukitError as error:
+                return error
+
+        async def everywhere() -> list[Executed | TpukitError]:
+            return list(await asyncio.gather(*map(one, logins)))
+
+        return asyncio.run_coroutine_threadsafe(everywhere(), self._running_loop()).result()
 
     def close(self) -> None:
         with self._lock:

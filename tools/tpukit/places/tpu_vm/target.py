@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
+from tpukit.catalogue import Slice
 from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Invalid
 from tpukit.plan import Plan, VmTarget
+from tpukit.spec import Settings
 from tpukit.spec.job import Reservation
 
 JOB, ATTEMPT, STORE = "tpukit-job", "tpukit-attempt", "tpukit-store"
@@ -50,10 +52,14 @@ def made_for(labels: Mapping[str, str], plan: Plan) -> int | None:
 
 
 def runtime(plan: Plan) -> str:
-    known = plan.settings.runtime_version or _RUNTIMES.get(plan.slice.generation)
+    return runtime_of(plan.slice, plan.settings)
+
+
+def runtime_of(shape: Slice, settings: Settings) -> str:
+    known = settings.runtime_version or _RUNTIMES.get(shape.generation)
     if known is None:
         raise Invalid(
-            f"tpu: {plan.slice.name} is not rented as TPU VMs", hint="send the job to a cluster, or use another tpu"
+            f"tpu: {shape.name} is not rented as TPU VMs", hint="send the job to a cluster, or use another tpu"
         )
     return known
 

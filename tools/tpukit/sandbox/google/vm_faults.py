@@ -13,6 +13,7 @@ from typing import Any
 from tpukit.errors import Invalid, NotFound
 from tpukit.sandbox.google import longrunning
 from tpukit.sandbox.google.api import After, Call, Started, public
+from tpukit.sandbox.google.api_faults import VM_KINDS
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
@@ -179,6 +180,21 @@ _ACTIONS: dict[str, Callable[..., None]] = {
     "restore": _restore,
 }
 ACTIONS = tuple(_ACTIONS)
+
+
+def _strike_some(cloud: Cloud) -> None:
+    for full, vm in cloud.state.all("vm").items():
+        waited = cloud.clock.now() - (vm["_ready"] or 0)
+        for kind in VM_KINDS:
+            if vm["state"] != "READY" or kind in vm.get("_struck", []):
+                continue
+            if cloud.faults.strike(kind, full, once=vm["id"], waited=waited):
+                vm = {**vm, "_struck": [*vm.get("_struck", []), kind]}  # noqa: PLW2901 (what the next kind meets)
+                _ACTIONS[kind](cloud, vm, [str(worker) for worker in range(vm["_hosts"])])
+                vm = find_vm(cloud, full)  # noqa: PLW2901
+
+
+api.ticks.append(_strike_some)
 
 
 def _again(vm: Doc, workers: Iterable[int]) -> Doc:

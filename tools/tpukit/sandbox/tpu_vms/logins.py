@@ -11,6 +11,9 @@ from datetime import datetime
 from typing import Any
 
 Attributes = Mapping[str, str]
+ROOT = "root"
+"""Nobody logs in as root: images of Compute Engine have PermitRootLogin no, and that those of TPUs do too is a guess.
+https://cloud.google.com/compute/docs/connect/root-ssh"""
 
 
 def logins(
@@ -30,7 +33,7 @@ def logins(
     by_user: dict[str, list[str]] = {}
     for line in lines:
         user, colon, key = line.strip().partition(":")
-        if colon and user and len(key.split()) >= 2 and not _expired(key, now):
+        if colon and user not in ("", ROOT) and len(key.split()) >= 2 and not _expired(key, now):
             by_user.setdefault(user, []).append(" ".join(key.split()[:2]))
     return by_user
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import asyncssh
 
+from tpukit.sandbox.tpu_vms.logins import ROOT
 from tpukit.sandbox.tpu_vms.processes import Children
 
 Environment = Callable[[str], Mapping[str, str]]
@@ -138,6 +139,8 @@ class _Login(asyncssh.SSHServer):
         self._connections.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
+        if username == ROOT:
+            self._connection.send_auth_banner("root cannot log in to a TPU VM: write USER@NAME, and use sudo there\n")
         lines = "\n".join(self._keys(username))
         self._connection.set_authorized_keys(asyncssh.import_authorized_keys(lines))
         return True

@@ -1,0 +1,64 @@
+"""Results that documents do not hold."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from tpukit.errors import Denied, Invalid, Transient
+from tpukit.queue.decide import Outcome
+from tpukit.queue.records import QueuedJob
+from tpukit.queue.results import INLINE, Results
+from tpukit.reasons import Reason
+
+JOB = QueuedJob(code="x", attempts=2)
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """Cloud Storage that takes simple uploads, and refuses what is in `refusals`."""
+    objects: dict[str, bytes] = {}
+    refusals: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            data = self.rfile.read(int(self.headers["Content-Length"]))
+            status = refusals.pop(0) if refusals else 200
+            if status == 200:
+                objects[self.path] = data
+            self.send_response(status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield objects, refusals
+        server.shutdown()
+
+
+def test_small_result_stays_in_the_document():
+    outcome = Outcome(Reason.DONE, "x" * INLINE)
+    assert Results("gs://b/results").shorten("a", JOB, outcome) is outcome
+
+
+def test_large_result_goes_to_the_bucket_with_a_reference_of_its_attempt(bucket):
+    objects, _ = bucket
+    short = Results("gs://b/results/").shorten("a", JOB, Outcome(Reason.DONE, "é" * INLINE))
+    assert short.result_uri == "gs://b/results/a/2.txt"
+    assert short.result == "é" * 2000
+    assert objects == {"/upload/storage/v1/b/b/o?uploadType=media&name=results%2Fa%2F2.txt": ("é" * INLINE).encode()}
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, Denied), (503, Transient), (429, Transient), (400, Invalid)])
+def test_bucket_that_refuses_is_classed_by_what_to_do_next(bucket, status, error):
+    bucket[1].append(status)
+    with pytest.raises(error, match="gs://b/a/2"):
+        Results("gs://b").shorten("a", JOB, Outcome(Reason.DONE, "x" * 10**6))

@@ -1,0 +1,343 @@
+"""`tpu queue`: send code, get a result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.queue.client import Client
+    from tpukit.queue.driver import Starter
+    from tpukit.queue.records import QueuedJob
+    from tpukit.queue.worker import Settings
+
+PORT = 9466
+TICK = 1.0
+GRACE = 20.0
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+DEVICES = """\
+import jax
+devices = jax.devices()
+logger.info(f"available devices: {devices}")
+result = f"Found {len(devices)} devices"
+"""
+MATRIX = """\
+import jax.numpy as jnp
+x = jnp.ones((1000, 1000))
+y = jnp.ones((1000, 1000))
+result = jnp.dot(x, y).sum()
+logger.info(f"computation result: {result}")
+"""
+
+
+@click.group("queue")
+def command() -> None:
+    """A queue for programs: an application sends Python code and reads its result later.
+
+    \b
+    Examples:
+      tpu queue serve                            run what is sent, on this machine
+      tpu queue submit program.py --wait         send a file and print its result
+      echo 'result = 6 * 7' | tpu queue submit - --wait
+      tpu queue list
+      tpu queue test                             two jobs: the devices, and a matrix product
+    """
+
+
+@command.command()
+@click.argument("file", required=False)
+@click.option("--code", help="The program itself, instead of FILE.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300, show_default=True)
+@click.option("--priority", type=click.FloatRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
+@click.option("--unique", default="", help="A key of which there is one job: sent again, it is the same one.")
+@click.option("--tpu", default="", help="Slice that it needs, as v5e-4; a place without that one refuses.")
+@click.option("--wait", is_flag=True, help="Until it has ended; print its result.")
+def submit(
+    file: str | None, code: str | None, timeout: float, priority: float, unique: str, tpu: str, wait: bool
+) -> None:
+    """Send the Python program in FILE (- for standard input). Its id is printed, or with --wait its result.
+
+    The program may use `logger`, and leaves its answer in the variable `result`.
+    """
+    from tpukit.cli import context
+
+    if (file is None) == (code is None):
+        raise click.UsageError("name a FILE (or -), or use --code")
+    if code is None:
+        code = sys.stdin.read() if file == "-" else Path(str(file)).read_text(encoding="utf-8")
+    metadata = {"submitted_by": context.owner(), **({"tpu": tpu} if tpu else {})}
+    client = _client()
+    job_id = client.submit(code, timeout=timeout, priority=priority, unique=unique, metadata=metadata)
+    click.echo(job_id, err=wait)
+    if wait:
+        _print_end(job_id, client.wait(job_id))
+
+
+@command.command("list")
+@click.option("--status", multiple=True, help="Only jobs of this status.")
+@click.option("--dead", is_flag=True, help="Only dead letters: given up although their code is not known to be wrong.")
+@click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="0: all.")
+@_json_option
+def list_jobs(status: tuple[str, ...], dead: bool, limit: int, as_json: bool) -> None:
+    """Jobs, newest first."""
+    from tpukit.cli import context
+
+    entries = _client().list(states=["failed"] if dead else status, limit=0)
+    chosen = [entry for entry in entries if entry.value.dead_letter or not dead]
+    shown = chosen[:limit] if limit else chosen
+    if as_json:
+        context.print_json([_as_json(entry.key, entry.value) for entry in shown])
+        return
+    for entry in shown:
+        job = entry.value
+        why = str(job.error or "").strip().splitlines()
+        click.echo(f"{entry.key:22}  {job.status:10}  {_age(job):>8}  {job.reason:14}  {why[-1][:80] if why else ''}")
+    if len(shown) < len(chosen):
+        click.echo(f"{len(chosen) - len(shown)} more; --limit 0 shows them", err=True)
+
+
+@command.command()
+@click.argument("job_id")
+@_json_option
+def show(job_id: str, as_json: bool) -> None:
+    """All that is known of a job."""
+    from tpukit.cli import context
+
+    client = _client()
+    job = client.get(job_id)
+    events = client.events(job_id)
+    if as_json:
+        told = [{"at": event.at, "text": event.text} for event in events]
+        context.print_json({**_as_json(job_id, job), "events": told})
+        return
+    for name, value in _as_json(job_id, job).items():
+        if value not in (None, "", 0, {}, False):
+            lines = str(value).rstrip().splitlines() or [""]
+            click.echo(f"{name:17}{lines[0]}")
+            for line in lines[1:]:
+                click.echo(f"{'':17}{line}")
+
+
+@command.command()
+@click.argument("job_id")
+def follow(job_id: str) -> None:
+    """Wait for a job; print its result. Exit 1 where it failed."""
+    _print_end(job_id, _client().wait(job_id))
+
+
+@command.command()
+@click.argument("job_id")
+def cancel(job_id: str) -> None:
+    """Cancel a job: one that waits at once, one that runs as soon as its worker hears of it."""
+    job = _client().cancel(job_id)
+    click.echo(f"{job_id}: {job.status}" + (", will be cancelled" if job.status in ("scheduled", "running") else ""))
+
+
+@command.command()
+@click.argument("job_id")
+def retry(job_id: str) -> None:
+    """Send a job that has ended again, from the beginning."""
+    click.echo(f"{job_id}: {_client().retry(job_id).status}")
+
+
+@command.command()
+@click.option("--older-than", default="7d", show_default=True, help="Since they ended: 30m, 12h, 7d.")
+def purge(older_than: str) -> None:
+    """Remove jobs that ended a while ago."""
+    from tpukit.spec import durations
+
+    try:
+        age = durations.parse(older_than)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--older-than") from error
+    for job_id in _client().purge(older_than=age):
+        click.echo(job_id)
+
+
+@command.command("test")
+@click.option("--timeout", type=click.FloatRange(min=1), default=120, show_default=True)
+def send_tests(timeout: float) -> None:
+    """Send two jobs, the devices and a matrix product, and print what they gave."""
+    client = _client()
+    ids = [client.submit(code, timeout=timeout, challenge_number=0) for code in (DEVICES, MATRIX)]
+    for job_id in ids:
+        _print_end(job_id, client.wait(job_id))
+
+
+@command.command()
+@click.argument("job_id")
+@click.option("--results", required=True, help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
+@click.option("--network", is_flag=True, help="Let code use the network.")
+@click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
+@click.option("--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to leave in.")
+def work(job_id: str, **options: Any) -> None:
+    """Run one job that was scheduled: what the pods do that `tpu queue serve --team` starts.
+
+    Memory is what the container allows. Told to leave (a node is taken away), it gives the job back.
+    """
+    from tpukit.cli import context
+    from tpukit.queue.records import SCHEDULED
+    from tpukit.queue.worker import Worker
+
+    worker = Worker(context.store(), context.holder(), _settings(memory=0, processes=4096, **options), context.say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: worker.leave())
+    if not worker.run_one(job_id, SCHEDULED):
+        _say(f"{job_id} is not waiting for a worker any more")
+
+
+@command.command()
+@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Jobs at once; 0: none.")
+@click.option("--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="GiB for each job.")
+@click.option("--processes", type=click.IntRange(min=1), default=256, show_default=True, help="And threads, of a job.")
+@click.option("--network", is_flag=True, help="Let code use the network.")
+@click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
+@click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
+@click.option("--image", default="", help="Of those pods.")
+@click.option("--tpu", default="", help="Slice of jobs that name none, as v5e-4 or v5e-4:spot; a CPU node unless told.")
+@click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
+@click.option(
+    "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds when told to leave."
+)
+@click.option(
+    "--tick", type=click.FloatRange(min=0.05), default=TICK, show_default=True, help="Seconds between rounds."
+)
+@click.option("--until-idle", is_flag=True, help="Leave when no job is left.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Of health and metrics.")
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
+@click.option("--no-http", is_flag=True, help="Serve neither.")
+@click.option("--check", type=click.Choice(["live", "ready"]), help="Ask the one that runs here how it is, and leave.")
+def serve(
+    workers: int,
+    team: str,
+    image: str,
+    tpu: str,
+    grace: float,
+    tick: float,
+    until_idle: bool,
+    port: int,
+    bind: str,
+    no_http: bool,
+    check: str | None,
+    **limits: Any,
+) -> None:
+    """Run queued jobs on this machine, or in pods of a team, and supervise the queue. Of several supervisors one acts.
+
+    It may be killed at any moment: what it ran is taken up again by the next one.
+    """
+    from tpukit.cli import context
+    from tpukit.queue.driver import Driver
+    from tpukit.queue.service import Metrics, Service
+    from tpukit.queue.worker import Worker
+    from tpukit.serve import http
+
+    if check:
+        click.echo(http.check(check, port, "tpu queue serve"), err=True)
+        return
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    store, settings = context.store(), _settings(grace=grace, **limits)
+    starter = _starter(team, image, tpu, limits["results"], store.address) if team else None
+    workers = 0 if team else workers
+    driver = Driver(store, context.CLOCK, context.holder(), starter=starter, report=context.say, complain=context.say)
+    metrics = Metrics(store, driver.leader.leading, store.now)
+    crew = [Worker(store, context.holder(), settings, context.say) for _ in range(workers)]
+    service = Service(store, driver, crew, context.CLOCK, tick=tick, say=_say, metrics=metrics)
+    if not no_http:
+        server = http.start(service.loop, metrics, port, bind)
+        _say(f"health and metrics on http://{bind}:{server.server_address[1]}")
+    _say(f"serving the queue {f'with pods of {team}' if team else f'with {workers} workers'}; Ctrl-C leaves")
+
+    def run() -> None:
+        try:
+            service.run(until_idle=until_idle)
+        finally:
+            stop.set()
+
+    rounds = threading.Thread(target=run, name="rounds", daemon=True)
+    rounds.start()
+    stop.wait()
+    service.stop(grace + 10.0)
+    rounds.join(2.0)
+    driver.close()
+    _say("left; jobs that were not done wait for the next one")
+    sys.stderr.flush()
+    os._exit(0)  # threads that hang in a store that is away are not waited for
+
+
+def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Starter:
+    from tpukit import catalogue
+    from tpukit.errors import Invalid
+    from tpukit.kube import Cluster
+    from tpukit.queue.cluster import ClusterStarter
+    from tpukit.queue.manifest import Target
+
+    if not image or not results.startswith("gs://"):
+        raise Invalid("pods need --image, and --results gs://BUCKET/PREFIX: they retain nothing themselves")
+    if "://" not in store:
+        hint = "set TPUKIT_STORE=firestore://PROJECT"
+        raise Invalid(f"pods cannot reach the store {store} of this machine", hint=hint)
+    if tpu:
+        catalogue.find(tpu.partition(":")[0])
+    return ClusterStarter(Cluster(), Target(team, image, store, results, tpu))
+
+
+def _settings(*, memory: float, processes: int, network: bool, preload: str, results: str, grace: float) -> Settings:
+    from tpukit import paths
+    from tpukit.queue import child
+    from tpukit.queue.worker import Settings
+
+    runs = paths.data() / "queue" / "runs"
+    child.sweep(runs)
+    return Settings(
+        runs=runs,
+        results=results or str(paths.data() / "queue" / "results"),
+        cache=paths.cache() / "queue" / "jax",
+        limits=child.Limits(memory=int(memory * 2**30), processes=processes, network=network),
+        preload=tuple(name for name in preload.split(",") if name),
+        grace=grace,
+    )
+
+
+def _client() -> Client:
+    from tpukit.cli import context
+    from tpukit.queue.client import Client
+
+    return Client(context.store())
+
+
+def _as_json(key: str, job: QueuedJob) -> dict[str, Any]:
+    import msgspec
+
+    return {"id": key, **msgspec.to_builtins(job)}
+
+
+def _print_end(job_id: str, job: QueuedJob) -> None:
+    from tpukit.errors import TpukitError
+
+    if job.status != "completed":
+        raise TpukitError(f"{job_id}: {job.status} ({job.reason})\n{job.error}", hint=f"tpu queue show {job_id}")
+    text = Path(job.result_uri).read_text(encoding="utf-8") if job.result_uri.startswith("/") else str(job.result)
+    click.echo(text.rstrip("\n"))
+    if job.result_uri.startswith("gs://"):
+        click.echo(f"the beginning; all of it is in {job.result_uri}", err=True)
+
+
+def _age(job: QueuedJob) -> str:
+    from tpukit.cli import context
+
+    seconds = max(0.0, context.CLOCK.now() - job.created_at)
+    return (
+        f"{seconds:.0f}s" if seconds < 120 else f"{seconds / 60:.0f}m" if seconds < 7200 else f"{seconds / 3600:.0f}h"
+    )
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,41 @@
+"""Results that a document cannot hold: in a folder of this machine, or in a bucket."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tpukit.queue.decide import Outcome
+from tpukit.queue.records import QueuedJob
+
+INLINE = 256 * 1024
+"""Bytes of a result in its document: with the code and the logs it stays below Firestore's mebibyte."""
+FIRST = 2_000
+
+
+class Results:
+    def __init__(self, address: str) -> None:
+        """`address`: a folder, or gs://BUCKET/PREFIX."""
+        self._address = address.rstrip("/")
+
+    def shorten(self, key: str, job: QueuedJob, outcome: Outcome) -> Outcome:
+        """An outcome that fits into the document; the same one where it does already."""
+        text = outcome.result
+        room = INLINE if len(job.code) < 400_000 else 16 * 1024
+        if text is None or len(text.encode("utf-8", "replace")) <= room:
+            return outcome
+        # Named by the attempt: one that was lost meanwhile overwrites nothing.
+        uri = self._write(f"{key}/{job.attempts}.txt", text.encode("utf-8", "replace"))
+        return replace(outcome, result=text[:FIRST], result_uri=uri)
+
+    def _write(self, name: str, data: bytes) -> str:
+        address = f"{self._address}/{name}"
+        if address.startswith("gs://"):
+            from tpukit.cloud import objects
+
+            objects.upload(address, data)
+            return address
+        path = Path(address)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_bytes(data)
+        return str(path)
