@@ -135,12 +135,17 @@ class Client:
         try:
             while True:
                 changed.clear()
-                job = self.get(job_id)
-                if job.status in ENDED:
-                    return job
+                try:
+                    job = self.get(job_id)
+                except Transient as error:
+                    state = error.message  # a store that is away is waited for, too
+                else:
+                    if job.status in ENDED:
+                        return job
+                    state = f"{job_id} is {job.status}"
                 left = POLL_SECONDS if due is None else min(POLL_SECONDS, due - time.monotonic())
                 if left <= 0:
-                    raise NotYet(f"{job_id} is {job.status}", hint=f"`tpu queue show {job_id}` says how it goes on")
+                    raise NotYet(state, hint=f"`tpu queue show {job_id}` says how it goes on")
                 changed.wait(left)
         finally:
             unwatch()
