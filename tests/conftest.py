@@ -17,7 +17,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("store_home", "store_documents_suite", "store_leases_suite", "place_suite")
+pytest.register_assert_rewrite(
+    "store_home", "store_documents_suite", "store_leases_suite", "place_suite", "manager_suite"
+)
 
 # Loads differ between machines, examples do not.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_plan
 from pathlib import Path
@@ -97,6 +98,9 @@ class Stand:
             seen = self.observe(box[0])
             learned = {**box[0].attempt.learned, **seen.learned}
             box[0] = Handle(handle.plan, replace(box[0].attempt, learned=learned))
+            if seen.state is State.PENDING:  # as a driver does; in some places machines have to come first
+                with suppress(NotYet, Transient):
+                    self.place.submit(box[0])
             if seen.state is State.RUNNING:
                 box[0] = Handle(handle.plan, replace(box[0].attempt, state=State.RUNNING))
             return seen if seen.state is state else None
@@ -173,6 +177,22 @@ def test_stopped_attempt_is_gone_before_the_place_says_so(stand):
     assert not seen.active
     stand.place.stop(running, 1.0)  # again: nothing is there to be told
     assert not stand.observe(running).active
+
+
+def test_program_that_knows_nothing_of_us_shows_its_steps_and_is_not_done_when_it_leaves_with_0(stand):
+    script = "trap 'exit 0' TERM; echo step 7 loss 2.5; echo saved checkpoint at step 6; while :; do sleep 0.1; done"
+    handle = handle_of(stand.plan(script))
+    stand.submit(handle)
+    running, _ = stand.until(handle, State.RUNNING)
+
+    def shown() -> Observation | None:
+        seen = stand.observe(running)
+        return seen if all(host.step is not None for host in seen.hosts) else None
+
+    seen = until(shown, "its lines to be read")
+    assert {(host.step, host.loss) for host in seen.hosts} == {(7, 2.5)}
+    assert seen.saved == 6
+    assert stand.stop(running).reason is not Reason.DONE
 
 
 def test_attempt_that_is_stopped_before_it_was_sent_never_runs(stand):

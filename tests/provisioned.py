@@ -77,15 +77,21 @@ class Provisioned:
         words = ("init", PROJECT, CLUSTER, "--location", LOCATION, "--zones", ZONE, "--node-service-account", NODES)
         done = self._tpu(*words, "--folder", str(self.folder / "deploy"))
         lines = [line.strip() for line in done.stderr.splitlines() if line.startswith("  ")]
-        for line in lines:
-            if not line.startswith("tpu image push"):
-                # Google knows an account some time after it was made.
-                until(lambda: self._typed(line), f"`{line}` to be taken")  # noqa: B023
+        self.image_line, *rest = lines
+        for line in rest:
+            # Google knows an account some time after it was made.
+            until(lambda: self.type(line), f"`{line}` to be taken")  # noqa: B023
         self.cluster.patch("Deployment", NAME, {"spec": {"replicas": 0}}, SYSTEM)
 
-    def _typed(self, line: str) -> bool:
+    def type(self, line: str) -> bool:
+        """At the top of the checkout; whether it went well."""
+        tpu = self.folder / "bin" / "tpu"
+        tpu.parent.mkdir(exist_ok=True)
+        tpu.write_text(f'#!/bin/sh\nexec {sys.executable} -m tpukit "$@"\n')
+        tpu.chmod(0o755)
         env = self._as_person()
-        done = subprocess.run(["bash", "-euc", line], env=env, capture_output=True, text=True)
+        env["PATH"] = f"{tpu.parent}{os.pathsep}{env['PATH']}"
+        done = subprocess.run(["bash", "-euc", line], env=env, cwd=ROOT, capture_output=True, text=True)
         self.typed.append(f"$ {line}\n{done.stdout}{done.stderr}")
         return done.returncode == 0
 

@@ -58,6 +58,8 @@ class Metrics:
         if host.first and "://" not in host.world.workdir:  # an object store cannot append
             Path(host.world.workdir).mkdir(parents=True, exist_ok=True)
             self._journal = Path(host.world.workdir, "metrics.jsonl")
+        if host.first:
+            host.scalars.prepare()
 
     def record(self, step: int, measured: dict[str, Any], *, wait: bool = False) -> None:
         """Take the numbers of `step`, and write those of the step before it, which is done or nearly so."""
@@ -77,14 +79,15 @@ class Metrics:
             self._marked_step, self._marked_at = step, time.perf_counter()  # the first step compiled: not a speed
         elif log:
             self._measure(step)
+        batch = hashlib.sha256(np.asarray(measured["index"], dtype="<i4").tobytes()).hexdigest()[:16]
         if self._journal:
-            batch = hashlib.sha256(np.asarray(measured["index"], dtype="<i4").tobytes()).hexdigest()[:16]
             line = {"step": step, "loss": loss, "batch": batch, "attempt": self._host.world.attempt}
             with self._journal.open("a", encoding="utf-8") as journal:
                 journal.write(json.dumps(line) + "\n")
         self._host.report(
             step=step,
             loss=loss,
+            batch=batch,
             saved=self._checkpoints.saved,
             log=self._line(step, loss) if log else "",
             **self._speed,

@@ -22,6 +22,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import drill
 import driving
 import history
 import provisioner
@@ -64,6 +65,7 @@ def main() -> int:
         ("start", lambda: [measure_start()]),
         ("all shapes", lambda: [measure_all_shapes()]),
         ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
+        ("drill", lambda: drill.measure(TPU, environment(HOME), HOME / "drill", EMPTY)),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
         ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),

@@ -276,16 +276,27 @@ def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_lo
     assert sorted(line.partition(":")[0] for line in log) == ["slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
 
 
-def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back(box: Box, ada: Person):
-    follower = ada.start("run", ada.job("drained", *who(box, "drained")), "--place", "gke")
+POLITE = """trap 'exit 0' TERM
+echo attempt $TPUKIT_ATTEMPT stage $TPUKIT_STAGE; echo step 7 loss 2.5; echo saved checkpoint at step 6
+while :; do sleep 0.1; done"""
+"""A trainer that knows nothing of tpukit, and leaves with 0 when it is told to."""
+
+
+def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back_though_it_left_with_0(
+    box: Box, ada: Person
+):
+    follower = ada.start("run", ada.job("drained", "sh", "-c", POLITE), "--place", "gke")
     ada.state("drained", "running")
+    until(lambda: [host["step"] for host in ada.show("drained")["hosts"]] == [7] * 4, "steps to be read from lines")
     box.agent.drain("tpu-1")
     until(lambda: ada.reasons("drained")[0] == "maintenance", "the drained host to be seen")
     box.agent.restore("tpu-1")
     ada.state("drained", "running")
     says(ada, "drained", "attempt 1 stage 1")
+    assert ada.show("drained")["attempts"][0]["saved_step"] == 6
     ada.tpu("job", "stop", "drained")
     assert follower.wait(PATIENCE) == 1
+    assert ada.show("drained")["state"] == "cancelled"
 
 
 def test_lost_host_is_named_and_its_replacement_goes_on(box: Box, ada: Person):

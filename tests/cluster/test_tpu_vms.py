@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import pwd
+import random
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncssh
 import pytest
 
-from tpukit.sandbox.tpu_vms import network
-from unit.tpu_vm_world import PROJECT, V4_16, TpuVms, eventually
+from tpukit import pods
+from tpukit.sandbox.tpu_vms import network, processes
+from unit.tpu_vm_world import NODES, PROJECT, V4_16, TpuVms, eventually
 
 ZONE = "us-central2-b"
 
@@ -81,6 +82,12 @@ def test_ssh_without_the_key_is_refused(shell):
     assert "Permission denied (publickey)" in refused.stderr
 
 
+def test_root_cannot_log_in_and_is_shown_the_way(shell):
+    refused = shell.ssh("root@pair-w-0", "true")
+    assert refused.returncode == 255
+    assert "root cannot log in to a TPU VM: write USER@NAME" in refused.stderr
+
+
 def test_scp_copies_both_ways_and_says_so(shell, tmp_path):
     (tmp_path / "file").write_bytes(os.urandom(100_000))
     words = ("-o", "BatchMode=yes", "-i", str(shell.home / "key"))
@@ -100,13 +107,11 @@ def test_ssh_with_a_terminal_gives_one(shell):
 def test_gcloud_logs_in_to_all_workers_and_copies(shell, tmp_path):
     tpu_vm = ("gcloud", "compute", "tpus", "tpu-vm")
     (tmp_path / "file").write_text("data\n")
-    shell.run(*tpu_vm, "scp", str(tmp_path / "file"), "pair:", "--worker=all")
-    done = shell.run(*tpu_vm, "ssh", "pair", "--worker=all", "--command=pwd; cat file")
-    assert sorted(done.stdout.splitlines()).count("data") == 2, done
-    assert len({line for line in done.stdout.splitlines() if line != "data"}) == 2, done
-    me = pwd.getpwuid(os.getuid()).pw_name
+    shell.run(*tpu_vm, "scp", str(tmp_path / "file"), "bob@pair:", "--worker=all")
+    done = shell.run(*tpu_vm, "ssh", "bob@pair", "--worker=all", "--command=cat file")
+    assert done.stdout.splitlines().count("data") == 2, done
     keys = shell.vms.node("pair")["metadata"]["ssh-keys"]
-    assert f"{me}:ssh-rsa " in keys
+    assert "bob:ssh-rsa " in keys
     assert "ada:" in keys
 
 
@@ -134,25 +139,87 @@ jax.distributed.initialize()
 import jax.numpy as jnp
 from jax.experimental import multihost_utils
 total = multihost_utils.process_allgather(jnp.array([jax.process_index()]))
-here, all = (jax.process_index(), jax.local_device_count()), (jax.process_count(), jax.device_count())
-print("RESULT", *here, *all, int(total.sum()))
-"""
+print("RESULT", jax.process_index(), jax.process_count(), jax.local_device_count(), jax.device_count(), int(total.sum()))
+"""  # noqa: E501
+COMMAND = f"cat > program.py <<'END'\n{PROGRAM}\nEND\npython program.py"
+
+
+def results(outputs: list[str]) -> list[str]:
+    return [line for output in outputs for line in output.splitlines() if line.startswith("RESULT")]
 
 
 def test_jax_finds_its_peers_over_two_slices_of_two_hosts_without_an_argument(shell):
-    spec = {"multisliceParams": {"nodeCount": 2, "nodeIdPrefix": "multi"}, "node": {**V4_16, "metadata": {}}}
-    spec["node"]["metadata"] = {"ssh-keys": f"ada:{shell.vms.public_key}"}
+    node = {**V4_16, "metadata": {"ssh-keys": f"ada:{shell.vms.public_key}"}}
+    spec = {"multisliceParams": {"nodeCount": 2, "nodeIdPrefix": "multi"}, "node": node}
     where = f"tpu/v2/projects/{PROJECT}/locations/{ZONE}/queuedResources"
     shell.vms.ask("POST", f"{where}?queuedResourceId=multi", {"tpu": {"nodeSpec": [spec]}})
     eventually(lambda: shell.vms.ask("GET", f"{where}/multi")["state"]["state"] == "ACTIVE")
-    hosts = [f"ada@multi-{node}-w-{worker}" for node in (0, 1) for worker in (0, 1)]
+    hosts = [f"ada@multi-{number}-w-{worker}" for number in (0, 1) for worker in (0, 1)]
     eventually(lambda: "multi-1-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
-    (shell.home / "program.py").write_text(PROGRAM)
-
-    def run(host: str) -> subprocess.CompletedProcess[str]:
-        return shell.ssh(host, f"{sys.executable} {shell.home / 'program.py'}")
-
     with ThreadPoolExecutor(4) as threads:
-        done = list(threads.map(run, hosts))
-    results = [line for one in done for line in one.stdout.splitlines() if line.startswith("RESULT")]
-    assert results == [f"RESULT {number} 4 4 16 6" for number in range(4)], done
+        done = list(threads.map(lambda host: shell.ssh(host, COMMAND), hosts))
+    assert results([one.stdout for one in done]) == [f"RESULT {number} 4 4 16 6" for number in range(4)], done
+
+
+def test_jax_finds_its_peers_on_a_machine_without_namespaces(tmp_path):
+    with TpuVms(tmp_path, vm_views=False) as plain:
+        plain.make("pair", V4_16)
+        with ThreadPoolExecutor(2) as threads:
+            done = list(threads.map(lambda worker: plain.ssh("pair", COMMAND, worker), (0, 1)))
+    assert results([str(one.stdout) for one in done]) == [f"RESULT {number} 2 4 8 1" for number in (0, 1)], done
+
+
+def test_after_any_order_of_troubles_hosts_are_up_and_nothing_of_before_runs(tmp_path):
+    dice = random.Random(20261115)
+    with TpuVms(tmp_path) as vms:
+        names = ["one", "two", "three"]
+        for name in names:
+            vms.make(name, V4_16)
+        started: list[int] = []
+        silent: set[tuple[str, int]] = set()
+        actions = [
+            "crash",
+            "freeze",
+            "unreachable",
+            "restore",
+            "restore",
+            "repair",
+            "maintenance",
+            "start",
+            "start",
+            "new",
+        ]
+        for _ in range(60):
+            name, workers = dice.choice(names), dice.choice([(0, 1), (0,), (1,)])
+            action = dice.choice(actions)
+            hosts = {(name, worker) for worker in workers}
+            if action == "start" and not hosts & silent:
+                command = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
+                started.append(int(answers(vms, name, workers[0], command) or 0))
+            elif action == "new":
+                vms.ask("DELETE", f"{NODES}/{name}")
+                vms.make(name, V4_16)
+                silent -= {(name, 0), (name, 1)}
+            elif action != "start":
+                more = {"repair": {"seconds": 0.1}, "maintenance": {"seconds": 0.1, "grace": 0.1}}.get(action, {})
+                one = {"worker": workers[0]} if len(workers) == 1 else {}
+                vms.ask("POST", "emulator/tpu-vms", {"action": action, "node": name, **one, **more})
+                silent = silent - hosts if action == "restore" else silent
+                silent = silent | hosts if action in ("freeze", "unreachable") else silent
+        for name in names:
+            eventually(lambda name=name: vms.node(name)["state"] == "READY" and vms.node(name)["health"] == "HEALTHY")
+            vms.ask("POST", "emulator/tpu-vms", {"action": "restore", "node": name})
+            for worker in (0, 1):
+                assert eventually(lambda name=name, worker=worker: answers(vms, name, worker)) == "up\n"
+            vms.ask("POST", "emulator/tpu-vms", {"action": "crash", "node": name})
+        eventually(lambda: not [pid for pid in started if pid and processes.started(pid)])
+        assert len(processes.descendants(os.getpid())) >= 1 + 2 * len(names)
+    assert any(started)
+    assert not pods.strays(tmp_path)
+
+
+def answers(vms: TpuVms, name: str, worker: int, command: str = "echo up") -> str:
+    try:
+        return str(vms.ssh(name, command, worker, login_timeout=5, connect_timeout=5).stdout)
+    except (OSError, TimeoutError, asyncssh.Error):
+        return ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from journeys.conftest import Tpu
 from tpukit import plan, pods
 from tpukit.clock import ManualClock, SystemClock
 from tpukit.places.base import Handle, Observation
@@ -190,3 +191,43 @@ def test_hosts_that_never_met_are_noticed(home, tmp_path, how, warned):
     place.stop(attempt, 0.0)
     assert ("each trains alone" in seen.warning) is warned
     ended(place, attempt)
+
+
+IMPATIENT = (
+    "import sys; from tpukit import report; report.UNSEEN_SECONDS = 0.2; from tpukit.__main__ import main; main()"
+)
+"""`tpu` that waits no half a minute for a first step."""
+
+
+class Impatient(Tpu):
+    def argv(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, "-c", IMPATIENT, *map(str, arguments)]
+
+
+def test_run_program_that_shows_no_steps_is_told_what_to_do_and_so_is_a_loss_that_cannot_happen(home, tmp_path):
+    tpu = Impatient(home, tmp_path)
+    done = tpu("run", tpu.file("sleep", "2"), "--lose", "0-0@7", code=1)
+    assert "--lose waits for step 7 of host 0-0, and cannot happen: no step of it can be seen" in done.stderr
+    assert "under `progress:` in the job file" in done.stderr
+    assert "no step of it can be seen" in tpu("job", "show", "train").stdout
+
+
+def test_run_loss_happens_at_a_step_that_was_only_printed(tpu):
+    program = """
+import os, time
+for step in range(1, 40 if os.environ["TPUKIT_ATTEMPT"] == "0" else 3):
+    print(f"step {step} loss 1.0", flush=True)
+    time.sleep(0.1)
+"""
+    done = tpu("run", tpu.file(sys.executable, "-S", "-c", program, rule="pre"), "--lose", "0-0@3")
+    assert [attempt["reason"] for attempt in tpu.show(done.stdout.strip())["attempts"]] == ["host lost", "done"]
+
+
+def test_stop_of_a_program_that_exits_0_is_cancelled(tpu):
+    process = tpu.start("run", tpu.file(sys.executable, "-S", "-c", POLITE, "bye"))
+    job_id = tpu.the_job()
+    until(lambda: tpu.show(job_id)["hosts"][0]["step"] == 1)
+    tpu("job", "stop", job_id)
+    process.wait()
+    shown = tpu.show(job_id)
+    assert (shown["state"], shown["attempts"][0]["last_step"]) == ("cancelled", 1)

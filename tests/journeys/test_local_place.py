@@ -19,7 +19,7 @@ import pytest
 from tpukit import plan, pods
 from tpukit.clock import ManualClock, SystemClock
 from tpukit.errors import Invalid
-from tpukit.places import local
+from tpukit.places import local, peers
 from tpukit.places.base import Handle, Observation
 from tpukit.places.local import LocalPlace
 from tpukit.places.suspects import MINIMUM_AGE
@@ -178,7 +178,7 @@ def test_port_that_was_lost_is_another_one_in_the_next_attempt(place):
 
 
 def test_peers_that_gave_up_on_a_hung_host_have_it_killed_and_named(place, monkeypatch):
-    monkeypatch.setattr(local, "ABANDONED_SECONDS", 0.5)
+    monkeypatch.setattr(peers, "ABANDONED_SECONDS", 0.5)
     attempt = handle(roles("sleep 0.2; exit 134", "trap '' TERM; kill -STOP $$"))
     place.submit(attempt)
     seen = ended(place, attempt)

@@ -101,6 +101,8 @@ class SimulatedCluster:
 
     def patch(self, kind: str, name: str, change: Mapping[str, Any], namespace: str = "", **_: Any) -> Doc:
         self.calls.append(f"patch {kind}")
+        if kind == "Node":
+            return self._patch_node(name, change)
         jobset = self._jobsets.get((namespace, name))
         if jobset is None:
             raise NotFound(f"{kind} {name} is gone")
@@ -111,6 +113,15 @@ class SimulatedCluster:
             if value is not None:
                 jobset["metadata"]["annotations"][key] = value
         return jobset
+
+    def _patch_node(self, name: str, change: Mapping[str, Any]) -> Doc:
+        if name not in self._nodes:
+            raise NotFound(f"node {name} is gone")
+        node = self._nodes[name]
+        annotations = {**node["metadata"].get("annotations", {}), **change["metadata"]["annotations"]}
+        node["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
+        node["spec"] = {key: value for key, value in change["spec"].items() if value is not None}
+        return node
 
     # What happens in it
 
@@ -254,6 +265,8 @@ class SimulatedCluster:
             for name, node in self._nodes.items():
                 labels = node["metadata"]["labels"]
                 pool = labels["cloud.google.com/gke-nodepool"]
+                if node.get("spec", {}).get("unschedulable"):
+                    continue
                 if pool not in taken and pod["spec"]["nodeSelector"].items() <= labels.items():
                     pod["spec"]["nodeName"] = name
                     pod["status"] = {"phase": "Running", "conditions": []}

@@ -158,6 +158,20 @@ def test_maintenance_can_be_performed_before_its_time(world):
     assert node(world)["upcomingMaintenance"]["maintenanceStatus"] == "ONGOING"
 
 
+def test_ordered_repair_happens_once_to_each_vm_it_matches(world):
+    make(world, "one")
+    make(world, "two")
+    world.cloud.faults.set(Fault("repair", "nodes/one$", seconds=100))
+    world.pass_time(99)
+    assert node(world, "one")["state"] == "READY"
+    world.pass_time(1)
+    assert (node(world, "one")["state"], node(world, "two")["state"]) == ("REPAIRING", "READY")
+    for _ in range(20):
+        world.pass_time(10)
+    assert node(world, "one")["state"] == "READY"
+    assert world.cloud.faults.table()[0]["struck"] == 1
+
+
 def test_suspended_queued_resource_waits_until_its_hosts_are_off(world):
     running = True
     object.__setattr__(world.cloud.hooks, "vm_has_hosts", lambda name: running)
@@ -186,6 +200,10 @@ def test_login_takes_keys_of_node_and_project_unless_blocked():
     both = logins(node_keys, project_keys, [], 0)
     assert both == {"ada": [f"{KEY}1", f"{KEY}3"], "bob": [f"{KEY}2"]}
     assert logins({**node_keys, "block-project-ssh-keys": "TRUE"}, project_keys, [], 0) == {"ada": [f"{KEY}1"]}
+
+
+def test_login_as_root_is_nobodys():
+    assert logins({"ssh-keys": f"root:{KEY}\nada:{KEY}"}, {}, [], 0) == {"ada": [KEY]}
 
 
 def test_login_with_os_login_pays_no_attention_to_metadata_keys():

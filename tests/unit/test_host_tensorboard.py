@@ -1,9 +1,11 @@
 """Scalars written by a job come back out of the event files, into a folder or TensorBoard's own reader, once each."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -94,6 +96,23 @@ def test_scalars_of_a_resumed_attempt_replace_what_it_repeats(tmp_path):
     board.Reload()
     seen = [(event.step, event.value) for event in board.Scalars("loss")]
     assert seen == [(step, float(step)) for step in range(1, 15)] + [(step, step + 0.5) for step in range(15, 31)]
+
+
+def test_scalars_once_prepared_load_nothing_when_they_are_written(tmp_path):
+    program = f"""
+import sys
+from tpukit.host.scalars import Scalars
+scalars = Scalars({str(tmp_path / "run")!r})
+scalars.prepare()
+loaded = set(sys.modules)
+scalars.write(10, loss=1.0)
+scalars.close()
+print(sorted(set(sys.modules) - loaded))
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(events.__file__).parents[2])}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+    assert ran.stdout == "[]\n"
+    assert read_all(tmp_path) != []
 
 
 def test_scalars_on_a_path_that_cannot_be_one_warn_and_go_on(tmp_path, caplog):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -376,3 +378,20 @@ def test_decide_outcome_waits_for_the_place_whoever_drives():
     closing = replace(RUNNING, outcome=Outcome(State.FAILED, Reason.HOST_LOST, "lost"))
     assert decide(closing, SPEC, seen(), NOW).act is Act.STOP
     assert decide(closing, SPEC, GONE, NOW).job.state is State.FAILED
+
+
+def test_decide_warning_is_said_once_and_stays_with_an_attempt_that_ends_well():
+    step = decide(RUNNING, SPEC, seen(warning="each trains alone"), NOW)
+    assert step.note == "attempt 0: each trains alone"
+    assert decide(step.job, SPEC, seen(warning="each trains alone"), NOW).note == ""
+    over = decide(step.job, SPEC, ended(Reason.DONE), NOW).job
+    assert (over.state, over.message) == (State.COMPLETED, "all hosts ended well; but each trains alone")
+
+
+@pytest.mark.parametrize(
+    ("pace", "idle", "hangs"),
+    [(0.0, 60.0, True), (5.0, 60.0, True), (100.0, 299.0, False), (100.0, 300.0, True), (math.inf, 1e9, False)],
+)
+def test_decide_host_that_prints_rarely_hangs_only_after_longer_than_its_own_pace(pace, idle, hangs):
+    hosts = tuple(HostView(name, 0, 0, "running", step=3, pace=pace, idle=idle) for name in ("h0", "h1"))
+    assert (decide(RUNNING, SPEC, seen(hosts=hosts), NOW).act is Act.STOP) is hangs

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tpukit import catalogue
 from tpukit.cloud.gke import NodePool, Operation
 from tpukit.provisioner import names, pools
-from tpukit.provisioner.decide import Create, Delete, Step, decide
+from tpukit.provisioner.decide import Cordon, Create, Delete, Step, decide
 from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.observation import JobSetState, Observation, Tries
 from tpukit.provisioner.settings import Capacity, Settings
@@ -81,11 +81,17 @@ def observations(draw: st.DrawFn) -> Observation:
         jobsets=states,
         jobsets_known=draw(st.booleans()),
         hosts_ready={name: draw(st.integers(0, 2)) for name in known},
+        hosts={name: hosts_of(name) for name in known},
+        cordoned={name: hosts_of(name)[: draw(st.integers(0, 2))] for name in known},
         seats=draw(st.dictionaries(names_of, names_of, max_size=3)),
         foreign=draw(st.sampled_from([None, occupied])),
         suspects={name: NOW - draw(st.integers(0, 300)) for name in known},
         tries={name: draw(tried) for name in known},
     )
+
+
+def hosts_of(pool: str) -> tuple[str, ...]:
+    return (f"{pool}-0", f"{pool}-1")
 
 
 def acts(seen: Observation, limit: int = 100) -> dict[str, Step]:
@@ -99,6 +105,20 @@ def test_decide_never_deletes_what_is_not_ours(seen: Observation):
         if isinstance(step.act, Delete):
             assert pools.owner(seen.pools[name]) is not None
             assert seen.foreign is not None and not seen.foreign[name]
+            assert set(seen.cordoned[name]) == set(seen.hosts[name])
+
+
+@given(observations())
+@settings(max_examples=200)
+def test_decide_cordons_what_is_removed_next_and_reopens_what_stays(seen: Observation):
+    for name, step in acts(seen).items():
+        if isinstance(step.act, Cordon):
+            assert pools.owner(seen.pools[name]) is not None
+            assert set(step.act.hosts) <= set(seen.hosts[name])
+            if step.act.on:
+                assert seen.foreign is not None and not seen.foreign[name]
+            else:
+                assert set(step.act.hosts) == set(seen.cordoned[name])
 
 
 @given(observations())
@@ -130,7 +150,8 @@ def test_decide_never_makes_two_pools_for_a_slice(seen: Observation):
 @given(observations(), st.integers(0, 8))
 def test_decide_starts_no_more_than_may_be_under_way(seen: Observation, limit: int):
     running = {one.target for one in seen.operations if not one.done}
-    assert len(acts(seen, limit)) <= max(0, limit - len(running))
+    starting = [step for step in acts(seen, limit).values() if not isinstance(step.act, Cordon)]
+    assert len(starting) <= max(0, limit - len(running))
 
 
 @given(observations())
@@ -156,7 +177,7 @@ def test_decide_comes_to_rest_when_gke_does_what_it_is_asked(seen: Observation):
         todo = {name: step for name, step in steps.items() if step.act or step.tries != step.before}
         if not todo and now > NOW + 5000:
             break
-        known, tries = dict(seen.pools), dict(seen.tries)
+        known, tries, cordoned = dict(seen.pools), dict(seen.tries), dict(seen.cordoned)
         for name, step in todo.items():
             tries[name] = step.tries
             if isinstance(step.act, Create):
@@ -164,10 +185,15 @@ def test_decide_comes_to_rest_when_gke_does_what_it_is_asked(seen: Observation):
                 known[name] = pool_of(replace(step.act.need, pool=name), "RUNNING", now)
             elif isinstance(step.act, Delete):
                 del known[name]
+                cordoned.pop(name)
+            elif isinstance(step.act, Cordon):
+                cordoned[name] = hosts_of(name) if step.act.on else ()
         ready = dict.fromkeys(known, 2)
         free = dict.fromkeys(known, ())
         suspects = dict.fromkeys(known, NOW)
+        hosts = {name: hosts_of(name) for name in known}
         seen = replace(seen, pools=known, tries=tries, hosts_ready=ready, foreign=free, suspects=suspects)
+        seen = replace(seen, hosts=hosts, cordoned=cordoned)
     else:
         raise AssertionError(f"still at it: {todo}")
     assert made <= 2 * len(seen.needs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from unit.provisioner_world import V4_16, ProvisionerWorld
@@ -117,6 +119,51 @@ def test_provisioner_pool_in_use_by_a_pod_of_somebody_else_is_not_removed_until_
     world.cluster.foreign.clear()
     world.pass_time(200)
     assert world.pools() == []
+
+
+def _pass_until(world: ProvisionerWorld, true: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if true():
+            return
+        world.pass_time(5)
+    raise AssertionError("it never came")
+
+
+def test_provisioner_pool_that_is_removed_takes_no_pod_of_the_next_jobset():
+    """It has the labels that the next one selects, and its hosts are there until the operation ends."""
+    world = ProvisionerWorld()
+    world.cluster.send("first")
+    world.pass_time(200)
+    world.cluster.finish("first")
+    _pass_until(world, lambda: any(one["kind"] == "DELETE_NODE_POOL" for one in world.gke.ops))
+    world.cluster.send("second")
+    (pod,) = world.cluster.pods_of("second")
+    world.pass_time(400)
+    assert world.cluster.pods_of("second") == [pod]  # it was never lost with a host
+    assert world.cluster.running("second") == 1
+    assert len(world.pools()) == 1
+
+
+def test_provisioner_pool_that_was_cordoned_and_is_taken_after_all_is_opened_again():
+    world = ProvisionerWorld()
+    world.cluster.send("train", jobs=1)
+    world.pass_time(200)
+    world.cluster.suspend("train")
+    _pass_until(world, lambda: "patch Node" in world.cluster.calls)
+    world.cluster.suspend("train", on=False)
+    world.pass_time(400)
+    assert world.cluster.running("train") == 1
+    assert not [node for node in world.cluster.nodes() if node.get("spec", {}).get("unschedulable")]
+
+
+def test_provisioner_host_that_a_person_cordoned_stays_so():
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(200)
+    node = world.cluster.nodes()[0]
+    node["spec"] = {"unschedulable": True}
+    world.pass_time(100)
+    assert node["spec"] == {"unschedulable": True}
 
 
 def test_provisioner_daemonset_pods_do_not_hold_a_pool():

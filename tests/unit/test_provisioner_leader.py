@@ -22,6 +22,7 @@ class OneLease:
         self.version = 0
         self.events: dict[str, dict] = {}
         self.away: set[str] = set()  # who cannot reach it
+        self.namespaces = {"system"}
         self.asking = ""
 
     def get(self, kind, name, namespace="", *, seconds=20.0):
@@ -36,6 +37,10 @@ class OneLease:
             if document["metadata"]["name"] in self.events:
                 raise Conflict("told before")
             self.events[document["metadata"]["name"]] = document
+        elif document["kind"] == "Namespace":
+            self.namespaces.add(document["metadata"]["name"])
+        elif document["metadata"]["namespace"] not in self.namespaces:
+            raise NotFound("no such namespace")
         elif self.lease is not None:
             raise Conflict("exists")
         else:
@@ -126,6 +131,13 @@ def test_leader_that_lost_it_does_not_take_it_back_while_it_is_held():
     assert b.renew()
     assert not a.renew()
     assert a.leader.hold("pool") is None
+
+
+def test_leader_in_a_cluster_where_nothing_was_deployed_makes_the_namespace_too():
+    cluster, _, a, b = pair()
+    cluster.namespaces.clear()
+    assert (a.renew(), b.renew()) == (True, False)
+    assert cluster.namespaces == {"system"}
 
 
 def test_leader_token_grows_with_every_change_of_hands():

@@ -116,6 +116,8 @@ def test_job_json_has_fixed_keys_and_iso_times():
                 "host": "h1",
                 "detail": None,
                 "saved_step": 7,
+                "last_step": None,
+                "warning": None,
                 "started": "2023-11-14T22:13:21.000+00:00",
                 "ended": "2023-11-14T22:14:20.000+00:00",
             },
@@ -127,6 +129,8 @@ def test_job_json_has_fixed_keys_and_iso_times():
                 "host": None,
                 "detail": None,
                 "saved_step": None,
+                "last_step": None,
+                "warning": None,
                 "started": None,
                 "ended": None,
             },
@@ -333,3 +337,12 @@ def test_job_of_any_record_is_shown_on_one_line_with_what_is_there(plan, said, c
 def test_tables_terminal_codes_in_what_programs_said_are_not_sent_to_the_terminal():
     (_, line) = drawn(tables.jobs([replace(JOB, message="red \x1b[31mtext\nand a second line")], AT))
     assert line.endswith("red  [31mtext and a second line")
+
+
+def test_unseen_is_said_only_of_programs_that_ran_a_while_without_a_step():
+    silent, training = HostView("a", 0, 0, "running"), HostView("b", 0, 1, "running", step=0)
+    assert "progress:" in report.unseen([silent], 100.0, 100.0 + report.UNSEEN_SECONDS)
+    assert report.unseen([silent], 100.0, 101.0) == ""
+    assert report.unseen([silent], 0.0, 1000.0) == ""
+    assert report.unseen([silent, training], 100.0, 1000.0) == ""
+    assert report.unseen([], 100.0, 1000.0) == ""

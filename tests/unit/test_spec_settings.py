@@ -20,6 +20,12 @@ tensorboard: projects/my-project-1/locations/us-central1/tensorboards/123
 tools_image: us-docker.pkg.dev/my-project-1/tools/tpukit:1
 service_account: trainer
 store: firestore://my-project-1/team-a
+runtime_version: tpu-ubuntu2204-base
+queued: false
+setup: [pip, install, -r, requirements.txt]
+ssh_user: ada
+ssh_key: ~/.ssh/google_compute_engine
+external_ips: false
 aliases: {wu: config.training.warmup_steps}
 """
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tpukit
+from tpukit.errors import Invalid
+from tpukit.sandbox import fault_commands
+from tpukit.sandbox.folder import Folder
 from tpukit.sandbox.tpu_vms import processes
-from unit.tpu_vm_world import NODES, V4_16, TpuVms, eventually
+from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_16, TpuVms, eventually
 
 SLEEPER = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
 
@@ -48,7 +56,8 @@ def test_process_outlives_its_connection_and_goes_with_its_node(vms):
     vms.make("short")
     address, pid = vms.address("short"), sleeper(vms, "short")
     assert lives(pid)
-    folder = Path(vms.ssh("short", "pwd").stdout.strip())
+    folder = vms.home("short")
+    assert folder.exists()
     vms.ask("DELETE", f"{NODES}/short")
     eventually(lambda: not lives(pid))
     assert refused(vms, "short", address)
@@ -60,7 +69,7 @@ def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
     stubborn = vms.ssh("spot", "trap '' TERM; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!", 1)
     saves = "setsid bash -c 'trap \"echo saved > ~/note; exit\" TERM; while :; do sleep 0.05; done'"
     polite = int(vms.ssh("spot", f"{saves} </dev/null >/dev/null 2>&1 & echo $!").stdout)
-    home = Path(vms.ssh("spot", "pwd").stdout.strip())
+    home = vms.home("spot")
     notices: list[str] = []
     now, etag = vms.metadata_with_etag("spot", "instance/preempted", 1)
     assert now == "FALSE"
@@ -145,7 +154,7 @@ def test_frozen_host_takes_connections_and_says_nothing_until_restored(vms):
             await asyncio.to_thread(strike, vms, "freeze", "ice")
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(connection.run("true"), 0.5)
-            assert Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] == "T"
+            assert state_of(pid) == "T"
             assert not await asyncio.to_thread(refused, vms, "ice")
             await asyncio.to_thread(strike, vms, "restore", "ice")
             assert (await connection.run("echo thawed")).stdout == "thawed\n"
@@ -156,8 +165,10 @@ def test_frozen_host_takes_connections_and_says_nothing_until_restored(vms):
 
 def test_unreachable_host_answers_nobody_while_its_programs_go_on(vms):
     vms.make("dark")
-    ticks = "setsid bash -c 'while :; do date +%s.%N > ~/tick; sleep 0.05; done' </dev/null >/dev/null 2>&1 & pwd"
-    file = Path(vms.ssh("dark", ticks).stdout.strip()) / "tick"
+    ticks = "setsid bash -c 'while :; do date +%s.%N > ~/tick; sleep 0.05; done' </dev/null >/dev/null 2>&1 &"
+    vms.ssh("dark", ticks)
+    file = vms.home("dark") / "tick"
+    eventually(file.exists)
     strike(vms, "unreachable", "dark")
     probe = socket.socket()
     probe.settimeout(1.0)
@@ -172,7 +183,7 @@ def test_unreachable_host_answers_nobody_while_its_programs_go_on(vms):
 def test_crashed_host_boots_again_without_its_programs(vms):
     vms.make("crash", **{"startup-script": "echo booted >> ~/boots"})
     pid = sleeper(vms, "crash")
-    boots = Path(vms.ssh("crash", "pwd").stdout.strip()).parent / "root" / "boots"
+    boots = vms.home("crash", user="root") / "boots"
     eventually(lambda: boots.exists() and boots.read_text() == "booted\n")
     strike(vms, "crash", "crash")
     assert not lives(pid)
@@ -197,6 +208,55 @@ def test_connection_that_is_open_at_a_preemption_is_cut(vms):
     asyncio.run(talk())
 
 
+def test_killed_emulator_takes_its_hosts_along_frozen_ones_at_its_next_start(tmp_path):
+    def start() -> subprocess.Popen[bytes]:
+        argv = [
+            sys.executable,
+            "-m",
+            "tpukit.sandbox.google",
+            f"--folder={tmp_path}",
+            f"--project={PROJECT}",
+            "--api=*",
+        ]
+        env = {**os.environ, "PYTHONPATH": str(Path(tpukit.__file__).parents[1])}
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, env=env)
+        assert process.stdout
+        about.update(json.loads(process.stdout.readline()))
+        process.stdout.close()
+        return process
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {about['token']}"}
+        request = urllib.request.Request(f"{about['address']}/{path}", data, headers, method=method)
+        with OPENER.open(request, timeout=60) as answer:
+            return json.loads(answer.read())
+
+    def hosts() -> list[int]:
+        return [int(file.read_text().split()[0]) for file in tmp_path.glob("tpu-vms/*/*/pid")]
+
+    about: dict[str, str] = {}
+    first = start()
+    ask("POST", f"{NODES}?nodeId=vm", V4_16)
+    ask("POST", "emulator/tpu-vms", {"action": "freeze", "node": "vm", "worker": 1})
+    awake, frozen = sorted(hosts(), key=lambda pid: state_of(pid) == "T")
+    first.kill()
+    first.wait()
+    eventually(lambda: not lives(awake))
+    assert lives(frozen)
+    second = start()
+    eventually(lambda: not lives(frozen))
+    eventually(lambda: len([pid for pid in hosts() if lives(pid)]) == 2)
+    last = hosts()
+    second.terminate()
+    second.wait()
+    assert not [pid for pid in last if lives(pid)]
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_restarted_emulator_boots_its_vms_with_their_disks(tmp_path):
     with TpuVms(tmp_path) as first:
         first.make("vm")
@@ -209,3 +269,16 @@ def test_restarted_emulator_boots_its_vms_with_their_disks(tmp_path):
         eventually(lambda: second.emulator.hypervisor.has_hosts(second.node("vm")["name"]))
         eventually(lambda: not refused(second, "vm"))
         assert second.ssh("vm", "cat file").stdout == "data\n"
+
+
+def test_command_line_reaches_a_vm_and_says_what_is_wrong(vms, tmp_path):
+    vms.make("ordered")
+    (tmp_path / "token").write_text(vms.emulator.token)
+    place = Folder(tmp_path, {"google": vms.emulator.port})
+    assert fault_commands.strike_vm(place, "unhealthy", "ordered", worker=0)["health"] == "UNHEALTHY_TENSORFLOW"
+    with pytest.raises(Invalid, match="has no worker 3"):
+        fault_commands.strike_vm(place, "freeze", "ordered", worker=3)
+    with pytest.raises(Invalid, match="there are 0 TPU VMs nobody"):
+        fault_commands.strike_vm(place, "freeze", "nobody")
+    with pytest.raises(Invalid, match="cannot be told"):
+        fault_commands.strike_vm(place, "crash", "ordered", grace=3)

@@ -41,6 +41,10 @@ def test_read_with_a_pattern_takes_its_groups_and_nothing_else():
     assert reader.read("it=8 L=much") == Mention(8)
 
 
+def test_read_with_a_pattern_that_is_none_reads_what_is_known_of_trainers():
+    assert Reader("(?P<step>").read("step 9 loss 1.0") == Mention(9, 1.0)
+
+
 def test_last_keeps_the_newest_step_and_the_highest_save():
     lines = ["step 1 loss 3", "saved checkpoint at step 1", "step 2 loss 2.5", "noise", "step 1 loss 3.0"]
     assert trainer_lines.last(lines) == Mention(1, 3.0, saved=1)

@@ -26,8 +26,8 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class TpuVms:
     """A cloud with a wire, real hosts and the real clock."""
 
-    def __init__(self, folder: Path) -> None:
-        settings = Settings(projects=(PROJECT,), enabled=EVERY_API, arrival_seconds=0.0)
+    def __init__(self, folder: Path, **settings_: Any) -> None:
+        settings = Settings(projects=(PROJECT,), enabled=EVERY_API, arrival_seconds=0.0, **settings_)
         self.emulator = Emulator(folder, settings)
         self.key = asyncssh.generate_private_key("ssh-ed25519")
 
@@ -71,6 +71,10 @@ class TpuVms:
     def node(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self.ask("GET", f"{NODES}/{name}")
         return found
+
+    def home(self, name: str, worker: int = 0, user: str = "ada") -> Path:
+        """Where this machine has what a user of a host has in their home."""
+        return self.emulator.folder / "tpu-vms" / self.node(name)["id"] / str(worker) / "home" / user
 
     def address(self, name: str, worker: int = 0) -> str:
         return str(self.node(name)["networkEndpoints"][worker]["ipAddress"])

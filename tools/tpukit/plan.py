@@ -48,6 +48,16 @@ class ClusterName:
 
 
 @dataclass(frozen=True, slots=True)
+class VmTarget:
+    """Where a job on TPU VMs runs."""
+
+    project: str
+    zone: str
+    user: str  # whose login its hosts know: another driver logs in as the same, with a key of its own
+    nodes: tuple[str, ...] = ()  # TPU VMs that the person named, slice by slice; empty: the job makes its own
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     id: str
     place: str
@@ -57,6 +67,8 @@ class Plan:
     snapshot: Snapshot | None = None
     cluster: ClusterName | None = None  # of a place that is one
     machine: str = ""  # of a place that is this machine
+    vms: VmTarget | None = None  # of a place with TPU VMs
+    log_stage: bool = False  # the program is told the stage as config.stage
 
     @property
     def team(self) -> str:
@@ -115,8 +127,12 @@ class Plan:
         """The user's command with `config` as flags behind it."""
         return (*self.spec.command, *config_flags(self.spec.config))
 
+    def command_of(self, stage: int) -> tuple[str, ...]:
+        """Of an attempt, for places that start each by itself."""
+        return (*self.command, f"--config.stage={stage}") if self.log_stage else self.command
+
     def to_json(self) -> dict[str, Any]:
-        snapshot, cluster = self.snapshot, self.cluster
+        snapshot, cluster, vms = self.snapshot, self.cluster, self.vms
         return {
             "id": self.id,
             "place": self.place,
@@ -126,6 +142,8 @@ class Plan:
             "snapshot": snapshot and asdict(snapshot),
             "cluster": cluster and asdict(cluster),
             "machine": self.machine,
+            **({"vms": asdict(vms)} if vms else {}),
+            **({"log_stage": True} if self.log_stage else {}),
         }
 
     @staticmethod
@@ -142,6 +160,8 @@ class Plan:
                 snapshot=_known(Snapshot, doc["snapshot"]) if doc.get("snapshot") else None,
                 cluster=_known(ClusterName, doc["cluster"]) if doc.get("cluster") else None,
                 machine=doc.get("machine", ""),
+                vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
+                log_stage=bool(doc.get("log_stage")),
             )
         except (KeyError, TypeError, AttributeError) as error:
             hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"

@@ -13,12 +13,16 @@ from contextlib import suppress
 import click
 
 from tpukit import __version__
+from tpukit.cli import spellings
 from tpukit.errors import TpukitError
 
 COMMANDS = {
     "run": ("tpukit.cli.run", "Send a job and follow it."),
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
     "drill": ("tpukit.cli.drill", "Prove that a job survives what it will meet: lose things, and compare."),
+    "vm": ("tpukit.cli.vm", "TPU VMs that people share: who holds which; make, delete and mend them."),
+    "user": ("tpukit.cli.user", "People who share TPU VMs: working directories, settings, what happened."),
+    "alias": ("tpukit.cli.alias", "Short names for settings of programs and for TPUs."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),
     "queue": ("tpukit.cli.queue", "For applications: send code, get a result."),
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),
@@ -29,6 +33,7 @@ COMMANDS = {
     "sandbox": ("tpukit.cli.sandbox", "A TPU cloud on this machine, to try everything against."),
     "clean": ("tpukit.cli.clean", "Remove what old jobs left on this machine."),
     "catalogue": ("tpukit.cli.catalogue", "List TPU slices and what they are made of."),
+    "help": ("tpukit.cli.help", "Explain a command, in its long and its short spelling; `tpu help tldr` for a start."),
 }
 
 
@@ -110,7 +115,7 @@ def main() -> None:
 
 def _call() -> int:
     try:
-        answer = command.main(prog_name="tpu", standalone_mode=False)
+        answer = command.main(spellings.canonical(sys.argv[1:]), prog_name="tpu", standalone_mode=False)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except click.Abort:  # a question that nobody answered

@@ -110,7 +110,13 @@ def who(one: Holder) -> str:
 
 
 def find(name: str) -> Job:
-    """A job by its id, by the beginning of it, or the newest one of that name."""
+    """A job by its id, by the beginning of it, by a user's window (`ada:101`), or the newest one of that name."""
+    from tpukit.cli.who import window_name
+
+    if window := window_name(name):
+        from tpukit.manager import windows
+
+        return get(windows.get(store(), window).job)
     matches = store().keys(JOBS, name)
     if name in matches or not matches:
         return get(name)

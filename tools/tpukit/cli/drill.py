@@ -62,9 +62,8 @@ def command(
     seconds = _seconds(budget)
     plan = sending.make_plan(file, sets, "local")
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone)
-    progress = drill_table.Progress()
     with engine.folder(paths.data() / "drills", folder) as path:
-        result = engine.drill(request, path, context.CLOCK, progress)
+        result = engine.drill(request, path, context.CLOCK, drill_table.say)
     _write(result, as_json, html, junit)
     if require and (result.word is None or any(one.verdict.word != require for one in result.results)):
         sys.exit(1)

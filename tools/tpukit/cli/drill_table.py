@@ -10,39 +10,64 @@ import click
 from tpukit import report
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tpukit.drill.costs import Costs
-    from tpukit.drill.engine import Drill, Result
-    from tpukit.drill.losses import Loss
+    from tpukit.drill.engine import Drill, Progress
 
 
-class Progress:
-    """One line for each run, on stderr."""
-
-    def __call__(self, name: str, loss: Loss | None, result: Result | None) -> None:
-        with suppress(OSError):
-            if loss is None:
-                click.echo("unbroken run", err=True)
-            elif result is None:
-                click.echo(f"{name}: {loss}", err=True)
-            else:
-                click.echo(f"{name}: {result.verdict.word} ({result.run.seconds:.1f} s)", err=True)
+def say(progress: Progress) -> None:
+    """One line for each run as it begins and another when it is over, on stderr."""
+    loss, result = progress.loss, progress.result
+    if loss is None:
+        text = "the unbroken run"
+    elif result is None:
+        text = f"{progress.number} of {progress.count}  {loss.name}: {loss}"
+    else:
+        text = f"    {result.verdict.word} ({result.run.seconds:.1f} s)"
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def show(drill: Drill) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
 
     from tpukit.drill.advice import TEXT
     from tpukit.drill.judging import Word
 
     console = Console(highlight=False)
+
+    def line(text: str, indent: int = 0) -> None:
+        console.print(Padding(text, (0, 0, 0, indent)), markup=False)
+
+    console.print(_table(drill))
+    for one in drill.results:
+        if one.verdict.word is not Word.EXACT:
+            console.print()
+            line(f"{one.verdict.loss.name}: {one.verdict.loss}")
+            line(one.verdict.text, 2)
+    if drill.causes:
+        console.print()
+        for cause in drill.causes:
+            names = [one.verdict.loss.name for one in drill.results if cause in one.causes]
+            line(f"likely: {cause} ({', '.join(names)})")
+            line(TEXT[cause], 2)
+    console.print()
+    for text in summary(drill):
+        line(text)
+
+
+def _table(drill: Drill) -> Table:
+    from rich.table import Table
+
+    from tpukit.drill.judging import Word
+
     table = Table(box=None, pad_edge=False, show_edge=False)
     table.add_column("loss", no_wrap=True)
     table.add_column("verdict", overflow="fold")
-    table.add_column("lost at", justify="right")
-    table.add_column("went on", justify="right")
-    table.add_column("lost", justify="right")
-    table.add_column("back after", justify="right", no_wrap=True)
+    for heading in ("lost at", "went on at", "steps lost", "back after"):
+        table.add_column(heading, justify="right")
     for one in drill.results:
         verdict = one.verdict
         style = "green" if verdict.word is Word.EXACT else "yellow" if verdict.word is Word.NOT_STRUCK else "red"
@@ -54,17 +79,7 @@ def show(drill: Drill) -> None:
             _count(verdict.steps_lost),
             seconds(verdict.back_seconds),
         )
-    console.print(table)
-    bad = [one for one in drill.results if one.verdict.word is not Word.EXACT]
-    for one in bad:
-        console.print()
-        console.print(f"[bold]{one.verdict.loss.name}[/]: {one.verdict.loss}", markup=True)
-        console.print(f"  {one.verdict.text}", markup=False)
-        for cause in one.causes:
-            console.print(f"  likely: {cause}\n    {TEXT[cause]}", markup=False)
-    console.print()
-    for line in summary(drill):
-        console.print(line, markup=False)
+    return table
 
 
 def summary(drill: Drill) -> list[str]:
@@ -86,13 +101,13 @@ def cost_lines(costs: Costs) -> list[str]:
         held = f", holds training up for {seconds(costs.held_seconds)}" if costs.held_seconds is not None else ""
         lines.append(f"a save: {size(costs.save_bytes)} in {seconds(costs.save_seconds)}{held}")
     if costs.back_seconds is not None and costs.share_lost is not None:
-        at = f"at {costs.losses_per_day:g} losses a day"
+        at = f"at {costs.losses_per_day:g} {'loss' if costs.losses_per_day == 1 else 'losses'} a day"
         price = (
-            f"{costs.usd_lost_per_hour:.4f} of {costs.usd_per_hour:.2f} USD an hour ({costs.price_note})"
+            f"{report.measure(costs.usd_lost_per_hour, 2)} of {costs.usd_per_hour:.2f} USD an hour ({costs.price_note})"
             if costs.usd_lost_per_hour is not None and costs.usd_per_hour is not None
             else f"price unknown: {costs.price_note}"
         )
-        lines.append(f"{at}: {costs.share_lost:.2%} of the time is lost; {price}")
+        lines.append(f"{at}: {costs.share_lost:.1%} of the time is lost; {price}")
     if costs.best_every is not None:
         every = f", as it is every {seconds(costs.save_every)}" if costs.save_every else ""
         steps = f" ({costs.best_steps} steps)" if costs.best_steps else ""

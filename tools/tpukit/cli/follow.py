@@ -44,6 +44,7 @@ class Follower:
         self._asked_at = 0.0
         self._driven_by = ""
         self._away = ""
+        self._unseen = False  # whether it was said that a loss waits for what cannot be seen
         self._early: Interrupted | None = None
 
     def start(self) -> None:
@@ -172,6 +173,8 @@ class Follower:
         from tpukit.store import change
 
         victim = self._loss.victim(hosts) if self._loss else None
+        if self._loss and not victim:
+            self._say_unseen(self._loss, hosts)
         if not victim or not victim.pid:
             return
         self._loss = None
@@ -180,15 +183,32 @@ class Follower:
         note = f"{victim.name} killed on purpose at step {victim.step} (--lose)"
         change(context.store(), JOBS, self._id, lambda job: job, note=note, at=self._clock.now())
 
+    def _say_unseen(self, loss: Loss, hosts: Sequence[HostView]) -> None:
+        """A loss that waits for a step which nobody can see would wait for ever without a word."""
+        from tpukit import report
+        from tpukit.cli import context
+
+        mine = [host for host in hosts if (host.slice, host.index) == (loss.slice, loss.index)]
+        if self._unseen or any(host.step is not None for host in mine):
+            return
+        attempt = None
+        with suppress(TpukitError):
+            attempt = context.get(self._id).attempt
+        if attempt and (unseen := report.unseen(mine, attempt.started, self._clock.now())):
+            self._unseen = True
+            text = f"--lose waits for step {loss.step} of host {loss.slice}-{loss.index}, and cannot happen:"
+            context.say(self._id, f"{text} {unseen}")
+
     def _result(self) -> int:
         from tpukit.cli import context
         from tpukit.reasons import State
+        from tpukit.rules import SAY_PROGRESS
 
         completed = context.get(self._id).state is State.COMPLETED
         loss = self._loss
         if loss is not None:
             text = f"--lose never happened: host {loss.slice}-{loss.index} did not report step {loss.step}"
-            context.say(self._id, f"{text} while it ran\n  lose it earlier, or have the program report steps")
+            context.say(self._id, f"{text} while it ran\n  lose it earlier; if it shows no steps, {SAY_PROGRESS}")
         return 0 if completed and loss is None else 1
 
     def _answer(self, interrupted: Interrupted) -> int | None:

@@ -10,10 +10,13 @@ import click
 from tpukit.cli import job_view
 
 if TYPE_CHECKING:
+    from tpukit.manager.windows import Window
     from tpukit.records import Job
 
 WAIT_SECONDS = 0.1
+NOTHING_RUNS = "Nothing of it runs."
 ASK_SECONDS = 1.0
+_on = click.option("--on", default="", metavar="TPU", help="On another TPU.")
 detach_option = click.option("--detach", is_flag=True, help="Return at once; `tpu serve` drives it.")
 
 
@@ -122,27 +125,29 @@ def _stop_once(job_id: str) -> None:
 
 @click.command()
 @click.argument("job")
+@_on
 @detach_option
-def resume(job: str, detach: bool) -> None:
-    """Run an ended job again, from its last checkpoint."""
-    _again(job, "resume", detach)
+def resume(job: str, on: str, detach: bool) -> None:
+    """Run an ended job again, from its last checkpoint: with --on, as a job of its own on another TPU."""
+    _again(job, "resume", on, detach)
 
 
 @click.command()
 @click.argument("job")
+@_on
 @detach_option
-def rerun(job: str, detach: bool) -> None:
-    """Run an ended job again, from the beginning."""
-    _again(job, "rerun", detach)
+def rerun(job: str, on: str, detach: bool) -> None:
+    """Run an ended job again, from the beginning: with --on, as a job of its own on another TPU."""
+    _again(job, "rerun", on, detach)
 
 
-def _again(name: str, wanted: str, detach: bool) -> None:
+def _again(name: str, wanted: str, on: str, detach: bool) -> None:
     from msgspec.structs import replace
 
     from tpukit.cli import context
     from tpukit.cli.follow import Follower
     from tpukit.cli.interrupts import Interrupts
-    from tpukit.errors import Conflict
+    from tpukit.errors import Conflict, Invalid, Problem
     from tpukit.plan import Plan
     from tpukit.reasons import State
     from tpukit.records import JOBS, Job
@@ -154,6 +159,16 @@ def _again(name: str, wanted: str, detach: bool) -> None:
 
         unmanaged.rerun(*meant)
         return
+    window = _window(name)
+    if on and window is None:
+        raise Invalid(
+            Problem("--on", f"{name} is no window", "name the job as USER:NUMBER; `tpu job check` shows them")
+        )
+    if window and on not in ("", window.tpu):
+        from tpukit.cli import job_start
+
+        job_start.again_on(meant, window, wanted, on, detach)
+        return
 
     def ask(job: Job) -> Job:
         if not job.state.ended:
@@ -161,6 +176,8 @@ def _again(name: str, wanted: str, detach: bool) -> None:
         return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
 
     ask(meant)
+    if window:
+        _hold_again(window)
     context.places()[meant.place].check_code(Plan.from_json(meant.plan))
     interrupts = Interrupts().start()
     context.claim(meant.id)
@@ -169,6 +186,25 @@ def _again(name: str, wanted: str, detach: bool) -> None:
     click.echo(record.id)
     follower = Follower(record.id, "ask", interrupts)
     sys.exit(follower.hand_over() if detach else follower.follow())
+
+
+def _window(name: str) -> Window | None:
+    from tpukit.cli import context
+    from tpukit.cli.who import window_name
+    from tpukit.manager import windows
+
+    window = window_name(name)
+    return windows.get(context.store(), window) if window else None
+
+
+def _hold_again(window: Window) -> None:
+    """Conflict where its TPU was given to another job meanwhile."""
+    from tpukit.cli import context, vms
+    from tpukit.manager import inventory
+
+    if window.tpu and inventory.get(context.store(), window.tpu):
+        now = context.CLOCK.now()
+        inventory.hold(context.store(), window.tpu, window.user, window.job, now, vms.is_active)
 
 
 @click.command()
@@ -188,16 +224,16 @@ def forget(job: str, yes: bool) -> None:
     if record.state.ended:
         click.echo(f"{record.id} has ended already: {record.state}", err=True)
         return
-    left = _left_behind(record)
+    left = left_behind(record)
     if not yes:
         click.confirm(f"Close {record.id}? {left}", abort=True, err=True)
     text = f"closed by {context.owner()} without its place's word. {left}"
     now = context.CLOCK.now()
-    closed = change(context.store(), JOBS, record.id, lambda job: _closed(job, text, now), note=text, at=now).value
+    closed = change(context.store(), JOBS, record.id, lambda job: closed(job, text, now), note=text, at=now).value
     click.echo(f"{closed.id} {closed.state}: {closed.message}", err=True)
 
 
-def _left_behind(record: Job) -> str:
+def left_behind(record: Job) -> str:
     """What may be left of it, in a sentence. Conflict while its place says that something runs."""
     from tpukit.cli import context
     from tpukit.errors import Conflict, TpukitError
@@ -217,14 +253,14 @@ def _left_behind(record: Job) -> str:
     if seen is not None and not isinstance(seen, TpukitError):
         if seen.active:
             raise Conflict(f"{record.place} answers, and {record.id} runs", hint=f"`tpu job stop {record.id}` stops it")
-        return "Nothing of it runs."
+        return NOTHING_RUNS
     try:
         return f"Left behind, as far as is known: {place.forget(Handle.of(record))}."
     except TpukitError:
         return f"What it left in {record.place} is not known."
 
 
-def _closed(job: Job, text: str, now: float) -> Job:
+def closed(job: Job, text: str, now: float) -> Job:
     from msgspec.structs import replace
 
     from tpukit.reasons import Reason, State

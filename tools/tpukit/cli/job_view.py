@@ -88,6 +88,9 @@ def show(job: str, as_json: bool) -> None:
 
     from tpukit.report import tables
 
+    attempt = record.attempt
+    progress = report.unseen(hosts, attempt.started, attempt.ended or context.CLOCK.now()) if attempt else ""
+    warning = attempt.warning if attempt else ""
     console = tables.console()
     console.print(
         Text.assemble((record.id, "bold"), " ", (record.state, tables.STYLES[record.state]), f"  {record.message}")
@@ -98,6 +101,8 @@ def show(job: str, as_json: bool) -> None:
         ("code", code),
         ("workdir", workdir),
         ("restarts", report.restarts(record)),
+        ("progress", progress),
+        ("warning", warning),
         ("tags", " ".join(record.tags)),
         ("driver", _driver(record)),
     ):

@@ -18,6 +18,7 @@ from tpukit.errors import Invalid, Problem
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
 @click.option("--place", default=places.DEFAULT, show_default=True, help=f"Where to run: {', '.join(places.NAMES)}.")
+@click.option("--on", metavar="NAME", default="", help="The machines to run on, where the place lets you name them.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
 @click.option("--detach", is_flag=True, help="Send it and return; `tpu serve` drives it.")
 @click.option("--lose", metavar="SLICE-HOST@STEP", help="Rehearse: kill this host when it reaches this step.")
@@ -33,6 +34,7 @@ def command(
     file: Path,
     sets: tuple[str, ...],
     place: str,
+    on: str,
     tags: tuple[str, ...],
     detach: bool,
     lose: str | None,
@@ -51,6 +53,8 @@ def command(
       tpu run job.yaml --detach && tpu serve
       tpu run job.yaml --lose 1-0@30             does it survive the loss of a host?
       tpu run job.yaml --place gke               on the cluster that kubectl would use
+      tpu run job.yaml --place tpu-vm            on TPU VMs that are made for it
+      tpu run job.yaml --place tpu-vm --on NAME  on a TPU VM that is there
     """
     interrupts = Interrupts().start()
     try:
@@ -60,7 +64,7 @@ def command(
             from tpukit.cli.follow import Follower
 
             sending.check_tags("--tag", tags)
-            plan = sending.make_plan(file, sets, place, tags)
+            plan = sending.on_machines(sending.make_plan(file, sets, place, tags), on)
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
             _check_loss(lose, detach, place)
             plan = sending.settle(plan)

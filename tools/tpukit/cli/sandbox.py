@@ -37,6 +37,7 @@ def command(context: click.Context) -> None:
       tpu sandbox up --slices v4-16:spot=2   for jobs with capacity: spot
       tpu sandbox shell                  a shell in which kubectl, terraform and tpu talk to it
       tpu sandbox shell kubectl get pods -A
+      tpu sandbox shell gcloud compute tpus tpu-vm ssh NAME --worker=all --command=hostname --zone=us-central2-b
       tpu sandbox status --json          components, ports, memory, versions
       tpu sandbox down                   stop it and remove all of it
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +21,33 @@ set_option = click.option(
 )
 
 
-def make_plan(file: Path, sets: tuple[str, ...], place: str, tags: tuple[str, ...] = ()) -> Plan:
-    """The plan for the job in `file`, with `tags` beside its own."""
+def make_plan(
+    file: Path,
+    sets: tuple[str, ...],
+    place: str,
+    tags: tuple[str, ...] = (),
+    aliases: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan for the job in `file`, with `tags` beside its own and `aliases` beside those of the settings."""
     from tpukit import plan, spec
     from tpukit.spec import settings
 
     check_place(place)
     own = settings.load()
-    job = spec.load(file, sets, own.aliases)
+    job = spec.load(file, sets, {**own.aliases, **(aliases or {})})
     return plan.make(job.replace(tags=tuple(dict.fromkeys((*job.tags, *tags)))), own, place)
+
+
+def on_machines(plan: Plan, names: str) -> Plan:
+    """The plan for the machines that a person named, with commas between them; empty: the place finds some."""
+    from tpukit.cli import context
+    from tpukit.plan import VmTarget
+
+    if not names:
+        return plan
+    if not context.places()[plan.place].capabilities.named_machines:
+        raise Invalid(Problem("--on", f"machines of {plan.place} cannot be named", "leave --on out"))
+    return replace(plan, vms=VmTarget("", "", "", tuple(name.strip() for name in names.split(","))))
 
 
 def check_place(place: str) -> None:
@@ -74,14 +93,14 @@ def stage_code(plan: Plan) -> Plan:
     return replace(plan, snapshot=stage.snapshot(Path(plan.spec.code), context.shelf(), _own_folders()))
 
 
-def record(plan: Plan) -> Plan:
+def record(plan: Plan, owner: str = "") -> Plan:
     """Write the job down; the plan with the id that it got. From here on it is driven, by us or by whoever comes."""
     from tpukit.cli import context
     from tpukit.records import JOBS, Job
     from tpukit.store import Event
 
     while True:
-        now, owner = context.CLOCK.now(), context.owner()
+        now, owner = context.CLOCK.now(), owner or context.owner()
         job = Job(plan.id, plan.place, plan.team, owner, now, plan=plan.to_json(), tags=tuple(plan.spec.tags))
         context.claim(plan.id)
         try:

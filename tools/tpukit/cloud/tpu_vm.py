@@ -48,6 +48,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     says: str = ""  # what Google says of its health
+    spot: bool = False  # it may be taken back; preemptible is the older word for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Queued:
     by_service: bool = False  # Google brought it into this state, not a user
     error: str = ""  # of one that FAILED
     labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes that it asks for
+    nodes: tuple[str, ...] = ()  # their names
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,14 @@ class Client:
         message = self._types.DeleteNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
         self._ask(f"delete TPU VM {name} in {zone}", lambda: self._client.delete_node(message, timeout=SECONDS))
 
+    def stop(self, zone: str, name: str) -> None:
+        message = self._types.StopNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
+        self._ask(f"stop TPU VM {name} in {zone}", lambda: self._client.stop_node(message, timeout=SECONDS))
+
+    def start(self, zone: str, name: str) -> None:
+        message = self._types.StartNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
+        self._ask(f"start TPU VM {name} in {zone}", lambda: self._client.start_node(message, timeout=SECONDS))
+
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
         full = f"{self._parent(zone)}/nodes/{name}"
         message = self._types.GetGuestAttributesRequest(name=full, worker_ids=[""])
@@ -234,18 +244,27 @@ def _node(node: Any) -> Node:
         labels=dict(node.labels),
         metadata=dict(node.metadata),
         says=node.health_description,
+        spot=node.scheduling_config.spot or node.scheduling_config.preemptible,
     )
 
 
 def _queued(queued: Any) -> Queued:
-    labels = [dict(spec.node.labels) for spec in queued.tpu.node_spec]
+    specs = queued.tpu.node_spec
+    labels = [dict(spec.node.labels) for spec in specs]
     return Queued(
         name=queued.name.rpartition("/")[2],
         state=_enum(queued.state, "state"),
         by_service=_enum(queued.state, "state_initiator") == "SERVICE",
         error=queued.state.failed_data.error.message,
         labels=labels[0] if labels else {},
+        nodes=tuple(name for spec in specs for name in _names(spec, queued.name.rpartition("/")[2])),
     )
+
+
+def _names(spec: Any, queued: str) -> list[str]:
+    several = spec.multislice_params
+    prefix = several.node_id_prefix or queued
+    return [spec.node_id] if spec.node_id else [f"{prefix}-{number}" for number in range(several.node_count)]
 
 
 def _enum(message: Any, name: str) -> str:

@@ -71,6 +71,8 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
         return ()
     if word is Word.UNREADABLE:
         return (Cause.NO_FALLBACK,) if loss.damage is not Damage.NONE else (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
+    if len(set(evidence.resumed.values())) > 1:
+        return (Cause.BARRIER,)
     if word is Word.NOT_BACK:
         return ()
     if word is Word.STARTS_OVER:
@@ -81,17 +83,21 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
         return (Cause.NO_SAVE_ON_TERM,) if loss.what is What.TERM else (Cause.NOT_NEWEST,)
     if loss.damage is not Damage.NONE:
         return (Cause.NO_CHECKSUM,)
-    if len(set(evidence.resumed.values())) > 1:
-        return (Cause.BARRIER,)
     if evidence.counter is not None:
         return (Cause.STEP_COUNTER,)
-    if evidence.different_hosts and 0 not in evidence.different_hosts:
+    if _first_host_is_right(verdict):
         return (Cause.RANK_0_SAVES,)
-    if loss.again is Again.SAME_STEP and evidence.first_resume_equal and evidence.shift:
+    if evidence.first_resume_equal:
         return (Cause.POSITION_FROZEN,)
     if evidence.shift and evidence.shift.by:
         return (Cause.OFF_BY_ONE,) if abs(evidence.shift.by) == 1 else (Cause.DATA_POSITION,)
     return _of_values(verdict)
+
+
+def _first_host_is_right(verdict: Verdict) -> bool:
+    """Host 0 makes its first step as unbroken and another does not. Later steps share what was learnt."""
+    different, resumed = verdict.evidence.different, verdict.resumed_at
+    return different.get(0, -1) != resumed and any(at == resumed for host, at in different.items() if host)
 
 
 def _of_values(verdict: Verdict) -> tuple[Cause, ...]:

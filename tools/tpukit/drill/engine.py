@@ -74,8 +74,17 @@ class Drill:
         return tuple(dict.fromkeys(cause for result in self.results for cause in result.causes))
 
 
-Say = Callable[[str, Loss | None, Result | None], None]
-"""Told before each run, with its name, and after it."""
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Before each run, and after it."""
+
+    number: int  # 0: the unbroken run
+    count: int  # of losses; 0: not known yet
+    loss: Loss | None = None
+    result: Result | None = None
+
+
+Say = Callable[[Progress], None]
 
 
 @contextmanager
@@ -101,7 +110,7 @@ def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def drill(request: Request, path: Path, clock: Clock, say: Say = lambda name, loss, result: None) -> Drill:
+def drill(request: Request, path: Path, clock: Clock, say: Say = lambda progress: None) -> Drill:
     """In a folder that nobody else uses."""
     began = clock.monotonic()
     place = LocalPlace(path, clock)
@@ -111,23 +120,24 @@ def drill(request: Request, path: Path, clock: Clock, say: Say = lambda name, lo
     store = SqliteStore(path / "store.db")
     try:
         runs = Runs(path, store, place, clock)
-        say("unbroken", None, None)
+        say(Progress(0, 0))
         unbroken = runs.run(plan, "unbroken", None, Limits())
         _require_completed(unbroken)
         unbroken, limits, planned = _learn(plan, unbroken)
         chosen = planning.plan(planned, request.seed, request.only, request.budget)
         pairs: list[tuple[Broken, Run]] = []
         left_out = list(chosen.left_out)
-        for loss in chosen.losses:
+        for number, loss in enumerate(chosen.losses, 1):
+            progress = Progress(number, len(chosen.losses), loss)
             spent = clock.monotonic() - began
             typical = median([run.seconds for _, run in pairs] or [planning.COST * planned.seconds])
             if request.budget and pairs and spent + typical > request.budget:
                 left_out.append((loss.name, "the budget is used up"))
                 continue
-            say(loss.name, loss, None)
-            run = _struck(runs, plan, loss, limits)
+            say(progress)
+            run = _struck(runs, unbroken, plan, loss, limits)
             pairs.append((_broken(loss, run), run))
-            say(loss.name, loss, _results(unbroken, pairs, limits, plan)[-1])
+            say(replace(progress, result=_results(unbroken, pairs, limits, plan)[-1]))
         results = _results(unbroken, pairs, limits, plan)
     finally:
         store.close()
@@ -182,13 +192,13 @@ def _largest(run: Run) -> int:
     return max((file.size for moment in run.moments for path, file in moment.files.items() if path in paths), default=0)
 
 
-def _struck(runs: Runs, plan: Plan, loss: Loss, limits: Limits) -> Run:
+def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -> Run:
     """The run for a loss, tried anew where it was over before its moment was seen, each time with an earlier step."""
     for number in range(TRIES):
         name = loss.name if number == 0 else f"{loss.name}-{number + 1}"
         early = replace(loss, step=loss.step * (TRIES - number) // TRIES)
         run = runs.run(plan, name, early, limits)
-        if run.struck:
+        if judging.happened(unbroken.trace, _broken(loss, run)):
             break
     return run
 

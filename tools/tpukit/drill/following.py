@@ -7,21 +7,22 @@ from pathlib import Path
 
 from tpukit.drill import saves, trace
 from tpukit.drill.saves import Moment, Saves
-from tpukit.drill.trace import Line, Report
+from tpukit.drill.trace import Line, Reader, Report
 from tpukit.places import lines
 
 
 class Following:
     """Of one run. `saves` knows what is being saved; `step` is the last one that any host reported in this attempt."""
 
-    def __init__(self, workdir: Path, traces: Path, ignore: frozenset[str] = frozenset()) -> None:
+    def __init__(self, workdir: Path, traces: Path, ignore: frozenset[str] = frozenset(), pattern: str = "") -> None:
         self._workdir, self._traces = workdir, traces
+        self._log_reader, self._own_reader = Reader(pattern), Reader()
+        self._reports: list[tuple[bool, Report]] = []
         self._positions: dict[Path, int] = {}
         self._own: set[tuple[int, int]] = set()
         self._files: saves.Files = {}
         self._attempt = -1
         self.saves = Saves(ignore)
-        self.lines: list[Line] = []
         self.moments: list[Moment] = []
         self.step = -1
         self.largest_log = 0
@@ -37,8 +38,9 @@ class Following:
             own = self._traces / f"{attempt}-{host}.jsonl"
             fresh += self._read(own, attempt, host, now, own=True)
             fresh += self._read(log, attempt, host, now, own=False)
-        reports = [report for line in fresh if self._counts(line) and (report := trace.read(line))]
-        self.lines += fresh
+        read = [(line.own, report) for line in fresh if (report := self._reader(line).read(line))]
+        self._reports += read
+        reports = [report for own, report in read if own == ((report.attempt, report.host) in self._own)]
         self.step = max([self.step, *(report.step for report in reports)])
         moment = Moment(now, self.step, found)
         if found != self._files:
@@ -49,10 +51,10 @@ class Following:
 
     @property
     def trace(self) -> trace.Trace:
-        return trace.build(self.lines)
+        return trace.settled(self._reports)
 
-    def _counts(self, line: Line) -> bool:
-        return line.own == ((line.attempt, line.host) in self._own)
+    def _reader(self, line: Line) -> Reader:
+        return self._own_reader if line.own else self._log_reader
 
     def _read(self, path: Path, attempt: int, host: int, now: float, *, own: bool) -> list[Line]:
         fresh = []

@@ -7,7 +7,7 @@ differ afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tpukit.drill import offsets
@@ -66,8 +66,8 @@ class Evidence:
     """What the advice is drawn from."""
 
     resumed: Mapping[int, int]  # host -> first step after the last loss
-    different_hosts: tuple[int, ...] = ()
-    first_different: int | None = None
+    different: Mapping[int, int] = field(default_factory=dict)  # host -> first step that is not as unbroken
+    first_different: int | None = None  # of all hosts
     difference: float = 0.0  # at that step, as a share
     largest: float = 0.0
     shift: Shift | None = None
@@ -87,7 +87,7 @@ class Verdict:
     resumed_at: int | None = None
     steps_lost: int | None = None
     back_seconds: float | None = None
-    evidence: Evidence = Evidence({})
+    evidence: Evidence = field(default_factory=lambda: Evidence({}))
 
 
 def noise(unbroken: Trace, runs: Iterable[Broken]) -> float:
@@ -138,6 +138,8 @@ def judge(
     saved = _saved(run)
     if not later and loss.what is What.DISK_FULL and run.ended.completed:
         return Verdict(loss, Word.EXACT, "it went on with a disk that was full", lost_at, None, 0)
+    if not happened(unbroken, run):
+        return Verdict(loss, Word.NOT_STRUCK, "it was struck after its last step, and had nothing left to do", lost_at)
     if not later:
         word, text = _not_back(run)
         return Verdict(loss, word, text, lost_at, evidence=Evidence({}, saved=saved))
@@ -240,8 +242,9 @@ def _exact(case: _Case) -> Finding:
 
 
 def worst(verdicts: Sequence[Verdict]) -> Word | None:
-    """One word for all: of those that happened."""
-    return max((one.word for one in verdicts), key=ORDER.index, default=None)
+    """One word for all: of those that happened, where any did."""
+    words = [one.word for one in verdicts]
+    return max([word for word in words if word is not Word.NOT_STRUCK] or words, key=ORDER.index, default=None)
 
 
 def _not_back(run: Broken) -> Finding:
@@ -250,6 +253,18 @@ def _not_back(run: Broken) -> Finding:
     spoilt = loss.when in DURING_SAVE or loss.what is What.DISK_FULL or loss.damage is not Damage.NONE
     failed = any(run.ended.failures[run.struck[-1].attempt + 1 :])
     return Word.UNREADABLE if spoilt and failed else Word.NOT_BACK, f"no step came after the loss: {why}"
+
+
+def happened(unbroken: Trace, run: Broken) -> bool:
+    """Whether anything was left to do when it was struck: on a busy machine a loss may come after the last step."""
+    if not run.struck or not run.ended.completed:
+        return bool(run.struck)
+    struck = run.struck[-1].attempt
+    if any(one.attempt > struck for one in run.trace):
+        return True
+    last = max((one.step for one in unbroken), default=0)
+    ended = {one.host for one in run.trace if one.attempt <= struck and one.step >= last}
+    return not ended.issuperset(hosts(unbroken))
 
 
 def _saved(run: Broken) -> int:
@@ -307,7 +322,7 @@ def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance
                 shift = shift or offsets.by_loss(losses, resumed_losses, (0, 1, -1, from_start))
         elif params and host not in different:
             different[host] = (min(params), 0.0, 0.0)
-        if run.loss.again is Again.SAME_STEP and len(run.struck) > 1:
+        if run.loss.again in (Again.SAME_STEP, Again.SAVED) and len(run.struck) > 1:
             between = [one for one in run.trace if one.host == host and one.attempt == run.struck[0].attempt + 1]
             pairs = [(one.loss, losses.get(one.step)) for one in between]
             equal = all(a is None or b is None or apart(a, b) <= tolerance for a, b in pairs)
@@ -315,7 +330,7 @@ def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance
     at, by, most = min(different.values(), default=(-1, 0.0, 0.0))
     return Evidence(
         resumed,
-        tuple(sorted(different)),
+        {host: found[0] for host, found in different.items()},
         at if different else None,
         by,
         most,

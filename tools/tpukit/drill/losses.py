@@ -27,14 +27,15 @@ class Again(StrEnum):
     NOTHING = "nothing"
     SAME_STEP = "lost once more at the same step"
     STARTING = "lost once more before its first step"
+    SAVED = "lost once more after it has saved"
 
 
 class Damage(StrEnum):
     """What is done to the newest checkpoint between the loss and the next attempt."""
 
     NONE = "none"
-    CORRUPT = "bytes of it are overwritten"
-    TRUNCATE = "half of it is cut off"
+    CORRUPT = "bytes of the newest checkpoint are overwritten"
+    TRUNCATE = "the newest checkpoint is cut in half"
 
 
 DURING_SAVE = (When.SAVE_BEGINS, When.SAVE_HALF, When.SAVE_ENDS)
@@ -52,16 +53,18 @@ class Loss:
 
     def __str__(self) -> str:
         names = " and ".join(f"{slice_}-{index}" for slice_, index in self.hosts)
-        verb = {
-            What.KILL: "is killed",
-            What.TERM: "is told to leave",
-            What.HANG: "hangs",
-            What.DISK_FULL: "has a full disk",
+        one = len(self.hosts) == 1
+        who = f"host {names} is" if one else f"hosts {names} are"
+        what = {
+            What.KILL: f"{who} killed",
+            What.TERM: f"{who} told to leave",
+            What.HANG: f"{who} stopped",
+            What.DISK_FULL: f"{who} left with a full disk",
         }[self.what]
         when = f"at step {self.step}" if self.when is When.AT_STEP else f"{self.when} after step {self.step}"
-        more = [f"it is {self.again}"] if self.again is not Again.NOTHING else []
-        more += [f"of the newest checkpoint {self.damage}"] if self.damage is not Damage.NONE else []
-        return "; ".join([f"host {names} {verb} {when}", *more])
+        more = [f"the next attempt is {self.again}"] if self.again is not Again.NOTHING else []
+        more += [f"then {self.damage}"] if self.damage is not Damage.NONE else []
+        return "; ".join([f"{what} {when}", *more])
 
 
 @dataclass(frozen=True, slots=True)

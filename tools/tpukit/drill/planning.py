@@ -32,6 +32,7 @@ class Plan:
 NEED_SAVES = (
     "save-half",
     "twice",
+    "twice-saved",
     "before-first-save",
     "after-save",
     "truncated-newest",
@@ -80,13 +81,16 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
 
     everyone = [(slice_, index) for slice_ in range(run.slices) for index in range(run.hosts)]
     last = everyone[-1]
+    # Hosts that are left alone go on for a moment, and may end a save: all of a slice are lost at once.
+    slice_0 = tuple(host for host in everyone if host[0] == 0)
     names = [f"kill-{slice_}-{index}" for slice_, index in everyone]
     kills = [Loss(name, What.KILL, (host,), step=between(name)) for name, host in zip(names, everyone, strict=True)]
-    wanted = [kills[-1], Loss("term", What.TERM, (last,), step=between("term"))]
+    wanted = [kills[-1], Loss("term", What.TERM, (last,), step=max(between("term"), _middle(run, between("term"))))]
     if run.saves:
         wanted += [
-            Loss("save-half", What.KILL, (everyone[0],), When.SAVE_HALF, saving("save-half")),
+            Loss("save-half", What.KILL, slice_0, When.SAVE_HALF, saving("save-half")),
             Loss("twice", What.KILL, (last,), step=between("twice"), again=Again.SAME_STEP),
+            Loss("twice-saved", What.KILL, (last,), step=_second_save(run) + 1, again=Again.SAVED),
             Loss("before-first-save", What.KILL, (last,), step=_before_first_save(run)),
             Loss("after-save", What.KILL, (last,), When.SAVED, saving("after-save")),
             Loss("truncated-newest", What.KILL, (last,), When.SAVED, _second_save(run), damage=Damage.TRUNCATE),
@@ -101,8 +105,8 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
             wanted.append(Loss(f"slice-{slice_}", What.KILL, hosts, step=between(f"slice-{slice_}")))
     if run.saves:
         wanted += [
-            Loss("save-begins", What.KILL, (everyone[0],), When.SAVE_BEGINS, saving("save-begins")),
-            Loss("save-ends", What.KILL, (everyone[0],), When.SAVE_ENDS, saving("save-ends")),
+            Loss("save-begins", What.KILL, slice_0, When.SAVE_BEGINS, saving("save-begins")),
+            Loss("save-ends", What.KILL, slice_0, When.SAVE_ENDS, saving("save-ends")),
         ]
         if not _no_full_disk(run):
             wanted.append(Loss("disk-full", What.DISK_FULL, (everyone[0],), step=saving("disk-full")))
@@ -126,6 +130,13 @@ def _no_full_disk(run: Unbroken) -> str:
 
 def _means(word: str, name: str) -> bool:
     return name == word or name.startswith(f"{word}-")
+
+
+def _middle(run: Unbroken, step: int) -> int:
+    """Of the interval between two saves that `step` lies in: just after a save there is nothing to save."""
+    begin = max((save for save in run.saves if save <= step), default=run.steps[0])
+    end = min((save for save in run.saves if save > step), default=run.steps[-1])
+    return begin + (end - begin) // 2
 
 
 def _between_saves(run: Unbroken, chance: random.Random) -> int:

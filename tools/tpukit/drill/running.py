@@ -70,7 +70,7 @@ class Runs:
         for folder in (workdir, traces):
             folder.mkdir(parents=True, exist_ok=True)
         plan = self._send(plan, name, workdir, traces, limits, loss)
-        following = Following(workdir, traces, limits.ignore)
+        following = Following(workdir, traces, limits.ignore, plan.spec.progress or "")
         grace = float(plan.spec.max.grace)
         strike = Strike(loss, grace, limits.saving_seconds, limits.bytes_most) if loss else None
         return self._drive(plan, name, workdir, following, strike, limits)
@@ -192,7 +192,7 @@ def limits(run: Run, slowest_start: float) -> Limits:
     done = [save for save in run.saves if save.done]
     seconds = sorted(save.seconds for save in done)[len(done) // 2] if done else 0.0
     return Limits(
-        silence=30.0 + 10.0 * longest,
+        silence=15.0 + 10.0 * longest,
         stall=math.ceil(2.0 + 4.0 * max(gaps(run.trace), default=1.0)),
         saving_seconds=seconds,
         ignore=run.ignore,

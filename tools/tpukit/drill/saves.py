@@ -9,15 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
+
+from tpukit.places import checkpoint_folder
 
 QUIET = 0.03
 """Seconds without a change after which a save is over."""
-_UNFINISHED = re.compile(r"(?i)tmp|temp|partial|incomplete|\.new\b|\.part\b")
+_UNFINISHED = re.compile(r"(?i)(?<![a-z])(?:tmp|temp|partial|part|incomplete|new)(?![a-z])")
+_SUFFIX = re.compile(r"(?i)[._-](?:orbax-checkpoint-)?(?:tmp|temp|partial|part|incomplete|new)(?![a-z]).{0,100}$")
 _NO_SAVES = ("tensorboard", "events.out.tfevents")
 _MOST_FILES = 20_000
 
@@ -102,13 +105,12 @@ def not_saves(moments: Sequence[Moment], steps: int) -> frozenset[str]:
 
 
 def seen(moments: Sequence[Moment], ignore: frozenset[str] = frozenset()) -> tuple[Save, ...]:
-    """The saves of a run that has ended."""
+    """The saves of a run that has ended. `moments` are those at which something had changed."""
     saves = Saves(ignore)
-    for moment in moments:
+    for moment, following in zip_longest(moments, moments[1:]):
         saves.observe(moment)
-    if moments:
-        last = moments[-1]
-        saves.observe(replace(last, at=last.at + QUIET))
+        if following is None or following.at - moment.at > 1.01 * QUIET:  # nothing changed until then
+            saves.observe(replace(moment, at=moment.at + 1.01 * QUIET))
     saves.end()
     return saves.history
 
@@ -137,29 +139,43 @@ class Saves:
         return self._history[-1] if self._history else None
 
     def observe(self, moment: Moment) -> None:
-        now, step = moment.at, moment.step
+        now = moment.at
         found = {path: file for path, file in moment.files.items() if kind(path) not in self._ignore}
         written = {path for path, file in found.items() if self._is_save(path, file)}
-        grown = {path for path in found if self._files.get(path) != found[path]}
-        gone = self._files.keys() - found.keys()
-        renamed = {path for path in gone if _UNFINISHED.search(path)}
+        changed = {path for path in found if self._files.get(path) != found[path]} | (self._files.keys() - found.keys())
         self._files = found
+        # Who looks rarely finds the end of one save and the beginning of the next at once.
+        for number, paths in sorted(_by_step(written, moment.step).items(), key=lambda group: group[0] or -1):
+            self._add(number, paths, moment)
         current = self._current
         if current is None:
-            if not written:
-                return
-            current = Save(step, now, now)
-        known = set(current.paths)
-        if written or renamed or grown & known:
-            paths = tuple(path for path in dict.fromkeys([*current.paths, *sorted(written)]) if path in found)
-            current = replace(current, changed=now, paths=paths)
-        size = sum(found[path].size for path in current.paths if path in found)
-        current = replace(current, size=size)
-        unfinished = any(_UNFINISHED.search(path) for path in found)
+            return
+        if changed.intersection(current.paths):
+            current = replace(current, changed=now)
+        current = self._with_files(current)
+        unfinished = any(_UNFINISHED.search(path) for path in current.paths)
         if now - current.changed >= QUIET and not unfinished:
-            self._finish(replace(current, done=True))
+            self._finish(current)
         else:
             self._current = current
+
+    def _add(self, number: int | None, paths: Collection[str], moment: Moment) -> None:
+        """Files that were written, all of them by the save of one step where their names say so."""
+        current = self._current
+        if current and number is not None and current.named and number != current.step:
+            self._finish(self._with_files(current))
+            current = None
+        if current is None:
+            current = self._reopened(number) or Save(moment.step, moment.at, moment.at)
+        if number is not None and not current.named:
+            current = replace(current, step=number, named=True)
+        both = tuple(dict.fromkeys([*current.paths, *sorted(paths)]))
+        self._current = replace(current, changed=moment.at, paths=both)
+
+    def _with_files(self, save: Save) -> Save:
+        """With what is still there of it."""
+        paths = tuple(path for path in save.paths if path in self._files)
+        return replace(save, paths=paths, size=sum(self._files[path].size for path in paths))
 
     def end(self) -> None:
         """The attempt is over: what was under way stays undone."""
@@ -169,17 +185,21 @@ class Saves:
 
     def _finish(self, save: Save) -> None:
         self._current = None
+        save = replace(save, done=True)
         last = self._history[-1] if self._history else None
-        number = _named_step(save)
-        if number is not None:
-            save = replace(save, step=number, named=True)
         if last and last.step == save.step and last.done:  # a pause within one save
             paths = tuple(dict.fromkeys([*last.paths, *save.paths]))
-            self._history[-1] = replace(
-                last, changed=save.changed, paths=paths, size=max(last.size, save.size), named=last.named or save.named
-            )
-        else:
-            self._history.append(save)
+            save = replace(save, began=last.began, paths=paths, size=max(last.size, save.size))
+            self._history.pop()
+        self._history.append(save)
+
+    def _reopened(self, number: int | None) -> Save | None:
+        """The last save, where it only paused."""
+        last = self._history[-1] if self._history else None
+        if last is None or not last.named or number != last.step:
+            return None
+        self._history.pop()
+        return replace(last, done=False)
 
     def _is_save(self, path: str, file: File) -> bool:
         before = self._files.get(path)
@@ -190,8 +210,18 @@ class Saves:
         return file.inode != before.inode or file.size <= before.size
 
 
-def _named_step(save: Save) -> int | None:
-    """The number in the names of what was saved that is nearest to the step at which it began."""
-    numbers = {int(word) for path in save.paths for word in re.findall(r"(?<![\d.])\d{1,12}(?![\d])", path)}
-    near = [number for number in numbers if abs(number - save.step) <= 3]
-    return min(near, key=lambda number: abs(number - save.step)) if near else None
+def _by_step(paths: Iterable[str], step: int) -> dict[int | None, list[str]]:
+    groups: dict[int | None, list[str]] = {}
+    for path in paths:
+        groups.setdefault(_named(path, step), []).append(path)
+    return groups
+
+
+def _named(path: str, step: int) -> int | None:
+    """The step that the name of what is saved says: as checkpoints are called, else a number near the step at which it
+    began."""
+    for parent, name in pairwise(("", *path.split("/"))):
+        if (number := checkpoint_folder.step(_SUFFIX.sub("", name), parent)) is not None:
+            return number
+    numbers = [int(word) for word in re.findall(r"(?<![\d.])\d{1,12}(?!\d)", path)]
+    return min((number for number in numbers if abs(number - step) <= 3), key=lambda one: abs(one - step), default=None)

@@ -37,14 +37,13 @@ class Strike:
         if not hosts:
             return
         loss = self._loss
-        if not self.struck:
-            if all(host in hosts for host in loss.hosts) and self._due(seen, now):
-                self._strike(attempt, hosts, seen, now)
-        elif len(self.struck) == 1 and attempt > self.struck[0].attempt:
-            starting = loss.again is Again.STARTING and len(hosts) and seen.step < 0
-            same = loss.again is Again.SAME_STEP and seen.step >= self.struck[0].step
-            if (starting or same) and all(host in hosts for host in loss.hosts):
-                self._strike(attempt, hosts, seen, now)
+        first = self.struck[0] if self.struck else None
+        if first is None:
+            due = self._due(seen, now)
+        else:
+            due = len(self.struck) == 1 and attempt > first.attempt and self._due_again(seen, now)
+        if due and all(host in hosts for host in loss.hosts):
+            self._strike(attempt, hosts, seen, now)
 
     def damage(self, workdir: Path, save: Save | None) -> str:
         """Spoil the newest checkpoint while nothing runs; the file that was spoilt."""
@@ -63,12 +62,29 @@ class Strike:
                 file.write(b"\xa5" * max(1, min(64, size // 4)))
         return str(victim.relative_to(workdir))
 
+    def _due_again(self, seen: Following, now: float) -> bool:
+        first = self.struck[0]
+        if self._loss.again is Again.STARTING:
+            return seen.step < 0
+        if self._loss.again is Again.SAME_STEP:
+            return seen.step >= first.step
+        saved = self._complete(seen, now)
+        return (
+            self._loss.again is Again.SAVED and saved is not None and saved.began > first.at and seen.step > saved.step
+        )
+
+    def _complete(self, seen: Following, now: float) -> Save | None:
+        """The newest save that is done: nothing of it changes, and it took no less than a save takes."""
+        done = [save for save in seen.saves.history if save.done and now - save.began >= 0.9 * self._saving]
+        return done[-1] if done else None
+
     def _due(self, seen: Following, now: float) -> bool:
         loss, saves = self._loss, seen.saves
         if loss.what is What.DISK_FULL or loss.when is When.AT_STEP:
             return seen.step >= loss.step
         if loss.when is When.SAVED:
-            return saves.last is not None and saves.last.step > loss.step and saves.current is None
+            saved = self._complete(seen, now)
+            return saved is not None and saved.step > loss.step and saves.current is None
         current = saves.current
         return (
             current is not None and current.step > loss.step and now - current.began >= SHARE[loss.when] * self._saving
@@ -88,7 +104,7 @@ class Strike:
                     os.kill(pid, number)
             if self._loss.what is What.TERM:
                 self._leaving = [(pid, now + self._grace) for pid in victims]
-        last, current = seen.saves.last, seen.saves.current
+        last, current = self._complete(seen, now), seen.saves.current
         self.struck.append(
             Struck(
                 attempt,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from tpukit.places import trainer_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,67 +37,86 @@ class Line:
 
 Trace = tuple[Report, ...]
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?"
-_LOSS = re.compile(rf"(?i)(?<!\w)(?:train[_/ ])?loss['\"]?\s{{0,4}}[:=]?\s{{0,4}}['\"]?({_NUMBER}|nan|inf)")
-_STEP = re.compile(r"(?i)(?<!\w)(?:step|iter|iteration)['\"]?\s{0,4}[:=]?\s{0,4}['\"]?(\d{1,15})")
-_SAVED = re.compile(r"(?i)(?<!\w)saved['\"]?\s{0,4}[:=]?\s{0,4}['\"]?(?:step\s{0,4})?(\d{1,15})")
-_OTHER = re.compile(r"(?i)\b(?:eval|valid|validation|test|running)\b")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LONGEST = 4096
 _PREFIX = "tpukit-progress "
 
 
-def build(lines: Iterable[Line]) -> Trace:
-    """Every report in these lines. Of a host that wrote a trace file, its log says nothing more."""
-    lines = list(lines)
-    own = {(line.attempt, line.host) for line in lines if line.own}
-    reports = []
-    for line in lines:
-        if line.own == ((line.attempt, line.host) in own) and (report := read(line)):
-            reports.append(report)
-    return tuple(reports)
+class Reader:
+    """Of all hosts of a run. `pattern`: `progress:` of the job file."""
+
+    def __init__(self, pattern: str = "") -> None:
+        self._pattern = pattern
+        self._logs: dict[tuple[int, int], trainer_lines.Reader] = {}
+        self._last: dict[tuple[int, int], Report] = {}
+
+    def read(self, line: Line) -> Report | None:
+        """What the line reports. A save that is said apart from a step belongs to the last one."""
+        host = line.attempt, line.host
+        values = _values(line.text[:_LONGEST]) or self._said(host, line.text)
+        if values is None:
+            return None
+        step, saved, at = _count(values.get("step")), _count(values.get("saved")), _number(values.get("time"))
+        last = self._last.get(host)
+        if step is None and (saved is None or last is None):
+            return None
+        if last is not None and step in (None, last.step):
+            report = _with(last, values, saved)
+        else:
+            report = Report(
+                line.attempt,
+                line.host,
+                step or 0,
+                _number(values.get("loss")),
+                batch=str(values.get("batch") or ""),
+                params=str(values.get("params") or ""),
+                saved=(last.saved if last else -1) if saved is None else saved,
+                at=line.at if at is None else at,
+            )
+        self._last[host] = report
+        return report
+
+    def _said(self, host: tuple[int, int], text: str) -> dict[str, object] | None:
+        if host not in self._logs:
+            self._logs[host] = trainer_lines.Reader(self._pattern)
+        said = self._logs[host].read(text)
+        return None if said is None else {"step": said.step, "loss": said.loss, "saved": said.saved}
 
 
-def read(line: Line) -> Report | None:
-    values = _values(line.text[:_LONGEST])
-    if values is None:
-        return None
-    step, loss, saved = _count(values.get("step")), _number(values.get("loss")), _count(values.get("saved"))
-    if step is None:
-        return None
-    at = _number(values.get("time"))
-    return Report(
-        line.attempt,
-        line.host,
-        step,
-        loss,
-        batch=str(values.get("batch") or ""),
-        params=str(values.get("params") or ""),
-        saved=-1 if saved is None else saved,
-        at=line.at if at is None else at,
+def _with(last: Report, values: Mapping[str, object], saved: int | None) -> Report:
+    """More of the step that was reported last."""
+    loss = _number(values.get("loss"))
+    return replace(
+        last,
+        loss=last.loss if loss is None else loss,
+        batch=str(values.get("batch") or last.batch),
+        params=str(values.get("params") or last.params),
+        saved=last.saved if saved is None else saved,
     )
 
 
+def build(lines: Iterable[Line], pattern: str = "") -> Trace:
+    """Every report in these lines. Of a host that wrote a trace file, its log says nothing more."""
+    log, own = Reader(pattern), Reader()
+    reports = [(line.own, report) for line in lines if (report := (own if line.own else log).read(line))]
+    return settled(reports)
+
+
+def settled(reports: Iterable[tuple[bool, Report]]) -> Trace:
+    """Reports with whether they are of a trace file: where there is one, the rest is left out."""
+    reports = list(reports)
+    own = {(report.attempt, report.host) for is_own, report in reports if is_own}
+    return tuple(report for is_own, report in reports if is_own == ((report.attempt, report.host) in own))
+
+
 def _values(text: str) -> dict[str, object] | None:
-    text = _COLOUR.sub("", text).strip().removeprefix(_PREFIX)
-    if text.startswith("{"):
-        try:
-            values = json.loads(text, parse_constant=lambda _: None)
-        except (ValueError, RecursionError):
-            return None
-        return values if isinstance(values, dict) else None
-    if _OTHER.search(text):
+    text = text.strip().removeprefix(_PREFIX)
+    if not text.startswith("{"):
         return None
-    step, loss, saved = _STEP.search(text), _LOSS.search(text), _SAVED.search(text)
-    if not step or not loss:
+    try:
+        values = json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
         return None
-    batch = re.search(r"(?<!\w)batch[ =:]{1,3}(\w{1,64})", text)
-    return {
-        "step": int(step[1]),
-        "loss": float(loss[1]),
-        "saved": int(saved[1]) if saved else None,
-        "batch": batch[1] if batch else "",
-    }
+    return values if isinstance(values, dict) and ("step" in values or "saved" in values) else None
 
 
 def _number(value: object) -> float | None:

@@ -6,11 +6,15 @@ being written when a host died is not there afterwards.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from tpukit.host.runtime import Host
+
+
+_log = logging.getLogger(__name__)
 
 
 class DataIterator(Protocol):
@@ -52,20 +56,46 @@ class Checkpoints:
         return self._saved
 
     def restore_latest(self, abstract_state: Any, data: DataIterator) -> tuple[Any, int] | None:
-        """The newest state, placed as `abstract_state` says, and its step; `data` moves to where it was then.
+        """The newest state that all hosts can read, placed as `abstract_state` says, and its step; `data` moves to
+        where it was then.
 
-        None where nothing has been saved: the beginning is the caller's to make.
+        One that cannot be read stays where it is until its step is saved again: the trouble may pass. None where
+        nothing has been saved: the beginning is the caller's to make. Raises where nothing that was saved can be read.
         """
+        first_error: Exception | None = None
+        for step in sorted(self._manager.all_steps(), reverse=True):
+            state, position, error = self._read(step, abstract_state)
+            if self._all_hosts(error is None):
+                data.set_state(position)
+                self._requested = self._saved = step
+                return state, step
+            first_error = first_error or error or RuntimeError(f"another host could not read step {step}")
+            _log.warning("the checkpoint of step %d cannot be read, an older one is tried: %s", step, _brief(error))
+        if first_error is not None:
+            raise first_error
+        return None
+
+    def _read(self, step: int, abstract_state: Any) -> tuple[Any, Any, Exception | None]:
+        """This host's part of a checkpoint, without waiting for the others: one that cannot read its part would leave
+        them waiting."""
         import orbax.checkpoint as ocp
 
-        step = self._manager.latest_step()
-        if step is None:
-            return None
-        items = self._manager.restore(
-            step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract_state), data=ocp.args.JsonRestore())
-        )
-        data.set_state(items.data)
-        return items.state, step
+        folder = self._manager.directory / str(step)
+        try:
+            state = ocp.StandardCheckpointHandler().restore(
+                folder / "state", args=ocp.args.StandardRestore(abstract_state)
+            )
+            return state, ocp.JsonCheckpointHandler().restore(folder / "data"), None
+        except Exception as error:  # whatever a spoilt file makes TensorStore, JSON or protobuf raise
+            return None, None, error
+
+    def _all_hosts(self, right: bool) -> bool:
+        if self._host.world.hosts == 1:
+            return right
+        import numpy as np
+        from jax.experimental import multihost_utils
+
+        return bool(multihost_utils.process_allgather(np.array(right)).all())
 
     def due(self, step: int, *, final: bool = False) -> bool:
         """True on every host alike when `step` is to be saved; the final one is, unless none are."""
@@ -77,6 +107,8 @@ class Checkpoints:
 
         if step == self._requested:
             return
+        if step in self._manager.all_steps():  # it could not be read when we resumed
+            self._manager.delete(step)
         self._manager.save(
             step,
             args=ocp.args.Composite(state=ocp.args.StandardSave(state), data=ocp.args.JsonSave(data.get_state())),
@@ -91,3 +123,8 @@ class Checkpoints:
         self._saved = self._requested
         self._host.report(saved=self._saved)
         self._host.flush()
+
+
+def _brief(error: Exception | None) -> str:
+    """What TensorStore says can fill pages."""
+    return f"{type(error).__name__}: {str(error)[:200]}" if error else "said by another host"

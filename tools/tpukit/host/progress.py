@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tpukit.host.trace import Trace
+
 _log = logging.getLogger(__name__)
 
 LINE = "tpukit-progress "
@@ -26,16 +28,23 @@ LINE = "tpukit-progress "
 class Progress:
     """The latest values, written to `path` at most every `interval` seconds; an empty path writes nothing.
 
-    With `lines`, they are printed too, at most every so many seconds.
+    With `lines`, they are printed too, at most every so many seconds. A `trace` gets all of them at once.
     """
 
     def __init__(
-        self, path: str, *, lines: float = 0.0, interval: float = 0.2, clock: Callable[[], float] = time.monotonic
+        self,
+        path: str,
+        *,
+        lines: float = 0.0,
+        interval: float = 0.2,
+        clock: Callable[[], float] = time.monotonic,
+        trace: Trace | None = None,
     ) -> None:
         self._path = Path(path) if path else None
         self._interval = interval
         self._lines = lines
         self._clock = clock
+        self._trace = trace
         self._last_write = self._printed_at = -math.inf
         self._printed: dict[str, object] = {}
         self._values: dict[str, object] = {}
@@ -44,7 +53,10 @@ class Progress:
 
     def update(self, values: Mapping[str, object]) -> None:
         """Keep `values` on top of those already known, and write them unless that was done a moment ago."""
-        self._values.update({name: _json_safe(value) for name, value in values.items()}, time=time.time())
+        new = {name: _json_safe(value) for name, value in values.items()} | {"time": time.time()}
+        self._values.update(new)
+        if self._trace:
+            self._trace.write(new)
         self._pending = True
         now = self._clock()
         if now - self._last_write >= self._interval:

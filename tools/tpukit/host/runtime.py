@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from tpukit.host.progress import Progress
 from tpukit.host.scalars import Scalars
+from tpukit.host.trace import Trace
 from tpukit.host.world import World, read
 
 EXIT_TERMINATED = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
@@ -30,7 +31,8 @@ class Host:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scalars = Scalars(f"{world.workdir}/tensorboard/train")
-        self._progress = Progress(world.progress, lines=world.progress_lines)
+        self._trace = Trace(world.trace, world.attempt, world.index)
+        self._progress = Progress(world.progress, lines=world.progress_lines, trace=self._trace)
         self._terminating = False
         if world.hosts == 1:
             signal.signal(signal.SIGTERM, self._remember)
@@ -81,8 +83,14 @@ class Host:
         self.close()
         sys.exit(EXIT_TERMINATED)
 
-    def report(self, *, log: str = "", **values: float | None) -> None:
-        """Say how far this host is, with step=, loss=, saved= and such: cheap enough for every step.
+    @property
+    def drilled(self) -> bool:
+        """Whether runs are compared step by step: then digests of batches and parameters are worth their time."""
+        return self._trace.on
+
+    def report(self, *, log: str = "", **values: float | str | None) -> None:
+        """Say how far this host is, with step=, loss=, saved= and such: cheap enough for every step. batch= and params=
+        are digests by which `tpu drill` knows what a step was trained on, and what came out.
 
         `log` is printed as one line.
         """

@@ -26,6 +26,10 @@ class Scalars:
         self._writer: Any = None
         self._warned = False
 
+    def prepare(self) -> None:
+        """Load what writing needs. The first write would else do it, in the middle of training, for seconds."""
+        import tensorboardX.event_file_writer  # noqa: F401
+
     def write(self, step: int, **values: float) -> None:
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary

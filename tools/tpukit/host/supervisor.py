@@ -40,7 +40,6 @@ ROOT = os.path.dirname(os.path.dirname(HERE))  # of programs/HASH/supervisor.py
 MARK = "TPUKIT_POD"
 PIECE = 256 << 10
 """Bytes of a log in one answer."""
-TAIL = 32 << 10
 PROGRESS_MOST = 64 << 10
 SETUP_SECONDS = 1800
 PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
@@ -57,14 +56,17 @@ class Refused(Exception):
 
 def main() -> int:
     request = json.loads(sys.stdin.buffer.readline())
-    try:
-        answer = REQUESTS[request["do"]](request, sys.stdin.buffer)
-    except Refused as refused:
-        answer = {"refused": refused.kind, "message": str(refused)}
-    except OSError as error:
-        answer = {"refused": "machine", "message": str(error)}
-    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.write(json.dumps(answer(request, sys.stdin.buffer)) + "\n")
     return 0
+
+
+def answer(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
+    try:
+        return REQUESTS[request["do"]](request, content)
+    except Refused as refused:
+        return {"refused": refused.kind, "message": str(refused)}
+    except OSError as error:
+        return {"refused": "machine", "message": str(error)}
 
 
 def prepare(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
@@ -242,19 +244,17 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
     end = read(os.path.join(folder, "end"))
     if began is None and stopped and not alive:  # whoever locks it from now on finds the note
         began, end = read(os.path.join(folder, "began")), read(os.path.join(folder, "end"))
-    answer: dict[str, Any] = {
+    known: dict[str, Any] = {
         "began": began,
         "end": end,
         "locked": alive,
         "stop": stopped,
-        "frozen": bool(began) and frozen(began["pid"]),
+        "frozen": began is not None and frozen(began["pid"]),
     }
-    answer["progress"] = progress(os.path.join(folder, "progress"))
+    known["progress"] = progress(os.path.join(folder, "progress"))
     if log is not None:
-        answer["log"] = piece(os.path.join(folder, "log"), log, PIECE)
-    if end and end["code"]:
-        answer["tail"] = piece(os.path.join(folder, "log"), -TAIL, TAIL)
-    return answer
+        known["log"] = piece(os.path.join(folder, "log"), log, PIECE)
+    return known
 
 
 def progress(file: str) -> dict[str, Any] | None:
@@ -271,11 +271,11 @@ def progress(file: str) -> dict[str, Any] | None:
 
 
 def piece(file: str, position: int, most: int) -> dict[str, Any]:
-    """Bytes of a log from a position on; from its end where that is negative."""
+    """Bytes of a log from a position on."""
     try:
         with open(file, "rb") as log:
             size = log.seek(0, os.SEEK_END)
-            at = log.seek(max(0, size + position) if position < 0 else min(position, size))
+            at = log.seek(min(position, size))
             return {"at": at, "bytes": base64.b64encode(log.read(most)).decode(), "size": size}
     except OSError:
         return {"at": 0, "bytes": "", "size": 0}

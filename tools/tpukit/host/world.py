@@ -24,6 +24,7 @@ class World:
     workdir: str = "workdir"
     heartbeat: int = 30  # seconds without a sign of life before a host counts as lost; JAX's own 100 wastes a minute
     progress: str = ""  # the file that tells whoever started us how far we are
+    trace: str = ""  # the folder in which every report is written down, for whoever compares runs
     progress_lines: int = 0  # seconds between two lines that tell it to whoever reads our log; 0: none
 
 
@@ -39,7 +40,7 @@ def read(environment: Mapping[str, str]) -> World:
         return int(text)
 
     names = [name for name in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if name.strip()]
-    hosts_per_slice = max(1, len(names))
+    hosts_per_slice = len(names) or number("TPUKIT_SLICE_HOSTS", 1, least=1)
     slices = number("MEGASCALE_NUM_SLICES", 1, least=1)
     worker = number("TPU_WORKER_ID", 0)
     slice_index = number("MEGASCALE_SLICE_ID", 0)
@@ -59,5 +60,6 @@ def read(environment: Mapping[str, str]) -> World:
         workdir=environment.get("TPUKIT_WORKDIR") or "workdir",
         heartbeat=number("TPUKIT_HEARTBEAT", 30, least=1),
         progress=environment.get("TPUKIT_PROGRESS", ""),
+        trace=environment.get("TPUKIT_TRACE", ""),
         progress_lines=number("TPUKIT_PROGRESS_LINES", 0),
     )

@@ -22,6 +22,10 @@ HANG_GRACE = 1.0
 """A host that hangs will not save, however long it is given."""
 
 
+PACES = 3.0
+"""So many times the longest silence that a host has broken before, it may be silent."""
+
+
 class Act(StrEnum):
     SUBMIT = "submit"
     STOP = "stop"
@@ -160,7 +164,7 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
 
 def _finish(job: Job, spec: JobSpec, outcome: Outcome, seen: Observation | None, at: float) -> Step:
     """It ends this way; the record says so when nothing of it runs."""
-    if seen is not None and seen.active:
+    if seen is not None and (seen.active or seen.held):
         closing = replace(job, outcome=outcome, message=outcome.message)
         return Step(closing, Act.STOP, float(spec.max.grace), outcome.message)
     return Step(_ended(job, outcome, at), note=outcome.message)
@@ -168,7 +172,7 @@ def _finish(job: Job, spec: JobSpec, outcome: Outcome, seen: Observation | None,
 
 def _close(job: Job, spec: JobSpec, seen: Observation, now: float) -> Step:
     assert job.outcome is not None
-    if seen.active:
+    if seen.active or seen.held:
         return Step(job, Act.STOP, float(spec.max.grace))
     return Step(_ended(job, job.outcome, now))
 
@@ -192,9 +196,10 @@ def _with(job: Job, attempt: Attempt) -> Job:
 def _stalled(hosts: tuple[HostView, ...], stall: float) -> str:
     """The host that hangs, when no host moved for so long: one that is stopped, or that which is furthest behind.
 
-    Only hosts that report steps can stall, and only by evidence: `idle` counts while their reports could be read.
+    Only hosts that report steps can stall, and only by evidence: `idle` counts while their reports could be read. One
+    that reports by printing does so at its own pace, and has to be silent for longer than that.
     """
     reporting = [host for host in hosts if host.step is not None]
-    if not reporting or min(host.idle for host in reporting) < stall:
+    if not reporting or any(host.idle < max(stall, PACES * host.pace) for host in reporting):
         return ""
     return min(reporting, key=lambda host: (host.state != "stopped", host.moved, host.step or 0)).name

@@ -42,6 +42,7 @@ class HostView:
     saved: int = -1
     moved: float = 0.0  # when its step last changed, as far as it said
     heard: float = 0.0  # on the driver's monotonic clock: when its progress could last be read; 0: not yet
+    pace: float = 0.0  # seconds that may pass between two of its reports; infinite: nobody can say yet
     idle: float = 0.0  # seconds for which its progress could be read and did not change; the driver fills it in
 
 
@@ -61,6 +62,7 @@ class Observation:
     host: str = ""  # the first host that failed
     detail: str = ""
     active: bool = True  # something of the job is there and runs, or will run by itself
+    held: bool = False  # hardware waits for the job's next attempt: it is given back by `stop` when the job ends
     ended: float = 0.0  # when it ended, as the place has it; 0: nobody knows
     ran: float = 0.0  # seconds since it started, less those that its machine slept
     warning: str = ""  # what a person should know of it although it runs or ended well
@@ -101,6 +103,7 @@ class Capabilities:
     drives_itself: bool = False  # an attempt that it has taken is restarted and ended without a driver
     kills_hosts: bool = False  # hosts can be lost on purpose (`--lose`)
     unmanaged: bool = False  # it can tell what runs there that no store knows
+    named_machines: bool = False  # a person may say which machines a job runs on (`--on`)
 
 
 class Place(Protocol):
@@ -131,7 +134,10 @@ class Place(Protocol):
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 
     def stop(self, handle: Handle, grace: float) -> None:
-        """Tell all of it to leave; killed when the grace is over. One that has not begun never will."""
+        """Tell all of it to leave; killed when the grace is over. One that has not begun never will.
+
+        Of an attempt whose record has ended: give back what is held for the job.
+        """
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         """Remove what carries this store's mark and belongs to no active attempt; says what was removed.

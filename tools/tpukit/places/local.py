@@ -19,25 +19,19 @@ from pathlib import Path
 from tpukit import paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
-from tpukit.places import checkpoint_folder, lines, log_tail, progress
+from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
 from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.meeting import Meeting
 from tpukit.places.progress import Progress
 from tpukit.places.suspects import Suspects
-from tpukit.places.verdict import ABORTED, TERMINATED, HostEnd, verdict
+from tpukit.places.verdict import TERMINATED, HostEnd, verdict
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt
 
 HEARTBEAT_SECONDS = 10
-SETTLE_SECONDS = 0.3
-"""How long after the first failure its peers are told to leave: their own exit codes say more than ours."""
-ABANDONED_SECONDS = 5.0
-"""How long peers may take to notice that one of them hangs, once the first has given up."""
-PEER_GRACE = 2.0
-"""Grace for peers of a failed host. They cannot save without it, and JAX ignores a SIGTERM inside a collective."""
 UPLOADER_GRACE = 10.0
 FOLDER_SECONDS = 2.0
 """Between two looks for checkpoints in a workdir."""
@@ -139,7 +133,7 @@ class LocalPlace:
         trainers = [
             Pod(
                 folder / host_name(plan.id, slice_index, host_index),
-                plan.command,
+                plan.command_of(attempt.stage),
                 _host_env(plan, attempt, workdir, port, slice_index, host_index)
                 | {"TPUKIT_PROGRESS": str(folder / host_name(plan.id, slice_index, host_index) / "progress")},
                 code,
@@ -321,14 +315,8 @@ class LocalPlace:
     ) -> None:
         since = min((states[name].ended for name in failed if states[name].ended), default=0.0)
         passed = self._clock.now() - since
-        leaving = any(states[name].code == TERMINATED or _left(states[name]) for name in failed)
-        followers_only = all(states[name].code in (ABORTED, TERMINATED) for name in failed)
-        if leaving:  # hosts that were told to leave save together: they get the time for it
-            wait, grace = SETTLE_SECONDS, float(handle.plan.spec.max.grace)
-        elif followers_only:
-            wait, grace = ABANDONED_SECONDS, 0.0
-        else:
-            wait, grace = SETTLE_SECONDS, PEER_GRACE
+        codes = [TERMINATED if _left(states[name]) else states[name].code for name in failed]
+        wait, grace = peers.leave(codes, float(handle.plan.spec.max.grace))
         if passed >= wait:
             self._tell(handle, [name for name in alive if not pods.stop_requested(self._folder(handle) / name)], grace)
 
@@ -423,6 +411,7 @@ def _view(name: str, index: int, hosts: int, state: PodState, said: Progress, he
         saved=said.saved,
         moved=said.moved,
         heard=heard,
+        pace=said.pace,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +11,27 @@ from tpukit.places import lines, trainer_lines
 from tpukit.places.progress import Progress
 from tpukit.places.trainer_lines import Mention, Reader
 
-FIRST_BYTES = 1 << 20
+FIRST_BYTES = 1 << 18
 """Of a log that nobody here has read yet, only so much of its end is read."""
 BYTES_AT_ONCE = 4 << 20
 LOGS_MOST = 4096
+
+
+class Pace:
+    """The longest time between two reports. Programs print as rarely as they like, so silence alone is no hang."""
+
+    def __init__(self) -> None:
+        self.longest = math.inf
+        self._step: int | None = None
+        self._at = 0.0
+
+    def note(self, step: int | None, now: float) -> None:
+        if step is None or step == self._step:
+            return
+        if self._step is not None:
+            gap = max(0.0, now - self._at)
+            self.longest = gap if self.longest == math.inf else max(gap, self.longest)
+        self._step, self._at = step, now
 
 
 @dataclass(slots=True)
@@ -22,6 +40,7 @@ class _Log:
     position: int
     known: Mention = field(default_factory=Mention)
     moved: float = 0.0
+    pace: Pace = field(default_factory=Pace)
 
 
 class LogProgress:
@@ -52,8 +71,10 @@ class LogProgress:
                 log.moved = min(now, status.st_mtime)
             if position > until:
                 break
-        return progress(log.known, log.moved)
+        log.pace.note(log.known.step, now)
+        return progress(log.known, log.moved, log.pace.longest)
 
 
-def progress(said: Mention, moved: float) -> Progress:
-    return Progress(said.step, said.loss, saved=-1 if said.saved is None else said.saved, moved=moved, total=said.total)
+def progress(said: Mention, moved: float, pace: float) -> Progress:
+    saved = -1 if said.saved is None else said.saved
+    return Progress(said.step, said.loss, saved=saved, moved=moved, total=said.total, pace=pace)

@@ -28,6 +28,7 @@ class Progress:
     saved: int = -1
     moved: float = 0.0  # when it was said; 0: nothing was said
     total: int | None = None  # the steps that it is going to make
+    pace: float = 0.0  # the longest time between two reports; infinite: not known yet; 0: it reports every step
 
     @property
     def finished(self) -> bool:

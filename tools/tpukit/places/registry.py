@@ -29,7 +29,12 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
 
         return GkePlace(root, clock, cache(sender))  # asked for every job of every round
 
-    return _Lazy(dict(zip(NAMES, (local, gke), strict=True)))
+    def tpu_vm() -> Place:
+        from tpukit.places.tpu_vm import TpuVmPlace
+
+        return TpuVmPlace(root, clock, cache(sender))
+
+    return _Lazy(dict(zip(NAMES, (local, gke, tpu_vm), strict=True)))
 
 
 def is_shared(name: str) -> bool:

@@ -75,8 +75,12 @@ class Reader:
     """Of one log, line by line."""
 
     def __init__(self, pattern: str = "") -> None:
-        """`pattern`: with groups named step, loss and saved, instead of what is known of trainers."""
-        self._pattern = re.compile(pattern) if pattern else None
+        """`pattern`: with groups named step, loss and saved, instead of what is known of trainers. It was checked with
+        the job file; one of another version that this one cannot read counts for none."""
+        try:
+            self._pattern = re.compile(pattern) if pattern else None
+        except re.error:
+            self._pattern = None
         self._bar: Mention | None = None
 
     def read(self, line: str) -> Mention | None:
@@ -84,9 +88,9 @@ class Reader:
         text = plain(line)
         if self._pattern is not None:
             return _mention(self._pattern.search(text[:OWN_LINE]))
-        if bar := _BAR.search(text):
+        if "%|" in text and (bar := _BAR.search(text)):
             self._bar = _mention(bar)
-        if _TRAINER_STATE.search(text) and self._bar:
+        if self._bar and _TRAINER_STATE.search(text):
             loss = _LOSS.search(text)
             return Mention(self._bar.step, _loss(loss["loss"]) if loss else None, total=self._bar.total)
         return read(text)
@@ -94,6 +98,9 @@ class Reader:
 
 def read(text: str) -> Mention | None:
     """What a line without colours says of a training step or of a save, in the words of common trainers."""
+    low = text.lower()
+    if "loss" not in low and "checkpoint" not in low and "ckpt" not in low and "state" not in low:
+        return None  # most lines: the patterns below cost fifty times as much
     prefix = _GLOG.match(text)
     body = text[prefix.end() :] if prefix else text  # a module of the program may be called test_model.py
     saved = _saved(body)
@@ -118,7 +125,8 @@ def plain(line: str) -> str:
     text = line.rstrip("\r\n")
     if len(text) > LINE_MOST:
         text = text[-LINE_MOST:] if "\r" in text[-LINE_MOST:] else text[:LINE_MOST]
-    return _COLOUR.sub("", text.rpartition("\r")[2])[:LINE_MOST]
+    text = text.rpartition("\r")[2][:LINE_MOST]
+    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def last(lines: Iterable[str], pattern: str = "") -> Mention:

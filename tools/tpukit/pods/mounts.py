@@ -14,7 +14,7 @@ import stat
 import sys
 from contextlib import suppress
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER = 0x00020000, 0x04000000, 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_UNBINDABLE, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 17, 1 << 18
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -23,9 +23,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def enter(root: str, mounts: list[tuple[str, str, bool]]) -> None:
     """Make `root` (an empty folder) this process's root. Mounts are source, target and whether it is read only."""
     _unshare()
-    _mount("none", "/", "", MS_REC | MS_PRIVATE)
-    _mount("tmpfs", root, "tmpfs", 0)
-    _mount("none", root, "", MS_UNBINDABLE)  # or it would hold itself
+    mount("none", "/", "", MS_REC | MS_PRIVATE)
+    mount("tmpfs", root, "tmpfs", 0)
+    mount("none", root, "", MS_UNBINDABLE)  # or it would hold itself
     view = _View(root)
     for source, target, read_only in mounts:
         view.place(source, os.path.realpath(target), read_only)
@@ -43,10 +43,10 @@ class _View:
     def place(self, source: str, target: str, read_only: bool) -> None:
         self._make(target, folder=os.path.isdir(source))
         path = self._root + target
-        _mount(source, path, "", MS_BIND | MS_REC)
+        mount(source, path, "", MS_BIND | MS_REC)
         if read_only:
             with suppress(PermissionError):  # in a user namespace, a mount with other locked flags keeps them all
-                _mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
+                mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
         self._placed.append(target)
 
     def _make(self, target: str, *, folder: bool) -> None:
@@ -67,7 +67,7 @@ class _View:
         """Lay an own folder over one of the machine's, with the same things in it."""
         path = self._root + folder
         under = os.open(path, os.O_PATH | os.O_DIRECTORY)
-        _mount("tmpfs", path, "tmpfs", 0)
+        mount("tmpfs", path, "tmpfs", 0)
         _mirror(f"/proc/self/fd/{under}", path)
         os.close(under)
         self._copies.add(folder)
@@ -85,7 +85,7 @@ def _mirror(folder: str, to: str) -> None:
         else:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
         with suppress(OSError):  # what went away meanwhile
-            _mount(entry.path, path, "", MS_BIND | MS_REC)
+            mount(entry.path, path, "", MS_BIND | MS_REC)
 
 
 def _unshare() -> None:
@@ -99,7 +99,18 @@ def _unshare() -> None:
             file.write(text)
 
 
-def _mount(source: str, target: str, kind: str, flags: int) -> None:
+def separate_name() -> None:
+    """After `enter`: a host name of its own, which is the machine's until it is changed."""
+    if _libc.unshare(CLONE_NEWUTS):
+        raise _error("host name")
+
+
+def unmount(target: str) -> None:
+    if _libc.umount2(os.fsencode(target), 0):
+        raise _error(f"unmounting {target}")
+
+
+def mount(source: str, target: str, kind: str, flags: int) -> None:
     data = b"mode=755" if kind == "tmpfs" else None
     if _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, data):
         raise _error(f"mounting {source} at {target}")

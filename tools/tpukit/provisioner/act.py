@@ -9,8 +9,10 @@ from contextlib import suppress
 from tpukit.clock import Clock
 from tpukit.cloud.gke import Gke, NodePool, Operation
 from tpukit.errors import Conflict, NotFound, TpukitError, Transient
+from tpukit.kube import Cluster
 from tpukit.provisioner import pools
-from tpukit.provisioner.decide import Create, Delete
+from tpukit.provisioner.decide import Cordon, Create, Delete
+from tpukit.provisioner.names import CORDONED
 from tpukit.provisioner.pace import Pace
 from tpukit.provisioner.pool_cache import PoolCache
 
@@ -22,6 +24,7 @@ class Actor:
 
     def __init__(
         self,
+        cluster: Cluster,
         gke: Gke,
         cache: PoolCache,
         pace: Pace,
@@ -29,14 +32,17 @@ class Actor:
         leading: Callable[[], bool],
         done: Callable[[str, str], None] = lambda act, outcome: None,
     ) -> None:
-        self._gke, self._cache, self._pace, self._clock = gke, cache, pace, clock
+        self._cluster, self._gke, self._cache, self._pace, self._clock = cluster, gke, cache, pace, clock
         self._leading = leading
         self._done = done  # told how each call went
 
-    def act(self, name: str, act: Create | Delete) -> None:
-        verb = "create" if isinstance(act, Create) else "delete"
+    def act(self, name: str, act: Create | Delete | Cordon) -> None:
         if not self._leading():
             raise Conflict("another replica leads now")
+        if isinstance(act, Cordon):
+            self._cordon(act)
+            return
+        verb = "create" if isinstance(act, Create) else "delete"
         try:
             if isinstance(act, Create):
                 self._create(name, act)
@@ -62,6 +68,13 @@ class Actor:
             self._cache.doubt()
             return
         self._cache.created(_expected(body), operation)
+
+    def _cordon(self, act: Cordon) -> None:
+        value = "true" if act.on else None
+        change = {"metadata": {"annotations": {CORDONED: value}}, "spec": {"unschedulable": act.on or None}}
+        for host in act.hosts:
+            with suppress(NotFound):
+                self._cluster.patch("Node", host, change)
 
     def _slow_down(self) -> None:
         self._pace.slow(self._clock.monotonic())

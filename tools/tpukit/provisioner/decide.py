@@ -33,11 +33,20 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Cordon:
+    """No pod of somebody else comes to a pool between the last check and its removal. Or, where it is to stay: they may
+    come again."""
+
+    hosts: tuple[str, ...]
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     pool: str
     state: str  # creating ready waiting stuck retained leaving removing
     reason: str  # in a sentence
-    act: Create | Delete | None = None
+    act: Create | Delete | Cordon | None = None
     event: str = ""  # what happened, as events of Kubernetes name it; empty: nothing new
     before: Tries = NEVER  # what the record says
     tries: Tries = NEVER  # and is to say
@@ -60,6 +69,7 @@ def decide(seen: Observation, settings: Settings, now: float, limit: int) -> Map
         whose = pools.owner(pool)
         if whose is not None and name not in steps:
             steps[name] = _unneeded(seen, pool, whose, running.get(name), settings, now)
+    steps = {name: _reopened(seen, step) for name, step in steps.items()}
     return _bounded(steps, limit - len(running))
 
 
@@ -197,15 +207,27 @@ def _leaves(jobset: JobSetState | None, whose: Owner, known: bool, settings: Set
 def _delete(seen: Observation, step: Step, why: str) -> Step:
     if seen.foreign is None or step.pool not in seen.foreign:
         return replace(step, reason=why, unchecked=True)
+    cordoned = seen.cordoned.get(step.pool, ())
     if pods := seen.foreign[step.pool]:
         shown = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
-        return replace(step, reason=f"{why}; but it is in use by {shown}")
+        act = Cordon(cordoned, on=False) if cordoned else None
+        return replace(step, reason=f"{why}; but it is in use by {shown}", act=act)
+    if free := tuple(host for host in seen.hosts.get(step.pool, ()) if host not in cordoned):
+        return replace(step, reason=f"{why}; its hosts take no more pods", act=Cordon(free, on=True))
     return replace(step, state="removing", reason=why, act=Delete(why), event="NodePoolDeleting")
 
 
+def _reopened(seen: Observation, step: Step) -> Step:
+    """A pool that is to stay after all."""
+    cordoned = seen.cordoned.get(step.pool, ())
+    stays = step.state in ("retained", "ready", "creating") and step.act is None
+    return replace(step, act=Cordon(cordoned, on=False)) if cordoned and stays else step
+
+
 def _bounded(steps: Mapping[str, Step], free: int) -> Mapping[str, Step]:
-    """As many acts as may be under way, of those that wait longest."""
-    line: Sequence[Step] = sorted((one for one in steps.values() if one.act), key=lambda one: (one.since, one.pool))
+    """As many operations as may be under way, of those that wait longest."""
+    operations = [one for one in steps.values() if isinstance(one.act, (Create, Delete))]
+    line: Sequence[Step] = sorted(operations, key=lambda one: (one.since, one.pool))
     bounded = dict(steps)
     for step in line[max(0, free) :]:
         why = f"{step.reason}; it waits for other operations to end"

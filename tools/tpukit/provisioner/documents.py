@@ -58,6 +58,32 @@ class JobSetDoc(TypedDict, total=False):
     status: JobSetStatusDoc
 
 
+class HostMetaDoc(TypedDict, total=False):
+    name: str
+    uid: str
+    resourceVersion: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+class HostSpecDoc(TypedDict, total=False):
+    unschedulable: bool
+
+
+class HostStatusDoc(TypedDict, total=False):
+    conditions: list[ConditionDoc]
+
+
+class HostDoc(TypedDict, total=False):
+    """A node, as far as pools go by it."""
+
+    apiVersion: str
+    kind: str
+    metadata: HostMetaDoc
+    spec: HostSpecDoc
+    status: HostStatusDoc
+
+
 class PlacedMetaDoc(TypedDict, total=False):
     name: str
     namespace: str

@@ -16,7 +16,7 @@ from tpukit.errors import Invalid, NoCapacity, TpukitError
 from tpukit.kube import Cluster
 from tpukit.provisioner import failures, settings
 from tpukit.provisioner.act import Actor
-from tpukit.provisioner.decide import Create, Delete, Step, decide
+from tpukit.provisioner.decide import Cordon, Create, Delete, Step, decide
 from tpukit.provisioner.events import About, Events
 from tpukit.provisioner.observe import Observer
 from tpukit.provisioner.pace import Pace
@@ -73,11 +73,11 @@ class PoolUse:
         note = f"{seen.event}: {seen.reason}" if seen.event else ""
         return Decision(replace(value, tries=seen.tries), seen.act, note)
 
-    def act(self, value: SliceRecord, act: Create | Delete) -> None:
+    def act(self, value: SliceRecord, act: Create | Delete | Cordon) -> None:
         self._actor.act(value.pool, act)
 
     def failed(
-        self, value: SliceRecord, act: Create | Delete, error: TpukitError, now: float
+        self, value: SliceRecord, act: Create | Delete | Cordon, error: TpukitError, now: float
     ) -> Decision[SliceRecord] | None:
         """A create that GKE refuses goes on with the next choice."""
         if not isinstance(act, Create) or not isinstance(error, (Invalid, NoCapacity)):
@@ -121,7 +121,7 @@ class Driver:
         self._config = ""
         self.steps: Mapping[str, Step] = {}
         records = ClusterRecords(cluster, self._events, leader, self._next, self._observer.recorded, self._announced)
-        actor = Actor(gke, self._cache, self._pace, clock, leader.leading, self._counting.called)
+        actor = Actor(cluster, gke, self._cache, self._pace, clock, leader.leading, self._counting.called)
         self.kernel: Kernel[SliceRecord, Step] = Kernel(
             records,
             PoolUse(lambda: self.steps, actor, self._events),

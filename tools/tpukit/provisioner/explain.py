@@ -10,7 +10,7 @@ from tpukit.cloud.gke import Gke
 from tpukit.errors import NotFound
 from tpukit.kube import Cluster
 from tpukit.provisioner import settings
-from tpukit.provisioner.decide import Create, Delete, Step, decide
+from tpukit.provisioner.decide import Cordon, Create, Delete, Step, decide
 from tpukit.provisioner.events import COMPONENT
 from tpukit.provisioner.observation import NEVER
 from tpukit.provisioner.observe import Observer
@@ -78,6 +78,8 @@ def _next(step: Step, now: float) -> str:
         return f"a node pool is asked for: {step.act.choice}"
     if isinstance(step.act, Delete):
         return f"the node pool is deleted: {step.act.reason}"
+    if isinstance(step.act, Cordon):
+        return "its hosts are cordoned, then the node pool is deleted" if step.act.on else "its hosts are uncordoned"
     if step.state == "stuck":
         return "nothing, until the JobSet is made again or its annotation slice.provisioner.tpukit.dev/... is removed"
     if step.need and step.tries.not_before > now:

@@ -100,9 +100,7 @@ class Leadership:
         try:
             lease = self._cluster.get("Lease", self._name, self._namespace, seconds=self._seconds / 3)
         except NotFound:
-            spec = self._spec({}, 0)
-            meta = {"name": self._name, "namespace": self._namespace}
-            self._cluster.create({"apiVersion": _API, "kind": "Lease", "metadata": meta, "spec": spec})
+            self._create()
             return True
         spec = lease.get("spec") or {}
         other = spec.get("holderIdentity") or ""
@@ -111,6 +109,16 @@ class Leadership:
         self._token = int(spec.get("leaseTransitions") or 0) + (other != self._holder.name)
         self._put({**lease, "spec": self._spec(spec, self._token)})
         return True
+
+    def _create(self) -> None:
+        """With its namespace, where nobody deployed anything: on the machine of who develops."""
+        meta = {"name": self._name, "namespace": self._namespace}
+        lease = {"apiVersion": _API, "kind": "Lease", "metadata": meta, "spec": self._spec({}, 0)}
+        try:
+            self._cluster.create(lease)
+        except NotFound:
+            self._cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}})
+            self._cluster.create(lease)
 
     def _lapsed(self, spec: Doc) -> bool:
         """Measured on our own clock from when we saw it last renewed: clocks of machines differ."""

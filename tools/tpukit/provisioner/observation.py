@@ -49,6 +49,8 @@ class Observation:
     jobsets: Mapping[tuple[str, str], JobSetState] = field(default_factory=dict)  # by namespace and name
     jobsets_known: bool = True  # whether one that is missing there is gone
     hosts_ready: Mapping[str, int] = field(default_factory=dict)  # by pool
+    hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by pool
+    cordoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by pool: those that we have cordoned
     seats: Mapping[str, str] = field(default_factory=dict)  # by pool: the pool that was made for whose leader is there
     foreign: Mapping[str, tuple[str, ...]] | None = None  # by pool: pods of others there; None: nobody asked
     suspects: Mapping[str, float] = field(default_factory=dict)  # pools that nobody needed, and since when

@@ -15,7 +15,7 @@ from tpukit.errors import Transient
 from tpukit.kube import Doc
 from tpukit.provisioner import needs, pools
 from tpukit.provisioner.decide import Create, Step
-from tpukit.provisioner.names import TRIES, pool_name
+from tpukit.provisioner.names import CORDONED, TRIES, pool_name
 from tpukit.provisioner.needs import Need, Refusal
 from tpukit.provisioner.observation import NEVER, JobSetState, Observation, Tries
 from tpukit.provisioner.pool_cache import PoolCache
@@ -61,6 +61,8 @@ class Observer:
             jobsets={key: _state(one) for key, one in jobsets.items()},
             jobsets_known=not trouble,
             hosts_ready=_ready(nodes),
+            hosts=_by_pool(nodes),
+            cordoned=_by_pool(node for node in nodes if _is_cordoned(node)),
             seats=self._seats(jobsets, nodes),
             suspects=dict(self._suspects),
             awaited=frozenset(self._awaited),
@@ -182,6 +184,20 @@ def _ready(nodes: Iterable[Doc]) -> dict[str, int]:
             pool = node["metadata"]["labels"].get(POOL, "")
             counts[pool] = counts.get(pool, 0) + 1
     return counts
+
+
+def _by_pool(nodes: Iterable[Doc]) -> dict[str, tuple[str, ...]]:
+    hosts: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        pool = node["metadata"]["labels"].get(POOL, "")
+        hosts[pool] = (*hosts.get(pool, ()), node["metadata"]["name"])
+    return hosts
+
+
+def _is_cordoned(node: Doc) -> bool:
+    """By us: what a person has cordoned stays so."""
+    marked = CORDONED in (node["metadata"].get("annotations") or {})
+    return marked and bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def _is_foreign(pod: Doc, seen: Observation, pool: str) -> bool:

@@ -9,7 +9,7 @@ from tpukit.errors import TpukitError
 from tpukit.kube import Cluster, Doc
 from tpukit.kube.mirror import Mirror
 from tpukit.provisioner import names
-from tpukit.provisioner.documents import LEADERS, JobSetDoc, LeaderDoc, PlacedDoc
+from tpukit.provisioner.documents import LEADERS, HostDoc, JobSetDoc, LeaderDoc, PlacedDoc
 
 NODES = f"{names.MANAGED_BY}={names.MANAGER}"
 STALE_SECONDS = 120.0
@@ -39,7 +39,7 @@ class MirrorView:
         self._jobsets = Mirror(cluster, "JobSet", type=JobSetDoc, wake=wake)
         self._leaders = Mirror(cluster, "Pod", labels=LEADERS, type=LeaderDoc, wake=wake)
         # Hosts report all the time: nobody is woken by that.
-        self._nodes = Mirror(cluster, "Node", labels=NODES)
+        self._nodes = Mirror(cluster, "Node", labels=NODES, type=HostDoc)
         self._config = Mirror(cluster, "ConfigMap", namespace, fields=f"metadata.name={config}", wake=wake)
         self._all = (self._jobsets, self._leaders, self._nodes, self._config)
 
@@ -87,7 +87,7 @@ class ListView:
         self._cluster = cluster
         self._jobsets = tuple(cluster.list("JobSet", type=JobSetDoc))
         self._leaders = tuple(cluster.list("Pod", labels=LEADERS, type=LeaderDoc))
-        self._nodes = tuple(cluster.list("Node", labels=NODES))
+        self._nodes = tuple(cluster.list("Node", labels=NODES, type=HostDoc))
         maps = cluster.list("ConfigMap", namespace, fields=f"metadata.name={config}")
         self._config = next(iter(maps), None)
 

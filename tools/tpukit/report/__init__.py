@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from tpukit.places.base import HostView
 from tpukit.reasons import MEANINGS, Budget
 from tpukit.records import Job
+from tpukit.rules import SAY_PROGRESS
 from tpukit.store import Event
 
 LONGEST_SECONDS = 1e10
 """Three centuries: a difference of two times that is more is no duration, one of the times was none."""
+UNSEEN_SECONDS = 30.0
+"""So long a program may take to its first step before it is said that none can be seen."""
 _LARGEST = 2**63
 """Numbers beyond it are not shown: no step count is one, and not every reader of JSON takes them."""
 
@@ -96,6 +100,14 @@ def restarts(job: Job) -> str:
     return f"{used} of {allowed} used" + (f"; not charged: {listed}" if free else "")
 
 
+def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
+    """What is to be said of a program that has run for a while and shows no step; empty where there is nothing to say.
+    A job that hangs cannot be told from it, nor can a step be waited for."""
+    if not hosts or not started or until - started < UNSEEN_SECONDS or any(host.step is not None for host in hosts):
+        return ""
+    return f"no step of it can be seen, so a hang is not noticed: {SAY_PROGRESS}"
+
+
 def job_json(job: Job) -> dict[str, Any]:
     """A job as `--json` prints it: times in ISO 8601, the plan left out."""
     attempts = [
@@ -107,6 +119,8 @@ def job_json(job: Job) -> dict[str, Any]:
             "host": attempt.host or None,
             "detail": attempt.detail or None,
             "saved_step": _saved(attempt.saved),
+            "last_step": _saved(attempt.step),
+            "warning": attempt.warning or None,
             "started": iso(attempt.started),
             "ended": iso(attempt.ended),
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -19,7 +20,7 @@ _NARROWEST = 24
 """Columns that a text needs to be read beside the others; with less it goes below its row."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableField:
     heading: str
     cells: Sequence[str]
@@ -30,8 +31,9 @@ class TableField:
     def shortened(self) -> TableField:
         return self if self.short is None else TableField(*self.short, None, self.drop, self.styles)
 
-    @property
+    @cached_property
     def width(self) -> int:
+        """Asked for once a row: measured once."""
         return max(map(cell_len, (self.heading, *self.cells)))
 
 

@@ -37,6 +37,7 @@ class Screen:
         self._last_lines = 0.0
         self._last_observed = 0.0
         self._shown: dict[str, str] = {}
+        self._unseen = ""
         self._hosts: tuple[HostView, ...] = ()
         self._observed = False
 
@@ -73,6 +74,11 @@ class Screen:
 
     def _show(self, job: Job, now: float) -> None:
         self._show_events()
+        attempt = job.attempt
+        unseen = report.unseen(self._hosts, attempt.started, now) if attempt and not job.state.ended else ""
+        if unseen and unseen != self._unseen:
+            self._console.print(Text(unseen), soft_wrap=True)
+        self._unseen = unseen or self._unseen
         if self._live:
             head = Text.assemble((job.id, "bold"), " ", (job.state, tables.STYLES[job.state]), f" {_since(job, now)}")
             self._live.update(Group(head, tables.hosts(self._hosts)), refresh=True)

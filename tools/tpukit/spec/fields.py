@@ -99,6 +99,6 @@ MOUNT_PATH = Text(
     _free_path,
 )
 RESERVATION = Text(Form(_RESERVATION, "write NAME, or projects/PROJECT/reservations/NAME", 255))
-PROGRESS = Text(Form(r"(?s:.+)", "write a pattern such as " + patterns.EXAMPLE, 1000), patterns.check)
+PROGRESS = Text(Form(r"[\s\S]+", "write a pattern such as " + patterns.EXAMPLE, 1000), patterns.check)
 DURATION = Duration()
 CONFIG = Anything(config.check)

@@ -12,10 +12,10 @@ import yaml
 from tpukit.errors import Invalid, Problem
 from tpukit.spec import document
 from tpukit.spec.config import KEY
-from tpukit.spec.fields import BUCKET_PATH, IMAGE, LABEL, TEAM
+from tpukit.spec.fields import BUCKET_PATH, IMAGE, LABEL, TEAM, TEXT
 from tpukit.spec.forms import Form, refuse, shown
 from tpukit.spec.job import JobSpec
-from tpukit.spec.kinds import Named, Text
+from tpukit.spec.kinds import Flag, Items, Named, Text
 from tpukit.spec.model import Model, field
 
 _PROJECT = r"(?:[a-z0-9][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
@@ -31,6 +31,7 @@ def _free(alias: str) -> str:
 PROJECT = Text(Form(_PROJECT, "write the id of the project, such as my-project-1", 128))
 REGION = Text(Form(_REGION, "write a region, such as us-central2", 32))
 ZONE = Text(Form(rf"{_REGION}-[a-z0-9]+", "write a zone, such as us-central2-b", 32))
+_WORD = Text(Form(r"[A-Za-z0-9_][-A-Za-z0-9_.]*", "write one word", 128))
 _CONTEXT = Text(Form(r"[-A-Za-z0-9_.:@/]+", "write the name of a context of the kubeconfig", 256))
 _REPOSITORY = Text(
     Form(
@@ -71,6 +72,31 @@ class Settings(Model):
     project: str | None = field(PROJECT, "Google Cloud project.", "my-project-1", default=None)
     region: str | None = field(REGION, "Region of the cluster.", "us-central2", default=None)
     zone: str | None = field(ZONE, "Zone of TPU VMs.", "us-central2-b", default=None)
+    runtime_version: str | None = field(
+        _WORD, "Software of TPU VMs; by their generation if left out.", "tpu-ubuntu2204-base", default=None
+    )
+    queued: bool = field(
+        Flag(),
+        "Whether TPU VMs wait in Google's queue until there are some; else they are made at once or not.",
+        True,
+        default=True,
+    )
+    setup: tuple[str, ...] = field(
+        Items(TEXT, 64),
+        "Command that prepares each host of a TPU VM, in the job's code. It is run again when it, or a file that it "
+        "names, has changed.",
+        ["pip", "install", "-r", "requirements.txt"],
+        default=(),
+    )
+    ssh_user: str | None = field(
+        _WORD, "Login on TPU VMs; the name of your account on this machine if left out.", "ada", default=None
+    )
+    ssh_key: str | None = field(
+        TEXT, "Private key for TPU VMs; one of tpukit's own if left out.", "~/.ssh/google_compute_engine", default=None
+    )
+    external_ips: bool = field(
+        Flag(), "Whether TPU VMs get addresses that are reached from outside their network.", True, default=True
+    )
     image: str | None = field(
         IMAGE,
         "Container image of jobs that name none.",

@@ -179,6 +179,7 @@ def _view(
         saved=said.saved,
         moved=said.moved,
         heard=heard,
+        pace=said.pace,
     )
 
 

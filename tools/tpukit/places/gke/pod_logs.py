@@ -6,6 +6,7 @@ that was rotated or a connection that was lost is made up for by the next read, 
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from tpukit.places import log_progress, progress, trainer_lines
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.log_cache import LogCache
 from tpukit.places.gke.pod_log import ANSWER_SECONDS, PodLog, Target
+from tpukit.places.log_progress import Pace
 from tpukit.places.progress import Progress
 from tpukit.places.trainer_lines import Mention, Reader
 
@@ -40,6 +42,7 @@ class _Host:
     progress: Progress = field(default_factory=Progress)
     reports: bool = False  # it says itself how far it is: its other lines are not read for that
     lines: Mention = field(default_factory=Mention)  # what those said until then
+    pace: Pace = field(default_factory=Pace)
     heard: float = 0.0  # awake seconds at the last read that went well; 0: none did
     changed: float = 0.0  # the same at the last one that brought something new
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
@@ -194,6 +197,9 @@ class PodLogs:
         if host.log.target.cache:
             LogCache(host.log.target.cache).append(lines, before)
         host.heard = self._clock.monotonic()
+        if host.lines.step is not None and not host.reports:
+            host.pace.note(host.lines.step, host.heard)
+            host.progress = dataclasses.replace(host.progress, pace=host.pace.longest)
         if more and host.due != float("inf"):
             host.due = host.heard
         return more and bool(lines)
@@ -210,7 +216,7 @@ class PodLogs:
                 if mention is None:
                     continue
                 host.lines = trainer_lines.merged(host.lines, mention)
-                said = log_progress.progress(host.lines, self._clock.now())
+                said = log_progress.progress(host.lines, self._clock.now(), host.pace.longest)
             if said == Progress():
                 continue
             if (said.step, said.saved) != (host.progress.step, host.progress.saved) or not host.changed:

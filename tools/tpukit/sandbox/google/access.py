@@ -44,7 +44,7 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     service = _SERVICES.get(api.name)
     if service is None or "project" not in call.names:
         return
-    accounts = _ACCOUNTS.get(service, lambda call: [])(call)
+    accounts = _ACCOUNTS[service](call) if service in _ACCOUNTS else []
     for account in accounts:
         _check_exists(cloud, account)
     project = f"projects/{call['project']}"

@@ -11,6 +11,7 @@
 | quota    | the quota for chips is used up                                                                          |
 | partial  | lists of log entries are answered with none, and a token to go on with: `match` is for the filter       |
 | preempt  | TPU VMs are taken back `seconds` after they were ready: `match` is looked for in their names            |
+| repair, maintenance, unhealthy, crash, freeze, unreachable | happen to TPU VMs in the same way, once to each       |
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Any
 from tpukit.errors import Invalid
 from tpukit.sandbox.google.state import State
 
-KINDS = ("refuse", "lost", "slow", "fail", "broken", "stockout", "quota", "partial", "preempt")
+VM_KINDS = ("repair", "maintenance", "unhealthy", "crash", "freeze", "unreachable")
+KINDS = ("refuse", "lost", "slow", "fail", "broken", "stockout", "quota", "partial", "preempt", *VM_KINDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class Settings:
     kubernetes_ca: str = "Li4u"  # its certificate authority, base64
     enabled: tuple[str, ...] = NEW_PROJECT  # APIs that are on from the beginning, without .googleapis.com
     arrival_seconds: float = 5.0  # until what was enabled, made or granted is known everywhere at Google
+    vm_views: bool = True  # hosts of TPU VMs have files of their own, where the machine lets them
     own_cluster: str = "sandbox"  # what logs say of pods on nodes that no cluster of these APIs made
 
     def duration(self, kind: str) -> float:

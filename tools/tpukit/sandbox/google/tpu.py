@@ -102,9 +102,13 @@ def _show_type(cloud: Cloud, call: Call) -> Doc:
 
 
 def _type(call: Call, shape: Slice) -> Doc:
+    configs = [accelerator_config(shape)]
+    return {"name": f"{place(call)}/acceleratorTypes/{shape.name}", "type": shape.name, "acceleratorConfigs": configs}
+
+
+def accelerator_config(shape: Slice) -> Doc:
     words = {generation: word for word, generation in _TYPES.items()}
-    config = {"type": words[shape.generation], "topology": shape.topology}
-    return {"name": f"{place(call)}/acceleratorTypes/{shape.name}", "type": shape.name, "acceleratorConfigs": [config]}
+    return {"type": words[shape.generation], "topology": shape.topology}
 
 
 @api.on("GET", LOCATION + "/runtimeVersions")

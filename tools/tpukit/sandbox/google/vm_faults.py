@@ -1,7 +1,7 @@
 """What can happen to a TPU VM and its hosts: preemption, repair, maintenance, bad health, a host that is lost.
 
 Each takes away what it would at Google, and only that. The documents say what should be; hosts follow them. Alpha
-methods by which users bring maintenance about themselves are here too.
+methods by which users bring maintenance about themselves are among them.
 https://cloud.google.com/tpu/docs/maintenance-events and https://cloud.google.com/tpu/docs/preemptible
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from tpukit.errors import Invalid, NotFound
 from tpukit.sandbox.google import longrunning
 from tpukit.sandbox.google.api import After, Call, Started, public
+from tpukit.sandbox.google.api_faults import VM_KINDS
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
@@ -46,10 +47,10 @@ def strike(cloud: Cloud, action: str, node: str, worker: int | None = None, **wo
 
 
 def _full_name(cloud: Cloud, node: str) -> str:
-    found = [name for name in cloud.state.all("vm") if name == node or name.rpartition("/")[2] == node]
-    if len(found) != 1:
-        raise NotFound(f"there are {len(found)} TPU VMs {node}", hint="write projects/P/locations/ZONE/nodes/NAME")
-    return found[0]
+    names = [name for name in cloud.state.all("vm") if name == node or name.rpartition("/")[2] == node]
+    if len(names) != 1:
+        raise NotFound(f"there are {len(names)} TPU VMs {node}", hint="write projects/P/locations/ZONE/nodes/NAME")
+    return names[0]
 
 
 def _preempt(
@@ -65,7 +66,7 @@ def _preempted(cloud: Cloud, event: Doc) -> None:
     vm = cloud.state.get("vm", event["target"])
     if vm is None or vm["state"] != "READY":
         return
-    if vm["_shutdown"]["by_hosts"] and cloud.hooks.vm_has_hosts(event["target"]):
+    if (vm.get("_shutdown") or {}).get("by_hosts") and cloud.hooks.vm_has_hosts(event["target"]):
         cloud.later(api, "PREEMPT", event["target"], 0.2)
         return
     preempt(cloud, event["target"])
@@ -129,7 +130,7 @@ def _begins(cloud: Cloud, event: Doc) -> After | None:
 
 
 @api.on_operation_end("MAINTENANCE_ENDS")
-def _ends(cloud: Cloud, event: Doc) -> After | None:
+def _maintenance_over(cloud: Cloud, event: Doc) -> After | None:
     vm = cloud.state.get("vm", event["target"])
     if vm is None or vm["state"] != "READY" or not vm.get("upcomingMaintenance"):
         return None
@@ -179,6 +180,21 @@ _ACTIONS: dict[str, Callable[..., None]] = {
     "restore": _restore,
 }
 ACTIONS = tuple(_ACTIONS)
+
+
+def _strike_some(cloud: Cloud) -> None:
+    for full, vm in cloud.state.all("vm").items():
+        waited = cloud.clock.now() - (vm["_ready"] or 0)
+        for kind in VM_KINDS:
+            if vm["state"] != "READY" or kind in vm.get("_struck", []):
+                continue
+            if cloud.faults.strike(kind, full, once=vm["id"], waited=waited):
+                vm = {**vm, "_struck": [*vm.get("_struck", []), kind]}  # noqa: PLW2901 (what the next kind meets)
+                _ACTIONS[kind](cloud, vm, [str(worker) for worker in range(vm["_hosts"])])
+                vm = find_vm(cloud, full)  # noqa: PLW2901
+
+
+api.ticks.append(_strike_some)
 
 
 def _again(vm: Doc, workers: Iterable[int]) -> Doc:

@@ -11,7 +11,7 @@ from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.tpu import LOCATION, V2, api, check_quota, no_capacity, place, shape_of
+from tpukit.sandbox.google.tpu import LOCATION, V2, accelerator_config, api, check_quota, no_capacity, place, shape_of
 
 VM = LOCATION + "/nodes/{node}"
 POWER_OFF_SECONDS = 30.0
@@ -43,11 +43,15 @@ def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) ->
     if cloud.state.get("vm", full):
         raise Refused(409, f"Resource '{full}' already exists")
     shape = shape_of(node, holding.zone)
+    if shape.hosts > 1 and any(disk.get("mode") != "READ_ONLY" for disk in node.get("dataDisks", [])):
+        # https://cloud.google.com/tpu/docs/attach-durable-block-storage
+        raise invalid("Disks of a TPU with several hosts must be attached in READ_ONLY mode.")
     made = {
         **node,
         "name": full,
         "id": str(10**18 + cloud.state.next()),
         "acceleratorType": shape.name,
+        "acceleratorConfig": accelerator_config(shape),
         "state": "CREATING",
         "health": "HEALTHY",
         "apiVersion": "V2",
@@ -94,14 +98,14 @@ def _free_numbers(cloud: Cloud, count: int) -> list[int]:
 def _endpoints(cloud: Cloud, vm: Doc) -> list[Doc]:
     """The upper half of the network has the external addresses, which a node has only if it asks for them."""
     external = vm.get("networkConfig", {}).get("enableExternalIps")
-    found: list[Doc] = []
+    endpoints: list[Doc] = []
     for number in vm["_numbers"]:
         block, place = divmod(number, 250)
         endpoint: Doc = {"ipAddress": f"{cloud.network}.{block}.{place + 2}", "port": 8470}
         if external:
             endpoint["accessConfig"] = {"externalIp": f"{cloud.network}.{block + 128}.{place + 2}"}
-        found.append(endpoint)
-    return found
+        endpoints.append(endpoint)
+    return endpoints
 
 
 @api.on("POST", LOCATION + "/nodes", body="Node")
@@ -274,7 +278,7 @@ def _guest_attributes(cloud: Cloud, call: Call) -> Doc:
     if unknown := [one for one in asked if one not in known]:
         raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
     query = call.body.get("queryPath", "")
-    found = []
+    answers = []
     for worker in asked or known:
         attributes = cloud.state.get("vm_guest", f"{vm['id']}/{worker}") or {}
         items = [
@@ -282,8 +286,8 @@ def _guest_attributes(cloud: Cloud, call: Call) -> Doc:
             for name, value in attributes.items()
             if name == query or name.startswith(f"{query.rstrip('/')}/" if query else "")
         ]
-        found.append({"queryPath": query, "queryValue": {"items": items}})
-    return {"guestAttributes": found}
+        answers.append({"queryPath": query, "queryValue": {"items": items}})
+    return {"guestAttributes": answers}
 
 
 def _preempt_some(cloud: Cloud) -> None:

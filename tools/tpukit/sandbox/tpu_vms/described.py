@@ -15,10 +15,10 @@ from tpukit.sandbox.google import os_login, project_metadata
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.tpu_vms import disks
 from tpukit.sandbox.tpu_vms import network as networks
 from tpukit.sandbox.tpu_vms.logins import logins
 
-SITE = Path(__file__).with_name("site")
 COORDINATOR_PORT = 8482  # JAX's, for hosts of one job
 NO_MAINTENANCE = '{"error":"no notifications have been received yet, try again later"}'
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -38,7 +38,17 @@ def machine(cloud: Cloud, vm: Doc, worker: int, network: networks.Network, token
         "env": _environment(vm, f"{address}:{network.metadata_port}", address, google),
         "guest": cloud.state.get("vm_guest", f"{vm['id']}/{worker}") or {},
         "token": token,
+        "chips": [find(vm["acceleratorType"]).generation, find(vm["acceleratorType"]).chips_per_host],
+        "disks": disks.devices(vm),
+        "name": instance_name(vm, worker),
+        "hosts": _hosts(vm, address),
     }
+
+
+def _hosts(vm: Doc, own: str) -> dict[str, str]:
+    """Addresses by name. Where the metadata server has the real port, its real name leads to it."""
+    peers = {instance_name(vm, number): point["ipAddress"] for number, point in enumerate(vm["networkEndpoints"])}
+    return {**peers, "metadata.google.internal": own, "metadata": own}
 
 
 def account_of(vm: Doc) -> str:
@@ -167,7 +177,6 @@ def _environment(vm: Doc, metadata: str, address: str, google: str) -> dict[str,
     return {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{_SYSTEM_PATH}",
         "LANG": "C.UTF-8",
-        "PYTHONPATH": str(SITE),
         "TPUKIT_SIMULATED_TPU": shape.generation,
         "TPUKIT_SIMULATED_CHIPS": str(shape.chips_per_host),
         "JAX_PLATFORMS": "cpu",

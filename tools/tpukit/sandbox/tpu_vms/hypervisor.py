@@ -8,6 +8,7 @@ first host is needed.
 from __future__ import annotations
 
 import json
+import logging
 import selectors
 import shutil
 import socket
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit import pods
-from tpukit.errors import Transient
+from tpukit.errors import TpukitError, Transient
 from tpukit.sandbox.google import credentials, vm_faults, vms
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.state import Doc
@@ -60,7 +61,9 @@ class Hypervisor:
         self._changed = threading.Condition(self._lock)
         self._hosts: dict[_Key, _Host] = {}
         self._tokens: dict[str, Doc] = {}
+        self._crashed: dict[_Key, float] = {}
         self._seen = (-1, 0.0)
+        self._closed = False
         self._selector: selectors.BaseSelector | None = None
         self._zygote: Zygote | None = None
         self.network: network.Network | None = None
@@ -76,10 +79,10 @@ class Hypervisor:
         with self._cloud.state.transaction():
             for name, vm in self._cloud.state.all("vm").items():
                 self._cloud.state.put("vm", name, {**vm, "_host_faults": {}})
-        self.reconcile()
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             for key in list(self._hosts):
                 self._kill(key)
             if self._zygote:
@@ -95,36 +98,49 @@ class Hypervisor:
         due = time.monotonic() + PATIENCE
         with self._changed:
             while True:
-                self._reconcile()
-                if self._settled(name):
+                problem: Exception | None = None
+                try:
+                    self._reconcile()
+                except (OSError, TpukitError) as error:
+                    problem = error
+                if problem is None and self._settled(name):
                     return
                 if time.monotonic() > due:
-                    raise Transient(f"hosts of {name or 'TPU VMs'} are not up after {PATIENCE:.0f} s")
+                    what = f"hosts of {name or 'TPU VMs'} are not up after {PATIENCE:.0f} s"
+                    raise Transient(f"{what}: {problem}" if problem else what) from problem
                 self._changed.wait(0.5)
 
     def reconcile(self) -> None:
-        """Cheap where nothing changed: whoever serves the emulator calls it several times a second."""
-        state = (self._cloud.state.changes(), time.monotonic())
-        if state[0] == self._seen[0] and state[1] < self._seen[1] + _REFRESH:
-            return
+        """Cheap where nothing changed: whoever serves the emulator calls it several times a second. What fails is tried
+        again."""
         with self._lock:
+            if self._closed:
+                return
+            state = (self._cloud.state.changes(), time.monotonic())
+            if state[0] == self._seen[0] and state[1] < self._seen[1] + _REFRESH:
+                return
             self._seen = state
-            self._reconcile()
+            try:
+                self._reconcile()
+            except (OSError, TpukitError):
+                logging.getLogger(__name__).exception("hosts of TPU VMs")
 
     def _reconcile(self) -> None:
-        found = {vm["id"]: vm for vm in self._cloud.state.all("vm").values() if not vm.get("labels", {}).get(SIMULATED)}
+        nodes = {vm["id"]: vm for vm in self._cloud.state.all("vm").values() if not vm.get("labels", {}).get(SIMULATED)}
         for key, host in list(self._hosts.items()):
-            self._end_if_due(key, host, found.get(key[0]))
-        for vm in found.values():
+            self._end_if_due(key, host, nodes.get(key[0]))
+        for vm in nodes.values():
             for worker in range(vm["_hosts"]):
-                if vms.runs(vm, worker) and (vm["id"], worker) not in self._hosts:
+                key = (vm["id"], worker)
+                soon = time.monotonic() < self._crashed.get(key, 0.0) + _REFRESH
+                if vms.runs(vm, worker) and key not in self._hosts and not soon:
                     self._start_serving()
                     self._boot(vm, worker)
         for (node, worker), host in self._hosts.items():
             if host.due is None:
-                self._update(host, found[node], worker)
-        self._remove_disks(found)
-        self.ssh.write(self.network, found.values(), partial(self._cloud.state.get, "vm_guest"))
+                self._update(host, nodes[node], worker)
+        self._remove_disks(nodes)
+        self.ssh.write(self.network, nodes.values(), partial(self._cloud.state.get, "vm_guest"))
 
     def _end_if_due(self, key: _Key, host: _Host, vm: Doc | None) -> None:
         if vm is None or (host.due is not None and time.monotonic() > host.due):
@@ -142,7 +158,9 @@ class Hypervisor:
             self._kill(key)
 
     def _start_serving(self) -> None:
-        if self._zygote:
+        if self._zygote is None:
+            self._zygote = Zygote()
+        if self.network:
             return
         last = self._folder / "network"
         self.network = network.claim(last.read_text(encoding="ascii") if last.exists() else "")
@@ -150,14 +168,18 @@ class Hypervisor:
         last.write_text(self.network.prefix, encoding="ascii")
         vms.renumber(self._cloud, self.network.prefix)
         self._selector = selectors.DefaultSelector()
-        self._zygote = Zygote()
         threading.Thread(target=self._listen, name="tpu-vms", daemon=True).start()
 
     def _boot(self, vm: Doc, worker: int) -> None:
         assert self._zygote is not None and self._selector is not None
         folder = self._folder / vm["id"] / str(worker)
         folder.mkdir(parents=True, exist_ok=True)
-        pid, control = self._zygote.fork(folder)
+        try:
+            pid, control = self._zygote.fork(folder, own_view=self._cloud.settings.vm_views)
+        except (OSError, Transient):
+            self._zygote.close()
+            self._zygote = None
+            raise
         began = processes.started(pid)
         (folder / "pid").write_text(f"{pid} {began}", encoding="ascii")
         host = _Host(folder, pid, began, control, vms.boot(vm, worker))
@@ -227,9 +249,9 @@ class Hypervisor:
         (host.folder / "pid").unlink(missing_ok=True)
         self._changed.notify_all()
 
-    def _remove_disks(self, found: dict[str, Doc]) -> None:
+    def _remove_disks(self, nodes: dict[str, Doc]) -> None:
         for disk in self._folder.glob("[0-9]*"):
-            vm = found.get(disk.name)
+            vm = nodes.get(disk.name)
             running = any(node == disk.name for node, _ in self._hosts)
             if not running and (vm is None or vm["state"] == "PREEMPTED"):
                 shutil.rmtree(disk, ignore_errors=True)
@@ -258,6 +280,8 @@ class Hypervisor:
         except OSError:
             chunk = b""
         if not chunk:  # shut down, or crashed: then it comes up again
+            if not host.up:
+                self._crashed[key] = time.monotonic()
             self._kill(key)
             pods.kill_strays(host.folder)
             self._seen = (-1, 0.0)

@@ -11,6 +11,9 @@ from datetime import datetime
 from typing import Any
 
 Attributes = Mapping[str, str]
+ROOT = "root"
+"""Nobody logs in as root: images of Compute Engine have PermitRootLogin no, and that those of TPUs do too is a guess.
+https://cloud.google.com/compute/docs/connect/root-ssh"""
 
 
 def logins(
@@ -27,12 +30,12 @@ def logins(
     lines = node.get("ssh-keys", "").splitlines()
     if not _true(node.get("block-project-ssh-keys", "")):
         lines += project.get("ssh-keys", "").splitlines()
-    found: dict[str, list[str]] = {}
+    by_user: dict[str, list[str]] = {}
     for line in lines:
         user, colon, key = line.strip().partition(":")
-        if colon and user and len(key.split()) >= 2 and not _expired(key, now):
-            found.setdefault(user, []).append(" ".join(key.split()[:2]))
-    return found
+        if colon and user not in ("", ROOT) and len(key.split()) >= 2 and not _expired(key, now):
+            by_user.setdefault(user, []).append(" ".join(key.split()[:2]))
+    return by_user
 
 
 def _true(text: str) -> bool:

@@ -22,7 +22,7 @@ ROOT = "/computeMetadata/v1/"
 GUEST = "instance/guest-attributes/"
 LONGEST_VALUE = 256 * 1024
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
-_AS_WRITTEN = ("attributes", "guest-attributes", "service-accounts")
+_VERBATIM = ("attributes", "guest-attributes", "service-accounts")
 """Folders whose names are the user's: a recursive answer has them as they are, all others in camelCase."""
 _MINTED = re.compile(r"instance/service-accounts/[^/]+/(token|identity)")
 
@@ -42,10 +42,12 @@ class MetadataServer:
         tree: Callable[[], Tree],
         write_guest: Callable[[str, str | None], None],
         mint: Callable[[str, Mapping[str, str]], Any],
+        doors: Mapping[str, Callable[[bytes], str]],
     ) -> None:
         self._tree = tree
         self._write_guest = write_guest
         self._mint = mint
+        self._doors = doors  # of ours, beside Google's: they answer with a complaint, or nothing
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
@@ -93,6 +95,9 @@ class MetadataServer:
             return Reply(200, b"computeMetadata/\n")
         if headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in headers:
             return Reply(403, b"Missing Metadata-Flavor:Google header.\n")
+        if door := self._doors.get(path):
+            complaint = door(body)
+            return Reply(400 if complaint else 200, complaint.encode())
         if not path.startswith(ROOT):
             return Reply(404)
         path = path.removeprefix(ROOT)
@@ -100,8 +105,8 @@ class MetadataServer:
             return self._write(method, path.removeprefix(GUEST), body)
         if method not in ("GET", "HEAD"):
             return Reply(405)
-        if found := _MINTED.fullmatch(path):
-            return self._minted(found[1], query)
+        if minted := _MINTED.fullmatch(path):
+            return self._minted(minted[1], query)
         return await self._read(path, query)
 
     def _write(self, method: str, name: str, body: bytes) -> Reply:
@@ -133,27 +138,27 @@ class MetadataServer:
 
 
 def _shown(tree: Tree, path: str, query: Mapping[str, str]) -> Reply:
-    found: Any = tree
+    value: Any = tree
     for part in path.split("/"):
         if part:
-            found = found.get(part) if isinstance(found, Mapping) else None
-        if found is None:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is None:
             return Reply(404)
-    etag = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()[:16]
+    etag = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
     headers = {"ETag": etag}
-    if not isinstance(found, Mapping):
+    if not isinstance(value, Mapping):
         if query.get("alt") == "json":
-            return Reply(200, json.dumps(found).encode(), {**headers, "Content-Type": "application/json"})
-        return Reply(200, _text(found).encode(), headers)
+            return Reply(200, json.dumps(value).encode(), {**headers, "Content-Type": "application/json"})
+        return Reply(200, _text(value).encode(), headers)
     if path and not path.endswith("/"):
         return Reply(301, headers={**headers, "Location": f"{ROOT}{path}/"})
     if query.get("recursive", "").lower() != "true":
-        names = "".join(f"{name}/\n" if isinstance(value, Mapping) else f"{name}\n" for name, value in found.items())
+        names = "".join(f"{name}/\n" if isinstance(inner, Mapping) else f"{name}\n" for name, inner in value.items())
         return Reply(200, names.encode(), headers)
     if query.get("alt") == "text":
-        return Reply(200, "".join(_lines(found)).encode(), headers)
+        return Reply(200, "".join(_lines(value)).encode(), headers)
     last = path.rstrip("/").rpartition("/")[2]
-    recursive = _recursive(found, as_written=last in _AS_WRITTEN or "/attributes/" in f"/{path}")
+    recursive = _recursive(value, verbatim=last in _VERBATIM or "/attributes/" in f"/{path}")
     return Reply(200, json.dumps(recursive).encode(), {**headers, "Content-Type": "application/json"})
 
 
@@ -168,15 +173,15 @@ def _lines(tree: Tree, above: str = "") -> list[str]:
     return lines
 
 
-def _recursive(tree: Tree, *, as_written: bool = False) -> Any:
+def _recursive(tree: Tree, *, verbatim: bool = False) -> Any:
     if tree and all(name.isdigit() for name in tree):
         return [_recursive(value) if isinstance(value, Mapping) else value for value in tree.values()]
-    found = {}
+    spelt = {}
     for name, value in tree.items():
-        key = name if as_written else re.sub(r"-([a-z])", lambda letter: letter[1].upper(), name)
-        below = name in _AS_WRITTEN or (as_written and "service-accounts" not in tree and "email" not in value)
-        found[key] = _recursive(value, as_written=below) if isinstance(value, Mapping) else value
-    return found
+        key = name if verbatim else re.sub(r"-([a-z])", lambda letter: letter[1].upper(), name)
+        below = name in _VERBATIM or (verbatim and "service-accounts" not in tree and "email" not in value)
+        spelt[key] = _recursive(value, verbatim=below) if isinstance(value, Mapping) else value
+    return spelt
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str], bytes] | None:

@@ -1,14 +1,16 @@
-"""The tree of processes below one, on Linux: list, freeze, wake and kill it as a whole machine would be."""
+"""The tree of processes below one, on Linux: list, freeze, wake and kill it as one."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS = 500
@@ -21,22 +23,22 @@ def adopt_orphans() -> None:
 
 def descendants(pid: int) -> list[int]:
     """Living processes below this one, itself left out, parents first."""
-    found: list[int] = []
+    pids: list[int] = []
     todo = [pid]
     while todo:
         parent = todo.pop(0)
         below = [child for child in _children(parent) if started(child)]
-        found += below
+        pids += below
         todo += below
-    return found
+    return pids
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for file in Path(f"/proc/{pid}/task").glob("*/children"):  # each thread has its own
         with suppress(OSError):
-            found += map(int, file.read_text(encoding="ascii").split())
-    return found
+            pids += map(int, file.read_text(encoding="ascii").split())
+    return pids
 
 
 def started(pid: int) -> str:
@@ -84,9 +86,37 @@ def kill_tree(pid: int) -> None:
     send([pid], signal.SIGKILL)
 
 
-def reap(besides: set[int]) -> None:
-    """Takes note of adopted processes that ended. `besides` are children that somebody else waits for."""
-    for pid in _children(os.getpid()):
-        if pid not in besides and not started(pid):
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+class Children:
+    """The processes that this one started itself, among those that it only adopted."""
+
+    def __init__(self) -> None:
+        self._own: set[int] = set()
+        self._starting = 0
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    async def start(self, argv: Sequence[str], env: Mapping[str, str], **streams: Any) -> asyncio.subprocess.Process:
+        """In its home and a session of its own. It outlives whoever asked for it."""
+        self._starting += 1
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *argv, env=env, cwd=env["HOME"], start_new_session=True, **streams
+            )
+            self._own.add(child.pid)
+        finally:
+            self._starting -= 1
+        # Held until it ends: asyncio kills a process that nobody refers to.
+        waiting = asyncio.ensure_future(self._wait(child))
+        self._waiting.add(waiting)
+        waiting.add_done_callback(self._waiting.discard)
+        return child
+
+    async def _wait(self, child: asyncio.subprocess.Process) -> None:
+        await child.wait()
+        self._own.discard(child.pid)
+
+    def reap(self) -> None:
+        """Takes note of adopted processes that ended. While one is being started nobody knows which is which."""
+        for pid in _children(os.getpid()) if not self._starting else ():
+            if pid not in self._own and not started(pid):
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)

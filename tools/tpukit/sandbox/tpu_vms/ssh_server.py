@@ -21,6 +21,9 @@ from typing import Any
 
 import asyncssh
 
+from tpukit.sandbox.tpu_vms.logins import ROOT
+from tpukit.sandbox.tpu_vms.processes import Children
+
 Environment = Callable[[str], Mapping[str, str]]
 _ACCEPTED = ("LANG", "LC_")  # what sshd takes over from a client: AcceptEnv of Debian and Ubuntu
 _CHUNK = 1 << 16
@@ -30,12 +33,12 @@ class SshServer:
     """`keys` gives the public keys of a user, asked at every login; `environment` what a session of theirs finds."""
 
     def __init__(
-        self, host_key: Path, keys: Callable[[str], list[str]], environment: Environment, running: set[int]
+        self, host_key: Path, keys: Callable[[str], list[str]], environment: Environment, children: Children
     ) -> None:
         self._host_key = host_key
         self._keys = keys
         self._environment = environment
-        self._running = running  # process ids that somebody waits for
+        self._children = children
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._acceptors: list[asyncssh.SSHAcceptor] = []
         self._sessions: set[asyncio.Task[None]] = set()
@@ -76,9 +79,9 @@ class SshServer:
         self._sessions.add(task)
         task.add_done_callback(self._sessions.discard)
         env = dict(self._environment(process.get_extra_info("username")))
-        here, peer = process.get_extra_info("sockname"), process.get_extra_info("peername")
-        env["SSH_CLIENT"] = f"{peer[0]} {peer[1]} {here[1]}"
-        env["SSH_CONNECTION"] = f"{peer[0]} {peer[1]} {here[0]} {here[1]}"
+        local, peer = process.get_extra_info("sockname"), process.get_extra_info("peername")
+        env["SSH_CLIENT"] = f"{peer[0]} {peer[1]} {local[1]}"
+        env["SSH_CONNECTION"] = f"{peer[0]} {peer[1]} {local[0]} {local[1]}"
         env |= {name: value for name, value in process.env.items() if name.startswith(_ACCEPTED)}
         argv = ["/bin/bash", "-c", process.command] if process.command else ["/bin/bash", "-l"]
         run = self._with_terminal if process.term_type else self._with_pipes
@@ -93,25 +96,12 @@ class SshServer:
         else:
             process.exit(code)
 
-    async def _start(self, argv: list[str], env: Mapping[str, str], **streams: Any) -> asyncio.subprocess.Process:
-        child = await asyncio.create_subprocess_exec(*argv, env=env, cwd=env["HOME"], start_new_session=True, **streams)
-        self._running.add(child.pid)
-        # Held until it ends: asyncio kills a process that nobody refers to.
-        waiting = asyncio.ensure_future(self._wait(child))
-        self._sessions.add(waiting)
-        waiting.add_done_callback(self._sessions.discard)
-        return child
-
-    async def _wait(self, child: asyncio.subprocess.Process) -> None:
-        await child.wait()
-        self._running.discard(child.pid)
-
     async def _with_pipes(
         self, process: asyncssh.SSHServerProcess[bytes], argv: list[str], env: Mapping[str, str]
     ) -> int | None:
         inward, outward, errors = os.pipe(), os.pipe(), os.pipe()
         try:
-            child = await self._start(argv, env, stdin=inward[0], stdout=outward[1], stderr=errors[1])
+            child = await self._children.start(argv, env, stdin=inward[0], stdout=outward[1], stderr=errors[1])
         finally:
             for handle in (inward[0], outward[1], errors[1]):
                 os.close(handle)
@@ -128,7 +118,7 @@ class SshServer:
         try:
             # setsid first: a session takes the first terminal that it opens for its own.
             argv = ["/bin/bash", "-c", 'exec "$@" <>"$0" >&0 2>&1', os.ttyname(theirs), *argv]
-            child = await self._start(argv, env, stdin=theirs, stdout=theirs, stderr=theirs)
+            child = await self._children.start(argv, env, stdin=theirs, stdout=theirs, stderr=theirs)
         finally:
             os.close(theirs)
         feeding = asyncio.ensure_future(_feed(process, os.dup(ours), child.pid, terminal=True))
@@ -149,6 +139,8 @@ class _Login(asyncssh.SSHServer):
         self._connections.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
+        if username == ROOT:
+            self._connection.send_auth_banner("root cannot log in to a TPU VM: write USER@NAME, and use sudo there\n")
         lines = "\n".join(self._keys(username))
         self._connection.set_authorized_keys(asyncssh.import_authorized_keys(lines))
         return True

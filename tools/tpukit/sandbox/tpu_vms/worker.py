@@ -13,13 +13,14 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tpukit import pods
-from tpukit.sandbox.tpu_vms import processes
+from tpukit.sandbox.tpu_vms import disks, processes, view
 from tpukit.sandbox.tpu_vms.metadata_server import MetadataServer
 from tpukit.sandbox.tpu_vms.ssh_server import SshServer
 
@@ -29,26 +30,32 @@ SERIAL_PORT = "serial-port"  # the file with what start-up scripts print
 _REAP_SECONDS = 0.5
 
 
-def main(folder: Path, control: socket.socket) -> None:
+def main(folder: Path, control: socket.socket, *, own_view: bool) -> None:
     os.setsid()
     processes.adopt_orphans()
+    common = folder.parents[1]  # of all hosts: their disks and shares outlive them
+    for name in ("disks", "shares"):
+        (common / name).mkdir(exist_ok=True)
+    own_view = own_view and view.enter(folder, [common / "disks", common / "shares"])
+    disks.programs(folder / "bin", sys.executable)
     try:
-        asyncio.run(Worker(folder, control).run())
+        asyncio.run(Worker(folder, control, own_view).run())
     finally:
         processes.kill_below(os.getpid())
 
 
 class Worker:
-    def __init__(self, folder: Path, control: socket.socket) -> None:
+    def __init__(self, folder: Path, control: socket.socket, own_view: bool) -> None:
         self._folder = folder
+        self._own_view = own_view
         self._control = control
         self._machine: Doc = {}
         self._guest: dict[str, str] = {}
-        self._running: set[int] = set()
+        self._children = processes.Children()
         self._holding: list[socket.socket] = []
         self._writer: asyncio.StreamWriter | None = None
-        self._ssh = SshServer(folder / HOST_KEY, self._keys, self._environment, self._running)
-        self._metadata = MetadataServer(self._tree, self._write_guest, self._mint)
+        self._ssh = SshServer(folder / HOST_KEY, self._keys, self._environment, self._children)
+        self._metadata = MetadataServer(self._tree, self._write_guest, self._mint, {disks.DOOR: self._mount})
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -82,9 +89,14 @@ class Worker:
 
     async def _boot(self) -> None:
         public = _host_key(self._folder / HOST_KEY)
+        if self._own_view:
+            view.plug_in(self._folder, *self._machine["chips"])
+            view.set_name(self._folder, self._machine["name"], self._machine["hosts"])
         await self._listen()
         kind, text = public.split()[:2]
         self._guest[f"hostkeys/{kind}"] = text
+        # gcloud asks for it where it tunnels; under which namespace it is at Google is a guess.
+        self._guest["guestInventory/hostname"] = self._machine["name"]
         self._say({"ready": {"pid": os.getpid(), "guest": self._guest}})
         if script := self._machine["metadata"]["instance"]["attributes"].get("startup-script"):
             self._background(self._start_up(script))
@@ -104,15 +116,11 @@ class Worker:
             argv = [str(file)] if script.startswith("#!") else ["/bin/bash", str(file)]
             streams: Doc = {"stdin": asyncio.subprocess.DEVNULL, "stdout": output, "stderr": output}
             try:
-                child = await asyncio.create_subprocess_exec(
-                    *argv, env=env, cwd=env["HOME"], start_new_session=True, **streams
-                )
+                child = await self._children.start(argv, env, **streams)
             except OSError as error:
                 output.write(f"startup-script: {error}\n".encode())
                 return
-        self._running.add(child.pid)
         code = await child.wait()
-        self._running.discard(child.pid)
         with (self._folder / SERIAL_PORT).open("ab") as output:
             output.write(f"startup-script exit status {code}\n".encode())
 
@@ -148,25 +156,25 @@ class Worker:
     async def _reap(self) -> None:
         while True:
             await asyncio.sleep(_REAP_SECONDS)
-            processes.reap(self._running)
+            self._children.reap()
 
     def _keys(self, user: str) -> list[str]:
         return list(self._machine["logins"].get(user, ()))
 
     def _environment(self, user: str) -> dict[str, str]:
-        home = self._folder / "home" / Path(user).name
-        temporary = self._folder / "tmp"
-        for made in (home, temporary):
-            made.mkdir(parents=True, exist_ok=True)
-        own = {
-            pods.MARK: str(self._folder),
-            "HOME": str(home),
+        env = self._machine["env"]
+        return {
+            **env,
+            "PATH": f"{self._folder / 'bin'}{os.pathsep}{env['PATH']}",
             "USER": user,
             "LOGNAME": user,
             "SHELL": "/bin/bash",
-            "TMPDIR": str(temporary),
+            pods.MARK: str(self._folder),
+            **view.session(self._folder, user, self._own_view),
         }
-        return {**self._machine["env"], **own}
+
+    def _mount(self, body: bytes) -> str:
+        return disks.answer(body, self._machine["disks"], self._folder.parents[1], self._own_view)
 
     def _tree(self) -> Mapping[str, Any]:
         metadata = self._machine["metadata"]

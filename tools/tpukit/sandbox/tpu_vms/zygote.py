@@ -6,6 +6,7 @@ when its own socket is closed. Run as `python -m tpukit.sandbox.tpu_vms.zygote` 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -34,11 +35,13 @@ class Zygote:
             )
         self._socket = ours
 
-    def fork(self, folder: Path) -> tuple[int, socket.socket]:
-        """A new host with this folder: its process id, and the socket through which it is told what it is."""
+    def fork(self, folder: Path, *, own_view: bool) -> tuple[int, socket.socket]:
+        """A new host with this folder, and files of its own if it may: its process id, and the socket through which it
+        is told what it is."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
-            socket.send_fds(self._socket, [os.fsencode(folder)], [theirs.fileno()])
+            words = json.dumps([str(folder), own_view]).encode()
+            socket.send_fds(self._socket, [words], [theirs.fileno()])
         answer = self._socket.recv(32)
         if not answer:
             raise Transient("hosts of TPU VMs cannot be started", hint="the emulator's log says why")
@@ -65,7 +68,8 @@ def main() -> None:
             orders.close()
             code = 1
             try:
-                worker.main(Path(os.fsdecode(message)), socket.socket(fileno=descriptors[0]))
+                folder, own_view = json.loads(message)
+                worker.main(Path(folder), socket.socket(fileno=descriptors[0]), own_view=own_view)
                 code = 0
             except BaseException:
                 traceback.print_exc()

@@ -1,0 +1,13 @@
+"""What the job manager promises, shown on the embedded home of the store. The shared one's turn is in tests/cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from manager_suite import *  # noqa: F403
+from store_home import *  # noqa: F403
+
+
+@pytest.fixture
+def address() -> str:
+    return "sqlite"

@@ -1,0 +1,195 @@
+"""Jobs on TPU VMs that come, go and fall silent: what becomes of them, and that nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tpukit import pods
+from tpukit.cloud.tpu_vm import Request
+from tpukit.errors import Conflict, Invalid
+from tpukit.places.base import Handle
+from tpukit.places.suspects import MINIMUM_AGE
+from tpukit.places.tpu_vm import TpuVmPlace, judging
+from tpukit.reasons import Reason, State
+from unit.simulated_tpu_cloud import Hosts, TpuCloud
+from unit.tpu_vm_driving import SENDER, Driving, reasons
+
+WAITS = "while true; do sleep 0.1; done"
+SAVES = "trap 'exit 143' TERM; echo attempt $TPUKIT_ATTEMPT; [ $TPUKIT_ATTEMPT = 1 ] || while true; do sleep 0.1; done"
+
+
+@pytest.fixture
+def cloud(home: Path) -> Iterator[TpuCloud]:
+    made = TpuCloud(home / "hosts")
+    yield made
+    for name in list(made.made):
+        made.lose(name)
+    for attempt in (home / "hosts").glob("*/jobs/*/attempt-*"):
+        pods.lose(attempt)
+
+
+@pytest.fixture
+def driving(home: Path, cloud: TpuCloud) -> Iterator[Driving]:
+    def place(root: Path, clock: object) -> TpuVmPlace:
+        return TpuVmPlace(root, clock, lambda: SENDER, cloud=lambda _: cloud, channel=lambda *_: Hosts(cloud))  # type: ignore[arg-type]
+
+    made = Driving(home, place)
+    yield made
+    made.close()
+
+
+def named(cloud: TpuCloud, name: str = "mine", **changes: object) -> None:
+    """A TPU VM that somebody else made."""
+    request = Request(name, (name,), "v4-16", "tpu-ubuntu2204-base", metadata={"ssh-keys": "eve:ssh-ed25519 BBBB"})
+    cloud.create("us-central2-b", replace(request, **changes))  # type: ignore[arg-type]
+
+
+def test_preempted_job_gets_new_tpu_vms_goes_on_and_gives_them_back(driving, cloud):
+    job_id = driving.send(SAVES, capacity="spot")
+    driving.running(job_id)
+    cloud.preempt(f"{job_id}-0")
+    job = driving.ended(job_id)
+    assert (job.state, reasons(job)) == (State.COMPLETED, [Reason.PREEMPTED, Reason.DONE])
+    assert [attempt.action for attempt in job.attempts] == ["rerun", "reapply"]
+    assert (cloud.made, cloud.requests) == ({}, {})
+    assert [driving.log(job_id, number) for number in (0, 1)] == [["attempt 0"] * 2, ["attempt 1"] * 2]
+
+
+def test_one_slice_of_two_preempted_ends_the_other_and_both_come_anew(driving, cloud):
+    job_id = driving.send(WAITS, slices=2, capacity="spot")
+    driving.running(job_id)
+    before = {node.id for node in cloud.made.values()}
+    cloud.preempt(f"{job_id}-1")
+    driving.running(job_id, 1)
+    assert {node.id for node in cloud.made.values()} & before == set()
+    assert driving.job(job_id).attempts[0].reason is Reason.PREEMPTED
+    driving.stop(job_id)
+    driving.ended(job_id)
+
+
+def test_slices_are_told_of_each_other_and_hosts_of_their_number(driving):
+    words = "$MEGASCALE_SLICE_ID/$MEGASCALE_NUM_SLICES $TPU_WORKER_ID $TPUKIT_SLICE_HOSTS [$TPU_WORKER_HOSTNAMES]"
+    job_id = driving.send(f"echo {words}", slices=2)
+    driving.ended(job_id)
+    assert driving.log(job_id) == [f"{number}/2 {host} 2 []" for number in (0, 1) for host in (0, 1)]
+
+
+def test_failed_program_is_charged_and_its_tpu_vms_are_given_back(driving, cloud):
+    job_id = driving.send("echo no such file; exit 3")
+    job = driving.ended(job_id)
+    assert (job.state, job.reason, cloud.made, cloud.requests) == (State.FAILED, Reason.USER_ERROR, {}, {})
+
+
+def test_stopped_while_it_waits_in_the_queue_leaves_no_request(driving, cloud):
+    cloud.scarce = True
+    job_id = driving.send(WAITS)
+    job = driving.until(job_id, lambda job: job.reason is Reason.NO_CAPACITY, "it to wait for capacity")
+    assert "no such slice free" in job.message
+    driving.stop(job_id)
+    assert driving.ended(job_id).state is State.CANCELLED
+    assert cloud.requests == {}
+
+
+def test_tpu_vm_that_vanished_without_a_word_is_a_lost_host(driving, cloud):
+    job_id = driving.send(SAVES, rule="reapply")
+    driving.running(job_id)
+    cloud.lose(f"{job_id}-0")
+    del cloud.made[f"{job_id}-0"]
+    del cloud.requests[job_id]
+    job = driving.ended(job_id)
+    assert (job.state, reasons(job)) == (State.COMPLETED, [Reason.HOST_LOST, Reason.DONE])
+    assert "is gone" in job.attempts[0].detail
+
+
+def test_host_that_answers_no_more_is_lost_only_after_a_while(driving, cloud, monkeypatch):
+    job_id = driving.send(WAITS)
+    driving.running(job_id)
+    cloud.silent.add(cloud.made[f"{job_id}-0"].hosts[1].internal)
+    driving.driver.round([job_id])
+    assert driving.job(job_id).state is State.RUNNING
+    monkeypatch.setattr(judging, "SILENT_SECONDS", 0.0)
+    job = driving.ended(job_id)
+    assert (job.reason, job.attempts[0].host[-1]) == (Reason.HOST_LOST, "1")
+    assert cloud.made == {}
+
+
+def test_named_tpu_vm_is_used_as_it_is_and_stays(driving, cloud):
+    named(cloud)
+    job_id = driving.send("echo on $TPU_WORKER_ID", on=("mine",))
+    assert driving.ended(job_id).state is State.COMPLETED
+    assert driving.log(job_id) == ["on 0", "on 1"]
+    assert cloud.made["mine"].metadata["ssh-keys"].splitlines()[0] == "eve:ssh-ed25519 BBBB"  # theirs is still there
+
+
+def test_named_tpu_vm_that_was_preempted_is_made_anew_under_its_name_and_stays(driving, cloud):
+    named(cloud)
+    job_id = driving.send(SAVES, on=("mine",), rule="reapply")
+    driving.running(job_id)
+    before = cloud.made["mine"].id
+    cloud.preempt("mine")
+    assert driving.ended(job_id).state is State.COMPLETED
+    assert cloud.made["mine"].id != before
+
+
+def test_named_tpu_vm_with_somebody_elses_job_is_left_alone(driving, cloud):
+    named(cloud)
+    first = driving.send(WAITS, on=("mine",))
+    driving.running(first)
+    second = driving.send("true", on=("mine",))
+    driving.until(second, lambda job: first in job.message, "to be told who holds it")
+    driving.stop(second)
+    driving.ended(second)
+    assert driving.observe(first).state is State.RUNNING
+    driving.stop(first)
+    driving.ended(first)
+
+
+def test_named_tpu_vm_of_another_shape_or_none_is_refused_before_anything_is_sent(driving, cloud):
+    named(cloud, accelerator="v4-8")
+    for name, words in (("mine", "is a v4-8"), ("yours", "there is no TPU VM yours")):
+        with pytest.raises(Invalid, match=words):
+            driving.send("true", on=(name,))
+    with pytest.raises(Invalid, match="2 slices, not 1"):
+        driving.send("true", on=("mine",), slices=2)
+
+
+def test_sweep_removes_requests_of_this_store_that_no_job_knows(driving, cloud, monkeypatch):
+    job_id = driving.send(WAITS)
+    driving.running(job_id)
+    named(cloud)
+    place, clock = driving.place, driving.clock
+    handle = Handle.of(driving.job(job_id))
+    assert place.sweep(lambda: [handle]) == place.sweep(list) == []
+    later = clock.monotonic() + MINIMUM_AGE
+    monkeypatch.setattr(type(clock), "monotonic", lambda self: later)
+    assert place.sweep(list) == [f"queued resource {job_id}"]
+    cloud.nodes("")
+    assert list(cloud.made) == ["mine"]
+
+
+def test_attempt_of_an_earlier_driver_cannot_take_tpu_vms_of_a_later_one(driving, cloud):
+    job_id = driving.send(WAITS, capacity="spot")
+    driving.running(job_id)
+    stale = Handle.of(driving.job(job_id))
+    cloud.preempt(f"{job_id}-0")
+    driving.running(job_id, 1)
+    with pytest.raises(Conflict, match="made for attempt 1"):
+        driving.place.submit(stale)
+    driving.stop(job_id)
+    driving.ended(job_id)
+
+
+def test_many_jobs_of_a_zone_cost_one_list(driving, cloud):
+    ids = [driving.send(WAITS, name=f"many-{number}") for number in range(3)]
+    for job_id in ids:
+        driving.running(job_id)
+    cloud.lists = 0
+    driving.place.observe([Handle.of(driving.job(job_id)) for job_id in ids])
+    assert cloud.lists == 1
+    for job_id in ids:
+        driving.stop(job_id)
+        driving.ended(job_id)

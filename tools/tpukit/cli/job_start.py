@@ -1,0 +1,268 @@
+"""`tpu job start`: run the program of a working directory on a TPU, and go on with a job on another one."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.cli.sending import set_option
+from tpukit.cli.who import user_name, user_option
+from tpukit.errors import Conflict, Invalid, Problem
+
+if TYPE_CHECKING:
+    from tpukit.manager.inventory import Vm
+    from tpukit.manager.users import User
+    from tpukit.manager.windows import Window
+    from tpukit.plan import Plan
+    from tpukit.records import Job
+    from tpukit.spec import Settings
+
+FILE = "job.yaml"
+PLACE = "tpu-vm"
+
+
+@click.command("start")
+@click.argument("tpu")
+@user_option
+@click.option("--dir", "directory", type=click.IntRange(min=1), default=1, show_default=True, help="Working directory.")
+@set_option
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
+@click.option("--rule", default="", help="What follows when hardware is lost; `tpu job rules` lists them.")
+@click.option("--reapply/--no-reapply", default=None, help="Make the TPU anew if it was preempted; asked unless told.")
+@click.option("--monitor/--no-monitor", default=None, help="Follow the job; as your settings say unless told.")
+@click.option("--log-stage", is_flag=True, help="Tell the program as config.stage how often it was resumed.")
+@click.option("--notes", default="", help="Text beside the TPU for all to see; _ becomes a space.")
+@click.option("--ask-notes", is_flag=True, help="Ask for it.")
+@click.option("--place", default=PLACE, show_default=True, help="Where to run; local tries it on this machine.")
+@click.option("--yes", is_flag=True, help="Use the TPU although an active job has it.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def command(
+    tpu: str,
+    user: str,
+    directory: int,
+    sets: tuple[str, ...],
+    tags: tuple[str, ...],
+    rule: str,
+    reapply: bool | None,
+    monitor: bool | None,
+    log_stage: bool,
+    notes: str,
+    ask_notes: bool,
+    place: str,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Run what is in a working directory on TPU: a name, an alias, or a type such as v4-8 for any that is free.
+
+    The folder's job.yaml says what runs; the TPU says on what, and whether it may be taken back. The job's window,
+    USER:NUMBER, is printed on stdout.
+
+    \b
+    Examples:
+      tpu job start v2-32-6 --user ada --set lr=0.01 --tag try
+      tpu run v2-32-6 ada lr=0.01 tag=try        the same
+      tpu job start v4-8 --user ada --place local
+    """
+    from tpukit.cli import context, sending
+    from tpukit.cli.interrupts import Interrupts
+    from tpukit.manager import users
+
+    person = users.get(context.store(), user_name(user))
+    folder = Path(users.directory(person, directory))
+    sending.check_tags("--tag", tags)
+    sending.check_place(place)
+    vm = _tpu(tpu, place, person, reapply, yes, dry_run)
+    plan = _plan(folder, vm, place, _sets(vm, place, rule, sets), tags, person)
+    plan = sending.settle(replace(plan, log_stage=log_stage))
+    if dry_run:
+        sending.describe(sending.inspect(plan))
+        return
+    plan = sending.stage_code(plan)
+    if ask_notes:
+        notes = click.prompt("Notes", default="", show_default=False, err=True)
+    interrupts = Interrupts().start()
+    window = send(plan, vm if place == PLACE else None, person.name, directory=directory, force=yes, notes=notes)
+    follow = person.settings.monitor_after_run if monitor is None else monitor
+    _follow(window, follow, interrupts)
+
+
+def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> None:
+    """Go on with an ended job on another TPU, as a job of its own: from its last checkpoint, or from the beginning."""
+    from tpukit.cli import context, sending
+    from tpukit.cli.interrupts import Interrupts
+    from tpukit.manager import users
+    from tpukit.plan import Plan
+
+    if not job.state.ended:
+        raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {window.name}` first")
+    person = users.get(context.store(), window.user)
+    old = Plan.from_json(job.plan)
+    vm = _tpu(tpu, old.place, person, reapply=None, yes=False, dry_run=False)
+    origin = job.attempt.origin if job.attempt else 0
+    workdir = context.places()[old.place].workdir(old, origin)
+    spec = old.spec.replace(tpu=type(old.spec.tpu).unchecked(type=vm.type))
+    if wanted == "resume" and not workdir.startswith("~"):
+        spec = spec.replace(workdir=workdir)
+    elif wanted == "resume":
+        click.echo(
+            "its checkpoints are on the hosts of the old TPU: it begins anew; name a workdir for the next", err=True
+        )
+    elif old.spec.workdir:
+        spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
+    plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=_settings(old, vm, old.place))
+    plan = sending.settle(_on(plan, vm))
+    context.places()[plan.place].check_code(plan)
+    interrupts = Interrupts().start()
+    child = send(
+        *(plan, vm if old.place == PLACE else None, person.name),
+        directory=window.directory,
+        parent=window.number,
+    )
+    _follow(child, not detach, interrupts)
+
+
+def send(
+    plan: Plan,
+    vm: Vm | None,
+    user: str,
+    *,
+    directory: int = 1,
+    parent: int = 0,
+    force: bool = False,
+    notes: str = "",
+) -> Window:
+    """The window first, then the TPU, then the job: whatever cuts it off, nothing runs that no window shows."""
+    from msgspec.structs import replace as changed
+
+    from tpukit.cli import context, sending, vms
+    from tpukit.manager import inventory, users, windows
+
+    store, now = context.store(), context.CLOCK.now()
+    tpu = vm.name if vm else plan.slice.name
+    window = windows.make(store, user, plan.id, now, directory=directory, tpu=tpu, parent=parent)
+    try:
+        if vm:
+            inventory.hold(store, vm.name, user, plan.id, now, vms.is_active, force=force)
+        sent = sending.record(plan, user)
+    except Conflict:
+        windows.drop(store, window.name)
+        raise
+    if sent.id != plan.id:  # somebody took the id a moment ago
+        window = windows.changed(store, window.name, lambda one: changed(one, job=sent.id))
+        if vm:
+            inventory.hold(store, vm.name, user, sent.id, now, vms.is_active, force=True)
+    if vm and notes:
+        inventory.note(store, vm.name, notes.replace("_", " "), now)
+    users.note(store, user, f"window {window.number}: {sent.id} sent to {tpu}", now)
+    return window
+
+
+def _follow(window: Window, follow: bool, interrupts: object) -> None:
+    from tpukit.cli.follow import Follower
+    from tpukit.cli.interrupts import Interrupts
+
+    assert isinstance(interrupts, Interrupts)
+    click.echo(window.name)
+    follower = Follower(window.job, "ask", interrupts)
+    if follow:
+        follower.start()
+        sys.exit(follower.follow())
+    code = follower.hand_over()
+    text = f"{window.name} is {window.job}; `tpu serve` drives it, `tpu check {window.user}` shows it"
+    click.echo(text, err=True)
+    sys.exit(code)
+
+
+def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, dry_run: bool) -> Vm:
+    """The TPU that is meant, free and ready."""
+    from tpukit import catalogue
+    from tpukit.cli import context, vms
+    from tpukit.manager import inventory, names
+    from tpukit.manager.inventory import Vm
+
+    if place != PLACE:  # it has none of its own: the name says the shape
+        said = names.parse_tpu(vms.full_name(word))
+        shape = catalogue.find(said.type if said else word)
+        return Vm(word, "", shape.name, 0.0, bool(said and said.spot))
+    if _is_type(word):
+        return inventory.register(
+            context.store(), inventory.choose(vms.rows(), catalogue.find(word).name).vm, context.CLOCK.now()
+        )
+    vm = vms.known(word)
+    if vm.job and vms.is_active(vm.job) and not yes:
+        whose = "you run" if vm.user == person.name else f"{vm.user} runs"
+        question = f"{whose} {vm.job} on {vm.name}"
+        if not sys.stdin.isatty():
+            raise Conflict(
+                question, hint=f"use another TPU, stop that job, or add --yes; `tpu find {vm.type}` shows all"
+            )
+        click.confirm(f"{question}. Use it all the same?", abort=True, err=True)
+    if not dry_run:
+        _make_ready(vm, reapply)
+    return vm
+
+
+def _is_type(word: str) -> bool:
+    from tpukit import catalogue
+    from tpukit.cli import vms
+
+    if vms.full_name(word) != word:
+        return False
+    try:
+        catalogue.find(word)
+    except Invalid:
+        return False
+    return True
+
+
+def _make_ready(vm: Vm, reapply: bool | None) -> None:
+    from tpukit.cli import vm_act, vms
+    from tpukit.manager import machines
+
+    state = machines.state(vms.cloud(), vm)
+    if state == "READY":
+        return
+    if reapply is None and sys.stdin.isatty():
+        reapply = click.confirm(f"{vm.name} is {state}. Make it anew?", err=True)
+    if not reapply:
+        raise Conflict(f"{vm.name} is {state}", hint=f"add --reapply (-apply), or `tpu vm reapply {vm.name}` first")
+    if state in ("NOT_FOUND", "CREATING", "STARTING") or state.startswith("queued: WAIT"):
+        vm_act.make(vm, wait=True)
+    else:
+        vm_act.make_anew(vm, wait=True)
+
+
+def _sets(vm: Vm, place: str, rule: str, sets: tuple[str, ...]) -> tuple[str, ...]:
+    from tpukit.rules import RULES
+
+    if rule and rule not in RULES:
+        raise Invalid(Problem("--rule", f"there is no rule {rule}", f"write one of {', '.join(RULES)}"))
+    bought = "spot" if vm.spot else "on-demand"
+    return (f"tpu={vm.type}", "slices=1", f"capacity={bought}", *((f"rule={rule}",) if rule else ()), *sets)
+
+
+def _plan(folder: Path, vm: Vm, place: str, sets: tuple[str, ...], tags: tuple[str, ...], person: User) -> Plan:
+    from tpukit.cli import sending
+
+    file = folder / FILE
+    if not file.is_file():
+        hint = f"write {file}, such as\n  name: train\n  tpu: {vm.type}\n  command: [python, main.py]\n  code: ."
+        raise Invalid(Problem(str(folder), f"there is no {FILE}, which says what to run", hint))
+    plan = sending.make_plan(file, sets, place, tags, person.aliases)
+    if not plan.spec.code:
+        plan = replace(plan, spec=plan.spec.replace(code=str(folder)))
+    return _on(replace(plan, settings=_settings(plan, vm, place)), vm)
+
+
+def _settings(plan: Plan, vm: Vm, place: str) -> Settings:
+    return plan.settings.replace(zone=vm.zone) if place == PLACE else plan.settings
+
+
+def _on(plan: Plan, vm: Vm) -> Plan:
+    from tpukit.cli import sending
+
+    return sending.on_machines(plan, vm.name) if plan.place == PLACE else plan

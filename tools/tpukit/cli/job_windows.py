@@ -1,0 +1,172 @@
+"""What `tpu job` does with windows: clear, ack, rules, and the hooks that scripts call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.cli.job_check import jobs_by_id
+from tpukit.cli.who import user_name, user_option, window_name
+
+if TYPE_CHECKING:
+    from tpukit.manager.windows import Window
+    from tpukit.records import Job
+
+
+@click.command()
+@user_option
+@click.option("--finished", is_flag=True, help="Only of jobs that completed.")
+@click.option("--error", is_flag=True, help="Only of jobs that failed or were stopped.")
+@click.option("--parents", is_flag=True, help="Also of ended jobs whose children are still active.")
+@click.option("--missing", is_flag=True, help="Only windows whose job is not remembered any more.")
+@click.option("--dead", is_flag=True, help="Close jobs of which nothing runs and that nobody drives, then clear them.")
+def clear(user: str, finished: bool, error: bool, parents: bool, missing: bool, dead: bool) -> None:
+    """Drop windows of jobs that have ended, and free their TPUs. The jobs stay in `tpu job list`."""
+    from tpukit.cli import context
+    from tpukit.manager import windows
+
+    name = user_name(user)
+    listed = windows.of_user(context.store(), name)
+    jobs = jobs_by_id([window.job for window in listed])
+    if dead:
+        jobs = jobs | {job.id: job for job in map(_closed, _active(jobs)) if job is not None}
+    dropped = 0
+    for window in listed:
+        job = jobs.get(window.job)
+        if missing:
+            due = job is None
+        elif job is None:
+            due = not (finished or error)
+        else:
+            completed = job.state == "completed"
+            due = job.state.ended and (not (finished or error) or (finished and completed) or (error and not completed))
+        family = [jobs.get(one.job) for one in windows.children(listed, window)]
+        if due and (parents or not any(one and not one.state.ended for one in family)):
+            _drop(window)
+            dropped += 1
+    click.echo(f"{dropped} of {len(listed)} windows cleared", err=True)
+
+
+@click.command()
+@user_option
+def ack(user: str) -> None:
+    """Have whoever drives jobs look at the active ones now: yours with --user, all without."""
+    from tpukit.cli import context
+    from tpukit.manager import windows
+    from tpukit.records import ACTIVE, JOBS
+    from tpukit.store import change, everything
+
+    store = context.store()
+    own = {window.job for window in windows.of_user(store, user_name(user))} if user else None
+    active = [entry.key for entry in everything(store, JOBS, states=ACTIVE)]
+    asked = [job_id for job_id in active if own is None or job_id in own]
+    note, now = f"{context.owner()} asked to have it looked at", context.CLOCK.now()
+    for job_id in asked:  # a write wakes whoever watches the store
+        change(store, JOBS, job_id, lambda job: job, note=note, at=now)
+    driven = sum(context.lease(job_id) is not None for job_id in asked)
+    click.echo(f"{len(asked)} active jobs, {driven} of them driven", err=True)
+    if driven < len(asked):
+        click.echo("  `tpu serve` drives the rest", err=True)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rules(as_json: bool) -> None:
+    """What each rule does when hardware is lost. `pre` is the default on spot TPUs, `pass` on others."""
+    from tpukit.cli import context
+    from tpukit.reasons import Lost
+    from tpukit.rules import RULES
+
+    if as_json:
+        context.print_json(
+            {name: {str(lost): str(does) for lost, does in rule.items()} for name, rule in RULES.items()}
+        )
+        return
+    click.echo(f"{'rule':8} {'preempted':10} peer lost (grpc)")
+    for name, rule in RULES.items():
+        click.echo(f"{name:8} {rule[Lost.HOST]:10} {rule[Lost.PEER]}")
+    click.echo("\nresume goes on from the last checkpoint, rerun from the beginning;", err=True)
+    click.echo("reapply deletes the TPU, makes it anew and resumes", err=True)
+
+
+@click.command("update-log")
+@click.argument("window")
+@click.argument("log")
+@click.argument("code")
+@click.argument("tpu", default="")
+@click.argument("start", default="")
+def update_log(window: str, log: str, code: str, tpu: str, start: str) -> None:
+    """For scripts: where the program of WINDOW (USER:NUMBER) writes its output, and where its code is."""
+    from msgspec.structs import replace
+
+    from tpukit.cli import context
+    from tpukit.manager import users, windows
+
+    name = _window(window)
+    one = windows.changed(context.store(), name, lambda old: replace(old, log=log, code=code))
+    said = (
+        f"window {one.number}: log {log}, code {code}" + (f", {tpu}" if tpu else "") + (f", {start}" if start else "")
+    )
+    users.note(context.store(), one.user, said, context.CLOCK.now())
+
+
+@click.command()
+@click.argument("window")
+def finish(window: str) -> None:
+    """For scripts: the program of WINDOW (USER:NUMBER) says that it is done. Whether it is, its hosts decide."""
+    from msgspec.structs import replace
+
+    from tpukit.cli import context
+    from tpukit.manager import users, windows
+
+    now = context.CLOCK.now()
+    one = windows.changed(context.store(), _window(window), lambda old: replace(old, finished=now))
+    users.note(context.store(), one.user, f"window {one.number}: its script says that it is done", now)
+
+
+def _window(text: str) -> str:
+    from tpukit.errors import Invalid, Problem
+
+    name = window_name(text)
+    if not name:
+        raise Invalid(Problem("WINDOW", f"{text!r} is no window", "write USER:NUMBER, such as ada:3"))
+    return name
+
+
+def _active(jobs: dict[str, Job]) -> list[Job]:
+    return [job for job in jobs.values() if not job.state.ended]
+
+
+def _closed(job: Job) -> Job | None:
+    """The job closed, where nobody drives it and its place has nothing of it; None where it may live."""
+    from tpukit.cli import context, job_act
+    from tpukit.errors import Conflict
+    from tpukit.records import JOBS
+    from tpukit.store import change
+
+    if context.lease(job.id) is not None or not job.attempts:
+        return None
+    try:
+        left = job_act.left_behind(job)
+    except Conflict:
+        return None
+    if left != job_act.NOTHING_RUNS:
+        return None
+    now = context.CLOCK.now()
+    text = f"closed: nobody drove it. {left}"
+    return change(context.store(), JOBS, job.id, lambda one: job_act.closed(one, text, now), note=text, at=now).value
+
+
+def _drop(window: Window) -> None:
+    from contextlib import suppress
+
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.manager import inventory, windows
+
+    vm = inventory.get(context.store(), window.tpu) if window.tpu else None
+    if vm and vm.job == window.job:
+        with suppress(TpukitError):
+            inventory.release(context.store(), vm.name, context.CLOCK.now(), user=window.user)
+    windows.drop(context.store(), window.name)

@@ -1,0 +1,150 @@
+"""`tpu vm`: TPU VMs that people share: who holds which, and making, deleting and mending them."""
+
+from __future__ import annotations
+
+import click
+
+from tpukit.cli import vm_act, vm_doctor
+from tpukit.cli.who import user_name, user_option
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_tpu = click.argument("tpu")
+
+
+@click.group("vm", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """TPU VMs that people share. A TPU is named in full, by an alias, or without what all names begin with.
+
+    \b
+    Examples:
+      tpu vm                                what there is, and who holds it
+      tpu vm find v34 --on-demand           of generations v3 and v4, such as are not spot
+      tpu vm apply team-v4-8-spot-1         make it; the name says what: a spot v4-8
+      tpu vm solve v4-8-p1                  find out what is wrong with it, and mend that
+      tpu vm release v4-8-p1 --user ada
+      tpu vm list --csv > tpus.csv
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_)
+
+
+@command.command("list")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, for a spreadsheet.")
+@_json
+def list_(as_csv: bool = False, as_json: bool = False) -> None:
+    """List TPUs and who holds them."""
+    _show((), as_csv, as_json)
+
+
+@command.command()
+@click.argument("types", nargs=-1)
+@click.option("--spot", is_flag=True, help="Only such as may be taken back.")
+@click.option("--on-demand", is_flag=True, help="Only such as may not.")
+@click.option("--free", is_flag=True, help="Only such as are ready and free.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@_json
+def find(types: tuple[str, ...], spot: bool, on_demand: bool, free: bool, as_csv: bool, as_json: bool) -> None:
+    """TPUs of TYPES: v4-32 is one, v5e a generation, v34 two of them, v* all."""
+    _show(types, as_csv, as_json, spot=spot, on_demand=on_demand, free=free)
+
+
+@command.command()
+@_tpu
+@user_option
+def release(tpu: str, user: str) -> None:
+    """Say that a TPU is free. With --user: only if it is that user's."""
+    from tpukit.cli import context, vms
+    from tpukit.manager import inventory
+
+    owner = user_name(user) if user else ""
+    vm = inventory.release(context.store(), vms.full_name(tpu), context.CLOCK.now(), user=owner)
+    click.echo(f"{vm.name} is free", err=True)
+
+
+@command.command()
+@_tpu
+@click.argument("text")
+def note(tpu: str, text: str) -> None:
+    """Write TEXT beside a TPU, for all to see."""
+    from tpukit.cli import context, vms
+    from tpukit.manager import inventory
+
+    inventory.note(context.store(), vms.known(tpu).name, text, context.CLOCK.now())
+
+
+@command.command("check-status")
+@_tpu
+def check_status(tpu: str) -> None:
+    """The state of a TPU: READY, PREEMPTED, CREATING and others."""
+    from tpukit.cli import vms
+    from tpukit.manager import machines
+
+    vm = vms.known(tpu, register=False)
+    click.echo(machines.state(vms.cloud(), vm))
+
+
+@command.command()
+@_tpu
+@_json
+def describe(tpu: str, as_json: bool) -> None:
+    """What is known of a TPU: its state, its hosts, who holds it, what happened to it."""
+    from tpukit import report
+    from tpukit.cli import context, vms
+    from tpukit.manager.inventory import HEADINGS, VMS
+
+    vm = vms.known(tpu, register=False)
+    row = next((one for one in vms.rows([vm.zone]) if one.vm.name == vm.name), None)
+    events = context.store().events(VMS, vm.name)
+    fields = dict(zip(HEADINGS, row.fields, strict=True)) if row else {"name": vm.name, "state": "NOT_FOUND"}
+    node = row.node if row else None
+    hosts = [host.address for host in node.hosts] if node else []
+    if as_json:
+        context.print_json({**fields, "hosts": hosts, "events": [report.event_json(event) for event in events]})
+        return
+    for name, value in fields.items():
+        if value:
+            click.echo(f"{name:10} {value}")
+    if node and node.health:
+        click.echo(f"{'health':10} {node.health} {node.says}".rstrip())
+    for number, address in enumerate(hosts):
+        click.echo(f"host {number:<5} {address}")
+    for event in events[-10:]:
+        click.echo(f"{report.clock_time(event.at)}  {event.text}")
+
+
+for one in (vm_act.apply, vm_act.reapply, vm_act.delete, vm_act.restart, vm_doctor.mount_disk, vm_doctor.solve):
+    command.add_command(one)
+
+
+def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) -> None:
+    from tpukit.cli import context, vms
+    from tpukit.manager import inventory
+
+    free = which.pop("free", False)
+    shown = inventory.matching(vms.rows(), types, **which)
+    shown = [row for row in shown if row.free or not free]
+    if as_csv:
+        click.echo(inventory.to_csv(shown), nl=False)
+        return
+    if as_json:
+        context.print_json([dict(zip(inventory.HEADINGS, row.fields, strict=True)) for row in shown])
+        return
+    if not shown:
+        click.echo("no such TPUs; `tpu vm apply NAME` makes one", err=True)
+        return
+    from tpukit.report import tables
+    from tpukit.report.layout import FittedTable, TableField, plain
+
+    texts = [row.vm.notes for row in shown]
+    free_word = ["free" if row.free else row.user or "-" for row in shown]
+    fields = [
+        TableField("tpu", [plain(row.vm.name) for row in shown], ("tpu", [plain(row.short) for row in shown])),
+        TableField("type", [plain(row.vm.type) for row in shown], drop=3),
+        TableField("spot", ["spot" if row.vm.spot else "" for row in shown], drop=2),
+        TableField("zone", [plain(row.vm.zone) for row in shown], drop=1),
+        TableField("state", [plain(row.state) for row in shown]),
+        TableField("user", [plain(one) for one in free_word]),
+        TableField("job", [plain(row.vm.job) if row.held else "" for row in shown], drop=4),
+    ]
+    tables.console().print(FittedTable(fields, heading="notes", texts=[plain(text) for text in texts]))

@@ -1,0 +1,129 @@
+"""What `tpu vm` does to TPU VMs: apply, reapply, delete, restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.manager.inventory import Vm
+
+SECONDS = 1800.0
+_tpu = click.argument("tpu")
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Return when it is done.")
+_zone = click.option("--zone", default="", help="Where; that of the settings unless told.")
+_type = click.option("--type", "type_", default="", help="What, such as v4-8; the name says it unless told.")
+_spot = click.option("--spot/--on-demand", default=None, help="Whether it may be taken back; the name says it too.")
+
+
+@click.command()
+@_tpu
+@_zone
+@_type
+@_spot
+@_wait
+@_yes
+def apply(tpu: str, zone: str, type_: str, spot: bool | None, wait: bool, yes: bool) -> None:
+    """Make a TPU: wait in Google's queue until there is one. Nothing happens where it is there."""
+    from tpukit.cli import vms
+
+    make(vms.known(tpu, zone=zone, type_=type_, spot=spot), wait)
+
+
+@click.command()
+@_tpu
+@_wait
+@_yes
+def reapply(tpu: str, wait: bool, yes: bool) -> None:
+    """Delete a TPU and make it anew. What its hosts have on their disks is lost."""
+    from tpukit.cli import vms
+
+    vm = vms.known(tpu)
+    _ask(vm, "Delete it and make it anew?", yes)
+    make_anew(vm, wait)
+
+
+@click.command()
+@_tpu
+@_wait
+@_yes
+def delete(tpu: str, wait: bool, yes: bool) -> None:
+    """Delete a TPU, and its request in Google's queue. It leaves the inventory."""
+    from tpukit.cli import context, vms
+    from tpukit.manager import inventory, machines
+
+    vm = vms.known(tpu, register=False)
+    _ask(vm, "Delete it?", yes)
+    there = machines.delete(vms.cloud(), vm)
+    if wait:
+        machines.wait(context.CLOCK, SECONDS, lambda: machines.gone(vms.cloud(), vm), f"{vm.name} to go")
+    inventory.forget(context.store(), vm.name)
+    click.echo(f"{vm.name} {'is deleted' if there else 'was not there'}", err=True)
+
+
+@click.command()
+@_tpu
+@_yes
+def restart(tpu: str, yes: bool) -> None:
+    """Turn a TPU of one host off and on again. Google does not stop larger ones: `tpu vm reapply` makes them anew."""
+    from tpukit.cli import context, vms
+    from tpukit.manager import machines
+
+    vm = vms.known(tpu, register=False)
+    _ask(vm, "Restart it?", yes)
+    machines.restart(vms.cloud(), vm, context.CLOCK, SECONDS)
+    click.echo(f"{vm.name} READY", err=True)
+
+
+def make(vm: Vm, wait: bool) -> None:
+    from tpukit import catalogue
+    from tpukit.cli import context, vms
+    from tpukit.manager import machines
+    from tpukit.places.tpu_vm import target
+
+    own = vms.settings()
+    asked = machines.apply(
+        vms.cloud(),
+        vm,
+        runtime=target.runtime_of(catalogue.find(vm.type), own),
+        metadata={"ssh-keys": vms.public_key()},
+        queued=own.queued,
+        external_ips=own.external_ips,
+    )
+    click.echo(f"{vm.name} {'was asked for' if asked else 'is there, or on its way'}: {_state(vm)}", err=True)
+    if wait:
+        machines.wait(context.CLOCK, SECONDS, lambda: machines.ready(vms.cloud(), vm), f"{vm.name} to be ready")
+        click.echo(f"{vm.name} READY", err=True)
+
+
+def make_anew(vm: Vm, wait: bool) -> None:
+    from tpukit.cli import context, vms
+    from tpukit.manager import machines
+
+    machines.delete(vms.cloud(), vm)
+    machines.wait(context.CLOCK, SECONDS, lambda: machines.gone(vms.cloud(), vm), f"{vm.name} to go")
+    make(vm, wait)
+
+
+def _state(vm: Vm) -> str:
+    from tpukit.cli import vms
+    from tpukit.manager import machines
+
+    return machines.state(vms.cloud(), vm)
+
+
+def _ask(vm: Vm, question: str, yes: bool) -> None:
+    """Whose job would be lost is said first."""
+    from tpukit.cli import context, vms
+    from tpukit.errors import Conflict
+    from tpukit.manager import inventory
+
+    held = inventory.get(context.store(), vm.name)
+    holder = f"{held.user} runs {held.job} on {vm.name}" if held and held.job and vms.is_active(held.job) else ""
+    if yes:
+        if holder:
+            raise Conflict(holder, hint=f"`tpu job stop {held.job if held else ''}` first")
+        return
+    click.confirm(f"{holder + '. ' if holder else ''}{vm.name}: {question}", abort=True, err=True)

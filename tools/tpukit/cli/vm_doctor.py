@@ -1,0 +1,137 @@
+"""`tpu vm solve` and `tpu vm mount-disk`: the doctor."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.errors import TpukitError
+    from tpukit.manager.doctor import Done, Patient
+    from tpukit.manager.inventory import Vm
+
+_MARKS = {"good": ("✓", "green"), "mended": ("✓", "yellow"), "bad": ("✗", "red"), "not examined": ("·", "")}
+
+
+@click.command()
+@click.argument("tpu")
+@click.option("--dry-run", is_flag=True, help="Say what is wrong, and mend nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before processes are killed or the TPU is made anew.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Find out what is wrong with a TPU, and mend it. Exits 1 where something is left.
+
+    Nothing is done to the processes, disks and chips of a job that is active there.
+    """
+    _examine(tpu, (), fix=not dry_run, yes=yes, as_json=as_json)
+
+
+@click.command("mount-disk")
+@click.argument("tpu")
+@click.option("--disk", default="", metavar="SERVER:/PATH", help="The shared disk (NFS); that of the zone unless told.")
+@click.option("--at", "mount", default="", metavar="FOLDER", help="Where.")
+def mount_disk(tpu: str, disk: str, mount: str) -> None:
+    """Mount the shared disk on all hosts of a TPU. What was named once holds for the other TPUs of the zone."""
+    from tpukit.cli import context, vms
+    from tpukit.errors import Invalid, Problem
+    from tpukit.manager import inventory
+
+    vm = vms.known(tpu)
+    near = [one for one in (vm, *inventory.listed(context.store())) if one.zone == vm.zone and one.disk]
+    disk, mount = disk or (near[0].disk if near else ""), mount or (near[0].mount if near else "")
+    if not disk or not mount:
+        hint = "name it once: --disk 10.0.0.2:/share --at /mnt/share"
+        raise Invalid(Problem("--disk", f"no TPU of {vm.zone} has a shared disk yet", hint))
+    if not mount.startswith("/") or ":" not in disk or disk.startswith("-"):
+        raise Invalid(Problem("--disk", f"{disk} at {mount} cannot be mounted", "write SERVER:/PATH and /FOLDER"))
+    inventory.set_disk(context.store(), vm.name, disk, mount, context.CLOCK.now())
+    _examine(tpu, ("API access", "quota", "TPU state", "SSH", "disk mounted"), fix=True)
+
+
+def _examine(tpu: str, only: Sequence[str], *, fix: bool, yes: bool = False, as_json: bool = False) -> None:
+    from tpukit.cli import context
+    from tpukit.manager import doctor
+
+    patient, close = _patient(tpu, yes)
+    bad = False
+    findings = []
+    try:
+        known = [check for check in doctor.known_checks() if not only or check.name in only]
+        for finding in doctor.examine(patient, known, fix=fix):
+            findings.append(finding)
+            bad = bad or finding.outcome in (doctor.Outcome.BAD, doctor.Outcome.UNKNOWN)
+            if not as_json:
+                mark, color = _MARKS[finding.outcome]
+                text = "; ".join(filter(None, (finding.says, finding.fix)))
+                click.echo(
+                    click.style(mark, fg=color or None) + f" {finding.check:20} {finding.outcome:12} {text}".rstrip()
+                )
+    finally:
+        close()
+    if as_json:
+        context.print_json(
+            [{"check": one.check, "outcome": one.outcome, "says": one.says, "fix": one.fix} for one in findings]
+        )
+    sys.exit(int(bad))
+
+
+def _patient(tpu: str, yes: bool) -> tuple[Patient, Callable[[], None]]:
+    from tpukit import catalogue
+    from tpukit.cli import context, vm_act, vms
+    from tpukit.manager.doctor import Patient
+
+    vm = vms.known(tpu, register=False)
+    hosts = shell(vm)
+    patient = Patient(
+        vm,
+        catalogue.find(vm.type),
+        vms.cloud(),
+        hosts,
+        context.CLOCK.now,
+        lambda: vm_act.make_anew(vm, wait=True),
+        lambda question: yes or (sys.stdin.isatty() and click.confirm(question, err=True)),
+        busy=vm.job if vm.job and vms.is_active(vm.job) else "",
+    )
+    return patient, hosts.close
+
+
+class Shell:
+    """Hosts over SSH, their keys as Google has them."""
+
+    def __init__(self, vm: Vm) -> None:
+        from tpukit import paths
+        from tpukit.cli import context, vms
+        from tpukit.places.tpu_vm.ssh import Ssh
+
+        own = vms.settings()
+        self._vm, self._user = vm, own.ssh_user or context.owner()
+        self._ssh = Ssh(paths.data() / "ssh", own.ssh_key)
+
+    def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]:
+        from tpukit.cli import vms
+        from tpukit.errors import NotYet
+        from tpukit.manager.doctor import Done
+        from tpukit.places.tpu_vm.channel import Login
+
+        vm = self._vm
+        node = next((one for one in vms.cloud().nodes(vm.zone) if one.name == vm.name), None)
+        keys = vms.cloud().host_keys(vm.zone, vm.name) if node else ()
+        if node is None or not keys or len(keys) < len(node.hosts):
+            return [NotYet(f"the hosts of {vm.name} have not published their keys yet")]
+        logins = [Login(host.address, self._user, tuple(own)) for host, own in zip(node.hosts, keys, strict=False)]
+        answers = self._ssh.execute(logins, argv, seconds)
+        return [
+            Done(one[0], one[1].decode(errors="replace"), one[2].decode(errors="replace"))
+            if isinstance(one, tuple)
+            else one
+            for one in answers
+        ]
+
+    def close(self) -> None:
+        self._ssh.close()
+
+
+shell = Shell

@@ -1,0 +1,115 @@
+"""The TPU VMs that commands mean, and the cloud that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tpukit.errors import Invalid, Problem
+
+if TYPE_CHECKING:
+    from tpukit.cloud.tpu_vm import Client
+    from tpukit.manager.inventory import Row, Vm
+    from tpukit.spec import Settings
+
+
+@cache
+def settings() -> Settings:
+    from tpukit.spec import settings
+
+    return settings.load()
+
+
+@cache
+def cloud() -> Client:
+    from tpukit.cloud import tpu_vm
+
+    project = settings().project
+    if not project:
+        raise Invalid(Problem("", "project: TPU VMs need one", "write `project: ...` into the settings"))
+    return tpu_vm.Client(project)
+
+
+def zones() -> list[str]:
+    """Those of the inventory, and that of the settings."""
+    from tpukit.cli import context
+    from tpukit.manager import inventory
+
+    named = {vm.zone for vm in inventory.listed(context.store())} | {settings().zone or ""}
+    return sorted(named - {""})
+
+
+def rows(of_zones: Sequence[str] | None = None) -> list[Row]:
+    """All TPUs: one list call for each zone."""
+    from tpukit.cli import context
+    from tpukit.manager import inventory, machines
+    from tpukit.places.tpu_vm import target
+
+    listed = machines.list_zones(cloud(), list(zones() if of_zones is None else of_zones))
+    known = inventory.listed(context.store())
+    return inventory.merged(known, listed, active_jobs({vm.job for vm in known}), own=target.STORE)
+
+
+def active_jobs(job_ids: set[str]) -> set[str]:
+    return {job_id for job_id in job_ids if job_id and is_active(job_id)}
+
+
+def is_active(job_id: str) -> bool | None:
+    """None: no such job is remembered."""
+    from tpukit.cli import context
+    from tpukit.errors import NotFound
+    from tpukit.records import JOBS
+
+    try:
+        return not context.store().get(JOBS, job_id).value.state.ended
+    except NotFound:
+        return None
+
+
+def full_name(word: str) -> str:
+    from tpukit.cli import context
+    from tpukit.manager import inventory, tpu_aliases
+
+    known = {vm.name for vm in inventory.listed(context.store())}
+    return inventory.resolve(word, tpu_aliases.listed(context.store()), known)
+
+
+def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = None, register: bool = True) -> Vm:
+    """The TPU that is meant, as the inventory has it; one that it has not is added, by what its name says."""
+    from tpukit import catalogue
+    from tpukit.cli import context
+    from tpukit.manager import inventory, names
+    from tpukit.manager.inventory import Vm
+
+    name, now = full_name(word), context.CLOCK.now()
+    there = inventory.get(context.store(), name)
+    said = names.parse_tpu(name)
+    where = zone or (there.zone if there else "") or settings().zone or ""
+    what = type_ or (there.type if there else "") or (said.type if said else "")
+    problems = []
+    if not where:
+        problems.append(Problem("--zone", f"the zone of {name} is not known", "name it, or write it into the settings"))
+    if not what:
+        problems.append(Problem("--type", f"the name of {name} does not say its type", "name it: --type v4-8"))
+    if not names.is_node(name):
+        problems.append(Problem("TPU", f"{name!r} cannot be the name of a TPU VM", "use a-z, 0-9 and -"))
+    if problems:
+        raise Invalid(problems)
+    bought = spot if spot is not None else there.spot if there else bool(said and said.spot)
+    vm = Vm(name, where, catalogue.find(what).name, now, bought)
+    return inventory.register(context.store(), vm, now) if register else there or vm
+
+
+def public_key() -> str:
+    """What hosts have to know to let this machine in: USER:KEY."""
+    from tpukit import paths
+    from tpukit.cli import context
+    from tpukit.places.tpu_vm.ssh import Ssh
+
+    own = settings()
+    ssh = Ssh(paths.data() / "ssh", own.ssh_key)
+    try:
+        return f"{own.ssh_user or context.owner()}:{ssh.public_key()}"
+    finally:
+        ssh.close()

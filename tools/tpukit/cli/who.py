@@ -1,0 +1,61 @@
+"""Whose command it is: --user, and who is meant where it is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tpukit.errors import Invalid, Problem
+
+user_option = click.option(
+    "--user",
+    default="",
+    envvar="TPUKIT_USER",
+    metavar="USER",
+    help="Whose; $TPUKIT_USER, or the user of your login's name, or the only one there is.",
+)
+
+
+def user_name(given: str) -> str:
+    """The user who is meant. Raises where that is not plain."""
+    from tpukit.cli import context
+    from tpukit.manager import users
+    from tpukit.manager.users import USERS
+
+    if given:
+        return users.get(context.store(), given).name
+    known = context.store().keys(USERS)
+    if context.owner() in known:
+        return context.owner()
+    if len(known) == 1:
+        return next(iter(known))
+    if not known:
+        raise Invalid(Problem("USER", "there is no user yet", "`tpu user add NAME` adds one"))
+    raise Invalid(Problem("USER", "it is not plain who is meant", f"name one of {', '.join(sorted(known))}"))
+
+
+def reserved() -> frozenset[str]:
+    """Words that commands begin with."""
+    from tpukit import cli
+    from tpukit.cli import spellings
+
+    return frozenset(cli.COMMANDS) | {word.lstrip("-") for word in spellings.BY_WORD}
+
+
+def window_name(text: str) -> str:
+    """`USER:NUMBER` of `USER:NUMBER`, `:NUMBER` or a number alone; empty for all that is no window."""
+    user, _, number = text.rpartition(":")
+    return f"{user_name(user)}:{int(number)}" if number.isdecimal() and len(number) < 19 else ""
+
+
+def local_time(at: float, user: str) -> Any:
+    """A moment as the user's clock shows it."""
+    from datetime import UTC, datetime
+    from zoneinfo import ZoneInfo
+
+    from tpukit.cli import context
+    from tpukit.manager import settings, users
+
+    zone = settings.zone(users.get(context.store(), user).settings.time_zone)
+    return datetime.fromtimestamp(at, UTC).astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,108 @@
+"""Making and giving back the TPU VMs of a job. Each call may be cut off anywhere and made again, by anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
+from tpukit.errors import Conflict, Invalid, NotFound, NotYet
+from tpukit.places.base import Handle
+from tpukit.places.tpu_vm import target
+from tpukit.places.tpu_vm.machines import Machines, assess
+from tpukit.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Acquiring:
+    client: TpuVms
+    sender: Callable[[], str]
+    public_key: Callable[[], str]
+
+    def assess(self, handle: Handle) -> Machines:
+        zone = target.of(handle.plan).zone
+        nodes = {one.name: one for one in self.client.nodes(zone)}
+        return assess(handle, nodes, self.queued(zone))
+
+    def queued(self, zone: str) -> Mapping[str, Queued]:
+        return {one.name: one for one in self.client.queued(zone)}
+
+    def acquire(self, handle: Handle) -> Machines | None:
+        """The machines once hosts can be asked; None while they are on their way."""
+        seen = self.assess(handle)
+        self._check_owner(handle, seen)
+        if seen.ready:
+            return seen
+        if seen.waits:
+            return None
+        if seen.failed is not None:
+            raise NotYet(seen.failed.words)  # the next observation ends the attempt
+        plan, zone = handle.plan, target.of(handle.plan).zone
+        if seen.queued or any(seen.nodes):
+            self._remove(zone, seen)
+            raise NotYet(f"TPU VMs of an earlier attempt of {plan.id} are being deleted")
+        for request in target.requests(plan, handle.attempt.number, self.sender(), self.public_key()):
+            with suppress(Conflict):  # somebody was faster, or the answer to an earlier request was lost
+                if plan.settings.queued:
+                    self.client.request(zone, request)
+                else:
+                    self.client.create(zone, request)
+        return None
+
+    def release(self, handle: Handle) -> None:
+        """Delete what the job made. What a person named stays."""
+        if not target.is_own(handle.plan):
+            return
+        seen = self.assess(handle)
+        self._check_owner(handle, seen)
+        self._remove(target.of(handle.plan).zone, seen)
+
+    def withdraw(self, handle: Handle, seen: Machines) -> None:
+        """Take back a request that is still waiting."""
+        if seen.waits and seen.held:
+            self._check_owner(handle, seen)
+            self._remove(target.of(handle.plan).zone, seen)
+
+    def check(self, plan: Plan) -> None:
+        """Of TPU VMs that a person named: Invalid where they are not what the job asks for."""
+        there = {one.name: one for one in self.client.nodes(target.of(plan).zone)}
+        for name in target.of(plan).nodes:
+            node = there.get(name)
+            if node is None:
+                known = ", ".join(sorted(there)) or "none"
+                raise Invalid(f"--on: there is no TPU VM {name} in {target.of(plan).zone}", hint=f"there are: {known}")
+            if node.accelerator != plan.slice.name:
+                hint = f"name another TPU VM, or write tpu: {node.accelerator}"
+                raise Invalid(f"--on: {name} is a {node.accelerator}, the job asks for {plan.slice.name}", hint=hint)
+
+    def _check_owner(self, handle: Handle, seen: Machines) -> None:
+        plan = handle.plan
+        mine = target.store_label(self.sender())
+        there: list[Queued | Node] = [*seen.queued, *(node for node in seen.nodes if node is not None)]
+        for one in there:
+            made = target.made_for(one.labels, plan)
+            if target.is_own(plan) and (made is None or one.labels.get(target.STORE) != mine):
+                raise Conflict(
+                    f"{one.name} in {target.of(plan).zone} was made by somebody else",
+                    hint="it is theirs to delete; send yours under another name: --set name=NAME",
+                )
+            if made is not None and made > handle.attempt.number:
+                raise Conflict(f"{one.name} was made for attempt {made}, later than attempt {handle.attempt.number}")
+
+    def _remove(self, zone: str, seen: Machines) -> None:
+        for request in seen.queued:
+            if request.state != "DELETING":
+                with suppress(NotFound):
+                    self.client.delete_queued(zone, request.name)
+        queued = {request.name for request in seen.queued}
+        for node in seen.nodes:
+            if node is not None and node.queued not in queued and node.state != "DELETING":
+                self._remove_node(zone, node)
+
+    def _remove_node(self, zone: str, node: Node) -> None:
+        with suppress(NotFound):
+            if node.queued:
+                self.client.delete_queued(zone, node.queued)
+            else:
+                self.client.delete_node(zone, node.name)

@@ -1,0 +1,183 @@
+"""The hosts of an attempt: what they are reached by, and what their supervisors are asked."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpukit import stage
+from tpukit.cloud.tpu_vm import Node, TpuVms
+from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
+from tpukit.places.base import Handle
+from tpukit.places.tpu_vm import environment, target
+from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
+from tpukit.places.tpu_vm.machines import Machines
+from tpukit.plan import Plan
+
+SETUP_SECONDS = 1800.0
+UPLOAD_SECONDS = 600.0
+KEY_READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    client: TpuVms
+    channel: Channel
+    shelf: Path
+    sender: Callable[[], str]
+    host_keys: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # of nodes, by their ids
+
+    def logins(self, plan: Plan, nodes: Sequence[Node | None]) -> list[Login | None]:
+        """Host by host; None where the host, or its host key, is not there yet."""
+        zone, user = target.of(plan).zone, target.of(plan).user
+        self._read_keys(zone, [node for node in nodes if node is not None])
+        logins: list[Login | None] = []
+        for node in nodes:
+            keys = self.host_keys.get(node.id, ()) if node is not None else ()
+            for index in range(plan.slice.hosts):
+                known = node is not None and index < len(keys) and index < len(node.hosts) and bool(keys[index])
+                if not known or node is None:
+                    logins.append(None)
+                    continue
+                host = node.hosts[index]
+                address = host.address if plan.settings.external_ips else host.internal
+                logins.append(Login(address, user, keys[index]))
+        return logins
+
+    def start(self, handle: Handle, machines: Machines) -> None:
+        """On all hosts, once each of them is ready for it: code there, machine set up, chips free."""
+        plan, attempt = handle.plan, handle.attempt
+        logins = self._all(plan, machines)
+        digest = plan.snapshot.digest if plan.snapshot else ""
+        about = {"job": plan.id, "attempt": attempt.number, "code": digest}
+        ready = self._each([Call(login, {"do": "prepare", **about}) for login in logins])
+        for login, answer in zip(logins, ready, strict=True):
+            if answer["held"]:
+                raise Conflict(
+                    f"job {answer['held']['job']} runs on {login.address}", hint="stop it first, or name another TPU VM"
+                )
+        without = [login for login, answer in zip(logins, ready, strict=True) if not answer["code"]]
+        if without:
+            packed = pack(stage.require(self.shelf, digest))
+            self._each([Call(one, {"do": "code", "code": digest}, packed, UPLOAD_SECONDS) for one in without])
+        if plan.settings.setup:
+            request = {"do": "setup", "code": digest, **self._setup(plan, digest)}
+            self._each([Call(login, request, seconds=SETUP_SECONDS) for login in logins])
+        self._each(
+            [
+                Call(login, {"do": "start", **about, **self._program(handle, machines, index)})
+                for index, login in enumerate(logins)
+            ]
+        )
+
+    def status(self, handle: Handle, logins: Sequence[Login | None], positions: Sequence[int]) -> list[Call | None]:
+        """What to ask each host: how the attempt is, and what it printed behind a position."""
+        job, number = handle.plan.id, handle.attempt.number
+        return [
+            None
+            if login is None
+            else Call(login, {"do": "status", "attempts": [{"job": job, "attempt": number, "log": position}]})
+            for login, position in zip(logins, positions, strict=True)
+        ]
+
+    def tell(self, handle: Handle, logins: Sequence[Login | None], do: str, **more: Any) -> list[Answer | TpukitError]:
+        about = {"do": do, "job": handle.plan.id, "attempt": handle.attempt.number, **more}
+        return self.channel.ask([Call(login, about) for login in logins if login is not None])
+
+    def admit(self, plan: Plan, machines: Machines) -> None:
+        """Let our key into TPU VMs that others made, as gcloud does: beside the keys that are there."""
+        line = f"{target.of(plan).user}:{self.channel.public_key()}"
+        for node in machines.nodes:
+            known = node.metadata.get("ssh-keys", "") if node is not None else line
+            if node is not None and line not in known.splitlines():
+                keys = "\n".join([*known.splitlines(), line])
+                self.client.set_metadata(target.of(plan).zone, node.name, {**node.metadata, "ssh-keys": keys})
+
+    def _all(self, plan: Plan, machines: Machines) -> list[Login]:
+        logins = self.logins(plan, machines.nodes)
+        known = [login for login in logins if login is not None]
+        if len(known) < len(logins):
+            raise NotYet(f"hosts of {plan.id} have not published their host keys yet")
+        return known
+
+    def _each(self, calls: Sequence[Call]) -> list[Answer]:
+        answers = []
+        for call, answer in zip(calls, self.channel.ask(calls), strict=True):
+            if isinstance(answer, TpukitError):
+                raise answer
+            answers.append(_accepted(call, answer))
+        return answers
+
+    def _program(self, handle: Handle, machines: Machines, index: int) -> Mapping[str, Any]:
+        plan, attempt = handle.plan, handle.attempt
+        first = machines.nodes[0]
+        assert first is not None
+        slice_index, host_index = divmod(index, plan.slice.hosts)
+        return {
+            "store": target.store_label(self.sender()),
+            "argv": list(plan.command_of(attempt.stage)),
+            "env": environment.host(plan, attempt, slice_index, host_index, first.hosts[0].internal),
+            "workdir": workdir(plan, attempt.origin),
+        }
+
+    def _setup(self, plan: Plan, digest: str) -> Mapping[str, Any]:
+        """The command, with a key that changes when it or a file that it names does."""
+        argv = list(plan.settings.setup)
+        key = hashlib.sha256("\0".join(argv).encode())
+        for word in argv if digest else ():
+            file = self.shelf / digest / word
+            if "/../" not in f"/{word}/" and not word.startswith("/") and file.is_file():
+                key.update(b"\0" + file.read_bytes())
+        return {"argv": argv, "env": dict(plan.spec.env), "key": key.hexdigest()}
+
+    def _read_keys(self, zone: str, nodes: Sequence[Node]) -> None:
+        unknown = [node for node in nodes if node.id not in self.host_keys]
+        if not unknown:
+            return
+        with ThreadPoolExecutor(min(KEY_READERS, len(unknown))) as pool:
+            for node, keys in zip(unknown, pool.map(lambda one: self._keys_of(zone, one), unknown), strict=True):
+                if len(keys) >= len(node.hosts) and all(keys):
+                    self.host_keys[node.id] = keys
+
+    def _keys_of(self, zone: str, node: Node) -> tuple[tuple[str, ...], ...]:
+        try:
+            return tuple(tuple(keys) for keys in self.client.host_keys(zone, node.name))
+        except TpukitError:
+            return ()  # without them nobody is asked: the next round reads them again
+
+
+def workdir(plan: Plan, origin: int) -> str:
+    """Without a bucket, each host has a folder of its own, which goes with the TPU VM."""
+    own = f"~/.tpukit/work/{plan.id}"
+    return plan.workdir_of(origin) if plan.workdir else own if not origin else f"{own}/rerun-{origin}"
+
+
+def pack(folder: Path) -> bytes:
+    """A snapshot as one archive."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, arcname=path.name)
+    return packed.getvalue()
+
+
+def bytes_of(piece: Mapping[str, Any]) -> bytes:
+    return base64.b64decode(piece["bytes"])
+
+
+def _accepted(call: Call, answer: Answer) -> Answer:
+    kind, words = answer.get("refused"), f"{call.login.address}: {answer.get('message', '')}"
+    if kind is None:
+        return answer
+    if kind in ("held", "superseded"):
+        raise Conflict(words)
+    if kind in ("setup", "request"):
+        raise Invalid(words, hint="mend that and `tpu job resume` it")
+    raise Transient(words)

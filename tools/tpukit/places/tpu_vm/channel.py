@@ -1,0 +1,61 @@
+"""How hosts are asked: requests to the supervisor on many hosts at once, each with its own answer or error."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import tpukit
+from tpukit.errors import TpukitError
+
+Answer = dict[str, Any]
+SECONDS = 30.0
+"""How long a host may take to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A host, and by what it is known."""
+
+    address: str
+    user: str
+    host_keys: tuple[str, ...]  # public keys that it published through Google: any other host is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    login: Login
+    request: Answer
+    content: bytes = b""
+    seconds: float = SECONDS
+
+
+class Channel(Protocol):
+    def public_key(self) -> str:
+        """What hosts have to know to let us in, as a line of authorized_keys."""
+
+    def ask(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
+        """All at once. An answer with `refused` is an answer: the host was there and said no."""
+
+    def close(self) -> None: ...
+
+
+@cache
+def programs() -> dict[str, str]:
+    """What is sent to a host before it can be asked, by file name."""
+    package = Path(tpukit.__file__).parent
+    files = (package / "host" / "supervisor.py", package / "pods" / "shim.py")
+    return {file.name: file.read_text(encoding="utf-8") for file in files}
+
+
+@cache
+def version() -> str:
+    """Of these programs: two versions of tpukit can use one host."""
+    digest = hashlib.sha256()
+    for name, text in sorted(programs().items()):
+        digest.update(f"{name}\0{text}\0".encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,178 @@
+"""What became of an attempt, from all its hosts and its TPU VMs together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tpukit import pods
+from tpukit.places import peers, progress
+from tpukit.places.base import Handle, HostView, Observation
+from tpukit.places.progress import Progress
+from tpukit.places.tpu_vm.machines import NODES, Gone, Machines
+from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, verdict
+from tpukit.pods import Phase, PodState
+from tpukit.reasons import Reason, State
+
+SILENT_SECONDS = 60.0
+"""How long a host of a READY TPU VM may not answer before it counts as lost."""
+NOTHING = Progress()
+_SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one host said, or why it said nothing."""
+
+    state: PodState | None = None  # None: it was not asked, or did not answer
+    frozen: bool = False
+    progress: Progress = NOTHING
+    tail: Sequence[str] = ()  # of one that has ended
+    finished: bool = False  # it had come to its end before it was told to leave, as far as it says
+    stop_requested: bool = False
+    gone: Gone | None = None
+    silent: float = 0.0  # seconds for which it did not answer
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    observation: Observation
+    leave: tuple[int, ...] = ()  # numbers of hosts to be told to leave
+    grace: float = 0.0
+
+
+def report_of(answer: dict[str, Any], now: float) -> Report:
+    """`answer`: what the supervisor says of one attempt. Times of hosts and of this machine may differ a little."""
+    said = answer.get("progress")
+    return Report(
+        state=pods.state_of(answer["began"], answer["end"], locked=answer["locked"], stopping=answer["stop"]),
+        frozen=bool(answer.get("frozen")),
+        progress=progress.parse(said["text"], min(now, said["at"])) if said else NOTHING,
+        stop_requested=bool(answer["stop"]),
+    )
+
+
+def judge(handle: Handle, machines: Machines, reports: Sequence[Report], now: float, heard: float) -> Judgement:
+    """`reports`: host by host, slice by slice. `heard`: now, on the monotonic clock."""
+    reports = [_lost_for_good(report) for report in reports]
+    hosts = tuple(_view(handle, machines, index, report, heard) for index, report in enumerate(reports))
+    saved = max((host.saved for host in hosts), default=-1)
+    begun = bool(handle.attempt.learned.get(NODES))
+    states = [report.state for report in reports]
+    alive = [index for index, state in enumerate(states) if state is not None and state.phase is Phase.RUNNING]
+    silent = [index for index, report in enumerate(reports) if report.state is None and report.gone is None]
+    absent = [index for index, state in enumerate(states) if state is not None and state.phase is Phase.ABSENT]
+    if not begun and (absent or silent):
+        return Judgement(
+            Observation(State.PENDING, hosts, saved=saved, active=bool(alive or silent), held=machines.held)
+        )
+    learned = {} if begun else {NODES: [node.id for node in machines.nodes if node is not None]}
+    started = max((state.began for state in states if state is not None), default=0.0)
+    seen = Observation(
+        State.RUNNING,
+        hosts,
+        started,
+        saved,
+        held=machines.held,
+        ran=max(0.0, now - started) if started else 0.0,
+        learned=learned,
+    )
+    failed = [index for index, report in enumerate(reports) if index not in silent and _failed(report)]
+    if alive or silent:
+        return _peers_leave(handle, seen, reports, failed, alive, now)
+    return Judgement(_ended(handle, seen, reports, now))
+
+
+def _lost_for_good(report: Report) -> Report:
+    """A host that has not answered for long is gone as far as anybody can tell."""
+    if report.state is None and report.gone is None and report.silent >= SILENT_SECONDS:
+        words = f"it has not answered for {report.silent:.0f} s"
+        return Report(gone=Gone(Reason.HOST_LOST, words), silent=report.silent)
+    return report
+
+
+def _failed(report: Report) -> bool:
+    state = report.state
+    return state is None or state.phase in (Phase.LOST, Phase.ABSENT) or bool(state.code) or _left(report)
+
+
+def _left(report: Report) -> bool:
+    """It was told to leave and did so, with an exit code that would otherwise say that it is done."""
+    state = report.state
+    return state is not None and state.phase is Phase.ENDED and state.signalled and state.code == 0
+
+
+def _peers_leave(
+    handle: Handle,
+    seen: Observation,
+    reports: Sequence[Report],
+    failed: Sequence[int],
+    alive: Sequence[int],
+    now: float,
+) -> Judgement:
+    if not failed:
+        return Judgement(seen)
+    states = [reports[index].state for index in failed]
+    left = any(_left(reports[index]) for index in failed)
+    since = min((state.ended for state in states if state is not None and state.ended), default=0.0)
+    codes = [KILLED if state is None else state.code for state in states]
+    wait, grace = peers.leave([*codes, TERMINATED] if left else codes, float(handle.plan.spec.max.grace))
+    told = tuple(index for index in alive if not reports[index].stop_requested)
+    return Judgement(seen, told, grace) if now - since >= wait else Judgement(seen)
+
+
+def _ended(handle: Handle, seen: Observation, reports: Sequence[Report], now: float) -> Observation:
+    names = handle.plan.host_names
+    found = verdict([_end(name, report, now) for name, report in zip(names, reports, strict=True)])
+    return replace(
+        seen,
+        state=State.COMPLETED if found.reason is Reason.DONE else State.FAILED,
+        reason=found.reason,
+        host=found.host,
+        detail=found.detail,
+        # Of a host that does not answer nobody knows whether something runs there still.
+        active=any(report.silent for report in reports if report.gone is not None),
+        ended=max((report.state.ended for report in reports if report.state is not None), default=0.0) or now,
+    )
+
+
+def _end(name: str, report: Report, now: float) -> HostEnd:
+    state = report.state
+    if state is None or report.gone is not None:
+        gone = report.gone or Gone(Reason.HOST_LOST, "")
+        return HostEnd(name, KILLED, order=now, lost=True, taken=gone.reason, how=gone.words)
+    lost = state.phase in (Phase.LOST, Phase.ABSENT)
+    return HostEnd(
+        name,
+        code=KILLED if lost else state.code,
+        order=state.ended or now,  # hosts have no other clock in common
+        lost=lost,
+        signalled_by_us=state.signalled,
+        error=state.error,
+        out_of_memory=state.out_of_memory,
+        disk_full=state.disk_full,
+        finished=report.finished or report.progress.finished,
+        tail=report.tail,
+    )
+
+
+def _view(handle: Handle, machines: Machines, index: int, report: Report, heard: float) -> HostView:
+    slice_index, host_index = divmod(index, handle.plan.slice.hosts)
+    node, state, said = machines.nodes[slice_index], report.state, report.progress
+    shown = "lost" if report.gone else "running" if state is None else _SHOWN[state.phase]
+    return HostView(
+        handle.plan.host_names[index],
+        slice=slice_index,
+        index=host_index,
+        state="stopped" if report.frozen and shown == "running" else shown,
+        node=f"{node.name} worker {host_index}" if node else "",
+        code=state.code if state is not None and state.phase in (Phase.ENDED, Phase.LOST) else None,
+        step=said.step,
+        loss=said.loss,
+        steps_per_s=said.steps_per_s,
+        saved=said.saved,
+        moved=said.moved,
+        heard=heard if state is not None else 0.0,
+        pace=said.pace,
+    )

@@ -1,0 +1,125 @@
+"""What the Cloud TPU API has of a job's TPU VMs, and what that means for an attempt. Pure.
+
+A node that is not READY and was not stopped by us is gone, whatever word Google uses for it: a preempted one is not
+always PREEMPTED, and one of a queued resource may be missing altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tpukit.cloud.refusals import is_quota, is_stockout
+from tpukit.cloud.tpu_vm import Node, Queued
+from tpukit.places.base import Handle
+from tpukit.places.tpu_vm import target
+from tpukit.reasons import Reason, State
+
+NODES = "nodes"
+"""What an attempt remembers: the ids of the TPU VMs that it began on. One made anew under the same name is another."""
+_USABLE = ("READY", "")
+_COMING = ("CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING")
+_WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
+_REASONS = {"PREEMPTED": Reason.PREEMPTED, "REPAIRING": Reason.MAINTENANCE}
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    reason: Reason
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Of one attempt. One of these holds: it is `ready`, it `waits`, it `failed`, or something is to be made."""
+
+    nodes: tuple[Node | None, ...]  # slice by slice
+    held: bool  # there is something that the job made
+    ready: bool = False  # its hosts can be asked: all of them, or those of slices that are not gone
+    gone: Mapping[int, Gone] = field(default_factory=dict)  # slices that an attempt which had begun has lost
+    waits: str = ""
+    short: bool = False  # it waits for hardware that Google has not got
+    failed: Gone | None = None
+    queued: tuple[Queued, ...] = ()  # requests for these nodes
+
+
+def assess(handle: Handle, nodes: Mapping[str, Node], queued: Mapping[str, Queued]) -> Machines:
+    """`nodes` and `queued`: all of the zone, by name. `queued` may be empty where all nodes are READY."""
+    plan = handle.plan
+    names = target.nodes(plan)
+    present = tuple(nodes.get(name) for name in names)
+    own = target.is_own(plan)
+    requests = tuple(one for one in queued.values() if one.name == plan.id or set(one.nodes) & set(names))
+    held = own and bool(any(present) or requests)
+    seen = Machines(present, held, queued=requests)
+    if begun := handle.attempt.learned.get(NODES):
+        lost = {
+            index: _gone(name, node, requests)
+            for index, (name, node, known) in enumerate(zip(names, present, begun, strict=True))
+            if node is None or node.id != known or node.state not in _USABLE
+        }
+        return replace(seen, ready=True, gone=lost)
+    if must_renew(handle, seen):
+        return seen
+    if all(node is not None and node.state in _USABLE for node in present):
+        return replace(seen, ready=True)
+    return _request(handle, seen) if requests else _unqueued(handle, seen)
+
+
+def must_renew(handle: Handle, seen: Machines) -> bool:
+    """Whether what is there was made for an earlier attempt, and this one is to have new machines."""
+    if handle.attempt.action != "reapply":
+        return False
+    labels = [one.labels for one in (*seen.nodes, *seen.queued) if one is not None]
+    return any(target.made_for(each, handle.plan) != handle.attempt.number for each in labels)
+
+
+def _request(handle: Handle, seen: Machines) -> Machines:
+    number = handle.attempt.number
+    for one in seen.queued:
+        made = target.made_for(one.labels, handle.plan)
+        if one.state in _WAITING:
+            short = one.state == "WAITING_FOR_RESOURCES"
+            words = (
+                "Google has no such slice free now" if short else f"queued resource {one.name} is {one.state or '?'}"
+            )
+            return replace(seen, waits=words, short=short)
+        if one.state == "FAILED" and made == number:
+            return replace(seen, failed=Gone(_why_failed(one.error), one.error or f"queued resource {one.name} failed"))
+    if coming := [node for node in seen.nodes if node is not None and node.state in _COMING]:
+        return replace(seen, waits=f"TPU VM {coming[0].name} is {coming[0].state}")
+    return seen if target.is_own(handle.plan) else _unqueued(handle, seen)
+
+
+def _unqueued(handle: Handle, seen: Machines) -> Machines:
+    for name, node in zip(target.nodes(handle.plan), seen.nodes, strict=True):
+        if node is not None and node.state in _COMING:
+            return replace(seen, waits=f"TPU VM {name} is {node.state}")
+        remade = handle.attempt.action == "reapply" and node is None
+        if not target.is_own(handle.plan) and not remade and (node is None or node.state not in _USABLE):
+            return replace(seen, failed=_gone(name, node, seen.queued))
+    return seen
+
+
+def _gone(name: str, node: Node | None, requests: tuple[Queued, ...]) -> Gone:
+    suspended = [one for one in requests if one.state in ("SUSPENDING", "SUSPENDED") and one.by_service]
+    if node is None:
+        reason = Reason.PREEMPTED if suspended else Reason.HOST_LOST
+        return Gone(reason, f"TPU VM {name} is gone")
+    if node.state in _USABLE:
+        return Gone(Reason.HOST_LOST, f"TPU VM {name} was made anew")
+    reason = _REASONS.get(node.state, Reason.PREEMPTED if suspended else Reason.HOST_LOST)
+    return Gone(reason, f"TPU VM {name} is {node.state}" + (f": {node.says}" if node.says else ""))
+
+
+def _why_failed(error: str) -> Reason:
+    if is_quota(error):
+        return Reason.NO_QUOTA
+    return Reason.NO_CAPACITY if is_stockout(error) or "expired" in error else Reason.HOST_LOST
+
+
+def state_of(seen: Machines) -> State:
+    """Of an attempt whose hosts cannot be asked yet."""
+    if seen.failed is not None:
+        return State.FAILED
+    return State.SCHEDULED if seen.waits else State.PENDING

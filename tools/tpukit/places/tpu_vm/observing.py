@@ -1,0 +1,146 @@
+"""What there is of many attempts in one zone: one list of its TPU VMs, and all their hosts asked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tpukit import pods
+from tpukit.clock import Clock
+from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
+from tpukit.errors import TpukitError
+from tpukit.places import log_tail
+from tpukit.places.base import Handle, Observation
+from tpukit.places.log_progress import LogProgress
+from tpukit.places.tpu_vm import judging, target
+from tpukit.places.tpu_vm.asking import Hosts
+from tpukit.places.tpu_vm.channel import Answer, Call, Login
+from tpukit.places.tpu_vm.judging import Report
+from tpukit.places.tpu_vm.log_store import LogStore
+from tpukit.places.tpu_vm.machines import Machines, assess, state_of
+from tpukit.pods import Phase
+from tpukit.reasons import Reason, State
+
+_Key = tuple[str, int, int]  # job, attempt, number of the host
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    client: TpuVms
+    hosts: Hosts
+    logs: LogStore
+    clock: Clock
+    lines: LogProgress = field(default_factory=LogProgress)
+    silent: dict[_Key, float] = field(default_factory=dict)  # hosts that did not answer, since when
+
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
+        """Of one zone."""
+        machines = self._machines(handles)
+        asked = [
+            self._calls(handle, seen) if seen.ready else [] for handle, seen in zip(handles, machines, strict=True)
+        ]
+        answers = iter(self.hosts.channel.ask([call for calls in asked for call in calls if call is not None]))
+        return [
+            self._observed(handle, seen, [None if call is None else next(answers) for call in calls])
+            for handle, seen, calls in zip(handles, machines, asked, strict=True)
+        ]
+
+    def read_logs(self, handle: Handle, names: Sequence[str]) -> bool:
+        """Bring all that these hosts have printed to this machine; whether there may be more later."""
+        (machines,) = self._machines([handle])
+        if not machines.ready:
+            return bool(machines.waits)
+        more = True
+        while more:
+            more = running = False
+            for index, answer in self._ask(handle, machines, names):
+                if isinstance(answer, TpukitError) or "attempts" not in answer:
+                    continue
+                (facts,) = answer["attempts"]
+                more = self.logs.add(handle, handle.plan.host_names[index], facts.get("log")) or more
+                running = running or bool(facts["locked"])
+        return running
+
+    def _ask(self, handle: Handle, machines: Machines, names: Sequence[str]) -> list[tuple[int, Answer | TpukitError]]:
+        calls = enumerate(self._calls(handle, machines))
+        chosen = [(i, call) for i, call in calls if call is not None and handle.plan.host_names[i] in names]
+        answers = self.hosts.channel.ask([call for _, call in chosen])
+        return [(index, answer) for (index, _), answer in zip(chosen, answers, strict=True)]
+
+    def _machines(self, handles: Sequence[Handle]) -> list[Machines]:
+        zone = target.of(handles[0].plan).zone
+        nodes = {one.name: one for one in self.client.nodes(zone)}
+        # Requests are listed only where a TPU VM is missing, or hardware may have to be given back.
+        calm = all(_is_ready(handle, nodes) for handle in handles)
+        queued: dict[str, Queued] = {} if calm else {one.name: one for one in self.client.queued(zone)}
+        return [assess(handle, nodes, queued) for handle in handles]
+
+    def _calls(self, handle: Handle, machines: Machines) -> list[Call | None]:
+        there = [None if index in machines.gone else node for index, node in enumerate(machines.nodes)]
+        logins: list[Login | None] = self.hosts.logins(handle.plan, there)
+        positions = [self.logs.position(handle, name) for name in handle.plan.host_names]
+        return self.hosts.status(handle, logins, positions)
+
+    def _observed(
+        self, handle: Handle, machines: Machines, answers: Sequence[Answer | TpukitError | None]
+    ) -> Observation | TpukitError:
+        if not machines.ready:
+            return _unready(machines)
+        now, monotonic = self.clock.now(), self.clock.monotonic()
+        reports = [
+            self._report(handle, machines, index, answer, now, monotonic) for index, answer in enumerate(answers)
+        ]
+        errors = [answer for answer in answers if isinstance(answer, TpukitError)]
+        judged = judging.judge(handle, machines, reports, now, monotonic)
+        if errors and judged.observation.state is State.PENDING:
+            return errors[0]
+        if judged.leave:
+            logins = self.hosts.logins(handle.plan, machines.nodes)
+            self.hosts.tell(handle, [logins[index] for index in judged.leave], "stop", grace=judged.grace)
+        return judged.observation
+
+    def _report(
+        self, handle: Handle, machines: Machines, index: int, answer: Answer | TpukitError | None, now: float, at: float
+    ) -> Report:
+        key = handle.plan.id, handle.attempt.number, index
+        if gone := machines.gone.get(index // handle.plan.slice.hosts):
+            return Report(gone=gone)
+        if answer is None or isinstance(answer, TpukitError) or "attempts" not in answer:
+            return Report(silent=at - self.silent.setdefault(key, at))
+        self.silent.pop(key, None)
+        (facts,) = answer["attempts"]
+        name = handle.plan.host_names[index]
+        if self.logs.add(handle, name, facts.get("log")) and facts["end"]:
+            self.read_logs(handle, [name])  # what it said last decides what became of it
+        return self._with_log(handle, name, judging.report_of(facts, now), now)
+
+    def _with_log(self, handle: Handle, name: str, report: Report, now: float) -> Report:
+        """With what its log says, as far as it was read."""
+        file = self.logs.path(handle, name)
+        said, state = report.progress, report.state
+        if said.step is None and said.saved < 0:
+            report = replace(report, progress=self.lines.read(file, handle.plan.spec.progress or "", now))
+        if state is None or state.phase is not Phase.ENDED:
+            return report
+        finished = state.signalled and log_tail.finished(pods.tail(file.parent, until=state.told_at))
+        return replace(report, tail=pods.tail(file.parent), finished=finished)
+
+
+def _is_ready(handle: Handle, nodes: dict[str, Node]) -> bool:
+    there = [nodes.get(name) for name in target.nodes(handle.plan)]
+    renewing = handle.attempt.action == "reapply" and not handle.attempt.learned
+    return all(node is not None and node.state == "READY" for node in there) and not renewing
+
+
+def _unready(machines: Machines) -> Observation:
+    reason: Reason | None = Reason.NO_CAPACITY if machines.short else None
+    words = machines.waits
+    if machines.failed is not None:
+        reason, words = machines.failed.reason, machines.failed.words
+    return Observation(
+        state_of(machines),
+        reason=reason,
+        detail=words,
+        active=bool(machines.waits) and machines.held,
+        held=machines.held,
+    )

@@ -1,0 +1,220 @@
+"""The tpu-vm place: a job has TPU VMs, its own or ones that a person named, and a supervisor on each of their hosts.
+
+There is no controller in the background: looking at an attempt is also when peers of a failed host are told to leave.
+What an attempt needs to be recognised is in the names and labels of its TPU VMs, on their disks and in its record, so
+another driver on another machine goes on from there.
+"""
+
+from __future__ import annotations
+
+import getpass
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tpukit import stage
+from tpukit.clock import Clock
+from tpukit.cloud.tpu_vm import Node, TpuVms
+from tpukit.errors import Invalid, Problem, TpukitError
+from tpukit.places import lines
+from tpukit.places.base import Capabilities, Handle, Line, Observation
+from tpukit.places.tpu_vm import target
+from tpukit.places.tpu_vm.acquiring import Acquiring
+from tpukit.places.tpu_vm.asking import Hosts, workdir
+from tpukit.places.tpu_vm.channel import Channel
+from tpukit.places.tpu_vm.log_store import LogStore
+from tpukit.places.tpu_vm.machines import Machines
+from tpukit.places.tpu_vm.observing import Observer
+from tpukit.places.tpu_vm.sweeping import Sweeper
+from tpukit.plan import Plan, VmTarget
+
+FOLLOW_SECONDS = 0.5
+
+
+def google(project: str) -> TpuVms:
+    from tpukit.cloud import tpu_vm
+
+    return tpu_vm.Client(project)
+
+
+def over_ssh(folder: Path, key: str | None) -> Channel:
+    from tpukit.places.tpu_vm.ssh import Ssh
+
+    return Ssh(folder, key)
+
+
+class TpuVmPlace:
+    name = "tpu-vm"
+    capabilities = Capabilities(named_machines=True)
+
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock,
+        sender: Callable[[], str],
+        *,
+        cloud: Callable[[str], TpuVms] = google,
+        channel: Callable[[Path, str | None], Channel] = over_ssh,
+    ) -> None:
+        """`sender`: the mark of this store on what it makes."""
+        self._root, self._clock, self._sender = root, clock, sender
+        self._cloud, self._channel = cloud, channel
+        self._clients: dict[str, TpuVms] = {}
+        self._channels: dict[str | None, Channel] = {}
+        self._observers: dict[tuple[str, str | None], Observer] = {}
+        self._logs = LogStore(root)
+        self._sweeper = Sweeper(root / "tpu-vm-zones", clock, sender)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            channels, self._channels, self._observers = self._channels, {}, {}
+        for channel in channels.values():
+            channel.close()
+
+    def prepare(self, plan: Plan) -> Plan:
+        settings, named = plan.settings, plan.vms.nodes if plan.vms else ()
+        problems = [
+            Problem("", f"{name}: TPU VMs need one", f"write `{name}: ...` into the settings")
+            for name in ("project", "zone")
+            if not getattr(settings, name)
+        ]
+        if plan.spec.capacity == "flex-start":
+            problems.append(Problem("", "capacity: TPU VMs know no flex-start", "write spot, or send it to a cluster"))
+        if named and len(named) != plan.spec.slices:
+            hint = f"name {plan.spec.slices}, with commas between them, or leave --on out"
+            problems.append(Problem("--on", f"the job has {plan.spec.slices} slices, not {len(named)}", hint))
+        if problems:
+            raise Invalid(problems)
+        target.runtime(plan)
+        assert settings.project
+        assert settings.zone
+        user = settings.ssh_user or getpass.getuser()
+        return replace(plan, vms=VmTarget(settings.project, settings.zone, user, named))
+
+    def taken(self, plan: Plan) -> frozenset[str]:
+        """Names of queued resources, whoever made them."""
+        queued = self._acquiring(plan).queued(target.of(plan).zone)
+        return frozenset(queued)
+
+    def check(self, plan: Plan) -> Sequence[Problem]:
+        try:
+            if not target.is_own(plan):
+                self._acquiring(plan).check(plan)
+        except Invalid as error:
+            return error.problems
+        return []
+
+    def check_code(self, plan: Plan) -> None:
+        if plan.snapshot:
+            stage.require(self._root / "code", plan.snapshot.digest)
+
+    def group(self, plan: Plan) -> str | None:
+        return f"{plan.vms.project}/{plan.vms.zone}" if plan.vms else None
+
+    def submit(self, handle: Handle) -> None:
+        plan = handle.plan
+        self._sweeper.note(target.of(plan))
+        machines = self._acquiring(plan).acquire(handle)
+        if machines is not None and not machines.gone:
+            hosts = self._hosts(plan)
+            hosts.admit(plan, machines)
+            hosts.start(handle, machines)
+
+    def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
+        if not handles:
+            return []
+        by_key: dict[str | None, list[int]] = {}
+        for index, handle in enumerate(handles):
+            by_key.setdefault(handle.plan.settings.ssh_key, []).append(index)
+        seen: dict[int, Observation | TpukitError] = {}
+        for members in by_key.values():
+            chosen = [handles[index] for index in members]
+            seen |= zip(members, self._observer(chosen[0].plan).observe(chosen), strict=True)
+        return [seen[index] for index in range(len(handles))]
+
+    def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
+        names = [host] if host else handle.plan.host_names
+        positions = dict.fromkeys(names, 0)
+        while True:
+            over = not self._observer(handle.plan).read_logs(handle, names) or not follow
+            for name in names:
+                file = self._logs.path(handle, name)
+                for line, position in lines.read(file, positions[name], unfinished=over):
+                    positions[name] = position
+                    yield Line(name, line)
+            if over:
+                return
+            self._clock.sleep(FOLLOW_SECONDS)
+
+    def stop(self, handle: Handle, grace: float) -> None:
+        acquiring, hosts = self._acquiring(handle.plan), self._hosts(handle.plan)
+        machines = acquiring.assess(handle)
+        if machines.ready:
+            there = self._there(machines)
+            hosts.tell(handle, hosts.logins(handle.plan, there), "stop", grace=grace)
+        acquiring.withdraw(handle, machines)
+        if handle.attempt.state.ended:
+            self._observer(handle.plan).read_logs(handle, handle.plan.host_names)
+            acquiring.release(handle)
+
+    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
+        return self._sweeper.sweep(self._client, known)
+
+    def workdir(self, plan: Plan, origin: int) -> str:
+        return workdir(plan, origin)
+
+    def notes(self, plan: Plan) -> Sequence[str]:
+        spec, own = plan.spec, target.is_own(plan)
+        return [
+            *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
+            *(["bucket mounts are not made on TPU VMs"] if spec.mounts else []),
+            *(["TensorBoard data stays in the workdir"] if spec.tensorboard else []),
+            *([] if plan.workdir else ["checkpoints stay on the hosts' disks, and go with them: name a workdir"]),
+            *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
+            *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),
+        ]
+
+    def forget(self, handle: Handle) -> str:
+        plan, vms = handle.plan, target.of(handle.plan)
+        where = f"--project {vms.project} --zone {vms.zone}"
+        if target.is_own(plan):
+            remove = f"gcloud compute tpus queued-resources delete {plan.id} --force {where}"
+            return f"queued resource {plan.id} with its TPU VMs: `{remove}` removes them"
+        return f"processes on TPU VM {', '.join(vms.nodes)} in {vms.zone}"
+
+    def _elsewhere(self, plan: Plan) -> bool:
+        return bool(plan.slice.zones) and target.of(plan).zone not in plan.slice.zones
+
+    def _there(self, machines: Machines) -> list[Node | None]:
+        return [None if index in machines.gone else node for index, node in enumerate(machines.nodes)]
+
+    def _client(self, project: str) -> TpuVms:
+        with self._lock:
+            if project not in self._clients:
+                self._clients[project] = self._cloud(project)
+            return self._clients[project]
+
+    def _channel_of(self, plan: Plan) -> Channel:
+        key = plan.settings.ssh_key
+        with self._lock:
+            if key not in self._channels:
+                self._channels[key] = self._channel(self._root / "ssh", key)
+            return self._channels[key]
+
+    def _acquiring(self, plan: Plan) -> Acquiring:
+        channel = self._channel_of(plan)
+        return Acquiring(self._client(target.of(plan).project), self._sender, channel.public_key)
+
+    def _hosts(self, plan: Plan) -> Hosts:
+        return self._observer(plan).hosts
+
+    def _observer(self, plan: Plan) -> Observer:
+        client, channel = self._client(target.of(plan).project), self._channel_of(plan)
+        key = target.of(plan).project, plan.settings.ssh_key
+        with self._lock:
+            if key not in self._observers:
+                hosts = Hosts(client, channel, self._root / "code", self._sender)
+                self._observers[key] = Observer(client, hosts, self._logs, self._clock)
+            return self._observers[key]

@@ -1,0 +1,221 @@
+"""Hosts asked over SSH: one connection to each, all on one thread of their own. Safe from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import Denied, Invalid, NotYet, TpukitError, Transient
+from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
+
+Executed = tuple[int, bytes, bytes]
+CONNECT_SECONDS = 10.0
+KEEPALIVE_SECONDS, KEEPALIVES = 5, 3
+AT_ONCE = 64
+CONFIG = "TPUKIT_SSH_CONFIG"
+"""Variable with a file of OpenSSH's form, for hosts that do not listen on port 22."""
+_FOLDER = ".tpukit/programs"
+_INSTALL = (
+    "import json,os,sys\n"
+    "d=json.load(sys.stdin);f=d['folder'];t='%s.%d'%(f,os.getpid());os.makedirs(t,0o700)\n"
+    "for n,c in d['files'].items():open(os.path.join(t,n),'w',encoding='utf-8').write(c)\n"
+    "try:os.rename(t,f)\n"
+    "except OSError:\n"
+    " if not os.path.isdir(f):raise\n"
+)
+
+
+class Ssh:
+    def __init__(self, folder: Path, key: str | None = None) -> None:
+        """`key`: a private key; without one, tpukit's own lies in `folder`."""
+        try:
+            import asyncssh
+        except ImportError as error:
+            raise Invalid("asyncssh is not installed", hint="pip install 'tpukit[tpu-vm]'") from error
+        self._ssh = asyncssh
+        self._folder, self._key_file = folder, key
+        self._key: Any = None
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._connections: dict[Login, asyncio.Task[Any]] = {}
+
+    def public_key(self) -> str:
+        return str(self._private().export_public_key("openssh").decode()).strip()
+
+    def ask(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
+        if not calls:
+            return []
+        self._private()
+        future = asyncio.run_coroutine_threadsafe(self._ask_all(calls), self._running_loop())
+        return future.result()
+
+    def execute(self, logins: Sequence[Login], argv: Sequence[str], seconds: float) -> list[Executed | TpukitError]:
+        """A program on each of these hosts, all at once: exit code, output, errors."""
+        self._private()
+
+        async def one(login: Login) -> Executed | TpukitError:
+            try:
+                return await self._run(Call(login, {}, seconds=seconds), shlex.join(argv), b"")
+            except TpukitError as error:
+                return error
+
+        async def everywhere() -> list[Executed | TpukitError]:
+            return list(await asyncio.gather(*map(one, logins)))
+
+        return asyncio.run_coroutine_threadsafe(everywhere(), self._running_loop()).result()
+
+    def close(self) -> None:
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is None or thread is None:
+            return
+        with suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _private(self) -> Any:
+        with self._lock:
+            if self._key is None:
+                self._key = self._read_key()
+            return self._key
+
+    def _read_key(self) -> Any:
+        ssh = self._ssh
+        file = Path(self._key_file).expanduser() if self._key_file else self._folder / "id_ed25519"
+        try:
+            if not self._key_file and not file.exists():
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                new = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}")
+                made = ssh.generate_private_key("ssh-ed25519", comment="tpukit")
+                new.touch(0o600)
+                new.write_bytes(made.export_private_key("openssh"))
+                with suppress(FileExistsError):  # another process was faster
+                    file.hardlink_to(new)
+                new.unlink()
+            return ssh.read_private_key(file)
+        except (OSError, ssh.KeyImportError) as error:
+            hint = "name a private key without a passphrase as `ssh_key` in the settings, or leave that out"
+            raise Denied(f"the key {file} cannot be used: {error}", hint=hint) from error
+
+    async def _ask_all(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(call: Call) -> Answer | TpukitError:
+            async with gate:
+                try:
+                    return await self._answer(call)
+                except TpukitError as error:
+                    return error
+
+        return list(await asyncio.gather(*map(one, calls)))
+
+    async def _answer(self, call: Call) -> Answer:
+        command = f"python3 -I -S {_FOLDER}/{version()}/supervisor.py"
+        content = json.dumps(call.request).encode() + b"\n" + call.content
+        for _ in range(3):
+            code, out, err = await self._run(call, command, content)
+            if code == 0:
+                with suppress(ValueError):
+                    answer: Answer = json.loads(out)
+                    return answer
+            if code == 2 and b"supervisor.py" in err:  # the host has not got it yet
+                await self._install(call)
+                continue
+            last = err.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            if code == 127:
+                raise Invalid(f"{call.login.address}: there is no python3 on this host", hint="install Python 3 there")
+            raise Transient(f"{call.login.address}: the supervisor ended with {code}: {last[0]}")
+        raise Transient(f"{call.login.address}: the supervisor does not stay where it was put")
+
+    async def _install(self, call: Call) -> None:
+        content = json.dumps({"folder": f"{_FOLDER}/{version()}", "files": programs()}).encode()
+        code, _, err = await self._run(call, f"python3 -I -S -c {shlex.quote(_INSTALL)}", content)
+        if code:
+            raise Transient(
+                f"{call.login.address}: the supervisor could not be put there: {err.decode(errors='replace')}"
+            )
+
+    async def _run(self, call: Call, command: str, content: bytes) -> tuple[int, bytes, bytes]:
+        """Exit code and output. A connection that was lost is made anew once: every request can be repeated."""
+        ssh = self._ssh
+        for last in (False, True):
+            try:
+                connection = await self._connection(call.login)
+                done = await asyncio.wait_for(
+                    connection.run(command, input=content, encoding=None, check=False), call.seconds
+                )
+            except TimeoutError as error:
+                self._drop(call.login)
+                raise Transient(f"{call.login.address} did not answer in {call.seconds:.0f} s") from error
+            except (OSError, ssh.Error) as error:
+                self._drop(call.login)
+                if last or isinstance(error, (ssh.PermissionDenied, ssh.HostKeyNotVerifiable)):
+                    raise self._translated(call.login, error) from error
+                continue
+            # A connection that died gives no exit status, and a program that was killed gives a signal instead.
+            if done.exit_status is not None and done.exit_signal is None:
+                return int(done.exit_status), bytes(done.stdout or b""), bytes(done.stderr or b"")
+            self._drop(call.login)
+        raise Transient(f"the connection to {call.login.address} was lost")
+
+    async def _connection(self, login: Login) -> Any:
+        task = self._connections.get(login)
+        if task is None:
+            task = self._connections[login] = asyncio.ensure_future(self._connect(login))
+        return await asyncio.shield(task)
+
+    async def _connect(self, login: Login) -> Any:
+        ssh = self._ssh
+        config = os.environ.get(CONFIG)
+        return await ssh.connect(
+            login.address,
+            username=login.user,
+            client_keys=[self._key],
+            known_hosts=([ssh.import_public_key(key) for key in login.host_keys], [], []),
+            config=[config] if config else None,
+            agent_path=None,
+            connect_timeout=CONNECT_SECONDS,
+            login_timeout=CONNECT_SECONDS,
+            keepalive_interval=KEEPALIVE_SECONDS,
+            keepalive_count_max=KEEPALIVES,
+        )
+
+    def _drop(self, login: Login) -> None:
+        task = self._connections.pop(login, None)
+        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+            task.result().abort()
+
+    async def _disconnect(self) -> None:
+        for login in list(self._connections):
+            self._drop(login)
+        await asyncio.sleep(0)
+
+    def _translated(self, login: Login, error: Exception) -> TpukitError:
+        said = f"{login.user}@{login.address}: {error}"
+        if isinstance(error, self._ssh.HostKeyNotVerifiable):
+            hint = "somebody else answers there, or the machine was made anew a moment ago"
+            return Denied(f"{said}: this is not the host key that Google has of it", hint=hint)
+        if isinstance(error, self._ssh.PermissionDenied):
+            hint = (
+                "a new key takes a while to arrive; with OS Login, name your key and user as `ssh_key` and `ssh_user`"
+            )
+            return NotYet(f"{said}: the key is not accepted", hint=hint)
+        return Transient(said)
