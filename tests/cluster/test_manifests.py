@@ -17,6 +17,7 @@ from tpukit.render import template
 HERE = Path(__file__).parent
 KUBECTL = "https://kubernetes.io/docs/tasks/tools/ says how to get it"
 SERVE = HERE.parents[1] / "deploy" / "serve"
+QUEUE = HERE.parents[1] / "deploy" / "queue"
 PROVISIONER = HERE.parents[1] / "deploy" / "example-project" / "example-cluster"
 GOLDEN = sorted((HERE.parent / "golden").glob("*.yaml"))
 
@@ -41,7 +42,7 @@ def as_jobs(jobset):
         yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job["template"]["spec"]}
 
 
-def test_checkov_finds_nothing_in_jobs_queues_serve_and_provisioner(tmp_path):
+def test_checkov_finds_nothing_in_jobs_queues_serve_queue_and_provisioner(tmp_path):
     checkov = tool("checkov", "pip install 'tpukit[dev]'")
     assert GOLDEN
     for file in GOLDEN:
@@ -50,6 +51,7 @@ def test_checkov_finds_nothing_in_jobs_queues_serve_and_provisioner(tmp_path):
     for file in resources.folder("kueue").glob("*.yaml"):
         shutil.copy(file, tmp_path)
     (tmp_path / "serve.yaml").write_text(kubectl("kustomize", SERVE), encoding="utf-8")
+    (tmp_path / "queue.yaml").write_text(kubectl("kustomize", QUEUE), encoding="utf-8")
     (tmp_path / "provisioner.yaml").write_text(kubectl("kustomize", PROVISIONER), encoding="utf-8")
     config = HERE / "checkov-manifests.yaml"
     line = [checkov, "--directory", tmp_path, "--config-file", config, "--skip-download", "--output", "json"]
@@ -133,3 +135,37 @@ def test_provisioner_is_made_of_documents_that_kubernetes_knows_and_runs_a_comma
     program, *arguments = container["command"]
     assert program == "tpu"
     assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
+
+
+def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that_there_are():
+    from click.testing import CliRunner
+
+    from tpukit.cli import command
+
+    documents = template.parse(kubectl("kustomize", QUEUE))
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    by_kind = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    (container,) = by_kind["Deployment", "creator"]["spec"]["template"]["spec"]["containers"]
+    (source,) = container["envFrom"]
+    settings = by_kind["ConfigMap", source["configMapRef"]["name"]]["data"]
+    named = {word[2:-1] for word in container["args"] if word.startswith("$(")}
+    assert named <= set(settings)
+    probes = [container[f"{name}Probe"]["exec"]["command"] for name in ("startup", "liveness", "readiness")]
+    for program, *arguments in [container["command"] + container["args"], *probes]:
+        assert program == "tpu"
+        assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
+    (rules,) = [one["rules"] for one in documents if one["kind"] == "Role"]
+    assert rules == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "delete"]}]
+    accounts = {
+        one["metadata"]["name"]: one["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
+        for one in documents
+        if one["kind"] == "ServiceAccount"
+    }
+    assert accounts == {
+        "creator": settings["CREATOR_SERVICE_ACCOUNT"],
+        "queue-worker": settings["WORKER_SERVICE_ACCOUNT"],
+    }
+    policies = {one["metadata"]["namespace"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
+    assert policies[settings["QUEUE_TEAM"]]["podSelector"]["matchLabels"] == {"tpukit.dev/queue": "worker"}
+    assert all(policy["ingress"] == [] for policy in policies.values())

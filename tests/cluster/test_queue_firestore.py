@@ -18,6 +18,7 @@ import pytest
 import tpukit
 from firestore_emulator import PROJECT, Emulator, emulator
 from tpukit.clock import SystemClock
+from tpukit.errors import Transient
 from tpukit.queue import claims
 from tpukit.queue.client import Client
 from tpukit.queue.decide import Outcome
@@ -190,17 +191,19 @@ def test_200_jobs_of_8_clients_end_once_while_servers_are_killed(queue, servers,
         servers.start(*options)
 
     def ended() -> int:
-        return sum(entry.value.status in ENDED for entry in queue.list(limit=0))
+        try:
+            return sum(entry.value.status in ENDED for entry in queue.list(limit=0))
+        except Transient:  # a busy machine: somebody else has its turn
+            return 0
 
-    for _ in range(5):
-        before = ended()
-        until(lambda before=before: ended() >= min(before + 15, 200), servers.log, every=0.3)
+    for number in range(1, 6):
+        until(lambda number=number: ended() >= number * 25, servers.log, every=1.0)
         servers.kill(dice.choice(servers.running))
         servers.start(*options)
     for client in clients:
         client.join()
     assert len(ids) == 200
-    until(lambda: ended() == 200, servers.log, every=0.5)
+    until(lambda: ended() == 200, servers.log, every=1.0)
     jobs = {entry.key: entry.value for entry in queue.list(limit=0)}
     assert set(jobs) == set(ids)
     assert sorted(job.result for job in jobs.values() if job.status == "completed") == sorted(

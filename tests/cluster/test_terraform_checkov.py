@@ -52,7 +52,7 @@ def test_checkov_finds_nothing_in_cloud_build():
     assert found["failed"] == found["parsing_errors"] == 0
 
 
-@pytest.mark.parametrize("file", ["Dockerfile", "deploy/serve/Dockerfile"])
+@pytest.mark.parametrize("file", ["Dockerfile", "deploy/serve/Dockerfile", "deploy/queue/Dockerfile"])
 def test_checkov_finds_nothing_in_the_dockerfile(file):
     found = checkov("--file", file, "--framework", "dockerfile")
     assert found["passed"] > 3

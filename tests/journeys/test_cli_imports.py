@@ -45,6 +45,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
         (["run", "--help"], HEAVY | MEDIUM),
         (["job", "--help"], HEAVY | MEDIUM),
         (["serve", "--help"], HEAVY | MEDIUM),
+        (["queue", "--help"], HEAVY | MEDIUM),
         (["job", "render", "train.yaml"], HEAVY | {"rich", "sqlite3"}),
         (["job", "schema"], HEAVY | {"rich", "jinja2", "sqlite3"}),
         (["job", "list", "--json"], HEAVY | {"rich", "jinja2"}),

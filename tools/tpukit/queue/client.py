@@ -1,6 +1,6 @@
 """For applications: send code, read what became of it.
 
-from tpukit.queue.client import Client
+from tpukit.queue import Client
 
 queue = Client.open()                       # the store that settings name; or open("firestore://my-project")
 job_id = queue.submit("result = 6 * 7", timeout=60)
@@ -9,6 +9,7 @@ print(queue.wait(job_id).result)
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import threading
@@ -135,12 +136,46 @@ class Client:
         try:
             while True:
                 changed.clear()
-                job = self.get(job_id)
-                if job.status in ENDED:
-                    return job
+                try:
+                    job = self.get(job_id)
+                except Transient as error:
+                    state = error.message  # a store that is away is waited for, too
+                else:
+                    if job.status in ENDED:
+                        return job
+                    state = f"{job_id} is {job.status}"
                 left = POLL_SECONDS if due is None else min(POLL_SECONDS, due - time.monotonic())
                 if left <= 0:
-                    raise NotYet(f"{job_id} is {job.status}", hint=f"`tpu queue show {job_id}` says how it goes on")
+                    raise NotYet(state, hint=f"`tpu queue show {job_id}` says how it goes on")
                 changed.wait(left)
         finally:
             unwatch()
+
+
+class AsyncClient:
+    """The same for programs with an event loop: each call waits in a thread."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @classmethod
+    async def open(cls, store: str | None = None) -> AsyncClient:
+        return cls(await asyncio.to_thread(Client.open, store))
+
+    async def submit(self, code: str, **options: Any) -> str:
+        return await asyncio.to_thread(self._client.submit, code, **options)
+
+    async def get(self, job_id: str) -> QueuedJob:
+        return await asyncio.to_thread(self._client.get, job_id)
+
+    async def cancel(self, job_id: str) -> QueuedJob:
+        return await asyncio.to_thread(self._client.cancel, job_id)
+
+    async def retry(self, job_id: str) -> QueuedJob:
+        return await asyncio.to_thread(self._client.retry, job_id)
+
+    async def wait(self, job_id: str, seconds: float | None = None) -> QueuedJob:
+        return await asyncio.to_thread(self._client.wait, job_id, seconds)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._client.close)

@@ -31,9 +31,9 @@ class Results:
     def _write(self, name: str, data: bytes) -> str:
         address = f"{self._address}/{name}"
         if address.startswith("gs://"):
-            from tpukit.cloud import objects
+            from tpukit.cloud.objects import upload
 
-            objects.upload(address, data)
+            upload(address, data)
             return address
         path = Path(address)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -68,9 +68,7 @@ class Service:
         self.loop.stop()
 
     def _round(self) -> int:
-        self._driver.round()
-        left = sum(1 for _ in everything(self._store, TPU_JOBS, states=ACTIVE)) if self._workers else 1
-        return left + sum(worker.busy for worker in self._workers)
+        return self._driver.round() + sum(worker.busy for worker in self._workers)
 
     def _watch(self) -> Callable[[], None]:
         def wake() -> None:

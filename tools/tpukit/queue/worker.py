@@ -196,7 +196,7 @@ class _Guard:
         renewed = read = time.monotonic()
         leaving = float("inf")
         while not self._closed.is_set():
-            self._hint.wait(0.2 if self._leave.is_set() else CANCEL_SECONDS)
+            self._hint.wait(0.2 if self._leave.is_set() else min(CANCEL_SECONDS, claims.SECONDS / 6))
             hinted = self._hint.is_set()
             self._hint.clear()
             now = time.monotonic()
