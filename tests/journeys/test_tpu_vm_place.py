@@ -194,7 +194,7 @@ def test_attempt_of_an_earlier_driver_cannot_take_tpu_vms_of_a_later_one(driving
 
 
 def test_many_jobs_of_a_zone_cost_one_list(driving, cloud):
-    ids = [driving.send(WAITS, name=f"many-{number}") for number in range(3)]
+    ids = [driving.send(WAITS, name=f"many-{number}") for number in range(2)]
     for job_id in ids:
         driving.running(job_id)
     cloud.lists = 0

@@ -1,4 +1,4 @@
-"""What became of an attempt, from all its hosts and its TPU VMs together. Pure."""
+"""What became of an attempt, from all its hosts and its TPU VMs together. Plain data in, plain data out."""
 
 from __future__ import annotations
 
