@@ -278,3 +278,53 @@ def test_solve_says_what_it_examined(desk):
     set_up(desk)
     findings = json.loads(desk("solve g-v4-8-1 --json").output)
     assert {one["outcome"] for one in findings} == {"good", "mended"} and len(findings) == 10
+
+
+class Killed(BaseException):
+    pass
+
+
+class DyingStore:
+    """The store of somebody who is killed at a write: before it, or just behind it."""
+
+    def __init__(self, store: Any, writes: int, *, after: bool) -> None:
+        self._store, self._left, self._after = store, writes, after
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        if name not in ("create", "put", "delete", "acquire"):
+            return real
+
+        def write(*args: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left < 0 and not self._after:
+                raise Killed
+            done = real(*args, **options)
+            if self._left < 0:
+                raise Killed
+            return done
+
+        return write
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
+def test_whoever_is_killed_while_sending_leaves_no_job_that_no_window_shows_and_no_tpu_held(desk, monkeypatch, after):
+    set_up(desk)
+    store, real, died = context.store(), context.store, 0
+    for writes in range(14):
+        dying = DyingStore(store, writes, after=after)
+        monkeypatch.setattr(context, "store", lambda dying=dying: dying)
+        try:
+            desk._runner.invoke(cli.command, spellings.canonical(["run", "v4-8-1", "xibo", "--yes"]))
+        except Killed:
+            died += 1
+        monkeypatch.setattr(context, "store", real)
+        shown = {window.job for window in windows.of_user(store, "xibo")}
+        active = {key for key in store.keys(JOBS) if not context.get(key).state.ended}
+        assert active <= shown, f"killed at write {writes}"
+        desk.end()
+        desk("clean xibo")
+        assert not windows.of_user(store, "xibo")
+        row = next(row for row in vms.rows() if row.vm.name == "g-v4-8-1")
+        assert row.free
+    assert died > 4

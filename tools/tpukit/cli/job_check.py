@@ -11,12 +11,16 @@ import click
 from tpukit.cli.who import user_name, user_option
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from tpukit.manager.overview import Line
     from tpukit.manager.users import User
     from tpukit.records import Job
     from tpukit.report.layout import FittedTable
 
 MANY = 20
+_NARROW = 120
 _show = click.option(
     "--show", default="", help="What to show: w window, d directory, t TPU, s state, v output; as your settings say."
 )
@@ -67,13 +71,32 @@ def monitor(user: str, show: str) -> None:
     with Live(console=tables.console(), auto_refresh=False, screen=True) as live:
         while True:
             lines = read(person.name)
-            rest = max(1, live.console.height - 3)
-            first = sorted(lines, key=lambda line: (not line.active, -line.window.created))[:rest]
-            cut = [line for line in lines if line in first]
-            status = Text(f"{person.name}: {overview.counts(lines)}", style="bold")
-            body = table(cut, letters, person) if cut else Text("no windows")
+            body, shown = fitting(live.console, lines, letters, person)
+            more = f"; {len(lines) - shown} not shown" if shown < len(lines) else ""
+            text = f"{person.name}: {overview.counts(lines)}{more}"
+            status = Text(text, style="bold", no_wrap=True, overflow="ellipsis")
             live.update(Group(status, Text(""), body), refresh=True)
             context.CLOCK.sleep(person.settings.monitor_upd_time)
+
+
+def fitting(console: Console, lines: Sequence[Line], letters: str, person: User) -> tuple[FittedTable | Text, int]:
+    """As many windows as the screen holds, active ones first, newest first; how many they are."""
+    from rich.text import Text
+
+    from tpukit.manager import overview
+
+    room = max(1, console.height - 3)
+    first = sorted(lines, key=lambda line: (not line.active, -line.window.created))[:room]
+    jobs = {line.job.id: line.job for line in lines if line.job}
+    while first:
+        chosen = {line.window.number for line in first}
+        placed = overview.lines([line.window for line in lines if line.window.number in chosen], jobs)
+        body = table(placed, letters, person, narrow=console.width < _NARROW)
+        height = len(console.render_lines(body, pad=False))
+        if height <= room:
+            return body, len(first)
+        first = first[: -max(1, (height - room) // 2)]
+    return Text("no windows"), 0
 
 
 def read(user: str) -> list[Line]:
@@ -84,17 +107,19 @@ def read(user: str) -> list[Line]:
     return overview.lines(listed, jobs_by_id([window.job for window in listed]))
 
 
-def table(lines: Sequence[Line], letters: str, person: User) -> FittedTable:
+def table(lines: Sequence[Line], letters: str, person: User, *, narrow: bool = False) -> FittedTable:
+    """`narrow`: names of TPUs without what all of a group begin with."""
     from tpukit.cli import context
     from tpukit.report.layout import FittedTable, TableField, plain
     from tpukit.report.tables import STYLES
 
     now = context.CLOCK.now()
+    names = [plain(line.window.tpu) for line in lines]
     styles = {str(state): style for state, style in STYLES.items()}
     fields = {
         "w": [TableField("w", [f"{'  ' * line.depth}{line.window.number}" for line in lines])],
         "d": [TableField("d", [str(line.window.directory) for line in lines], drop=1)],
-        "t": [TableField("tpu", [plain(line.window.tpu) for line in lines], ("tpu", _short(lines)), drop=4)],
+        "t": [TableField("tpu", _short(lines) if narrow else names, ("tpu", _short(lines)), drop=4)],
         "s": [
             TableField("state", [line.state for line in lines], styles=[styles.get(line.state, "") for line in lines]),
             TableField("age", [_age(line.job, now) for line in lines], drop=2),

@@ -83,7 +83,7 @@ SPELLINGS = (
     Spelling("clear-finished", "job clear --finished", "Drop windows of jobs that completed."),
     Spelling("clear-error", "job clear --error", "Drop windows of jobs that failed."),
     Spelling("clear clear-all", "job clear", "Drop windows of jobs that have ended."),
-    Spelling("apply", "vm apply {tpu}", "Make a TPU.", "tpu", flags={"-q": "--yes"}),
+    Spelling("apply", "vm apply {tpu}", "Make a TPU.", "tpu"),
     Spelling("reapply", "vm reapply {tpu}", "Delete a TPU and make it anew.", "tpu", flags={"-q": "--yes"}),
     Spelling("delete", "vm delete {tpu}", "Delete a TPU.", "tpu", flags={"-q": "--yes"}),
     Spelling("restart", "vm restart {tpu}", "Restart the hosts of a TPU.", "tpu"),

@@ -24,8 +24,7 @@ _spot = click.option("--spot/--on-demand", default=None, help="Whether it may be
 @_type
 @_spot
 @_wait
-@_yes
-def apply(tpu: str, zone: str, type_: str, spot: bool | None, wait: bool, yes: bool) -> None:
+def apply(tpu: str, zone: str, type_: str, spot: bool | None, wait: bool) -> None:
     """Make a TPU: wait in Google's queue until there is one. Nothing happens where it is there."""
     from tpukit.cli import vms
 
