@@ -38,6 +38,7 @@ CREATE_SECONDS = 120
 """That GKE takes for a pool: hosts come when most create calls were made, as they would."""
 SETTLE_SECONDS, IDLE_SECONDS = 15.0, 45.0
 PATIENCE = 1800.0
+PEER_PATIENCE = 60.0
 AS_FAST = 1.1
 """Times the peer's time to its last decision."""
 _SENDING = 8
@@ -70,11 +71,20 @@ def _measure_burst(world: Provisioned, peer: Path | None) -> list[Row]:
     ]
     if peer is None:
         return rows
-    _until(lambda: len(_decisions(peer)) >= JOBSETS, f"{JOBSETS} decisions of the Go provisioner")
-    theirs = max(_decisions(peer).values()) - began
-    ratio, met = took / theirs, took <= AS_FAST * theirs
-    what = "provisioner / Go provisioner, to the last decision on the same pods"
-    return [*rows, Row(what, f"{took:.1f} s", f"{theirs:.1f} s", f"{ratio:.2f}× the time", f"≤ {AS_FAST:g}×", met)]
+    due = time.monotonic() + PEER_PATIENCE
+    while len(_decisions(peer)) < JOBSETS and time.monotonic() < due:
+        time.sleep(1.0)
+    decided = sorted(_decisions(peer).values())
+    if not decided:
+        raise SystemExit("bench: the Go provisioner decided nothing")
+    # A pod that was placed meanwhile needs no decision of who looks at it late: both are compared at as many.
+    theirs, ours = decided[-1] - began, sorted(calls)[len(decided) - 1] - began
+    what = f"provisioner / Go provisioner, to {len(decided)} decisions on the same pods"
+    met = ours <= AS_FAST * theirs
+    return [
+        *rows,
+        Row(what, f"{ours:.1f} s", f"{theirs:.1f} s", f"{ours / theirs:.2f}× the time", f"≤ {AS_FAST:g}×", met),
+    ]
 
 
 def _measure_rest(pid: int) -> list[Row]:

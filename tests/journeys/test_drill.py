@@ -54,6 +54,10 @@ def test_drill_killed_leaves_no_process(tpu):
     os.kill(drill.pid, signal.SIGKILL)
     drill.wait()
     until(lambda: not processes_of(tpu.home), lambda: processes_of(tpu.home))
+    (left,) = (tpu.home / "data" / "drills").iterdir()
+    os.utime(left / "drill.lock", (1, 1))  # long ago: the next drill removes what this one left
+    tpu("drill", tpu.file("false", name="other"), code=2)
+    assert not left.exists()
 
 
 def test_drill_two_at_once_do_not_touch_each_other(tpu):
@@ -74,3 +78,8 @@ def test_drill_unknown_loss_is_refused_with_those_there_are(tpu):
     done = tpu("drill", job(tpu), "--only", "meteor", code=2)
     assert "there is no loss 'meteor'" in done.stderr
     assert "kill-0-0" in done.stderr
+
+
+def test_drill_on_a_cluster_is_refused_plainly(tpu):
+    done = tpu("drill", job(tpu), "--place", "gke", code=2)
+    assert "jobs cannot be drilled on gke yet" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -17,10 +18,22 @@ WORD = some.text("abc123=-.:/", min_size=1, max_size=8)
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["typed"])
-def test_short_spelling_becomes_a_canonical_command(line):
+def test_short_spelling_becomes_a_canonical_command_that_exists(line):
     words = spellings.canonical(line["typed"].split()[1:])
     assert " ".join(words) == line["becomes"]
     assert spellings.canonical(words) == words
+    assert _exists(words), f"there is no `tpu {' '.join(words)}`"
+
+
+def _exists(words):
+    command, context = cli.command, click.Context(cli.command)
+    for word in words:
+        if not isinstance(command, click.Group):
+            return True
+        command = command.get_command(context, word)
+        if command is None:
+            return False
+    return not isinstance(command, click.Group)
 
 
 @given(some.sampled_from(sorted(set(cli.COMMANDS) - {"run", "clean"})), some.lists(WORD, max_size=5))

@@ -166,6 +166,17 @@ def test_stop_gives_the_grace_and_then_kills(host):
     assert (state.code, state.signalled, host.log()) == (137, True, "begun\ntold\n")
 
 
+def test_machine_that_shuts_down_is_not_us_who_told_it_to_leave(host):
+    """It sends SIGTERM to every process, the shim among them."""
+    host.start("trap 'exit 143' TERM; echo begun; while true; do sleep 0.05; done")
+    until(lambda: host.log() == "begun\n", "it to begin")
+    for pid in _shims(host.root):
+        os.kill(pid, signal.SIGTERM)
+    os.kill(host.state().pid, signal.SIGTERM)
+    state = host.ended()
+    assert (state.code, state.signalled) == (143, False)
+
+
 def test_attempt_stopped_before_it_began_never_begins(host):
     host.ask("stop", job="try-1", attempt=0, grace=5)
     host.start("echo ran")

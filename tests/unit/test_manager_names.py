@@ -24,6 +24,7 @@ from tpukit.manager.settings import UserSettings
         "k",
         "ls",
         "user",
+        "vm",
         "help",
         "Ada",
         "7",

@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 
 from tpukit.cli.store import command
 from tpukit.errors import Conflict, Invalid
+from tpukit.manager import inventory, tpu_aliases, users, windows
+from tpukit.manager.collections import KINDS
 from tpukit.reasons import State
 from tpukit.records import JOBS, Job
 from tpukit.store import Event, Holder, Kind
@@ -144,3 +146,20 @@ def test_move_while_somebody_drives_active_jobs_is_refused(tpu, store, monkeypat
     assert done.stdout == "store: firestore://my-project-1\n"
     assert "1 job copied from sqlite to firestore://my-project-1" in done.stderr
     assert not store.keys(JOBS)
+
+
+def test_move_takes_what_the_job_manager_remembers_with_its_events(tmp_path):
+    source, target = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "b.db")
+    users.add(source, "ada", (), 1.0)
+    users.set_directory(source, "ada", 1, "/code", 2.0)
+    windows.make(source, "ada", "job-1", 3.0)
+    inventory.register(source, inventory.Vm("g-v4-8-1", "us-central2-b", "v4-8", 1.0), 4.0)
+    tpu_aliases.add(source, "mine", "g-v4-8-1", (), 5.0)
+    for kind in KINDS:
+        move(source, target, kind)
+    assert users.get(target, "ada") == users.get(source, "ada")
+    assert target.events(users.USERS, "ada") == source.events(users.USERS, "ada")
+    assert windows.get(target, "ada:1").job == "job-1"
+    assert inventory.get(target, "g-v4-8-1") and tpu_aliases.listed(target) == {"mine": "g-v4-8-1"}
+    source.close()
+    target.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tpukit import plan
+from tpukit import plan, stage
 from tpukit.clock import SystemClock
 from tpukit.errors import Invalid, TpukitError
 from tpukit.jobs.driver import Driver
@@ -57,12 +57,14 @@ class Driving:
         self.place.close()
         self.store.close()
 
-    def send(self, script: str | list[str], on: tuple[str, ...] = (), **fields: Any) -> str:
+    def send(self, script: str | list[str], on: tuple[str, ...] = (), code: Path | None = None, **fields: Any) -> str:
         command = ["sh", "-c", script] if isinstance(script, str) else script
         spec = JobSpec.from_json({"name": "train", "tpu": "v4-16", "command": command, **fields})
         made = plan.make(spec, Settings.from_json({**SETTINGS}), "tpu-vm", taken=self.store.keys(JOBS, "train"))
         if on:
             made = replace(made, vms=VmTarget("", "", "", on))
+        if code:
+            made = replace(made, snapshot=stage.snapshot(code, self.folder / "data" / "code"))
         made = self.place.prepare(made)
         if problems := self.place.check(made):
             raise Invalid(problems)
@@ -85,7 +87,7 @@ class Driving:
             job = self.job(job_id)
             return f"{what}; it is {job.state}: {job.message}; {[one.reason for one in job.attempts]}; {self.notes}"
 
-        return until(reached, told, 240.0, every=every)
+        return until(reached, told, every=every)
 
     def ended(self, job_id: str) -> Job:
         return self.until(job_id, lambda job: job.state.ended, f"{job_id} to end")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.command("drill")
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
+@click.option("--place", default="local", show_default=True, help="Where to drill: so far on this machine alone.")
 @click.option("--only", "only", multiple=True, metavar="LOSS", help="Only losses that begin so; repeatable.")
 @click.option("--seed", default=0, show_default=True, help="Another one strikes at other steps.")
 @click.option("--budget", metavar="TIME", default="", help="Time for all of it (10m): the most telling first.")
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 def command(
     file: Path,
     sets: tuple[str, ...],
+    place: str,
     only: tuple[str, ...],
     seed: int,
     budget: str,
@@ -59,8 +61,12 @@ def command(
     from tpukit.cli import context, drill_table, sending
     from tpukit.drill import engine
 
+    sending.check_place(place)
+    if place != "local":
+        hint = "leave --place out; in a sandbox, `tpu sandbox faults` loses nodes under a job of `tpu run`"
+        raise Invalid(Problem("--place", f"jobs cannot be drilled on {place} yet", hint))
     seconds = _seconds(budget)
-    plan = sending.make_plan(file, sets, "local")
+    plan = sending.make_plan(file, sets, place)
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone)
     with engine.folder(paths.data() / "drills", folder) as path:
         result = engine.drill(request, path, context.CLOCK, drill_table.say)

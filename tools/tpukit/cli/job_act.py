@@ -229,8 +229,8 @@ def forget(job: str, yes: bool) -> None:
         click.confirm(f"Close {record.id}? {left}", abort=True, err=True)
     text = f"closed by {context.owner()} without its place's word. {left}"
     now = context.CLOCK.now()
-    closed = change(context.store(), JOBS, record.id, lambda job: closed(job, text, now), note=text, at=now).value
-    click.echo(f"{closed.id} {closed.state}: {closed.message}", err=True)
+    after = change(context.store(), JOBS, record.id, lambda job: closed(job, text, now), note=text, at=now).value
+    click.echo(f"{after.id} {after.state}: {after.message}", err=True)
 
 
 def left_behind(record: Job) -> str:

@@ -53,13 +53,15 @@ def show(as_json: bool = False) -> None:
 @click.argument("destination")
 @click.option("--delete", is_flag=True, help="Remove from the old store what is in the new one.")
 def move(destination: str, delete: bool) -> None:
-    """Copy all jobs, with what happened to them, to DESTINATION: sqlite, or firestore://PROJECT[/DATABASE].
+    """Copy all jobs, users and shared TPUs, with what happened to them, to DESTINATION: sqlite, or
+    firestore://PROJECT[/DATABASE].
 
     Jobs that are there already are not touched, so that it can be called again. The old store stays as it is, unless
     --delete says otherwise.
     """
     from tpukit import paths
     from tpukit.errors import Conflict, Invalid
+    from tpukit.manager.collections import KINDS
     from tpukit.records import ACTIVE, JOBS
     from tpukit.store.home import open_store
     from tpukit.store.move import move as move_jobs
@@ -76,18 +78,21 @@ def move(destination: str, delete: bool) -> None:
                 hint = "stop it first (`tpu serve`, or a `tpu run` that somebody follows), then move"
                 raise Conflict(f"jobs are active, and driven by {who}", hint=hint)
             moved = move_jobs(source, target, JOBS, delete=delete)
+            shared = [move_jobs(source, target, kind, delete=delete) for kind in KINDS]
         finally:
             target.close()
         click.echo(f"{_count(len(moved.copied))} copied from {source.address} to {target.address}", err=True)
         if moved.present:
             click.echo(f"{_count(len(moved.present))} there already", err=True)
+        if people := sum(len(one.copied) for one in shared):
+            click.echo(f"{people} records of users, TPUs, windows and aliases copied", err=True)
         if delete:
             click.echo(f"{_count(len(moved.copied) + len(moved.present))} removed from {source.address}", err=True)
-        for broken in moved.broken:
+        for broken in [*moved.broken, *(one for each in shared for one in each.broken)]:
             click.echo(f"{broken.key} cannot be read and was left alone: {broken.why}", err=True)
     _say_setting(target.address)
-    if moved.different:
-        names = ", ".join(moved.different)
+    if different := [*moved.different, *(key for one in shared for key in one.different)]:
+        names = ", ".join(different)
         raise Conflict(f"in both stores, and not the same: {names}", hint="remove them from one store, then move again")
 
 

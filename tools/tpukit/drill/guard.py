@@ -21,6 +21,9 @@ QUIET_SECONDS = 0.5
 """For how long nothing may be seen before all of it is gone: a host that was being started takes a moment to show."""
 
 
+NEW_SECONDS = 10.0
+
+
 class Guard:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -37,12 +40,14 @@ class Guard:
 
 
 def is_used(folder: Path) -> bool:
-    """Whether a drill holds the folder."""
+    """Whether a drill holds the folder, or has just made it and is about to."""
     try:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False
+        return True
     try:
+        if time.time() - os.fstat(lock).st_mtime < NEW_SECONDS:
+            return True
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

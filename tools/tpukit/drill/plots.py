@@ -21,6 +21,9 @@ def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> 
     reference = _points(unbroken, host, None)
     attempts = sorted({one.attempt for one in broken})
     series = [(attempt, _points(broken, host, attempt)) for attempt in attempts]
+    begin = _begin(reference, [points for _, points in series])
+    reference = [point for point in reference if point[0] >= begin]
+    series = [(attempt, [point for point in points if point[0] >= begin]) for attempt, points in series]
     everything = [*reference, *(point for _, points in series for point in points)]
     if not everything:
         return ""
@@ -31,13 +34,22 @@ def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> 
         colour = _COLOURS[number % len(_COLOURS)]
         parts.append(_line(frame, points, colour, 1.6))
         labels.append(f'<tspan dx="12" fill="{colour}">attempt {attempt}</tspan>')
-    for one in struck:
+    for one in (one for one in struck if one.step >= begin):
         x = frame.x(one.step)
         where = f'x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
         parts.append(f'<line {where} stroke="var(--bad)" stroke-dasharray="4 3"/>')
     parts.append(f'<text x="{LEFT}" y="15" font-size="13">{"".join(labels)}</text>')
     about = 'role="img" aria-label="loss over step, unbroken and broken" font-family="system-ui, sans-serif"'
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {about}>{"".join(parts)}</svg>'
+
+
+def _begin(reference: Sequence[tuple[int, float]], attempts: Sequence[Sequence[tuple[int, float]]]) -> int:
+    """Shortly before the first step that was made again: what came long before is the same, and would set the scale."""
+    steps = [step for step, _ in reference]
+    resumed = [points[0][0] for points in attempts[1:] if points]
+    if not steps or not resumed:
+        return 0
+    return max(steps[0], min(resumed) - (steps[-1] - steps[0]) // 6)
 
 
 class _Frame:
@@ -76,6 +88,8 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _line(frame: _Frame, points: Sequence[tuple[int, float]], colour: str, width: float) -> str:
+    if not points:
+        return ""
     if len(points) == 1:
         step, loss = points[0]
         return f'<circle cx="{frame.x(step):.1f}" cy="{frame.y(loss):.1f}" r="{width}" fill="{colour}"/>'

@@ -1,7 +1,8 @@
 """Checkpoints in `workdir/checkpoints`: state and data position of one step, saved together or not at all.
 
 Saving happens in the background; a step counts as saved only when every host has written its part. A step that was
-being written when a host died is not there afterwards.
+being written when a host died is not there afterwards. What was saved has a checksum: a state that is read and is not
+the one that was saved is no state.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from tpukit.host.checksum import checksum
 
 if TYPE_CHECKING:
     from tpukit.host.runtime import Host
@@ -42,7 +45,11 @@ class Checkpoints:
                 # What a killed host left half-written.
                 cleanup_tmp_directories=True,
             ),
-            item_handlers={"state": ocp.StandardCheckpointHandler(), "data": ocp.JsonCheckpointHandler()},
+            item_handlers={
+                "state": ocp.StandardCheckpointHandler(),
+                "data": ocp.JsonCheckpointHandler(),
+                "checksum": ocp.JsonCheckpointHandler(),
+            },
         )
         self._requested: int | None = self._manager.latest_step()
         self._saved: int | None = self._requested
@@ -64,8 +71,11 @@ class Checkpoints:
         """
         first_error: Exception | None = None
         for step in sorted(self._manager.all_steps(), reverse=True):
-            state, position, error = self._read(step, abstract_state)
-            if self._all_hosts(error is None):
+            state, position, sums, error = self._read(step, abstract_state)
+            right = self._all_hosts(error is None)
+            if right and sums and checksum(state) != sums:
+                right, error = False, ValueError("its arrays are not those that were saved")
+            if right:
                 data.set_state(position)
                 self._requested = self._saved = step
                 return state, step
@@ -75,7 +85,7 @@ class Checkpoints:
             raise first_error
         return None
 
-    def _read(self, step: int, abstract_state: Any) -> tuple[Any, Any, Exception | None]:
+    def _read(self, step: int, abstract_state: Any) -> tuple[Any, Any, list[int], Exception | None]:
         """This host's part of a checkpoint, without waiting for the others: one that cannot read its part would leave
         them waiting."""
         import orbax.checkpoint as ocp
@@ -85,9 +95,11 @@ class Checkpoints:
             state = ocp.StandardCheckpointHandler().restore(
                 folder / "state", args=ocp.args.StandardRestore(abstract_state)
             )
-            return state, ocp.JsonCheckpointHandler().restore(folder / "data"), None
+            json = ocp.JsonCheckpointHandler()
+            sums = json.restore(folder / "checksum")["sums"] if (folder / "checksum").exists() else []
+            return state, json.restore(folder / "data"), sums, None
         except Exception as error:  # whatever a spoilt file makes TensorStore, JSON or protobuf raise
-            return None, None, error
+            return None, None, [], error
 
     def _all_hosts(self, right: bool) -> bool:
         if self._host.world.hosts == 1:
@@ -111,7 +123,11 @@ class Checkpoints:
             self._manager.delete(step)
         self._manager.save(
             step,
-            args=ocp.args.Composite(state=ocp.args.StandardSave(state), data=ocp.args.JsonSave(data.get_state())),
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state),
+                data=ocp.args.JsonSave(data.get_state()),
+                checksum=ocp.args.JsonSave({"sums": checksum(state)}),
+            ),
             force=True,  # whether it is time was decided by due() and Host.leaving()
         )
         self._requested = step

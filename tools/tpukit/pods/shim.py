@@ -8,7 +8,8 @@ the files it keeps in the pod's folder:
     lock       held while this process lives
     began      process ids and time, written once
     stop       {"grace": seconds}, read on SIGTERM                 (written by the stopper)
-               where it is there before the pod has begun, the pod never begins
+               where it is there before the pod has begun, the pod never begins; where pod.json says
+               "machine_signals", a SIGTERM without it is not meant for this process
     end        how it ended; blank until then, so that a full disk cannot lose it
     log        standard output and error of the pod; with the time of each line, as a container runtime keeps it, where
                pod.json says "stamped"
@@ -96,7 +97,8 @@ def run(tell: int) -> None:
     os.close(tell)
     if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
         os.kill(os.getpid(), signal.SIGTERM)
-    code, told, greedy = wait(child, watched, pod["memory"]) if not error else (128, None, False)
+    theirs = bool(pod.get("machine_signals"))
+    code, told, greedy = wait(child, watched, pod["memory"], theirs) if not error else (128, None, False)
     at, order = time.time(), time.monotonic()
     sweep(spare_pods=pod["starts_pods"])
     copied.acquire(timeout=5.0)
@@ -184,11 +186,12 @@ def stamp(output: int, copied: _thread.LockType) -> None:
     copied.release()
 
 
-def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, int | None, bool]:
+def wait(child: int, watched: set[signal.Signals], memory: int, theirs: bool) -> tuple[int, int | None, bool]:
     """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not), and
     whether it took too much memory.
 
-    Like a kubelet, tells the first process alone and kills the whole group when the grace is over.
+    Like a kubelet, tells the first process alone and kills the whole group when the grace is over. `theirs`: a SIGTERM
+    without a note comes from a machine that shuts down. It sends one to every process, so it is not passed on.
     """
     deadline = told = None
     limited = LINUX and 0 < memory < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -204,6 +207,8 @@ def wait(child: int, watched: set[signal.Signals], memory: int) -> tuple[int, in
         if caught is None and deadline is not None and time.monotonic() >= deadline:
             kill_group(child)
             deadline = time.monotonic() + 1.0
+        elif caught is not None and caught.si_signo == signal.SIGTERM and theirs and not os.path.exists("stop"):
+            pass
         elif caught is not None and caught.si_signo == signal.SIGTERM:
             told = log_size() if told is None else told
             grace = read_grace()

@@ -23,6 +23,7 @@ from tpukit.plan import Plan
 
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
+STATUS_SECONDS = 15.0
 KEY_READERS = 16
 
 
@@ -77,14 +78,21 @@ class Hosts:
             ]
         )
 
-    def status(self, handle: Handle, logins: Sequence[Login | None], positions: Sequence[int]) -> list[Call | None]:
-        """What to ask each host: how the attempt is, and what it printed behind a position."""
+    def status(
+        self, handle: Handle, logins: Sequence[Login | None], positions: Sequence[int], silent: Sequence[bool]
+    ) -> list[Call | None]:
+        """What to ask each host: how the attempt is, and what it printed behind a position. One that did not answer
+        last time is not waited for as long again."""
         job, number = handle.plan.id, handle.attempt.number
         return [
             None
             if login is None
-            else Call(login, {"do": "status", "attempts": [{"job": job, "attempt": number, "log": position}]})
-            for login, position in zip(logins, positions, strict=True)
+            else Call(
+                login,
+                {"do": "status", "attempts": [{"job": job, "attempt": number, "log": position}]},
+                seconds=STATUS_SECONDS / 3 if quiet else STATUS_SECONDS,
+            )
+            for login, position, quiet in zip(logins, positions, silent, strict=True)
         ]
 
     def tell(self, handle: Handle, logins: Sequence[Login | None], do: str, **more: Any) -> list[Answer | TpukitError]:

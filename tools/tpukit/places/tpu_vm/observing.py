@@ -79,7 +79,8 @@ class Observer:
         there = [None if index in machines.gone else node for index, node in enumerate(machines.nodes)]
         logins: list[Login | None] = self.hosts.logins(handle.plan, there)
         positions = [self.logs.position(handle, name) for name in handle.plan.host_names]
-        return self.hosts.status(handle, logins, positions)
+        keys = [(handle.plan.id, handle.attempt.number, index) for index in range(len(logins))]
+        return self.hosts.status(handle, logins, positions, [key in self.silent for key in keys])
 
     def _observed(
         self, handle: Handle, machines: Machines, answers: Sequence[Answer | TpukitError | None]

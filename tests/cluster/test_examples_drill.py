@@ -1,0 +1,38 @@
+"""examples/06-your-own: the drill says of each step what its README says."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from box import ROOT
+
+EXAMPLE = ROOT / "examples" / "06-your-own"
+ROW = re.compile(r"^\| `(step\d)\.py` \|[^|]*\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+LOSSES = ("kill-0-0", "save-half", "term")
+# What shows the difference to the step before it. All losses of all steps take as long as the rest of this folder.
+TELLING = {"step1": ("kill-0-0",), "step2": ("kill-0-0",), "step3": ("save-half",), "step4": ("term",), "step5": LOSSES}
+
+
+def table() -> dict[str, dict[str, str]]:
+    rows = ROW.findall((EXAMPLE / "README.md").read_text(encoding="utf-8"))
+    return {step: dict(zip(LOSSES, words, strict=True)) for step, *words in rows}
+
+
+def test_readme_of_your_own_has_a_row_for_each_step():
+    assert sorted(table()) == sorted(path.stem for path in EXAMPLE.glob("step*.py")) == sorted(TELLING)
+
+
+@pytest.mark.parametrize("step", TELLING)
+def test_step_of_your_own_gets_the_verdict_of_its_readme(step, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "tools"), "TPUKIT_HOME": str(tmp_path)}
+    only = [word for loss in TELLING[step] for word in ("--only", loss)]
+    command = [sys.executable, "-m", "tpukit", "drill", str(EXAMPLE / "job.yaml"), "--json", *only]
+    command += ["--set", f"command=[python, {step}.py]"]
+    drilled = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert drilled.returncode == 0, drilled.stderr
+    verdicts = {one["loss"]: one["verdict"] for one in json.loads(drilled.stdout)["losses"]}
+    assert verdicts == {loss: table()[step][loss] for loss in TELLING[step]}

@@ -1,0 +1,167 @@
+"""Real JAX on TPU VMs of the sandbox, over SSH: a 2-host slice is preempted, made anew and trained to the end, and each
+way in which a run ends is named rightly. Only the emulator runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.places import peers
+from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.places.verdict import ABORTED
+from tpukit.reasons import Reason, State
+from unit.tpu_vm_driving import SENDER, Driving, reasons
+from unit.tpu_vm_world import V4_16, TpuVms
+
+STEPS = 30
+TRAIN = """
+import json, os, sys, time
+import jax
+jax.distributed.initialize(heartbeat_timeout_seconds=10, shutdown_timeout_seconds=5)
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+shared, steps, trouble = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+me, saved = jax.process_index(), os.path.join(shared, "saved")
+assert (jax.process_count(), jax.device_count()) == (2, 8), (jax.process_count(), jax.device_count())
+mesh = Mesh(np.array(jax.devices()), ("chips",))
+chips = NamedSharding(mesh, PartitionSpec("chips"))
+add = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(mesh, PartitionSpec()))
+first = int(open(saved).read()) if os.path.exists(saved) else 0
+for step in range(first, steps):
+    assert int(add(jax.make_array_from_callback((8,), chips, lambda at: np.full(8, step, np.int32)[at]))) == 8 * step
+    if me == 0:
+        open(saved + ".new", "w").write(str(step + 1))
+        os.replace(saved + ".new", saved)
+    with open(os.environ["TPUKIT_PROGRESS"] + ".new", "w") as report:
+        json.dump({"step": step + 1, "saved": step + 1, "time": time.time()}, report)
+    os.replace(report.name, os.environ["TPUKIT_PROGRESS"])
+    if step == 3 and me == 1:
+        if trouble == "raises":
+            raise ValueError("a mistake of the user")
+        if trouble == "memory":
+            jnp.zeros((1 << 40,)).block_until_ready()
+        if trouble == "hangs":
+            time.sleep(1000)
+    time.sleep(0.1)
+if me == 0:
+    print("from", first, "to", steps)
+"""
+
+
+@pytest.fixture(scope="module")
+def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
+    with TpuVms(tmp_path_factory.mktemp("google")) as made:
+        made.make("pair", V4_16)
+        yield made
+
+
+@pytest.fixture
+def driving(vms: TpuVms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driving]:
+    for name, value in vms.emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text(TRAIN)
+    made = Driving(tmp_path, lambda root, clock: TpuVmPlace(root, clock, lambda: SENDER))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shared() -> Iterator[str]:
+    """In place of a bucket: hosts have disks and a /tmp of their own, as TPU VMs do."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield folder
+
+
+def train(driving: Driving, shared: str, trouble: str = "none", **fields: Any) -> str:
+    command = ["python", "train.py", shared, str(STEPS), trouble]
+    return driving.send(command, code=driving.folder / "code", **fields)
+
+
+def process_of(job_id: str, worker: int) -> int:
+    words = {f"TPUKIT_JOB={job_id}".encode(), f"TPU_WORKER_ID={worker}".encode()}
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if words <= set(entry.read_bytes().split(b"\0")):
+                return int(entry.parent.name)
+    raise AssertionError(f"no process of {job_id} runs on worker {worker}")
+
+
+def at_step(driving: Driving, job_id: str, step: int, attempt: int = 0) -> None:
+    def there(job: Any) -> bool:
+        seen = driving.seen.get(job_id)
+        steps = [host.step or 0 for host in seen.hosts] if seen and len(job.attempts) == attempt + 1 else []
+        return bool(steps) and min(steps) >= step
+
+    driving.until(job_id, there, f"step {step} of attempt {attempt}")
+
+
+def test_preempted_slice_is_made_anew_and_training_goes_on_from_the_last_save(driving, vms, shared):
+    job_id = train(driving, shared, capacity="spot")
+    at_step(driving, job_id, 5)
+    began = time.monotonic()
+    vms.ask("POST", "emulator/tpu-vms", {"action": "preempt", "node": f"{job_id}-0", "grace": 1})
+    at_step(driving, job_id, 6, attempt=1)
+    seconds = time.monotonic() - began
+    job = driving.ended(job_id)
+    assert (job.state, reasons(job)) == (State.COMPLETED, [Reason.PREEMPTED, Reason.DONE])
+    (said,) = [line for line in driving.log(job_id, 1) if line.startswith("from ")]
+    first = int(said.split()[1])
+    assert said == f"from {first} to {STEPS}" and first >= 5
+    assert seconds < 90, "from the preemption to the next attempt's first step"
+    assert not [one for one in vms.emulator.cloud.state.all("vm") if job_id in one]
+    assert not [one for one in vms.emulator.cloud.state.all("queued") if job_id in one]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("raises", Reason.USER_ERROR),
+        ("memory", Reason.OUT_OF_MEMORY),
+        ("hangs", Reason.HANG),
+    ],
+)
+def test_each_way_in_which_a_run_ends_is_named_rightly(driving, vms, shared, trouble, reason):
+    stall = "60s" if trouble == "hangs" else "30m"
+    job_id = train(driving, shared, trouble, on=("pair",), max={"stall": stall, "grace": "2s"})
+    job = driving.ended(job_id)
+    assert (job.state, job.reason) == (State.FAILED, reason), (job.message, driving.notes)
+    assert job.attempts[0].host.endswith("-slice-0-1")
+
+
+def test_hosts_that_lost_each_other_are_no_fault_of_the_program(driving, vms, shared, monkeypatch):
+    """One is stopped for longer than JAX waits for its heartbeat, and goes on."""
+    monkeypatch.setattr(peers, "ABANDONED_SECONDS", 120.0)
+    job_id = train(driving, shared, on=("pair",))
+    at_step(driving, job_id, 3)
+    pid = process_of(job_id, worker=1)
+    os.kill(pid, signal.SIGSTOP)
+
+    def given_up(job: Any) -> bool:
+        return any(host.code == ABORTED for host in driving.seen[job_id].hosts)
+
+    driving.until(job_id, given_up, "its peer to give it up")
+    os.kill(pid, signal.SIGCONT)
+    assert driving.ended(job_id).reason is Reason.PEER_LOST
+
+
+def test_host_that_freezes_is_lost_and_named(driving, vms, shared):
+    vms.make("cold", V4_16)
+    job_id = train(driving, shared, on=("cold",))
+    at_step(driving, job_id, 3)
+    vms.ask("POST", "emulator/tpu-vms", {"action": "freeze", "node": "cold", "worker": 1})
+    job = driving.until(job_id, lambda job: job.outcome or job.state.ended, "the host to be given up")
+    assert job.attempts[0].reason is Reason.HOST_LOST
+    assert job.attempts[0].host.endswith("-slice-0-1")
+    vms.ask("DELETE", "tpu/v2/projects/tpu-project/locations/us-central2-b/nodes/cold")
+    assert driving.ended(job_id).state is State.FAILED

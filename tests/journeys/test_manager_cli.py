@@ -1,0 +1,280 @@
+"""The job manager as people type it: every short command line there is, on a cloud of TPU VMs that acts by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace as changed
+
+from tpukit import cli, pods
+from tpukit.cli import context, spellings, vm_doctor, vms
+from tpukit.clock import SystemClock
+from tpukit.errors import TpukitError
+from tpukit.manager import inventory, machines, users, windows
+from tpukit.manager.doctor import Done
+from tpukit.places.local import LocalPlace
+from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.reasons import State
+from tpukit.records import JOBS
+from tpukit.store import change
+from unit.simulated_tpu_cloud import Hosts, TpuCloud
+
+LINES = [
+    line["typed"]
+    for line in json.loads(Path(__file__).parents[1].joinpath("fixtures/job-manager-commands.json").read_text())
+]
+MEANT = {
+    **{"username": "xibo", "USER": "xibo", "alias": "mine", "FULL_TPU_NAME": "g-v4-8-9", "tpu_name": "g-v4-8-1"},
+    **{"your_alias": "own", "alias_name": "own", "FULL_NAME": "config.x.y", "full_name": "config.x.y"},
+    **{"key": "monitor_length", "value": "500", "num": "2", "command": "kill"},
+}
+"""What a person writes in place of the words that stand for something."""
+
+
+class Cloud(TpuCloud):
+    def stop(self, zone: str, name: str) -> None:
+        self.made[name] = replace(self.made[name], state="STOPPED")
+
+    def start(self, zone: str, name: str) -> None:
+        self.made[name] = replace(self.made[name], state="READY")
+
+
+class Shell:
+    """Hosts on which everything is as it should be."""
+
+    def __init__(self, vm: Any) -> None:
+        self._mounted = False
+
+    def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]:
+        words = [word for word in argv if word != "sudo"]
+        self._mounted = self._mounted or words[0] == "mount"
+        said = {"date": f"{int(context.CLOCK.now())}", "df": "/dev/sda 1 1 99999999 1% /"}.get(words[0], "")
+        chips = "4" if "jax.local_devices" in words[-1] else said
+        return [Done(int(words[0] == "mountpoint" and not self._mounted), chips)]
+
+    def close(self) -> None:
+        pass
+
+
+class Desk:
+    def __init__(self, home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cloud, self._runner = Cloud(home / "hosts"), CliRunner()
+        settings = folder / "settings.yaml"
+        settings.write_text("project: my-project-1\nzone: us-central2-b\n")
+        for name, value in {"TPUKIT_HOME": str(home), "TPUKIT_SETTINGS": str(settings), "TPUKIT_USER": "xibo"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("TPUKIT_STORE", raising=False)
+        self._cached = (context.store, context.places, vms.settings, vms.cloud)
+        self.forget()
+        hosts = Hosts(self.cloud)
+        root = home / "data"
+        root.mkdir()
+        place = TpuVmPlace(
+            *(root, SystemClock(), lambda: "me"), cloud=lambda project: self.cloud, channel=lambda folder, key: hosts
+        )
+        made = {"local": LocalPlace(root, SystemClock(), "me"), "tpu-vm": place}
+        monkeypatch.setattr(context, "places", lambda: made)
+        monkeypatch.setattr(vms, "cloud", lambda: self.cloud)
+        monkeypatch.setattr(vms, "public_key", lambda: f"{context.owner()}:{hosts.key}")
+        monkeypatch.setattr(vm_doctor, "shell", Shell)
+        monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
+        monkeypatch.chdir(folder)
+        (folder / "job.yaml").write_text('name: train\ntpu: v4-8\ncommand: ["true"]\n')
+
+    def forget(self) -> None:
+        for cached in self._cached:
+            cached.cache_clear()
+
+    def __call__(self, line: str, code: int = 0) -> Result:
+        words = spellings.canonical([MEANT.get(word, word) for word in line.split()])
+        done = self._runner.invoke(cli.command, words, catch_exceptions=True, input="xibo2\ny\ny\n")
+        exit_code = done.exception.exit_code if isinstance(done.exception, TpukitError) else done.exit_code
+        assert exit_code == code, f"tpu {' '.join(words)}: {done.output} {done.exception!r}"
+        return done
+
+    def error(self, line: str, code: int = 1) -> str:
+        return str(self(line, code=code).exception)
+
+    def job(self, window: str) -> Any:
+        return context.get(windows.get(context.store(), window).job)
+
+    def end(self, state: State = State.COMPLETED) -> None:
+        """All jobs that are active end, as if somebody had driven them."""
+        for key in context.store().keys(JOBS):
+            job = context.get(key)
+            if not job.state.ended:
+                change(context.store(), JOBS, key, lambda job: changed(job, state=state, ended=1.0))
+                if lease := context.lease(key):
+                    context.store().release(lease)
+
+
+@pytest.fixture
+def desk(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    made = Desk(home, folder, monkeypatch)
+    yield made
+    for number, handler in heard.items():
+        signal.signal(number, handler)
+    context.store().close()
+    made.forget()
+    pods.kill_strays(home)
+    for attempt in (home / "hosts").glob("*/jobs/*/attempt-*"):
+        pods.lose(attempt)
+
+
+def set_up(desk: Desk) -> None:
+    for name in ("xibo", "lyy"):
+        desk(f"add-user {name}")
+        desk(f"set-cur 1 {name}")
+        desk(f"set-cur 2 {name}")
+        desk(f"set-settings monitor_after_run False {name}")
+    for short in ("v2-32-6", "v2-32-7", "v2-32-2", "v2-32-p1", "v2-32-p2", "v4-32-py2", "kmh-tpuvm-v2-32-1"):
+        desk(f"-ta {short} g-v4-8-1")
+    desk("apply g-v4-8-1")
+    inventory.set_disk(context.store(), "g-v4-8-1", "10.0.0.2:/share", "/mnt/share", 1.0)
+
+
+def test_every_short_command_line_runs(desk):
+    set_up(desk)
+    for line in LINES:
+        typed = line.removeprefix("tpu ")
+        numbers = [word.rpartition("=")[2].rpartition(":")[2] for word in typed.split()]
+        if windowed := [number for number in numbers if number in ("3", "101")]:
+            if f"xibo:{windowed[0]}" not in context.store().keys(windows.WINDOWS):
+                users.set_last_window(context.store(), "xibo", int(windowed[0]) - 1, 1.0)
+                desk("run v2-32-6 xibo -q")
+            if not typed.startswith(("kill", "-k")):
+                desk.end()
+        if typed.startswith(("del-dir", "swap-dir")):
+            desk("set-cur 2 xibo")
+        desk(typed)
+        if typed.startswith(("run", "release", "reapply", "restart")):
+            desk.end()
+        if typed.startswith(("kill", "-k")):
+            assert desk.job("xibo:101").state is State.CANCELLED
+            desk("clear xibo")
+
+
+def test_job_of_another_user_on_a_tpu_is_said_and_not_touched(desk):
+    set_up(desk)
+    desk("run v2-32-6 xibo tag=first")
+    assert "xibo runs" in desk.error("run v2-32-6 lyy")
+    assert not windows.of_user(context.store(), "lyy")
+    assert "held by xibo" in desk.error("release v2-32-6 lyy")
+    desk("run v2-32-6 lyy --yes")
+    desk("kill 1 lyy")
+    assert desk.job("xibo:1").state is State.PENDING
+
+
+def test_type_instead_of_a_name_takes_a_free_tpu_and_none_twice(desk):
+    set_up(desk)
+    desk("apply g-v4-8-2")
+    for _ in range(2):
+        desk("run v4-8 xibo")
+    assert sorted(window.tpu for window in windows.of_user(context.store(), "xibo")) == ["g-v4-8-1", "g-v4-8-2"]
+    assert "no v4-8 is free" in desk.error("run v4-8 xibo")
+    rows = json.loads(desk("vm find v4 --json").output)
+    assert [(row["name"], row["user"], row["state"]) for row in rows] == [
+        ("g-v4-8-1", "xibo", "READY"),
+        ("g-v4-8-2", "xibo", "READY"),
+    ]
+    desk("kill 1 xibo")
+    assert desk("vm find v4 --free --csv").output.splitlines()[1].startswith("g-v4-8-1,v4-8-1,v4-8,")
+
+
+def test_preempted_tpu_is_made_anew_when_told_and_not_otherwise(desk):
+    set_up(desk)
+    desk("apply g-v4-8-spot-1")
+    desk.cloud.preempt("g-v4-8-spot-1")
+    assert "PREEMPTED" in desk.error("run v4-8-p1 xibo") or "SUSPEND" in desk.error("run v4-8-p1 xibo")
+    desk("run v4-8-p1 xibo -apply lr=0.5 rule=rerun --log-stage ssn=big_run")
+    plan = desk.job("xibo:1").plan
+    assert plan["spec"]["capacity"] == "spot" and plan["spec"]["rule"] == "rerun" and plan["log_stage"]
+    assert plan["spec"]["config"] == {"training": {"learning_rate": 0.5}}
+    assert inventory.get(context.store(), "g-v4-8-spot-1").notes == "big run"
+
+
+def test_rerun_on_another_tpu_is_a_child_that_runs_to_its_end(desk):
+    set_up(desk)
+    desk("apply g-v4-8-2")
+    desk("run v4-8-1 xibo -q")
+    assert "`tpu job stop xibo:1` first" in desk.error("rerun windows=1 tpu=v4-8-2 xibo")
+    desk.end(State.FAILED)
+    desk("rerun windows=1 tpu=v4-8-2 xibo")
+    child = windows.get(context.store(), "xibo:2")
+    assert (child.parent, child.tpu, desk.job("xibo:2").state) == (1, "g-v4-8-2", State.COMPLETED)
+    lines = desk("check xibo -ws").output.splitlines()
+    assert [line.split()[:2] for line in lines[1:3]] == [["1", "failed"], ["2", "completed"]]
+    assert lines[2].startswith("  2")
+
+
+def test_clear_leaves_active_jobs_and_parents_of_active_children(desk):
+    set_up(desk)
+    desk("run v4-8-1 xibo")
+    desk.end(State.FAILED)
+    desk("run v4-8-1 xibo")
+    windows.changed(context.store(), "xibo:2", lambda window: changed(window, parent=1))
+    desk("clear-finished xibo")
+    desk("clean xibo")
+    assert [window.number for window in windows.of_user(context.store(), "xibo")] == [1, 2]
+    desk("clean xibo -re")
+    assert [window.number for window in windows.of_user(context.store(), "xibo")] == [2]
+    assert len(context.store().keys(JOBS)) == 2  # the record stays
+    desk.end()
+    desk("clear-error xibo")
+    assert len(windows.of_user(context.store(), "xibo")) == 1
+    desk("clear-finished xibo")
+    assert not windows.of_user(context.store(), "xibo")
+    assert inventory.get(context.store(), "g-v4-8-1").user == ""
+
+
+def test_window_whose_job_is_gone_and_job_that_nobody_has_are_cleared_by_truth(desk):
+    set_up(desk)
+    windows.make(context.store(), "xibo", "nothing-abcde", 1.0)
+    desk("run v4-8-1 xibo place=local")
+    job_id = desk.job("xibo:2").id
+    driver = context.driver()
+    driver.round([job_id])
+    driver.close()
+    desk("check xibo")
+    desk("-czw xibo")
+    assert [window.number for window in windows.of_user(context.store(), "xibo")] == [2]
+    job = context.get(job_id)
+    pods.lose(Path(os.environ["TPUKIT_HOME"]) / "data" / "runs" / job_id / f"attempt-{job.attempts[-1].number}")
+    context.store().close()
+    desk.forget()
+    desk("-czj xibo")
+    assert not windows.of_user(context.store(), "xibo")
+    assert context.get(job_id).state.ended
+
+
+def test_log_is_what_came_since_it_was_read(desk):
+    set_up(desk)
+    desk("log xibo")
+    desk("run v4-8-1 xibo")
+    assert "sent to g-v4-8-1" in desk("log xibo").output
+    assert desk("log xibo").output.strip() == "nothing new"
+
+
+def test_working_directory_without_a_job_file_says_what_to_write(desk, tmp_path):
+    set_up(desk)
+    (tmp_path / "code" / "job.yaml").unlink()
+    assert "command: [python, main.py]" in desk.error("run v4-8-1 xibo", code=2)
+    assert "no working directory 7" in desk.error("run v4-8-1 xibo dir=7")
+    assert "no rule nope" in desk.error("run v4-8-1 xibo rule=nope", code=2)
+
+
+def test_solve_says_what_it_examined(desk):
+    set_up(desk)
+    findings = json.loads(desk("solve g-v4-8-1 --json").output)
+    assert {one["outcome"] for one in findings} == {"good", "mended"} and len(findings) == 10
