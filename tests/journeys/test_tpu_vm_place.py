@@ -117,6 +117,16 @@ def test_host_that_answers_no_more_is_lost_only_after_a_while(driving, cloud, mo
     assert cloud.made == {}
 
 
+def test_host_that_lets_nobody_in_is_waited_for_with_its_reason_and_loses_nothing(driving, cloud, monkeypatch):
+    monkeypatch.setattr(judging, "SILENT_SECONDS", 0.0)
+    job_id = driving.send("true")
+    cloud.shut = True
+    driving.until(job_id, lambda job: "permission denied" in job.message, "to be told why")
+    assert not driving.job(job_id).state.ended
+    cloud.shut = False
+    assert driving.ended(job_id).state is State.COMPLETED
+
+
 def test_named_tpu_vm_is_used_as_it_is_and_stays(driving, cloud):
     named(cloud)
     job_id = driving.send("echo on $TPU_WORKER_ID", on=("mine",))
@@ -184,7 +194,7 @@ def test_attempt_of_an_earlier_driver_cannot_take_tpu_vms_of_a_later_one(driving
 
 
 def test_many_jobs_of_a_zone_cost_one_list(driving, cloud):
-    ids = [driving.send(WAITS, name=f"many-{number}") for number in range(3)]
+    ids = [driving.send(WAITS, name=f"many-{number}") for number in range(2)]
     for job_id in ids:
         driving.running(job_id)
     cloud.lists = 0

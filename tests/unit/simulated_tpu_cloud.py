@@ -19,7 +19,7 @@ from typing import Any
 
 from tpukit import catalogue, pods
 from tpukit.cloud.tpu_vm import Host, Node, Queued, Request
-from tpukit.errors import Conflict, NotFound, TpukitError, Transient
+from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, programs, version
 
 _NEXT = {"CREATING": "ACCEPTED", "ACCEPTED": "PROVISIONING", "PROVISIONING": "ACTIVE", "SUSPENDING": "SUSPENDED"}
@@ -32,6 +32,7 @@ class TpuCloud:
     requests: dict[str, tuple[Request, Queued]] = field(default_factory=dict)
     lists: int = 0  # how often TPU VMs were listed
     scarce: bool = False  # nothing is to be had
+    shut: bool = False  # hosts let nobody in
     silent: set[str] = field(default_factory=set)  # addresses that do not answer
     lock: threading.RLock = field(default_factory=threading.RLock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -166,8 +167,8 @@ class Hosts:
             return Transient(f"{address}: no route to host")
         if call.login.host_keys != (f"ssh-ed25519 key-of-{address}",):
             return Transient(f"{address}: wrong host key")
-        if f"{user}:{self.key}" not in node.metadata.get("ssh-keys", "").splitlines():
-            return Transient(f"{address}: permission denied")
+        if self.cloud.shut or f"{user}:{self.key}" not in node.metadata.get("ssh-keys", "").splitlines():
+            return Denied(f"{address}: permission denied")
         supervisor = _supervisor(self.cloud.folder / address)
         request = json.loads(json.dumps(call.request))
         answer: Answer = json.loads(json.dumps(supervisor.answer(request, io.BytesIO(call.content))))

@@ -151,6 +151,7 @@ class Queue(RuleBasedStateMachine):
         self.workers = [Worker(Holder(f"w{index}")) for index in range(3)]
         self.drivers = [Driver(self.store, self.clock, Holder(f"d{index}")) for index in range(2)]
         self.dice = random.Random(1)
+        self.listed = []
         self.ids, self.completed, self.own_errors, self.histories = [], {}, set(), {}
 
     @rule(faults=st.integers(1, 3), priority=st.integers(-1, 1))
@@ -164,6 +165,32 @@ class Queue(RuleBasedStateMachine):
             worker.claim = claims.take(self.store, worker.holder, self.dice)
             worker.renewed = self.clock.monotonic()
 
+    @rule()
+    def read_the_queue(self):
+        """What somebody read a while ago, and will act on."""
+        self.listed = self.store.list(claims.TPU_JOBS, states=[PENDING]).entries
+
+    @precondition(lambda self: self.listed)
+    @rule(who=st.integers(0, 2), data=st.data())
+    def claim_what_was_read_before(self, who, data):
+        worker, entry = self.workers[who], data.draw(st.sampled_from(self.listed))
+        if worker.claim is None:
+            worker.claim = claims.take_one(self.store, worker.holder, entry)
+            worker.renewed = self.clock.monotonic()
+
+    @precondition(lambda self: any(worker.claim for worker in self.workers))
+    @rule(who=st.integers(0, 2))
+    def overtake(self, who):
+        """All are silent for longer than a lease, and what they had goes to one of them, or to a new one."""
+        for seconds in (claims.SECONDS + 1, 10.0):
+            self.clock.sleep(seconds)
+            for driver in self.drivers:
+                driver.round()
+        if self.workers[who].claim:
+            self.workers.append(Worker(Holder(f"w{next(NUMBERS)}")))
+            who = len(self.workers) - 1
+        self.claim(who)
+
     @rule(who=st.integers(0, 2))
     def heartbeat(self, who):
         worker = self.workers[who]
@@ -176,7 +203,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 2), outcome=st.sampled_from([Reason.DONE, Reason.USER_ERROR, Reason.PREEMPTED]))
     def finish(self, who, outcome):
-        worker = self.workers[who]
+        worker = self.workers[-1 - who]
         if worker.claim is None:
             return
         wrote = claims.finish(self.store, worker.claim, Outcome(outcome, worker.holder.name))
@@ -319,3 +346,27 @@ def test_retry_of_a_job_that_ended_begins_anew_and_of_one_that_waits_is_refused(
     assert client.get(job_id).status == CANCELLED
     again = client.retry(job_id)
     assert (again.status, again.cancel, again.faults) == (PENDING, False, 0)
+
+
+def test_job_that_was_read_while_it_waited_and_has_ended_since_is_not_claimed(client):
+    job_id = client.submit("result = 1")
+    store, before = client._store, client._store.get(claims.TPU_JOBS, job_id)
+    claims.finish(store, claims.take_one(store, Holder("a"), before), Outcome(Reason.DONE, "1"))
+    assert claims.take_one(store, Holder("b"), before) is None
+    assert client.get(job_id).status == COMPLETED
+    assert store.leases() == []
+
+
+def test_worker_that_was_away_cannot_write_over_the_one_that_has_its_job(client):
+    job_id = client.submit("result = 1", max_faults=9)
+    store = client._store
+    late = claims.take(store, Holder("late"), random.Random(0))
+    store.release(late.lease)  # as when it lapsed
+    driver = Driver(store, ManualClock(store.now()), Holder("d"))
+    driver.round()
+    assert client.get(job_id).status == PENDING
+    entry = store.get(claims.TPU_JOBS, job_id)
+    now_has_it = claims.take_one(store, Holder("next"), entry)
+    assert claims.finish(store, late, Outcome(Reason.DONE, "late")) is None
+    assert claims.finish(store, now_has_it, Outcome(Reason.DONE, "next")).result == "next"
+    driver.close()

@@ -60,9 +60,10 @@ def command(
     from tpukit import paths
     from tpukit.cli import context, drill_table, sending
     from tpukit.drill import engine
+    from tpukit.places import registry
 
     sending.check_place(place)
-    if place != "local":
+    if registry.is_shared(place):
         hint = "leave --place out; in a sandbox, `tpu sandbox faults` loses nodes under a job of `tpu run`"
         raise Invalid(Problem("--place", f"jobs cannot be drilled on {place} yet", hint))
     seconds = _seconds(budget)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit import places
 from tpukit.cli.sending import set_option
 from tpukit.cli.who import user_name, user_option
 from tpukit.errors import Conflict, Invalid, Problem
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tpukit.spec import Settings
 
 FILE = "job.yaml"
-PLACE = "tpu-vm"
 
 
 @click.command("start")
@@ -37,7 +37,9 @@ PLACE = "tpu-vm"
 @click.option("--log-stage", is_flag=True, help="Tell the program as config.stage how often it was resumed.")
 @click.option("--notes", default="", help="Text beside the TPU for all to see; _ becomes a space.")
 @click.option("--ask-notes", is_flag=True, help="Ask for it.")
-@click.option("--place", default=PLACE, show_default=True, help="Where to run; local tries it on this machine.")
+@click.option(
+    "--place", default=places.MACHINES, show_default=True, help="Where to run; local tries it on this machine."
+)
 @click.option("--yes", is_flag=True, help="Use the TPU although an active job has it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 def command(
@@ -85,7 +87,9 @@ def command(
     if ask_notes:
         notes = click.prompt("Notes", default="", show_default=False, err=True)
     interrupts = Interrupts().start()
-    window = send(plan, vm if place == PLACE else None, person.name, directory=directory, force=yes, notes=notes)
+    window = send(
+        plan, vm if place == places.MACHINES else None, person.name, directory=directory, force=yes, notes=notes
+    )
     follow = person.settings.monitor_after_run if monitor is None else monitor
     _follow(window, follow, interrupts)
 
@@ -118,7 +122,7 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     context.places()[plan.place].check_code(plan)
     interrupts = Interrupts().start()
     child = send(
-        *(plan, vm if old.place == PLACE else None, person.name),
+        *(plan, vm if old.place == places.MACHINES else None, person.name),
         directory=window.directory,
         parent=window.number,
     )
@@ -184,7 +188,7 @@ def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, d
     from tpukit.manager import inventory, names
     from tpukit.manager.inventory import Vm
 
-    if place != PLACE:  # it has none of its own: the name says the shape
+    if place != places.MACHINES:  # it has none of its own: the name says the shape
         said = names.parse_tpu(vms.full_name(word))
         shape = catalogue.find(said.type if said else word)
         return Vm(word, "", shape.name, 0.0, bool(said and said.spot))
@@ -259,10 +263,10 @@ def _plan(folder: Path, vm: Vm, place: str, sets: tuple[str, ...], tags: tuple[s
 
 
 def _settings(plan: Plan, vm: Vm, place: str) -> Settings:
-    return plan.settings.replace(zone=vm.zone) if place == PLACE else plan.settings
+    return plan.settings.replace(zone=vm.zone) if place == places.MACHINES else plan.settings
 
 
 def _on(plan: Plan, vm: Vm) -> Plan:
     from tpukit.cli import sending
 
-    return sending.on_machines(plan, vm.name) if plan.place == PLACE else plan
+    return sending.on_machines(plan, vm.name) if plan.place == places.MACHINES else plan

@@ -291,9 +291,14 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Start
 
 def _settings(*, memory: float, processes: int, network: bool, preload: str, results: str, grace: float) -> Settings:
     from tpukit import paths
+    from tpukit.errors import Invalid
     from tpukit.queue import child
     from tpukit.queue.worker import Settings
 
+    if sys.platform != "linux":
+        raise Invalid(
+            "code of queued jobs is confined by Linux", hint="serve the queue on Linux; send jobs from anywhere"
+        )
     runs = paths.data() / "queue" / "runs"
     child.sweep(runs)
     return Settings(

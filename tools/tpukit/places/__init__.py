@@ -4,3 +4,5 @@ NAMES = ("local", "gke", "tpu-vm")
 DEFAULT = "local"
 RENDERED = "gke"
 """The place that manifests are shown for unless another is named."""
+MACHINES = "tpu-vm"
+"""The place whose machines people name and share."""

@@ -1,4 +1,4 @@
-"""What became of an attempt, from all its hosts and its TPU VMs together. Pure."""
+"""What became of an attempt, from all its hosts and its TPU VMs together. Plain data in, plain data out."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ def report_of(answer: dict[str, Any], now: float) -> Report:
 
 def judge(handle: Handle, machines: Machines, reports: Sequence[Report], now: float, heard: float) -> Judgement:
     """`reports`: host by host, slice by slice. `heard`: now, on the monotonic clock."""
-    reports = [_lost_for_good(report) for report in reports]
+    begun = bool(handle.attempt.learned.get(NODES))
+    if begun:  # before that, a host that does not let us in has nothing of the attempt to lose
+        reports = [_lost_for_good(report) for report in reports]
     hosts = tuple(_view(handle, machines, index, report, heard) for index, report in enumerate(reports))
     saved = max((host.saved for host in hosts), default=-1)
-    begun = bool(handle.attempt.learned.get(NODES))
     states = [report.state for report in reports]
     alive = [index for index, state in enumerate(states) if state is not None and state.phase is Phase.RUNNING]
     silent = [index for index, report in enumerate(reports) if report.state is None and report.gone is None]

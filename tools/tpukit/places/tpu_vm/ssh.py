@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import Denied, Invalid, NotYet, TpukitError, Transient
+from tpukit.errors import Denied, Invalid, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
 
 Executed = tuple[int, bytes, bytes]
@@ -217,5 +217,5 @@ class Ssh:
             hint = (
                 "a new key takes a while to arrive; with OS Login, name your key and user as `ssh_key` and `ssh_user`"
             )
-            return NotYet(f"{said}: the key is not accepted", hint=hint)
+            return Denied(f"{said}: the key is not accepted", hint=hint)
         return Transient(said)

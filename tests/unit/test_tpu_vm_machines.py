@@ -1,0 +1,98 @@
+"""What the Cloud TPU API says of a job's TPU VMs, and what that means for an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpukit import plan
+from tpukit.cloud.tpu_vm import Host, Node, Queued
+from tpukit.places.base import Handle
+from tpukit.places.tpu_vm import target
+from tpukit.places.tpu_vm.machines import NODES, assess
+from tpukit.plan import VmTarget
+from tpukit.reasons import Reason
+from tpukit.records import Attempt
+from tpukit.spec import JobSpec, Settings
+
+SPEC = JobSpec.from_json({"name": "train", "tpu": "v4-16", "slices": 2, "command": ["x"], "capacity": "spot"})
+PLAN = replace(plan.make(SPEC, Settings(), "tpu-vm"), vms=VmTarget("p", "us-central2-b", "ada"))
+NODE_STATES = ["READY", "CREATING", "PREEMPTED", "TERMINATED", "REPAIRING", "STOPPED", "DELETING", "", None]
+QUEUED_STATES = ["CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE", "SUSPENDING", "SUSPENDED"]
+QUEUED_STATES += ["FAILED", "DELETING"]
+
+
+def node(name: str, state: str = "READY", number: str = "1", made_for: int = 0) -> Node:
+    labels = {target.JOB: PLAN.id, target.ATTEMPT: str(made_for)}
+    return Node(name, number, state, hosts=(Host("10.0.0.2"), Host("10.0.0.3")), labels=labels, queued=PLAN.id)
+
+
+def queued(state: str, made_for: int = 0, error: str = "") -> Queued:
+    labels = {target.JOB: PLAN.id, target.ATTEMPT: str(made_for)}
+    return Queued(PLAN.id, state, by_service=True, error=error, labels=labels, nodes=target.nodes(PLAN))
+
+
+def handle(number: int = 0, action: str = "rerun", begun: bool = False) -> Handle:
+    learned = {NODES: ["1", "1"]} if begun else {}
+    return Handle(PLAN, Attempt(number, stage=0, origin=0, action=action, learned=learned))
+
+
+def seen_by(who: Handle, states: list[str | None], request: Queued | None = None):
+    names = target.nodes(PLAN)
+    nodes = {name: node(name, state) for name, state in zip(names, states, strict=True) if state is not None}
+    return assess(who, nodes, {request.name: request} if request else {})
+
+
+@given(
+    states=st.lists(st.sampled_from(NODE_STATES), min_size=2, max_size=2),
+    request=st.sampled_from([None, *QUEUED_STATES]),
+    number=st.integers(0, 2),
+    action=st.sampled_from(["rerun", "resume", "reapply"]),
+    begun=st.booleans(),
+)
+def test_exactly_one_thing_follows_from_whatever_google_says(states, request, number, action, begun):
+    seen = seen_by(handle(number, action, begun), states, queued(request) if request else None)
+    assert seen.ready + bool(seen.waits) + (seen.failed is not None) <= 1
+    assert seen.held == (any(state is not None for state in states) or request is not None)
+    if begun:
+        assert seen.ready
+        assert set(seen.gone) == {index for index, state in enumerate(states) if state not in ("READY", "")}
+    if seen.ready and not begun:
+        assert all(state in ("READY", "") for state in states)
+        assert action != "reapply" or number == 0  # what was made for attempt 0 is not new for a later one
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [("PREEMPTED", Reason.PREEMPTED), ("REPAIRING", Reason.MAINTENANCE), ("TERMINATED", Reason.HOST_LOST)],
+)
+def test_node_that_is_not_ready_is_gone_and_named(state, reason):
+    gone = seen_by(handle(begun=True), ["READY", state]).gone
+    assert gone[1].reason is reason and state in gone[1].words
+
+
+def test_missing_node_of_a_request_that_google_suspended_was_preempted():
+    assert seen_by(handle(begun=True), [None, None], queued("SUSPENDED")).gone[0].reason is Reason.PREEMPTED
+    assert seen_by(handle(begun=True), [None, None]).gone[0].reason is Reason.HOST_LOST
+
+
+def test_node_made_anew_under_the_same_name_is_not_the_one_that_the_attempt_began_on():
+    names = target.nodes(PLAN)
+    seen = assess(handle(begun=True), {names[0]: node(names[0]), names[1]: node(names[1], number="2")}, {})
+    assert list(seen.gone) == [1]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("Quota limit 'TPUV4PerProject' has been exceeded. Limit: 0", Reason.NO_QUOTA),
+        ('There is no more capacity in the zone "us-central2-b"', Reason.NO_CAPACITY),
+        ("An internal error has occurred.", Reason.HOST_LOST),
+    ],
+)
+def test_failed_request_says_why(error, reason):
+    failed = seen_by(handle(), [None, None], queued("FAILED", error=error)).failed
+    assert failed is not None and failed.reason is reason

@@ -1,0 +1,66 @@
+"""Hosts asked over real SSH: only those whose key Google has, only with a key that they know, and again after a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from tpukit.errors import Denied, Transient
+from tpukit.places.tpu_vm.channel import Call, Login
+from tpukit.places.tpu_vm.ssh import CONFIG, Ssh
+from unit.tpu_vm_world import TpuVms
+
+REQUEST = {"do": "prepare", "job": "try-1", "attempt": 0}
+
+
+@pytest.fixture(scope="module")
+def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
+    with TpuVms(tmp_path_factory.mktemp("google")) as made:
+        made.make("one")
+        yield made
+
+
+@pytest.fixture
+def ssh(vms: TpuVms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ssh]:
+    monkeypatch.setenv(CONFIG, vms.emulator.environment()[CONFIG])
+    vms.key.write_private_key(str(tmp_path / "key"))
+    channel = Ssh(tmp_path, str(tmp_path / "key"))
+    yield channel
+    channel.close()
+
+
+def login(vms: TpuVms, user: str = "ada", key: str = "") -> Login:
+    attributes = vms.ask(
+        "POST", "tpu/v2/projects/tpu-project/locations/us-central2-b/nodes/one:getGuestAttributes", {"workerIds": [""]}
+    )
+    items = attributes["guestAttributes"][0]["queryValue"]["items"]
+    keys = [f"{one['key']} {one['value']}" for one in items if one["namespace"] == "hostkeys"]
+    return Login(vms.address("one"), user, (key,) if key else tuple(keys))
+
+
+def test_host_is_asked_before_and_after_its_connection_was_cut(vms, ssh):
+    call = Call(login(vms), REQUEST)
+    assert ssh.ask([call, call]) == ssh.ask([call, call])
+    for task in ssh._connections.values():
+        task.get_loop().call_soon_threadsafe(task.result().abort)
+    (answer,) = ssh.ask([call])
+    assert answer["held"] is None and answer["boot"]
+
+
+def test_host_with_another_key_than_google_has_of_it_is_refused(vms, ssh):
+    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key("openssh").decode()
+    (answer,) = ssh.ask([Call(login(vms, key=other), REQUEST)])
+    assert isinstance(answer, Denied) and "not the host key that Google has" in answer.message
+
+
+def test_host_that_does_not_know_us_says_so_and_others_are_answered_all_the_same(vms, ssh):
+    nowhere = Login("127.0.0.99", "ada", login(vms).host_keys)
+    refused, lost, answered = ssh.ask(
+        [Call(login(vms, user="eve"), REQUEST), Call(nowhere, REQUEST), Call(login(vms), REQUEST)]
+    )
+    assert isinstance(refused, Denied) and "eve" in refused.message
+    assert isinstance(lost, Transient)
+    assert isinstance(answered, dict)
