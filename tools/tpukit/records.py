@@ -26,14 +26,14 @@ class Attempt(msgspec.Struct, frozen=True):
     started: float = 0.0  # when all hosts ran; 0: never
     ended: float = 0.0
     saved: int = -1  # last saved step; -1: none
-    step: int = -1  # the furthest that was seen when it ended; -1: none was
-    warning: str = ""  # what a person should know of it although it ran, or ended well
     stopping: Reason | None = None  # why it was told to leave
     reason: Reason | None = None
     host: str = ""  # the first host that failed
     detail: str = ""  # what that host said
     action: str = "rerun"  # what made it: rerun (from the beginning), resume, reapply (the TPU made anew first)
     learned: dict[str, Any] = {}  # what its place needs to recognise it again, on any machine; nobody else reads it
+    step: int = -1  # the furthest that was seen when it ended; -1: none was
+    warning: str = ""  # what a person should know of it although it ran, or ended well
 
 
 class Outcome(msgspec.Struct, frozen=True):
