@@ -207,7 +207,7 @@ class Impatient(Tpu):
 def test_run_program_that_shows_no_steps_is_told_what_to_do_and_so_is_a_loss_that_cannot_happen(home, tmp_path):
     tpu = Impatient(home, tmp_path)
     done = tpu("run", tpu.file("sleep", "2"), "--lose", "0-0@7", code=1)
-    assert "--lose waits for step 7 of host 0-0, and cannot happen: no step of it can be seen" in done.stderr
+    assert "--lose waits for step 7 of host 0-0: no step of it can be seen" in done.stderr
     assert "under `progress:` in the job file" in done.stderr
     assert "no step of it can be seen" in tpu("job", "show", "train").stdout
 

@@ -196,7 +196,7 @@ class Follower:
             attempt = context.get(self._id).attempt
         if attempt and (unseen := report.unseen(mine, attempt.started, self._clock.now())):
             self._unseen = True
-            text = f"--lose waits for step {loss.step} of host {loss.slice}-{loss.index}, and cannot happen:"
+            text = f"--lose waits for step {loss.step} of host {loss.slice}-{loss.index}:"
             context.say(self._id, f"{text} {unseen}")
 
     def _result(self) -> int:
