@@ -123,6 +123,13 @@ def completed(cluster, made):
     return condition_of(cluster.get("JobSet", made.id, made.team), "Completed")
 
 
+def seen(cluster, made):
+    """What there is of all jobs, for whoever reads that one of them did not end."""
+    kinds = ("JobSet", "Workload", "Job", "Pod", "Node")
+    found = [one for kind in kinds for one in cluster.list(kind, *([made.team] if kind != "Node" else []))]
+    return {one["metadata"]["name"]: one.get("status", {}).get("conditions", []) for one in found}
+
+
 def test_sandbox_without_jobs_is_small(box):
     other = Box(box.home, "small")
     other.tpu("up", "--addons")
@@ -409,7 +416,7 @@ def test_killed_store_and_api_server_come_back_with_their_state(box, cluster):
     cluster = box.cluster
     assert len(cluster.list("Node")) == 4
     send(cluster, made)
-    until(lambda: completed(cluster, made))
+    until(lambda: completed(cluster, made), lambda: seen(cluster, made))
 
 
 def test_everything_killed_comes_back_with_its_state(box, cluster):
