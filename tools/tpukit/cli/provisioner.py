@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from tpukit.cli.leaving import Leaving
 
 if TYPE_CHECKING:
     from tpukit.kube import Cluster
@@ -83,9 +84,7 @@ def run(
 
     logs.to_stderr(json_lines=log_format == "json")
     log = logging.getLogger("tpukit.provisioner")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    leaving = Leaving()
     clock, kube = SystemClock(), _kube(context)
     who = _identity(kube, system, project=project, location=location, cluster=cluster)
     gke = Client(who.project, who.location, who.cluster)
@@ -131,13 +130,13 @@ def run(
     threading.Thread(target=_pass_on, args=(wake, loop.wake), name="wake", daemon=True).start()
     rounds = threading.Thread(target=loop.run, name="rounds", daemon=True)
     rounds.start()
-    stop.wait()
+    leaving.wait()
     loop.stop()
     rounds.join(LEAVE_SECONDS)
     driver.kernel.settle(LEAVE_SECONDS)
-    leaving = threading.Thread(target=driver.close, daemon=True)
-    leaving.start()
-    leaving.join(LEAVE_SECONDS)
+    closing = threading.Thread(target=driver.close, daemon=True)
+    closing.start()
+    closing.join(LEAVE_SECONDS)
     log.info("left; what is under way goes on, and the next one finds it")
     os._exit(0)  # threads that hang in a dead cluster are not waited for
 

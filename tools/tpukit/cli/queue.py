@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpukit.cli.leaving import Leaving
+
 if TYPE_CHECKING:
     from tpukit.queue.client import Client
     from tpukit.queue.driver import Starter
@@ -187,7 +189,8 @@ def work(job_id: str, **options: Any) -> None:
 
     worker = Worker(context.store(), context.holder(), _settings(memory=0, processes=4096, **options), context.say)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.leave())
+        # In a thread of its own: the one that is interrupted may hold the lock that leaving needs.
+        signal.signal(number, lambda *_: threading.Thread(target=worker.leave, daemon=True).start())
     if not worker.run_one(job_id, SCHEDULED):
         _say(f"{job_id} is not waiting for a worker any more")
 
@@ -240,9 +243,7 @@ def serve(
     if check:
         click.echo(http.check(check, port, "tpu queue serve"), err=True)
         return
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    leaving = Leaving()
     store, settings = context.store(), _settings(grace=grace, **limits)
     starter = _starter(team, image, tpu, limits["results"], store.address) if team else None
     workers = 0 if team else workers
@@ -259,11 +260,11 @@ def serve(
         try:
             service.run(until_idle=until_idle)
         finally:
-            stop.set()
+            leaving.done()
 
     rounds = threading.Thread(target=run, name="rounds", daemon=True)
     rounds.start()
-    stop.wait()
+    leaving.wait()
     service.stop(grace + 10.0)
     rounds.join(2.0)
     driver.close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
+
+from tpukit.cli.leaving import Leaving
 
 if TYPE_CHECKING:
     from tpukit.serve.metrics import Metrics
@@ -70,14 +71,7 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
-    stop, asked = threading.Event(), threading.Event()
-
-    def leave(*_: object) -> None:
-        asked.set()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, leave)
+    leaving = Leaving()
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_prune)
@@ -89,19 +83,19 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
         try:
             service.run(until_idle=until_idle)
         finally:
-            stop.set()
+            leaving.done()
 
     # In a thread of its own: a signal reaches the main thread even while a round hangs in a store that does not answer.
     rounds = threading.Thread(target=run, name="rounds", daemon=True)
     rounds.start()
-    stop.wait()
+    leaving.wait()
     service.stop()
     rounds.join(LEAVE_SECONDS / 2)
     driver.kernel.settle(LEAVE_SECONDS / 2)
     closing = threading.Thread(target=driver.close, daemon=True)
     closing.start()
     closing.join(LEAVE_SECONDS)
-    if asked.is_set():
+    if leaving.asked:
         _say("left; jobs run on, start `tpu serve` again to drive them")
     with suppress(OSError):
         sys.stdout.flush()
