@@ -26,13 +26,22 @@ def test_readme_of_your_own_has_a_row_for_each_step():
     assert sorted(table()) == sorted(path.stem for path in EXAMPLE.glob("step*.py")) == sorted(TELLING)
 
 
-@pytest.mark.parametrize("step", TELLING)
-def test_step_of_your_own_gets_the_verdict_of_its_readme(step, tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "tools"), "TPUKIT_HOME": str(tmp_path)}
+def drill(step, seed, home):
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "tools"), "TPUKIT_HOME": str(home)}
     only = [word for loss in TELLING[step] for word in ("--only", loss)]
-    command = [sys.executable, "-m", "tpukit", "drill", str(EXAMPLE / "job.yaml"), "--json", *only]
+    command = [sys.executable, "-m", "tpukit", "drill", str(EXAMPLE / "job.yaml"), "--json", f"--seed={seed}", *only]
     command += ["--set", f"command=[python, {step}.py]"]
     drilled = subprocess.run(command, env=env, capture_output=True, text=True)
     assert drilled.returncode == 0, drilled.stderr
-    verdicts = {one["loss"]: one["verdict"] for one in json.loads(drilled.stdout)["losses"]}
-    assert verdicts == {loss: table()[step][loss] for loss in TELLING[step]}
+    return {one["loss"]: one["verdict"] for one in json.loads(drilled.stdout)["losses"]}
+
+
+@pytest.mark.parametrize("step", TELLING)
+def test_step_of_your_own_gets_the_verdict_of_its_readme(step, tmp_path):
+    expected = {loss: table()[step][loss] for loss in TELLING[step]}
+    # A save takes milliseconds: on a busy machine a kill meant for its middle may come after its end.
+    unsafe = "cannot be read" in expected.get("save-half", "")
+    verdicts = [drill(step, 0, tmp_path)]
+    while unsafe and verdicts[-1] == {"save-half": "exact"} and len(verdicts) < 8:
+        verdicts.append(drill(step, len(verdicts), tmp_path))
+    assert verdicts[-1] == expected
