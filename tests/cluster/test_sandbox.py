@@ -411,7 +411,7 @@ def test_killed_store_and_api_server_come_back_with_their_state(box, cluster):
     status = box.status()
     assert status["running"]
     assert {one["name"]: one["restarts"] for one in status["components"]} == {
-        one["name"]: int(one["name"] in ("etcd", "kube-apiserver")) for one in status["components"]
+        one["name"]: int(one["name"] in ("etcd", "kube-apiserver", "jobset", "kueue")) for one in status["components"]
     }
     cluster = box.cluster
     assert len(cluster.list("Node")) == 4

@@ -86,8 +86,16 @@ def up(
         agent, emulator = cloud_components.agent(place), cloud_components.google(place)
         runner = cloud_components.addons(place)
         report("starting etcd and the API server")
+        earlier = components.runs(place)
+        died = any(
+            one.name in earlier and earlier[one.name].state.phase is not Phase.RUNNING for one in (store, api_server)
+        )
         components.start(place, [store, api_server, runner])
         components.wait(place, [api_server])
+        if died:
+            # Released ones exit when they cannot renew their lease. Without leases, Kueue was seen to live on and to
+            # queue nothing any more; who runs add-ons starts them again.
+            components.stop(place, releases.NAMES, grace=2.0)
         report("starting the controllers, Google's APIs and the node agent")
         components.start(place, controllers)
         cluster = Cluster(place.kubeconfig)
