@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from place_suite import *  # noqa: F403
-from place_suite import Stand
+from place_suite import Stand, handle_of
 from tpukit import pods
 from tpukit.clock import SystemClock
+from tpukit.errors import Conflict
+from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.reasons import State
+from tpukit.records import Attempt
 from tpukit.spec import Settings
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
 
@@ -36,3 +40,17 @@ def stand(home: Path) -> Iterator[Stand]:
     pods.kill_strays(home)
     for attempt in (home / "hosts").glob("*/jobs/*/attempt-*"):
         pods.lose(attempt)
+
+
+def test_earlier_attempt_that_came_back_with_its_host_leaves_for_the_later_one_and_never_the_other_way(stand):
+    earlier = handle_of(stand.plan("[ $TPUKIT_ATTEMPT = 1 ] && echo later; sleep 60"))
+    stand.submit(earlier)
+    earlier, _ = stand.until(earlier, State.RUNNING)
+    later = Handle(earlier.plan, Attempt(1, stage=0, origin=0, action="resume"))
+    stand.submit(later)
+    later, _ = stand.until(later, State.RUNNING)
+    assert stand.observe(earlier).state is State.FAILED
+    with pytest.raises(Conflict, match="attempt 1 of job"):
+        stand.place.submit(earlier)
+    assert stand.observe(later).state is State.RUNNING
+    stand.place.stop(later, 0)

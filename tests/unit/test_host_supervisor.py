@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import io
 import json
 import os
@@ -146,6 +147,17 @@ def test_attempt_superseded_by_a_later_one_never_begins(host):
     host.ended(attempt=1)
     assert host.start("true", attempt=0)["refused"] == "superseded"
     assert host.state(attempt=0).phase is Phase.ABSENT
+
+
+def test_attempt_that_has_ended_is_in_nobodys_way_though_its_shim_takes_its_time(host):
+    host.start("true")
+    host.ended()
+    with (host.root / "jobs" / "try-1" / "attempt-0" / "lock").open() as lock:
+        until(lambda: not host.facts()["locked"], "the shim to leave")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert host.ask("prepare", job="other-2", attempt=0)["held"] is None
+        assert "refused" not in host.start("true", job="other-2")
+    assert host.ended("other-2").code == 0
 
 
 def test_host_that_another_job_holds_is_refused_and_named(host):

@@ -233,6 +233,8 @@ def running() -> list[dict[str, Any]]:
         for name in listed(path("jobs", job)):
             folder = path("jobs", job, name)
             if name.startswith("attempt-") and is_locked(os.path.join(folder, "lock")):
+                if read(os.path.join(folder, "end")) is not None:
+                    continue  # a shim writes the end last, and is about to leave
                 owner = read(os.path.join(folder, "owner")) or {"store": ""}
                 found.append({"job": job, "attempt": int(name[len("attempt-") :]), "store": owner["store"]})
     return found

@@ -59,11 +59,7 @@ class Hosts:
         digest = plan.snapshot.digest if plan.snapshot else ""
         about = {"job": plan.id, "attempt": attempt.number, "code": digest}
         ready = self._each([Call(login, {"do": "prepare", **about}) for login in logins])
-        for login, answer in zip(logins, ready, strict=True):
-            if answer["held"]:
-                raise Conflict(
-                    f"job {answer['held']['job']} runs on {login.address}", hint="stop it first, or name another TPU VM"
-                )
+        self._wait_for_chips(handle, {one: answer["held"] for one, answer in zip(logins, ready, strict=True)})
         without = [login for login, answer in zip(logins, ready, strict=True) if not answer["code"]]
         if without:
             packed = pack(stage.require(self.shelf, digest))
@@ -77,6 +73,18 @@ class Hosts:
                 for index, login in enumerate(logins)
             ]
         )
+
+    def _wait_for_chips(self, handle: Handle, holders: Mapping[Login, Answer | None]) -> None:
+        """An earlier attempt of the job was over for its driver: where a host came back with it, it has to leave."""
+        job, number = handle.plan.id, handle.attempt.number
+        there = {login: holder for login, holder in holders.items() if holder}
+        for login, holder in there.items():
+            if holder["job"] != job or holder["attempt"] > number:
+                words = f"attempt {holder['attempt']} of job {holder['job']} runs on {login.address}"
+                raise Conflict(words, hint="stop it first, or name another TPU VM")
+        if there:
+            self.channel.ask([Call(login, {"do": "stop", "grace": 0, **holder}) for login, holder in there.items()])
+            raise NotYet(f"an earlier attempt of {job} leaves {', '.join(login.address for login in there)}")
 
     def status(
         self, handle: Handle, logins: Sequence[Login | None], positions: Sequence[int], silent: Sequence[bool]
