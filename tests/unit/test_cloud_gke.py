@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tpukit import catalogue
-from tpukit.cloud import gke
+from tpukit.cloud import clients, gke
 from tpukit.cloud.refusals import translated
 from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, Transient, Unauthenticated
 from tpukit.provisioner import names, pools
@@ -116,13 +116,13 @@ def test_gke_that_does_not_answer_is_transient(client, emulator, monkeypatch):
 
 
 def test_gke_wrong_token_is_unauthenticated(client, monkeypatch):
-    monkeypatch.setenv(gke.TOKEN, "wrong")
+    monkeypatch.setenv(clients.TOKEN, "wrong")
     with pytest.raises(Unauthenticated):
         gke.Client(PROJECT, LOCATION, CLUSTER).pools()
 
 
 def test_gke_emulator_without_a_token_is_refused_before_anything_is_sent(monkeypatch, client):
-    monkeypatch.delenv(gke.TOKEN)
+    monkeypatch.delenv(clients.TOKEN)
     with pytest.raises(Denied):
         gke.Client(PROJECT, LOCATION, CLUSTER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpukit.cloud import tpu_vm
+from tpukit.cloud import clients, tpu_vm
 from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound
 from tpukit.sandbox.google.api_faults import Fault
@@ -86,6 +86,6 @@ def test_refusals_are_told_apart(client, emulator):
 
 
 def test_without_a_token_an_emulator_is_not_asked(client, monkeypatch):
-    monkeypatch.delenv(tpu_vm.TOKEN)
+    monkeypatch.delenv(clients.TOKEN)
     with pytest.raises(Denied, match="no token"):
         tpu_vm.Client(PROJECT)

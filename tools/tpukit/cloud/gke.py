@@ -6,21 +6,16 @@ variables that lead Google's Terraform provider there.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from tpukit.cloud.refusals import translated
-from tpukit.errors import Denied, Invalid, TpukitError
+from tpukit.cloud.clients import SECONDS, ask, sign_in
+from tpukit.errors import Invalid
 
 ENDPOINT = "GOOGLE_CONTAINER_CUSTOM_ENDPOINT"
-TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)
-SECONDS = 60.0
-"""How long an answer may take. A create that was not answered may have been done: ask again under the same name."""
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +73,16 @@ class Client:
         self._types: Any = container_v1
         self._parent = f"projects/{project}/locations/{location}"
         self._cluster = f"{self._parent}/clusters/{cluster}"
-        self._client = _client(container_v1)
+        self._client = sign_in(container_v1.ClusterManagerClient, ENDPOINT, "v1")
 
     def pools(self) -> Sequence[NodePool]:
         request = self._types.ListNodePoolsRequest(parent=self._cluster)
-        answer = self._ask("list node pools", lambda: self._client.list_node_pools(request, timeout=SECONDS))
+        answer = ask("list node pools", lambda: self._client.list_node_pools(request, timeout=SECONDS))
         return [_pool(pool) for pool in type(answer).pb(answer).node_pools]
 
     def operations(self) -> Sequence[Operation]:
         request = self._types.ListOperationsRequest(parent=self._parent)
-        answer = self._ask("list operations", lambda: self._client.list_operations(request, timeout=SECONDS))
+        answer = ask("list operations", lambda: self._client.list_operations(request, timeout=SECONDS))
         links = [_operation(one) for one in type(answer).pb(answer).operations]
         # Google writes the project of a link as its number, so the path is compared behind it.
         mine = self._cluster.partition("/locations/")[2]
@@ -101,42 +96,15 @@ class Client:
             json_format.ParseDict(dict(body), type(request).pb(request).node_pool)
         except json_format.ParseError as error:
             raise Invalid(f"node pool {body.get('name')}: {error}") from error
-        answer = self._ask(
+        answer = ask(
             f"create node pool {body['name']}", lambda: self._client.create_node_pool(request, timeout=SECONDS)
         )
         return _operation(type(answer).pb(answer))[1]
 
     def delete_pool(self, name: str) -> Operation:
         request = self._types.DeleteNodePoolRequest(name=f"{self._cluster}/nodePools/{name}")
-        answer = self._ask(f"delete node pool {name}", lambda: self._client.delete_node_pool(request, timeout=SECONDS))
+        answer = ask(f"delete node pool {name}", lambda: self._client.delete_node_pool(request, timeout=SECONDS))
         return _operation(type(answer).pb(answer))[1]
-
-    def _ask(self, asked: str, call: Callable[[], R]) -> R:
-        try:
-            return call()
-        except TpukitError:
-            raise
-        except Exception as error:
-            raise translated(error, asked) from error
-
-
-def _client(container_v1: Any) -> Any:
-    from google.api_core.client_options import ClientOptions
-
-    endpoint = os.environ.get(ENDPOINT, "").rstrip("/").removesuffix("/v1")
-    options: dict[str, Any] = {"transport": "rest"}
-    if token := os.environ.get(TOKEN, ""):
-        from google.oauth2.credentials import Credentials
-
-        options["credentials"] = Credentials(token=token)
-    elif endpoint.startswith("http:"):
-        raise Denied(f"no token for {endpoint}", hint=f"set {TOKEN}, or unset {ENDPOINT} to ask Google itself")
-    if endpoint:
-        options["client_options"] = ClientOptions(api_endpoint=endpoint)
-    try:
-        return container_v1.ClusterManagerClient(**options)
-    except Exception as error:
-        raise translated(error, "signing in to Google Cloud") from error
 
 
 def _pool(pool: Any) -> NodePool:

@@ -6,20 +6,15 @@ variables that lead Google's Terraform provider there. https://cloud.google.com/
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from tpukit.cloud.refusals import translated
-from tpukit.errors import Denied, Invalid, TpukitError
+from tpukit.cloud.clients import SECONDS, ask, sign_in
+from tpukit.errors import Invalid
 
 ENDPOINT = "GOOGLE_TPU_V2_CUSTOM_ENDPOINT"
-TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)
-SECONDS = 60.0
-"""How long an answer may take. A create that was not answered may have been done: ask again under the same name."""
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +107,17 @@ class Client:
             raise Invalid("google-cloud-tpu is not installed", hint="pip install 'tpukit[tpu-vm]'") from error
         self._types: Any = tpu_v2
         self._project = project
-        self._client = _client(tpu_v2)
+        self._client = sign_in(tpu_v2.TpuClient, ENDPOINT, "v2")
 
     def nodes(self, zone: str) -> Sequence[Node]:
         request = self._types.ListNodesRequest(parent=self._parent(zone), page_size=1000)
-        call = self._ask(f"list TPU VMs of {zone}", lambda: _all(self._client.list_nodes(request, timeout=SECONDS)))
+        call = ask(f"list TPU VMs of {zone}", lambda: _all(self._client.list_nodes(request, timeout=SECONDS)))
         return [_node(one) for one in call]
 
     def queued(self, zone: str) -> Sequence[Queued]:
         request = self._types.ListQueuedResourcesRequest(parent=self._parent(zone), page_size=1000)
         asked = f"list queued resources of {zone}"
-        call = self._ask(asked, lambda: _all(self._client.list_queued_resources(request, timeout=SECONDS)))
+        call = ask(asked, lambda: _all(self._client.list_queued_resources(request, timeout=SECONDS)))
         return [_queued(one) for one in call]
 
     def request(self, zone: str, request: Request) -> None:
@@ -143,7 +138,7 @@ class Client:
             parent=parent, queued_resource_id=request.name, queued_resource=queued
         )
         asked = f"request {len(request.nodes)} × {request.accelerator} in {zone} as {request.name}"
-        self._ask(asked, lambda: self._client.create_queued_resource(message, timeout=SECONDS))
+        ask(asked, lambda: self._client.create_queued_resource(message, timeout=SECONDS))
 
     def create(self, zone: str, request: Request) -> None:
         for name in request.nodes:
@@ -151,31 +146,31 @@ class Client:
             node.scheduling_config = self._types.SchedulingConfig(spot=request.spot, reserved=bool(request.reservation))
             message = self._types.CreateNodeRequest(parent=self._parent(zone), node_id=name, node=node)
             call = partial(self._client.create_node, message, timeout=SECONDS)
-            self._ask(f"create TPU VM {name} in {zone}", call)
+            ask(f"create TPU VM {name} in {zone}", call)
 
     def delete_queued(self, zone: str, name: str) -> None:
         full = f"{self._parent(zone)}/queuedResources/{name}"
         message = self._types.DeleteQueuedResourceRequest(name=full, force=True)
         asked = f"delete queued resource {name} in {zone}"
-        self._ask(asked, lambda: self._client.delete_queued_resource(message, timeout=SECONDS))
+        ask(asked, lambda: self._client.delete_queued_resource(message, timeout=SECONDS))
 
     def delete_node(self, zone: str, name: str) -> None:
         message = self._types.DeleteNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
-        self._ask(f"delete TPU VM {name} in {zone}", lambda: self._client.delete_node(message, timeout=SECONDS))
+        ask(f"delete TPU VM {name} in {zone}", lambda: self._client.delete_node(message, timeout=SECONDS))
 
     def stop(self, zone: str, name: str) -> None:
         message = self._types.StopNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
-        self._ask(f"stop TPU VM {name} in {zone}", lambda: self._client.stop_node(message, timeout=SECONDS))
+        ask(f"stop TPU VM {name} in {zone}", lambda: self._client.stop_node(message, timeout=SECONDS))
 
     def start(self, zone: str, name: str) -> None:
         message = self._types.StartNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
-        self._ask(f"start TPU VM {name} in {zone}", lambda: self._client.start_node(message, timeout=SECONDS))
+        ask(f"start TPU VM {name} in {zone}", lambda: self._client.start_node(message, timeout=SECONDS))
 
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
         full = f"{self._parent(zone)}/nodes/{name}"
         message = self._types.GetGuestAttributesRequest(name=full, worker_ids=[""])
         asked = f"ask for the host keys of {name} in {zone}"
-        answer = self._ask(asked, lambda: self._client.get_guest_attributes(message, timeout=SECONDS))
+        answer = ask(asked, lambda: self._client.get_guest_attributes(message, timeout=SECONDS))
         return [
             [f"{item.key} {item.value}" for item in worker.query_value.items if item.namespace == "hostkeys"]
             for worker in type(answer).pb(answer).guest_attributes
@@ -185,7 +180,7 @@ class Client:
         node = self._types.Node(name=f"{self._parent(zone)}/nodes/{name}", metadata=dict(metadata))
         message = self._types.UpdateNodeRequest(node=node, update_mask={"paths": ["metadata"]})
         asked = f"change the metadata of {name} in {zone}"
-        self._ask(asked, lambda: self._client.update_node(message, timeout=SECONDS))
+        ask(asked, lambda: self._client.update_node(message, timeout=SECONDS))
 
     def _node(self, request: Request) -> Any:
         return self._types.Node(
@@ -198,33 +193,6 @@ class Client:
 
     def _parent(self, zone: str) -> str:
         return f"projects/{self._project}/locations/{zone}"
-
-    def _ask(self, asked: str, call: Callable[[], R]) -> R:
-        try:
-            return call()
-        except TpukitError:
-            raise
-        except Exception as error:
-            raise translated(error, asked) from error
-
-
-def _client(tpu_v2: Any) -> Any:
-    from google.api_core.client_options import ClientOptions
-
-    endpoint = os.environ.get(ENDPOINT, "").rstrip("/").removesuffix("/v2")
-    options: dict[str, Any] = {"transport": "rest"}
-    if token := os.environ.get(TOKEN, ""):
-        from google.oauth2.credentials import Credentials
-
-        options["credentials"] = Credentials(token=token)
-    elif endpoint.startswith("http:"):
-        raise Denied(f"no token for {endpoint}", hint=f"set {TOKEN}, or unset {ENDPOINT} to ask Google itself")
-    if endpoint:
-        options["client_options"] = ClientOptions(api_endpoint=endpoint)
-    try:
-        return tpu_v2.TpuClient(**options)
-    except Exception as error:
-        raise translated(error, "signing in to Google Cloud") from error
 
 
 def _all(pages: Any) -> list[Any]:

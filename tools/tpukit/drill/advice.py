@@ -20,7 +20,6 @@ class Cause(StrEnum):
     RNG = "random state not saved"
     OPTIMIZER = "optimizer state or learning rate not restored"
     NOT_ATOMIC = "save not atomic"
-    SHORT_GRACE = "save takes longer than the grace"
     NO_SAVE_ON_TERM = "save interval longer than the grace, and no save when told to leave"
     RANK_0_SAVES = "rank 0 alone saves what each host has of its own"
     BARRIER = "barrier missing: hosts disagree on the newest checkpoint"
@@ -40,7 +39,6 @@ TEXT = {
     Cause.RNG: "save the random keys (dropout, noise), or make them from the seed and the step",
     Cause.OPTIMIZER: "save the optimizer's state and its count, from which the rate is taken, and use what is restored",
     Cause.NOT_ATOMIC: "write to another name, sync, and rename when all is there; never write over the newest",
-    Cause.SHORT_GRACE: "raise max.grace, or save less or faster: it is killed in the middle of the save",
     Cause.NO_SAVE_ON_TERM: "save when SIGTERM comes (tpukit.host: leaving() and leave()): there is time for it",
     Cause.RANK_0_SAVES: "let each host save its own data position and random keys, or gather them first",
     Cause.BARRIER: "let host 0 say which step is restored, after all hosts have written theirs",
