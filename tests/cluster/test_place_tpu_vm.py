@@ -155,6 +155,16 @@ def test_hosts_that_lost_each_other_are_no_fault_of_the_program(driving, vms, sh
     assert driving.ended(job_id).reason is Reason.PEER_LOST
 
 
+def test_job_that_starts_on_one_tpu_vm_leaves_the_processes_of_another_alone(driving, vms):
+    vms.make("other", V4_16)
+    first = driving.send(["sleep", "1000"], on=("pair",))
+    driving.running(first)
+    assert driving.ended(driving.send(["true"], on=("other",))).state is State.COMPLETED
+    assert driving.observe(first).state is State.RUNNING
+    driving.stop(first)
+    assert driving.ended(first).state is State.CANCELLED
+
+
 def test_host_that_freezes_is_lost_and_named(driving, vms, shared):
     vms.make("cold", V4_16)
     job_id = train(driving, shared, on=("cold",))

@@ -369,7 +369,10 @@ def kill_strays() -> None:
         with suppress(OSError):
             with open(f"/proc/{name}/environ", "rb") as file:
                 words = [word for word in file.read().split(b"\0") if word.startswith(mark)]
-            if words and not is_locked(os.path.join(os.fsdecode(words[0]).partition("=")[2], "lock")):
+            folder = os.fsdecode(words[0]).partition("=")[2] if words else ""
+            # A process with another view of the disks may mean another folder of that name.
+            ours = folder and os.path.samefile(f"/proc/{name}/root{folder}", folder)
+            if ours and not is_locked(os.path.join(folder, "lock")):
                 os.kill(int(name), signal.SIGKILL)
 
 
