@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpukit.queue.worker import Settings
 
 PORT = 9466
+REST_PORT = 9467
 TICK = 1.0
 GRACE = 20.0
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -49,6 +50,7 @@ def command() -> None:
       echo 'result = 6 * 7' | tpu queue submit - --wait
       tpu queue list
       tpu queue test                             two jobs: the devices, and a matrix product
+      tpu queue rest                             for programs in any language, over HTTP
     """
 
 
@@ -273,6 +275,53 @@ def serve(
     os._exit(0)  # threads that hang in a store that is away are not waited for
 
 
+@command.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=REST_PORT, show_default=True)
+@click.option(
+    "--bind", default="127.0.0.1", show_default=True, help="Address; TLS is the business of what is before it."
+)
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), help="With the token that callers show; made unless given."
+)
+@click.option("--allow", multiple=True, metavar="EMAIL", help="Google account that may use it, too; may be repeated.")
+@click.option(
+    "--audience", default="", help="For which callers make their identity tokens: the address of the service."
+)
+@click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX where workers write large results.")
+def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], audience: str, results: str) -> None:
+    """Serve the queue to programs of any language over HTTP. GET /openapi.json describes it.
+
+    \b
+    curl -H "Authorization: Bearer $(cat TOKEN-FILE)" localhost:9467/v1/jobs -d '{"code": "result = 6 * 7"}'
+    """
+    from tpukit import paths
+    from tpukit.queue import rest_server
+    from tpukit.queue.access import Access, own_token, read_token
+
+    own = paths.state() / "queue" / "rest-token"
+    token = read_token(token_file) if token_file else "" if allow else own_token(own)
+    if bool(allow) != bool(audience):
+        raise click.UsageError("--allow and --audience go together")
+    verify = None
+    if allow:
+        from tpukit.cloud.identity import IdentityTokens
+
+        verify = IdentityTokens(audience).email
+    leaving = Leaving()
+    access = Access(token, allow, verify)
+    server = rest_server.start(_client(), access, results or _results(), port=port, bind=bind)
+    shown = str(token_file or own) if token else f"an identity token of {', '.join(allow)}"
+    _say(f"the queue is on http://{bind}:{server.port}, for whoever shows {shown}; Ctrl-C leaves")
+    leaving.wait()
+    server.stop()
+
+
+def _results() -> str:
+    from tpukit import paths
+
+    return str(paths.data() / "queue" / "results")
+
+
 def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Starter:
     from tpukit import catalogue
     from tpukit.errors import Invalid
@@ -304,7 +353,7 @@ def _settings(*, memory: float, processes: int, network: bool, preload: str, res
     child.sweep(runs)
     return Settings(
         runs=runs,
-        results=results or str(paths.data() / "queue" / "results"),
+        results=results or _results(),
         cache=paths.cache() / "queue" / "jax",
         limits=child.Limits(memory=int(memory * 2**30), processes=processes, network=network),
         preload=tuple(name for name in preload.split(",") if name),
