@@ -180,7 +180,14 @@ def send_tests(timeout: float) -> None:
 @click.option("--network", is_flag=True, help="Let code use the network.")
 @click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
 @click.option("--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to leave in.")
-def work(job_id: str, **options: Any) -> None:
+@click.option(
+    "--host",
+    type=click.IntRange(min=0),
+    default=0,
+    envvar="JOB_COMPLETION_INDEX",
+    help="Which one of its slice this is; the first one, 0, writes how the job ended.",
+)
+def work(job_id: str, host: int, **options: Any) -> None:
     """Run one job that was scheduled: what the pods do that `tpu queue serve --team` starts.
 
     Memory is what the container allows. Told to leave (a node is taken away), it gives the job back.
@@ -193,6 +200,9 @@ def work(job_id: str, **options: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # In a thread of its own: the one that is interrupted may hold the lock that leaving needs.
         signal.signal(number, lambda *_: threading.Thread(target=worker.leave, daemon=True).start())
+    if host:
+        # One that was told to leave has not done its part: 143 fails the slice, and its first host gives the job back.
+        sys.exit(0 if worker.accompany(job_id) or not worker.leaving else 128 + signal.SIGTERM)
     if not worker.run_one(job_id, SCHEDULED):
         _say(f"{job_id} is not waiting for a worker any more")
 
@@ -201,11 +211,18 @@ def work(job_id: str, **options: Any) -> None:
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Jobs at once; 0: none.")
 @click.option("--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="GiB for each job.")
 @click.option("--processes", type=click.IntRange(min=1), default=256, show_default=True, help="And threads, of a job.")
-@click.option("--network", is_flag=True, help="Let code use the network.")
+@click.option("--network", is_flag=True, help="Let code use the network; slices of several hosts need it.")
 @click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
 @click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
 @click.option("--image", default="", help="Of those pods.")
 @click.option("--tpu", default="", help="Slice of jobs that name none, as v5e-4 or v5e-4:spot; a CPU node unless told.")
+@click.option(
+    "--start-within",
+    type=click.FloatRange(min=1),
+    default=60,
+    show_default=True,
+    help="Minutes in which a pod must have a node; then its job has failed.",
+)
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option(
     "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds when told to leave."
@@ -223,6 +240,7 @@ def serve(
     team: str,
     image: str,
     tpu: str,
+    start_within: float,
     grace: float,
     tick: float,
     until_idle: bool,
@@ -247,7 +265,8 @@ def serve(
         return
     leaving = Leaving()
     store, settings = context.store(), _settings(grace=grace, **limits)
-    starter = _starter(team, image, tpu, limits["results"], store.address) if team else None
+    target = (team, image, tpu, limits["results"], store.address, limits["network"])
+    starter = _starter(*target, patience=start_within * 60.0) if team else None
     workers = 0 if team else workers
     driver = Driver(store, context.CLOCK, context.holder(), starter=starter, report=context.say, complain=context.say)
     metrics = Metrics(store, driver.leader.leading, store.now)
@@ -322,7 +341,7 @@ def _results() -> str:
     return str(paths.data() / "queue" / "results")
 
 
-def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Starter:
+def _starter(team: str, image: str, tpu: str, results: str, store: str, network: bool, *, patience: float) -> Starter:
     from tpukit import catalogue
     from tpukit.errors import Invalid
     from tpukit.kube import Cluster
@@ -336,7 +355,7 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Start
         raise Invalid(f"pods cannot reach the store {store} of this machine", hint=hint)
     if tpu:
         catalogue.find(tpu.partition(":")[0])
-    return ClusterStarter(Cluster(), Target(team, image, store, results, tpu))
+    return ClusterStarter(Cluster(), Target(team, image, store, results, tpu, network), patience=patience)
 
 
 def _settings(*, memory: float, processes: int, network: bool, preload: str, results: str, grace: float) -> Settings:

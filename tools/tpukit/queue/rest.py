@@ -170,8 +170,8 @@ def _with_integers(fields: Any) -> Any:
 
 
 def _states(request: Request) -> list[str]:
-    if unknown := set(request.query_params) - {"status", "limit"}:
-        raise Invalid(f"there is no parameter {min(unknown)!r}", hint="status and limit")
+    if foreign := set(request.query_params) - {"status", "limit"}:
+        raise Invalid(f"there is no parameter {min(foreign)!r}", hint="status and limit")
     asked = request.query_params.getlist("status")
     if unknown := [one for one in asked if one not in (*ACTIVE, *ENDED)]:
         raise Invalid(f"status: there is no {unknown[0]!r}", hint=f"one of {', '.join((*ACTIVE, *ENDED))}")
