@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from store_home import LONG, SHORT, A, B, job, lapsed, put, texts
+from store_home import LONG, SHORT, A, B, edit, job, lapsed, put, texts
 from tpukit.errors import Conflict
 from tpukit.records import JOBS
 from tpukit.store import Event, Holder, Lease
@@ -129,6 +129,29 @@ def test_put_that_releases_frees_the_lease_with_it_and_one_that_is_refused_does_
     assert home.open().acquire("jobs/a", B, LONG).token > lease.token
     with pytest.raises(Conflict):
         put(store, store.get(JOBS, "a"), lease=lease)
+
+
+def test_claim_is_lease_and_write_in_one_and_nothing_where_somebody_was_faster(store, home):
+    entry = store.create(JOBS, "a-1", job())
+    other = home.open()
+    record = edit(message="mine")(entry.value)
+    claimed, lease = store.claim(JOBS, entry, record, "a-1", A, LONG, events=[Event(1.0, "a did")])
+    assert (store.lease("a-1"), store.get(JOBS, "a-1").value.message) == (lease, "mine")
+    assert other.claim(JOBS, claimed, record, "a-1", B, LONG) is None  # A holds it
+    put(store, claimed, lease=lease, release=True)
+    assert other.claim(JOBS, entry, record, "a-1", B, LONG) is None  # it was written since
+    assert other.lease("a-1") is None
+    assert texts(store) == ["a did"]
+    assert other.claim(JOBS, other.get(JOBS, "a-1"), record, "a-1", B, LONG)[1].token > lease.token
+
+
+def test_threads_race_for_a_claim_and_exactly_one_wins(store):
+    entry = store.create(JOBS, "a-1", job())
+    with ThreadPoolExecutor(8) as pool:
+        claims = list(pool.map(lambda n: store.claim(JOBS, entry, entry.value, "a-1", Holder(f"h{n}"), LONG), range(8)))
+    (won,) = [one for one in claims if one]
+    assert store.lease("a-1") == won[1]
+    assert store.get(JOBS, "a-1").revision == 2
 
 
 def test_lease_of_a_process_that_was_killed_is_free_at_once(store, home):

@@ -50,22 +50,13 @@ def take(
 
 
 def take_one(store: Store, holder: Holder, entry: Entry[QueuedJob]) -> Claim | None:
-    """This one, unless somebody else has it or was faster."""
-    lease = store.acquire(lease_name(entry.key), holder, SECONDS)
-    if lease is None:
-        return None
-    try:
-        now = store.now()
-        running = decide.claim(entry.value, holder.name, now)
-        claimed = store.put(TPU_JOBS, entry, running, lease=lease, events=[Event(now, f"runs on {holder.name}")])
-    except Conflict:
-        store.release(lease)
-        return None
-    except BaseException:
-        # It may have been written although the answer was lost: then it is taken up again like that of a dead worker.
-        store.release(lease)
-        raise
-    return Claim(claimed, lease)
+    """This one, unless somebody else has it or was faster. Where the answer is lost it may be claimed all the same:
+    then it is taken up again like that of a dead worker."""
+    now = store.now()
+    running = decide.claim(entry.value, holder.name, now)
+    note = Event(now, f"runs on {holder.name}")
+    claimed = store.claim(TPU_JOBS, entry, running, lease_name(entry.key), holder, SECONDS, events=[note])
+    return Claim(*claimed) if claimed else None
 
 
 def finish(store: Store, claim: Claim, outcome: Outcome) -> QueuedJob | None:

@@ -130,6 +130,19 @@ class Store(Protocol):
         """Conflict if the document is not what `entry` says any more, or the lease is not held any more. `release`:
         the lease is free when it is written."""
 
+    def claim(
+        self,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
+        name: str,
+        holder: Holder,
+        seconds: float,
+        *,
+        events: Sequence[Event] = (),
+    ) -> tuple[Entry[T], Lease] | None:
+        """Acquire and put in one. None, and nothing is done, where somebody else holds the lease or wrote before."""
+
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
         """With its events. Conflict as for put."""
 

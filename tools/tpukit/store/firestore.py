@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from tpukit.errors import Invalid, TpukitError
-from tpukit.store import Broken, Entry, Event, Kind, Lease, Page, T, codec, native, refusals
+from tpukit.errors import Conflict, Invalid, TpukitError
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, native, refusals
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.firestore_leases import FirestoreLeases
 from tpukit.store.listener import Listener
@@ -84,6 +84,30 @@ class FirestoreStore(FirestoreLeases):
 
         results = self._commit(kind, entry, lease, add, release=release)
         return Entry(entry.key, value, revision, doc, results[0].update_time)
+
+    def claim(
+        self,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
+        name: str,
+        holder: Holder,
+        seconds: float,
+        *,
+        events: Sequence[Event] = (),
+    ) -> tuple[Entry[T], Lease] | None:
+        lease = self.acquire(name, holder, seconds)
+        if lease is None:
+            return None
+        try:
+            return self.put(kind, entry, value, lease=lease, events=events), lease
+        except Conflict:
+            self.release(lease)
+            return None
+        except BaseException:
+            # It may have been written although the answer was lost: whoever finds it has no lease to wait for.
+            self.release(lease)
+            raise
 
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
         document = self._document(kind, entry.key)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tpukit.errors import Conflict
 from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, refusals
 from tpukit.store.file import File
 from tpukit.store.process import is_dead
@@ -63,21 +64,34 @@ class SqliteStore:
         release: bool = False,
         events: Sequence[Event] = (),
     ) -> Entry[T]:
-        revision = entry.revision + 1
-        doc = codec.encode(kind, value, entry.raw, revision)
         with self._file.transaction() as db:
             if lease:
                 self._check(db, lease)
-            done = db.execute(
-                _UPDATE,
-                (revision, codec.state(kind, value), codec.order(kind, value), codec.to_json(doc), *_same(kind, entry)),
-            )
-            if not done.rowcount:
-                raise refusals.outdated(kind, entry)
+            written = _update(db, kind, entry, value, events)
             if lease and release:
                 db.execute(_RELEASE, (lease.name, lease.token))
-            _note(db, kind.name, entry.key, events)
-        return Entry(entry.key, value, revision, doc, entry.proof)
+        return written
+
+    def claim(
+        self,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
+        name: str,
+        holder: Holder,
+        seconds: float,
+        *,
+        events: Sequence[Event] = (),
+    ) -> tuple[Entry[T], Lease] | None:
+        with self._file.connection() as db:  # a read waits for nobody, and most who come too late learn it from one
+            if db.execute(f"{_SELECT} WHERE {_SAME}", _same(kind, entry)).fetchone() is None:
+                return None
+        try:
+            with self._file.transaction() as db:
+                lease = self._take(db, name, holder, seconds)
+                return (_update(db, kind, entry, value, events), lease) if lease else None
+        except Conflict:
+            return None
 
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
         with self._file.transaction() as db:
@@ -127,17 +141,20 @@ class SqliteStore:
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
         with self._file.transaction() as db:
-            held = self._held(db, name)
-            if held and held.holder.name == holder.name:
-                return _prolong(db, held, self.now(), seconds)
-            if held and not is_dead(held.holder):
-                return None
-            db.execute("DELETE FROM leases WHERE name = ?", (name,))
-            ends = self.now() + seconds
-            token = db.execute(
-                "INSERT INTO leases (name, holder, seconds, ends) VALUES (?, ?, ?, ?)",
-                (name, msgspec.json.encode(holder).decode(), seconds, ends),
-            ).lastrowid
+            return self._take(db, name, holder, seconds)
+
+    def _take(self, db: sqlite3.Connection, name: str, holder: Holder, seconds: float) -> Lease | None:
+        held = self._held(db, name)
+        if held and held.holder.name == holder.name:
+            return _prolong(db, held, self.now(), seconds)
+        if held and not is_dead(held.holder):
+            return None
+        db.execute("DELETE FROM leases WHERE name = ?", (name,))
+        ends = self.now() + seconds
+        token = db.execute(
+            "INSERT INTO leases (name, holder, seconds, ends) VALUES (?, ?, ?, ?)",
+            (name, msgspec.json.encode(holder).decode(), seconds, ends),
+        ).lastrowid
         assert token
         return Lease(name, holder, ends, token)
 
@@ -201,6 +218,16 @@ _NAME, _HOLDER, _ENDS, _TOKEN, _SECONDS = range(5)
 
 def _same(kind: Kind[T], entry: Entry[T]) -> tuple[Any, ...]:
     return kind.name, entry.key, entry.revision, entry.proof, entry.proof
+
+
+def _update(db: sqlite3.Connection, kind: Kind[T], entry: Entry[T], value: T, events: Sequence[Event]) -> Entry[T]:
+    revision = entry.revision + 1
+    doc = codec.encode(kind, value, entry.raw, revision)
+    fields = (revision, codec.state(kind, value), codec.order(kind, value), codec.to_json(doc))
+    if not db.execute(_UPDATE, (*fields, *_same(kind, entry))).rowcount:
+        raise refusals.outdated(kind, entry)
+    _note(db, kind.name, entry.key, events)
+    return Entry(entry.key, value, revision, doc, entry.proof)
 
 
 def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
