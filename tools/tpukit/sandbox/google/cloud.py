@@ -80,6 +80,20 @@ class Cloud:
         failure = fault.message or "An internal error has occurred." if fault else None
         return self._schedule(api, kind, seconds, scope=scope, target=target, fail=failure, about=about, hidden=False)
 
+    def change(
+        self, api: Api, kind: str, scope: str, target: str, /, store: str, after: Doc, **about: object
+    ) -> Started:
+        """Starts an operation that makes `target` another document. One that fails leaves the fields as they were."""
+        before = self.state.get(store, target) or {}
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        undo = {
+            "store": store,
+            "before": {name: before[name] for name in names if name in before},
+            "added": [name for name in names if name not in before],
+        }
+        self.state.put(store, target, after)
+        return self.start(api, kind, scope, target, undo=undo, **about)
+
     def later(self, api: Api, kind: str, target: str, seconds: float) -> None:
         """Lets the API's effect of that kind happen after some time, without an operation that anybody could see."""
         self._schedule(api, kind, seconds, scope="", target=target, fail=None, about={}, hidden=True)
@@ -118,6 +132,10 @@ class Cloud:
         """Ends an operation with an error: the one that a fault ordered, or another."""
         error = _error(refused or Refused(500, operation["fail"]))
         self.state.put("operation", operation["id"], {**operation, "error": error})
+        undo = operation["about"].get("undo")
+        if undo and (found := self.state.get(undo["store"], operation["target"])):
+            kept = {name: value for name, value in found.items() if name not in undo["added"]}
+            self.state.put(undo["store"], operation["target"], {**kept, **undo["before"]})
 
     def settle(self) -> None:
         """Ends the operations whose time has come, and lets time do its work on the rest."""
@@ -148,7 +166,10 @@ class Cloud:
         after: After | None = None
         try:
             with self.state.transaction():
-                after = effect(self, operation) if effect else None
+                if effect:
+                    after = effect(self, operation)
+                elif operation["fail"]:
+                    self.fail(operation)
             if after:
                 # Hooks talk to others and take their time; requests go on meanwhile.
                 after()
