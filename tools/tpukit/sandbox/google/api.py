@@ -25,7 +25,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
     content: bytes = b""
     base: str = ""  # our address, for links that the caller follows
-    port: int = 0  # of the caller
+    caller: tuple[str, int] = ("", 0)  # its address and port
     principal: str = ""  # the service account that asks, as policies name it; "" is the owner of the emulator
     needed: list[str] = field(default_factory=list)  # permissions, gathered while it is answered
 
