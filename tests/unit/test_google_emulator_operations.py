@@ -81,7 +81,7 @@ def test_gke_operation_that_failed_has_the_number_of_googles_own_codes(world):
     pools = world.cluster()
     capacity.limit_stock(world.cloud, "us-central2-b", "v4", 0)
     name = world.ask("POST", pools, pool())["name"]
-    world.pass_time(5000)
+    world.pass_time(2000)
     assert world.ask("GET", f"{CONTAINER}/us-central2/operations/{name}")["error"]["code"] == 8  # RESOURCE_EXHAUSTED
 
 
@@ -161,3 +161,17 @@ def test_subnetwork_changed_with_an_old_fingerprint_is_refused(world, things):
     world.ask("PATCH", things["subnetwork"], changed)
     world.pass_time(1000)
     assert world.refusal("PATCH", things["subnetwork"], changed)[0] == 412
+
+
+def test_operations_that_ended_long_ago_are_gone_and_those_under_way_are_not(world):
+    old = world.ask("POST", f"{COMPUTE}/global/networks", {"name": "old"})["name"]
+    world.cloud.faults.set(Fault("slow", "insert .*/slow$", times=1, seconds=9000.0))
+    slow = world.ask("POST", f"{COMPUTE}/global/networks", {"name": "slow"})["name"]
+    world.pass_time(3500)
+    recent = world.ask("POST", f"{COMPUTE}/global/networks", {"name": "recent"})["name"]
+    assert world.ask("GET", f"{COMPUTE}/global/operations/{old}")["status"] == "DONE"
+    world.pass_time(500)
+    world.ask("POST", f"{COMPUTE}/global/networks", {"name": "new"})
+    assert world.refusal("GET", f"{COMPUTE}/global/operations/{old}")[0] == 404
+    assert world.ask("GET", f"{COMPUTE}/global/operations/{recent}")["status"] == "DONE"
+    assert world.ask("GET", f"{COMPUTE}/global/operations/{slow}")["status"] == "RUNNING"

@@ -26,6 +26,9 @@ PLAIN_KINDS = {
 }
 """What is in the state and is not a resource."""
 
+OPERATION_SECONDS = 3600.0
+"""How long an operation is found after its end. How long each of Google's APIs keeps its own is a guess."""
+
 
 class Cloud:
     def __init__(
@@ -45,6 +48,7 @@ class Cloud:
         self.faults = Faults(self.state, self.settings.seed)
         self.apis = {api.name: api for api in apis}
         self.network = "127.77"  # whose addresses TPU VMs have
+        self._forgot = self.clock.now()  # when operations were last cleaned up
         self._ending: set[str] = set()
         self._ended = threading.Condition()
         self._projects = {number_of(project): project for project in self.settings.projects}
@@ -184,6 +188,18 @@ class Cloud:
             self.state.put("operation", name, {**latest, "done": True, "ended": self.clock.now(), "error": problem})
             self.state.delete("pending", name)
             self.faults.save()
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Operations that ended long ago are not found any more."""
+        now = self.clock.now()
+        if now < self._forgot + OPERATION_SECONDS / 10:
+            return
+        self._forgot = now
+        with self.state.transaction():
+            for name, doc in self.state.all("operation").items():
+                if doc["done"] and doc["ended"] + OPERATION_SECONDS <= now:
+                    self.state.delete("operation", name)
 
     def wait_while_ending(self, name: str) -> None:
         """What takes no time is done in the answer, also when another thread happens to be ending it."""
