@@ -156,7 +156,9 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
         assert program == "tpu"
         assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
     (rules,) = [one["rules"] for one in documents if one["kind"] == "Role"]
-    assert rules == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "delete"]}]
+    allowed = {resource: rule["verbs"] for rule in rules for resource in rule["resources"]}
+    made = ["get", "list", "create", "delete"]
+    assert allowed == {"jobs": made, "jobsets": made, "pods": ["list"], "workloads": ["list"]}
     accounts = {
         one["metadata"]["name"]: one["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
         for one in documents
@@ -166,6 +168,8 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
         "creator": settings["CREATOR_SERVICE_ACCOUNT"],
         "queue-worker": settings["WORKER_SERVICE_ACCOUNT"],
     }
-    policies = {one["metadata"]["namespace"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
-    assert policies[settings["QUEUE_TEAM"]]["podSelector"]["matchLabels"] == {"tpukit.dev/queue": "worker"}
-    assert all(policy["ingress"] == [] for policy in policies.values())
+    policies = {one["metadata"]["name"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
+    assert policies["queue-worker"]["podSelector"]["matchLabels"] == {"tpukit.dev/queue": "worker"}
+    assert [name for name, policy in policies.items() if policy["ingress"]] == ["queue-worker-hosts"]
+    quotas = {one["metadata"]["namespace"]: one["spec"]["hard"] for one in documents if one["kind"] == "ResourceQuota"}
+    assert set(quotas) == {"tpukit-queue", settings["QUEUE_TEAM"]}
