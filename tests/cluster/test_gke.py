@@ -153,6 +153,7 @@ def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_
     drills = {}
     for program, losses in (("right", RIGHT_LOSSES), ("data_position", ("kill-0-1",))):
         fields = {"slices": 1, "code": str(DRILLED), "mounts": mounts, "workdir": f"/runs/{program}"}
+        fields["env"] = {"STEP_SECONDS": "0.06"}  # a preempted slice learns of it within a second or two
         file = ada.job(program.replace("_", "-"), "python", "-S", f"{program}.py", **fields)
         only = [word for loss in losses for word in ("--only", loss)]
         argv = [sys.executable, "-m", "tpukit", "drill", str(file), "--place", "gke", "--json", *only]

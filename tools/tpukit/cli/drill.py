@@ -94,10 +94,11 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
     from tpukit.sandbox import hosts
 
     current = kube.current_context()
-    server = next((one.server for one in kube.contexts() if one.name == current), "this cluster")
-    sandbox = hosts.at(server)
+    found = next((one for one in kube.contexts() if one.name == current), None)
+    sandbox = hosts.of_context(found) if found else None
     if sandbox is None:
-        what = f"{server} is no sandbox of this machine, and hosts are lost and checkpoints spoilt nowhere else"
+        where = found.server if found else "this cluster"
+        what = f"{where} is no sandbox of this machine, and hosts are lost and checkpoints spoilt nowhere else"
         hint = "`tpu sandbox up`, then `tpu sandbox shell tpu drill ...`; or leave --place out"
         raise Invalid(Problem("--place", what, hint))
     return lambda path: GkeSite(path, context.CLOCK, hosts.Hosts(sandbox), retain)

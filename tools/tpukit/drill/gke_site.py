@@ -68,7 +68,8 @@ class GkeSite:
         self._folder, self._box, self._retain = folder, box, retain
         self._mark = f"drill-{secrets.token_hex(3)}"
         self._base, self._base_path = "", Path()
-        self._team, self._context = "", ""
+        self._team = ""
+        self._cluster: Cluster | None = None
         self._logs: dict[tuple[str, int, int], Path] = {}
         self.place = GkePlace(folder, clock, lambda: self._mark)
 
@@ -77,9 +78,10 @@ class GkeSite:
         if problems := self.place.check(plan):
             raise Invalid(problems)
         self._base, self._base_path = self._workdirs(plan)
-        self._team, self._context = plan.team, plan.cluster.context if plan.cluster else ""
+        name = plan.cluster or self.place.clusters.current()
+        self._team, self._cluster = plan.team, self.place.clusters.open(name)
         paths = [str(self._traces)] if self._retain else [str(self._traces), str(self._base_path)]
-        note = {"context": self._context, "team": plan.team, "sender": self._mark, "paths": paths}
+        note = {"context": name.context, "team": plan.team, "sender": self._mark, "paths": paths}
         (self._folder / CLUSTER_NOTE).write_text(json.dumps(note), encoding="utf-8")
         return plan
 
@@ -122,12 +124,12 @@ class GkeSite:
 
     def leave(self, victims: Sequence[Host]) -> None:
         """By eviction, as a drained node does it: with the grace of the pod."""
-        cluster = Cluster(context=self._context or None)
+        assert self._cluster is not None
         for host in victims:
             metadata = {"name": host.pod, "namespace": self._team}
             eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
             with suppress(NotFound):
-                cluster.call("POST", f"/api/v1/namespaces/{self._team}/pods/{host.pod}/eviction", body=eviction)
+                self._cluster.call("POST", f"/api/v1/namespaces/{self._team}/pods/{host.pod}/eviction", body=eviction)
 
     def preempt(self, victims: Sequence[Host], grace: float) -> None:
         self._box.preempt(victims[0].node, grace)

@@ -5,11 +5,13 @@ loses them on purpose.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tpukit import pods
+from tpukit.kube import Cluster, Context
 from tpukit.pods import Phase
 from tpukit.sandbox import folder
 from tpukit.sandbox.emulator import agent
@@ -76,10 +78,20 @@ class Hosts:
         agent(self._place).preempt(node, grace=grace, back=BACK_SECONDS)
 
 
-def at(server: str) -> Folder | None:
-    """The sandbox of this machine whose API server has this address; None: there is none."""
-    places = (folder.find(name) for name in folder.names())
-    return next((one for one in places if one.server.rstrip("/") == server.rstrip("/")), None)
+def of_context(context: Context) -> Folder | None:
+    """The sandbox of this machine that a context of the kubeconfig leads to; None: it leads elsewhere.
+
+    In `tpu sandbox shell` a cluster that was made there has a name and an address as Google gives them: it is the
+    sandbox's own all the same.
+    """
+    places = [folder.find(name) for name in folder.names()]
+    if found := next((one for one in places if one.server.rstrip("/") == context.server), None):
+        return found
+    entered = next((one for one in places if one.name == os.environ.get("TPUKIT_SANDBOX")), None)
+    if entered is None:
+        return None
+    uid = Cluster(entered.kubeconfig).identity()
+    return entered if uid and Cluster(context=context.name).identity() == uid else None
 
 
 def _host(pod: Path, run: Path, job: str) -> HostRun | None:
