@@ -26,6 +26,7 @@ import drill
 import driving
 import history
 import provisioner
+import queueing
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
 
@@ -66,6 +67,7 @@ def main() -> int:
         ("all shapes", lambda: [measure_all_shapes()]),
         ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
         ("drill", lambda: drill.measure(TPU, environment(HOME), HOME / "drill", EMPTY)),
+        ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
         ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),

@@ -51,7 +51,9 @@ def test_checkov_finds_nothing_in_jobs_queues_serve_queue_and_provisioner(tmp_pa
     for file in resources.folder("kueue").glob("*.yaml"):
         shutil.copy(file, tmp_path)
     (tmp_path / "serve.yaml").write_text(kubectl("kustomize", SERVE), encoding="utf-8")
+    watched = QUEUE.with_name("queue-monitoring")
     (tmp_path / "queue.yaml").write_text(kubectl("kustomize", QUEUE), encoding="utf-8")
+    (tmp_path / "queue-monitoring.yaml").write_text(kubectl("kustomize", watched), encoding="utf-8")
     (tmp_path / "provisioner.yaml").write_text(kubectl("kustomize", PROVISIONER), encoding="utf-8")
     config = HERE / "checkov-manifests.yaml"
     line = [checkov, "--directory", tmp_path, "--config-file", config, "--skip-download", "--output", "json"]
@@ -173,3 +175,17 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
     assert [name for name, policy in policies.items() if policy["ingress"]] == ["queue-worker-hosts"]
     quotas = {one["metadata"]["namespace"]: one["spec"]["hard"] for one in documents if one["kind"] == "ResourceQuota"}
     assert set(quotas) == {"tpukit-queue", settings["QUEUE_TEAM"]}
+
+
+def test_queue_with_monitoring_lets_googles_collectors_in_and_nobody_else():
+    documents = template.parse(kubectl("kustomize", QUEUE.with_name("queue-monitoring")))
+    by_kind = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    (container,) = by_kind["Deployment", "creator"]["spec"]["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    (endpoint,) = by_kind["PodMonitoring", "creator"]["spec"]["endpoints"]
+    (ingress,) = by_kind["NetworkPolicy", "creator"]["spec"]["ingress"]
+    assert container["args"][-2:] == ["--bind", "0.0.0.0"]
+    assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
+    assert [one["port"] for one in ingress["ports"]] == [port["containerPort"]]
+    labels = {"kubernetes.io/metadata.name": "gmp-system"}
+    assert ingress["from"] == [{"namespaceSelector": {"matchLabels": labels}}]

@@ -196,6 +196,7 @@ def test_manifest_asks_for_the_chips_of_the_slice_and_no_privileges():
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["google.com/tpu"] == "8"
     assert pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x4"
+    assert set(container["resources"]["limits"]) == {"google.com/tpu", "cpu", "memory"}  # what the queues hand out
     assert pod["automountServiceAccountToken"] is False
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     with pytest.raises(Invalid, match="16 has 4 hosts, which use the network"):
@@ -240,13 +241,6 @@ UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedul
         (waiting("CreateContainerConfigError", "secret x not there"), 400, "cannot start", "secret x not there"),
         (waiting("CreateContainerConfigError", "secret x not there"), 200, "", ""),
         (waiting("ContainerCreating"), 100_000, "", ""),
-        (
-            {"conditions": [{**UNSCHEDULABLE, "lastTransitionTime": stamp(1_700_000_000)}]},
-            1900,
-            "cannot start",
-            "0/9 nodes",
-        ),
-        ({"conditions": [{**UNSCHEDULABLE, "lastTransitionTime": stamp(1_700_000_000)}]}, 1700, "", ""),
     ],
 )
 def test_pod_that_can_never_start_ends_its_job_with_the_reason_and_one_that_may_is_waited_for(
@@ -267,6 +261,12 @@ def test_pod_that_can_never_start_ends_its_job_with_the_reason_and_one_that_may_
     ("message", "reason"),
     [
         ("insufficient quota for google.com/tpu in flavor a, request (8) > maximum capacity (4)", "no quota"),
+        (
+            "couldn't assign flavors to pod set slice: resource ephemeral-storage unavailable in ClusterQueue",
+            "no quota",
+        ),
+        ("flavor cpu doesn't match node affinity, untolerated taint {cloud.google.com/gke-spot true}", "no quota"),
+        ("flavor cpu doesn't match node affinity, insufficient unused quota for google.com/tpu in flavor a", ""),
         ("insufficient unused quota for google.com/tpu in flavor a, 4 more needed", ""),
     ],
 )
@@ -279,6 +279,24 @@ def test_job_that_its_queue_can_never_hold_ends_and_one_whose_turn_comes_later_w
     job = world.client.get(key)
     assert (job.status, job.reason) == ((FAILED, reason) if reason else (SCHEDULED, ""))
     assert not reason or message in job.error
+
+
+def test_pod_without_a_node_is_tried_again_as_after_a_lost_host_and_given_up_at_last(world):
+    key = world.client.submit("result = 1", max_faults=2)
+    for faults in (1, 2):
+        world.driver.round()
+        now = world.clock.now()
+        world.jobs.add_pod(now, conditions=[{**UNSCHEDULABLE, "lastTransitionTime": stamp(now)}])
+        world.clock.sleep(PATIENCE - 10.0)
+        world.driver.round()
+        assert world.status(key) == SCHEDULED
+        world.clock.sleep(20.0)
+        world.driver.round()
+        job = world.client.get(key)
+        assert (job.faults, job.reason, world.jobs.jobs) == (faults, "no capacity", {})
+        world.clock.sleep(300.0)
+    assert (job.status, job.dead_letter) == (FAILED, True)
+    assert "0/9 nodes fit" in job.error
 
 
 def test_workloads_that_may_not_be_seen_mean_waiting(world):

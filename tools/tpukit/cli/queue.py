@@ -219,9 +219,9 @@ def work(job_id: str, host: int, **options: Any) -> None:
 @click.option(
     "--start-within",
     type=click.FloatRange(min=1),
-    default=60,
+    default=25,  # Kueue takes a pod back that has not started in 30: kueue/controller.yaml
     show_default=True,
-    help="Minutes in which a pod must have a node; then its job has failed.",
+    help="Minutes in which a pod must have a node; then another one is tried.",
 )
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option(
@@ -355,7 +355,8 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str, network:
         raise Invalid(f"pods cannot reach the store {store} of this machine", hint=hint)
     if tpu:
         catalogue.find(tpu.partition(":")[0])
-    return ClusterStarter(Cluster(), Target(team, image, store, results, tpu, network), patience=patience)
+    target = Target(team, image, store, results, tpu, network, emulator=os.environ.get("FIRESTORE_EMULATOR_HOST", ""))
+    return ClusterStarter(Cluster(), target, patience=patience)
 
 
 def _settings(*, memory: float, processes: int, network: bool, preload: str, results: str, grace: float) -> Settings:

@@ -35,6 +35,7 @@ class Target:
     results: str  # gs:// address
     tpu: str = ""  # slice of jobs that name none, as v5e-4 or v5e-4:spot; empty: a CPU node
     network: bool = False  # code may use it; hosts of one slice must
+    emulator: str = ""  # where the store is not Google's
     service_account: str = "queue-worker"
     grace: int = 25  # spot nodes give 30 s
 
@@ -99,6 +100,9 @@ def manifest(key: str, job: QueuedJob, target: Target) -> dict[str, Any]:
 
 def _pod(key: str, target: Target, machine: Machine, labels: dict[str, str]) -> dict[str, Any]:
     command = ["tpu", "queue", "work", key, "--results", target.results, "--grace", str(target.grace)]
+    env = {"TPUKIT_STORE": target.store, "TPUKIT_HOME": HOME, "HOME": HOME}
+    if target.emulator:
+        env["FIRESTORE_EMULATOR_HOST"] = target.emulator
     return {
         "metadata": {"labels": {**labels, **({HOSTS: "many"} if machine.hosts > 1 else {})}},
         "spec": {
@@ -122,11 +126,7 @@ def _pod(key: str, target: Target, machine: Machine, labels: dict[str, str]) -> 
                     "image": target.image,
                     "imagePullPolicy": "Always",
                     "command": [*command, *(["--network"] if target.network else [])],
-                    "env": [
-                        {"name": "TPUKIT_STORE", "value": target.store},
-                        {"name": "TPUKIT_HOME", "value": HOME},
-                        {"name": "HOME", "value": HOME},
-                    ],
+                    "env": [{"name": one, "value": value} for one, value in env.items()],
                     "resources": {"requests": machine.resources, "limits": machine.resources},
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
@@ -151,14 +151,14 @@ def _pod(key: str, target: Target, machine: Machine, labels: dict[str, str]) -> 
 @dataclass(frozen=True, slots=True)
 class Machine:
     hosts: int
-    resources: dict[str, str]  # of each host
+    resources: dict[str, str]  # of each host; no others than queues hand out, or Kueue never admits it
     placement: dict[str, Any]
 
 
 def _machine(asked: str) -> Machine:
     """What pods request, and where they go."""
     if not asked:
-        resources = {"cpu": "1", "memory": "4Gi", "ephemeral-storage": "25Gi"}
+        resources = {"cpu": "1", "memory": "4Gi"}
         return Machine(1, resources, {"nodeSelector": dict([CPU_POOL])})
     wanted, _, capacity = asked.partition(":")
     capacity = capacity or "on-demand"
@@ -171,7 +171,6 @@ def _machine(asked: str) -> Machine:
         "google.com/tpu": str(shape.chips_per_host),
         "cpu": str(hosts.cpu(shape)),
         "memory": f"{hosts.memory_gb(shape)}G",
-        "ephemeral-storage": "25Gi",
     }
     absent = [{"key": key, "operator": "DoesNotExist"} for key in absent_labels(capacity)]
     terms = {"nodeSelectorTerms": [{"matchExpressions": absent}]}

@@ -1,10 +1,12 @@
 """Whether a worker that was asked for can ever start, from its pods and what Kueue says of it. Pure.
 
-A queued job has nobody who looks at pods: what would wait for ever ends with the reason instead.
+Nobody reads the pods of a queued job: what would wait for ever ends with the reason instead. For want of nodes it is
+tried again as after a lost host, so often as its budget says; other reasons do not pass.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +19,11 @@ PASSING_SECONDS = 300.0
 """Trouble that may pass by itself: a registry that is away, a Secret or a service account that somebody is making."""
 _CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 """https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kuberuntime/kuberuntime_container.go#L56"""
-_NEVER = "> maximum capacity"
-"""What Kueue says of a request that no queue of its cohort can hold:
+_NEVER = re.compile(r"unavailable in ClusterQueue|> maximum capacity|doesn't match node affinity|untolerated taint")
+"""What Kueue says of a request that no quota covers, that is more than there ever is, or that fits no kind of node:
 https://github.com/kubernetes-sigs/kueue/blob/v0.16.6/pkg/scheduler/flavorassigner/flavorassigner.go#L1050"""
+_LATER = re.compile(r"insufficient unused quota|topology")
+"""Of one kind of node at least: it is this one that it waits for."""
 
 
 def hopeless(pods: Sequence[Doc], workload: Doc | None, now: float, patience: float) -> tuple[Reason, str] | None:
@@ -38,7 +42,7 @@ def hopeless(pods: Sequence[Doc], workload: Doc | None, now: float, patience: fl
             waited = now - seconds(str(placed.get("lastTransitionTime") or ""))
             if waited > patience:
                 said = str(placed.get("message", ""))
-                return Reason.CANNOT_START, f"there was no node for it in {patience / 60:.0f} minutes: {said}"
+                return Reason.NO_CAPACITY, f"there was no node for it in {patience / 60:.0f} minutes: {said}"
     return None
 
 
@@ -56,6 +60,6 @@ def _refused(workload: Doc, now: float) -> tuple[Reason, str] | None:
         return None
     said = str(reserved.get("message", ""))
     since = seconds(str(reserved.get("lastTransitionTime") or ""))
-    if _NEVER in said and now - since > PASSING_SECONDS:
+    if _NEVER.search(said) and not _LATER.search(said) and now - since > PASSING_SECONDS:
         return Reason.NO_QUOTA, f"its team's queue can never have what it asks for: {said}"
     return None
