@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite(
-    "store_home", "store_documents_suite", "store_leases_suite", "place_suite", "manager_suite"
+    "store_home", "store_documents_suite", "store_leases_suite", "place_suite", "manager_suite", "manager_kills_suite"
 )
 
 # Loads differ between machines, examples do not.

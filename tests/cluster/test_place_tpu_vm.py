@@ -3,6 +3,7 @@ way in which a run ends is named rightly. Only the emulator runs."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import tempfile
@@ -13,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from tpukit import cli
+from tpukit.cli import context, vm_doctor
+from tpukit.cli import vms as vm_commands
+from tpukit.errors import Denied, Transient
+from tpukit.manager import inventory
+from tpukit.manager.doctor import Done
+from tpukit.manager.inventory import Vm
 from tpukit.places import peers
 from tpukit.places.tpu_vm import TpuVmPlace
 from tpukit.places.verdict import ABORTED
@@ -175,3 +185,61 @@ def test_host_that_freezes_is_lost_and_named(driving, vms, shared):
     assert job.attempts[0].host.endswith("-slice-0-1")
     vms.ask("DELETE", "tpu/v2/projects/tpu-project/locations/us-central2-b/nodes/cold")
     assert driving.ended(job_id).state is State.FAILED
+
+
+@pytest.fixture
+def typed(vms: TpuVms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The settings of somebody who types `tpu vm` commands."""
+    vms.key.write_private_key(str(tmp_path / "key"))
+    about = {"project": "tpu-project", "zone": "us-central2-b", "ssh_user": "ada", "ssh_key": str(tmp_path / "key")}
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump(about))
+    own = {"TPUKIT_HOME": str(tmp_path / "home"), "TPUKIT_SETTINGS": str(settings), **vms.emulator.environment()}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("TPUKIT_STORE", raising=False)
+    cached = (context.store, context.places, vm_commands.settings, vm_commands.cloud)
+    for one in cached:
+        one.cache_clear()
+    inventory.register(context.store(), Vm("pair", "us-central2-b", "v4-16", 1.0), 1.0)
+    yield settings
+    context.store().close()
+    for one in cached:
+        one.cache_clear()
+
+
+def solve(*words: str) -> dict[str, tuple[str, str]]:
+    done = CliRunner().invoke(cli.command, ["vm", "solve", "pair", "--json", *words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    return {one["check"]: (one["outcome"], one["says"]) for one in json.loads(done.stdout)}
+
+
+def test_doctor_enters_all_hosts_and_finds_a_sound_tpu_sound(vms, typed):
+    findings = solve()
+    assert {outcome for outcome, _ in findings.values()} == {"good"}, findings
+    assert len(findings) == 10
+
+
+def test_doctor_whom_hosts_do_not_let_in_says_so_and_examines_nothing_behind_that(vms, typed):
+    typed.write_text(typed.read_text().replace("ada", "eve"))
+    findings = solve("--dry-run")
+    assert findings["SSH"][0] == "bad" and "eve" in findings["SSH"][1]
+    assert {findings[name][0] for name in ("clock", "free disk", "JAX sees all chips")} == {"not examined"}
+
+
+def test_program_on_all_hosts_gives_exit_codes_output_and_errors_of_each(vms, typed):
+    shell = vm_doctor.shell(inventory.get(context.store(), "pair"))
+    try:
+        words = "it's $HOME; `no` shell"
+        assert shell.run(["echo", words]) == [Done(0, f"{words}\n")] * 2
+        assert shell.run(["sh", "-c", "echo bad >&2; exit 3"]) == [Done(3, "", "bad\n")] * 2
+        assert [done.code for done in shell.run(["no-such-program"])] == [127, 127]
+        slow = shell.run(["sleep", "1000"], seconds=0.5)
+        assert [type(one) for one in slow] == [Transient, Transient]
+        typed.write_text(typed.read_text().replace("ada", "eve"))
+        vm_commands.settings.cache_clear()
+        stranger = vm_doctor.shell(inventory.get(context.store(), "pair"))
+        assert [type(one) for one in stranger.run(["true"])] == [Denied, Denied]
+        stranger.close()
+    finally:
+        shell.close()

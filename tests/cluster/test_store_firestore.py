@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from firestore_emulator import PROJECT, Emulator, emulator
+from manager_kills_suite import *  # noqa: F403
 from manager_suite import *  # noqa: F403
 from store_documents_suite import *  # noqa: F403
 from store_home import *  # noqa: F403

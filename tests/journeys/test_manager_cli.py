@@ -5,118 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from msgspec.structs import replace as changed
 
-from tpukit import cli, pods
-from tpukit.cli import context, spellings, vm_doctor, vms
-from tpukit.clock import SystemClock
-from tpukit.errors import TpukitError
-from tpukit.manager import inventory, machines, users, windows
-from tpukit.manager.doctor import Done
-from tpukit.places.local import LocalPlace
-from tpukit.places.tpu_vm import TpuVmPlace
+from manager_desk import Desk
+from tpukit import pods
+from tpukit.cli import context
+from tpukit.manager import inventory, users, windows
 from tpukit.reasons import State
 from tpukit.records import JOBS
-from tpukit.store import change
-from unit.simulated_tpu_cloud import Hosts, TpuCloud
 
 LINES = [
     line["typed"]
     for line in json.loads(Path(__file__).parents[1].joinpath("fixtures/job-manager-commands.json").read_text())
 ]
-MEANT = {
-    **{"username": "xibo", "USER": "xibo", "alias": "mine", "FULL_TPU_NAME": "g-v4-8-9", "tpu_name": "g-v4-8-1"},
-    **{"your_alias": "own", "alias_name": "own", "FULL_NAME": "config.x.y", "full_name": "config.x.y"},
-    **{"key": "monitor_length", "value": "500", "num": "2", "command": "kill"},
-}
-"""What a person writes in place of the words that stand for something."""
-
-
-class Cloud(TpuCloud):
-    def stop(self, zone: str, name: str) -> None:
-        self.made[name] = replace(self.made[name], state="STOPPED")
-
-    def start(self, zone: str, name: str) -> None:
-        self.made[name] = replace(self.made[name], state="READY")
-
-
-class Shell:
-    """Hosts on which everything is as it should be."""
-
-    def __init__(self, vm: Any) -> None:
-        self._mounted = False
-
-    def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]:
-        words = [word for word in argv if word != "sudo"]
-        self._mounted = self._mounted or words[0] == "mount"
-        said = {"date": f"{int(context.CLOCK.now())}", "df": "/dev/sda 1 1 99999999 1% /"}.get(words[0], "")
-        chips = "4" if "jax.local_devices" in words[-1] else said
-        return [Done(int(words[0] == "mountpoint" and not self._mounted), chips)]
-
-    def close(self) -> None:
-        pass
-
-
-class Desk:
-    def __init__(self, home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cloud, self._runner = Cloud(home / "hosts"), CliRunner()
-        settings = folder / "settings.yaml"
-        settings.write_text("project: my-project-1\nzone: us-central2-b\n")
-        for name, value in {"TPUKIT_HOME": str(home), "TPUKIT_SETTINGS": str(settings), "TPUKIT_USER": "xibo"}.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.delenv("TPUKIT_STORE", raising=False)
-        self._cached = (context.store, context.places, vms.settings, vms.cloud)
-        self.forget()
-        hosts = Hosts(self.cloud)
-        root = home / "data"
-        root.mkdir()
-        place = TpuVmPlace(
-            *(root, SystemClock(), lambda: "me"), cloud=lambda project: self.cloud, channel=lambda folder, key: hosts
-        )
-        made = {"local": LocalPlace(root, SystemClock(), "me"), "tpu-vm": place}
-        monkeypatch.setattr(context, "places", lambda: made)
-        monkeypatch.setattr(vms, "cloud", lambda: self.cloud)
-        monkeypatch.setattr(vms, "public_key", lambda: f"{context.owner()}:{hosts.key}")
-        monkeypatch.setattr(vm_doctor, "shell", Shell)
-        monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
-        monkeypatch.chdir(folder)
-        (folder / "job.yaml").write_text('name: train\ntpu: v4-8\ncommand: ["true"]\n')
-
-    def forget(self) -> None:
-        """As in a process of its own: another test of this one may have left a store open."""
-        if context.store.cache_info().currsize:
-            context.store().close()
-        for cached in self._cached:
-            cached.cache_clear()
-
-    def __call__(self, line: str, code: int = 0) -> Result:
-        words = spellings.canonical([MEANT.get(word, word) for word in line.split()])
-        done = self._runner.invoke(cli.command, words, catch_exceptions=True, input="xibo2\ny\ny\n")
-        exit_code = done.exception.exit_code if isinstance(done.exception, TpukitError) else done.exit_code
-        assert exit_code == code, f"tpu {' '.join(words)}: {done.output} {done.exception!r}"
-        return done
-
-    def error(self, line: str, code: int = 1) -> str:
-        return str(self(line, code=code).exception)
-
-    def job(self, window: str) -> Any:
-        return context.get(windows.get(context.store(), window).job)
-
-    def end(self, state: State = State.COMPLETED) -> None:
-        """All jobs that are active end, as if somebody had driven them."""
-        for key in context.store().keys(JOBS):
-            job = context.get(key)
-            if not job.state.ended:
-                change(context.store(), JOBS, key, lambda job: changed(job, state=state, ended=1.0))
-                if lease := context.lease(key):
-                    context.store().release(lease)
 
 
 @pytest.fixture
@@ -279,53 +184,3 @@ def test_solve_says_what_it_examined(desk):
     set_up(desk)
     findings = json.loads(desk("solve g-v4-8-1 --json").output)
     assert {one["outcome"] for one in findings} == {"good", "mended"} and len(findings) == 10
-
-
-class Killed(BaseException):
-    pass
-
-
-class DyingStore:
-    """The store of somebody who is killed at a write: before it, or just behind it."""
-
-    def __init__(self, store: Any, writes: int, *, after: bool) -> None:
-        self._store, self._left, self._after = store, writes, after
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._store, name)
-        if name not in ("create", "put", "delete", "acquire"):
-            return real
-
-        def write(*args: Any, **options: Any) -> Any:
-            self._left -= 1
-            if self._left < 0 and not self._after:
-                raise Killed
-            done = real(*args, **options)
-            if self._left < 0:
-                raise Killed
-            return done
-
-        return write
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
-def test_whoever_is_killed_while_sending_leaves_no_job_that_no_window_shows_and_no_tpu_held(desk, monkeypatch, after):
-    set_up(desk)
-    store, real, died = context.store(), context.store, 0
-    for writes in range(14):
-        dying = DyingStore(store, writes, after=after)
-        monkeypatch.setattr(context, "store", lambda dying=dying: dying)
-        try:
-            desk._runner.invoke(cli.command, spellings.canonical(["run", "v4-8-1", "xibo", "--yes"]))
-        except Killed:
-            died += 1
-        monkeypatch.setattr(context, "store", real)
-        shown = {window.job for window in windows.of_user(store, "xibo")}
-        active = {key for key in store.keys(JOBS) if not context.get(key).state.ended}
-        assert active <= shown, f"killed at write {writes}"
-        desk.end()
-        desk("clean xibo")
-        assert not windows.of_user(store, "xibo")
-        row = next(row for row in vms.rows() if row.vm.name == "g-v4-8-1")
-        assert row.free
-    assert died > 4

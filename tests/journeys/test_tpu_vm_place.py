@@ -17,9 +17,12 @@ from tpukit.places.tpu_vm import TpuVmPlace, judging
 from tpukit.reasons import Reason, State
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
 from unit.tpu_vm_driving import SENDER, Driving, reasons
+from waiting import until
 
 WAITS = "while true; do sleep 0.1; done"
 SAVES = "trap 'exit 143' TERM; echo attempt $TPUKIT_ATTEMPT; [ $TPUKIT_ATTEMPT = 1 ] || while true; do sleep 0.1; done"
+LEAVES = "echo 'E1115 11:11:15.658635 30370 coordination_service_agent.cc:288] Polled an error'; exit 134"
+"""As JAX ends when its peers are gone."""
 
 
 @pytest.fixture
@@ -156,6 +159,39 @@ def test_named_tpu_vm_with_somebody_elses_job_is_left_alone(driving, cloud):
     assert driving.observe(first).state is State.RUNNING
     driving.stop(first)
     driving.ended(first)
+
+
+def test_named_tpu_vm_that_two_jobs_wait_for_is_made_anew_once_and_both_come_to_their_end(driving, cloud):
+    named(cloud)
+    first = driving.send(SAVES, on=("mine",), rule="reapply")
+    driving.running(first)
+    second = driving.send("true", on=("mine",), rule="reapply")
+    driving.until(second, lambda job: first in job.message, "to be told who holds it")
+    cloud.preempt("mine")
+
+    def ended() -> bool:
+        driving.driver.round([first, second])
+        return all(driving.job(job_id).state.ended for job_id in (first, second))
+
+    until(ended, lambda: f"both to end: {driving.notes}", every=0.05)
+    assert [driving.job(job_id).state for job_id in (first, second)] == [State.COMPLETED] * 2
+    assert cloud.made["mine"].id == "2"
+
+
+def test_named_tpu_vm_on_which_another_job_runs_by_now_is_not_taken_from_it(driving, cloud):
+    named(cloud)
+    gate = driving.folder / "gate"
+    first = driving.send(f"while [ ! -e {gate} ]; do sleep 0.1; done; {LEAVES}", on=("mine",), rule="reapply")
+    driving.running(first)
+    gate.touch()
+    until(lambda: driving.observe(first).state.ended, "its hosts to have lost each other")
+    second = driving.send(WAITS, on=("mine",))
+    driving.running(second)
+    driving.until(first, lambda job: second in job.message, "to be told who runs there")
+    assert cloud.made["mine"].id == "1"
+    for job_id in (first, second):
+        driving.stop(job_id)
+        driving.ended(job_id)
 
 
 def test_named_tpu_vm_of_another_shape_or_none_is_refused_before_anything_is_sent(driving, cloud):

@@ -36,17 +36,18 @@ class TpuCloud:
     silent: set[str] = field(default_factory=set)  # addresses that do not answer
     lock: threading.RLock = field(default_factory=threading.RLock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    where: dict[str, str] = field(default_factory=dict)  # zones of TPU VMs and requests, by name
 
     def nodes(self, zone: str) -> Sequence[Node]:
         with self.lock:
             self.lists += 1
             self._pass_time()
-            return list(self.made.values())
+            return [node for node in self.made.values() if self.where[node.name] == zone]
 
     def queued(self, zone: str) -> Sequence[Queued]:
         with self.lock:
             self._pass_time()
-            return [queued for _, queued in self.requests.values()]
+            return [queued for _, queued in self.requests.values() if self.where[queued.name] == zone]
 
     def request(self, zone: str, request: Request) -> None:
         with self.lock:
@@ -54,11 +55,13 @@ class TpuCloud:
                 raise Conflict(f"{request.name} already exists")
             queued = Queued(request.name, "CREATING", labels=request.labels, nodes=request.nodes)
             self.requests[request.name] = request, queued
+            self.where |= dict.fromkeys((request.name, *request.nodes), zone)
 
     def create(self, zone: str, request: Request) -> None:
         with self.lock:
             for name in request.nodes:
                 self._make(request, name, "")
+                self.where[name] = zone
 
     def delete_queued(self, zone: str, name: str) -> None:
         with self.lock:

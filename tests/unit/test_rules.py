@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tpukit import rules
 from tpukit.reasons import MEANINGS, Budget, Lost, Reason, State
 from tpukit.records import Attempt
-from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS, BACKOFF_MOST, Action, Verdict
+from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS, BACKOFF_MOST, CAPACITY_BACKOFF_MOST, Action, Verdict
 
 TABLE = {
     # rule: (the hardware is gone, the processes lost each other)
@@ -26,6 +26,7 @@ TABLE = {
 GONE = (Reason.PREEMPTED, Reason.MAINTENANCE, Reason.HOST_LOST, Reason.NO_CAPACITY)
 APART = (Reason.PEER_LOST, Reason.HANG)
 HARDWARE = (*GONE, *APART)
+LOST = tuple(reason for reason in HARDWARE if reason is not Reason.NO_CAPACITY)  # programs that had begun
 USER = (Reason.USER_ERROR, Reason.OUT_OF_MEMORY, Reason.DISK_FULL, Reason.PORT_IN_USE)
 FINAL = {
     Reason.DONE: State.COMPLETED,
@@ -88,6 +89,15 @@ def test_decide_evictions_however_many_do_not_make_a_job_be_given_up(lost, evict
     )
 
 
+@given(st.lists(st.sampled_from(LOST), max_size=ATTEMPTS_WITHOUT_PROGRESS - 2), st.integers(1, 60), acting_rules)
+def test_decide_requests_that_google_cannot_serve_however_many_do_not_make_a_job_be_given_up(lost, refused, rule):
+    attempts = history(*lost, *[Reason.NO_CAPACITY] * refused)
+    verdict = rules.decide(attempts, rule, 0)
+    assert verdict.action is not Action.NOTHING
+    least = min(2.0 ** (refused + 2), CAPACITY_BACKOFF_MOST)
+    assert least <= verdict.not_before - attempts[-1].ended <= CAPACITY_BACKOFF_MOST
+
+
 @given(rule_names, st.integers(0, 5), st.integers(1, 2 * ATTEMPTS_WITHOUT_PROGRESS))
 def test_decide_port_of_ours_that_was_lost_is_tried_again_under_every_rule_but_not_for_ever(rule, restarts, times):
     verdict = rules.decide(history(*[Reason.PORT_LOST] * times), rule, restarts)
@@ -126,7 +136,7 @@ def test_decide_backoff_never_shrinks_while_the_trouble_lasts_and_is_bounded(rea
             break
         waits.append(verdict.not_before - attempts[-1].ended)
     assert waits == sorted(waits)
-    assert all(0.0 <= wait <= BACKOFF_MOST for wait in waits)
+    assert all(0.0 <= wait <= CAPACITY_BACKOFF_MOST for wait in waits)
 
 
 @given(st.lists(ends, min_size=1, max_size=40), rule_names, st.integers(0, 5))
@@ -200,7 +210,7 @@ def test_decide_hardware_ends_never_spend_the_users_budget(user, lost, rule, res
     assert (among.action, among.state, among.message) == (alone.action, alone.state, alone.message)
 
 
-@given(st.lists(ends, max_size=20), st.lists(st.sampled_from(HARDWARE), min_size=1, max_size=25), acting_rules)
+@given(st.lists(ends, max_size=20), st.lists(st.sampled_from(LOST), min_size=1, max_size=25), acting_rules)
 def test_decide_hardware_ends_without_progress_are_given_up_after_ten(before, lost, rule):
     attempts, verdicts = play(before, rule, 100)
     if verdicts and verdicts[-1].action is Action.NOTHING:
@@ -213,7 +223,7 @@ def test_decide_hardware_ends_without_progress_are_given_up_after_ten(before, lo
 
 
 @given(
-    st.lists(st.sampled_from(HARDWARE), min_size=ATTEMPTS_WITHOUT_PROGRESS, max_size=ATTEMPTS_WITHOUT_PROGRESS),
+    st.lists(st.sampled_from(LOST), min_size=ATTEMPTS_WITHOUT_PROGRESS, max_size=ATTEMPTS_WITHOUT_PROGRESS),
     st.integers(-1, 500),
     acting_rules,
 )
@@ -226,7 +236,7 @@ def test_decide_asked_resume_of_a_saved_job_gets_ten_tries_and_no_more(lost, sav
     assert rules.decide(attempts, rule, 0).action is Action.NOTHING
 
 
-@given(st.lists(st.sampled_from(HARDWARE), min_size=1, max_size=80), acting_rules)
+@given(st.lists(st.sampled_from(LOST), min_size=1, max_size=80), acting_rules)
 def test_decide_progress_each_time_goes_on_for_ever(lost, rule):
     _, verdicts = play([(reason, 1) for reason in lost], rule, 0)
     assert all(verdict.action is not Action.NOTHING for verdict in verdicts)
@@ -240,7 +250,8 @@ def test_decide_waiting_time_begins_at_the_end_and_is_bounded(outcomes, rule, re
     attempts, verdicts = play(outcomes, rule, restarts)
     for attempt, verdict in zip(attempts, verdicts, strict=False):
         if verdict.action is not Action.NOTHING:
-            assert attempt.ended <= verdict.not_before <= attempt.ended + BACKOFF_MOST
+            most = CAPACITY_BACKOFF_MOST if attempt.reason is Reason.NO_CAPACITY else BACKOFF_MOST
+            assert attempt.ended <= verdict.not_before <= attempt.ended + most
 
 
 @pytest.mark.parametrize("reason", [Reason.USER_ERROR, Reason.HOST_LOST])

@@ -96,3 +96,36 @@ def test_node_made_anew_under_the_same_name_is_not_the_one_that_the_attempt_bega
 def test_failed_request_says_why(error, reason):
     failed = seen_by(handle(), [None, None], queued("FAILED", error=error)).failed
     assert failed is not None and failed.reason is reason
+
+
+NAMED = replace(PLAN, vms=VmTarget("p", "us-central2-b", "ada", ("mine",)))
+ANOTHER = {target.JOB: "another-abcde", target.ATTEMPT: "3"}
+
+
+def reapplied() -> Handle:
+    """An attempt that is to have TPU VM `mine` anew, behind one that began on number 1."""
+    before = Attempt(0, stage=0, origin=0, learned={NODES: ["1"]})
+    return Handle(NAMED, Attempt(1, stage=1, origin=0, action="reapply"), (before,))
+
+
+@pytest.mark.parametrize(
+    ("state", "number", "request_state", "follows"),
+    [
+        ("READY", "1", "ACTIVE", "made"),  # it had that one
+        ("REPAIRING", "1", "ACTIVE", "made"),
+        ("PREEMPTED", "2", "SUSPENDED", "made"),  # of no use to anybody
+        (None, "", "SUSPENDED", "made"),
+        (None, "", "FAILED", "made"),
+        (None, "", None, "made"),
+        ("READY", "2", "ACTIVE", "ready"),  # somebody else made it anew
+        ("READY", "2", None, "ready"),
+        ("CREATING", "2", "PROVISIONING", "waits"),  # or is about to
+        (None, "", "WAITING_FOR_RESOURCES", "waits"),
+    ],
+)
+def test_named_tpu_vm_is_made_anew_unless_somebody_else_did_so(state, number, request_state, follows):
+    nodes = {"mine": Node("mine", number, state, hosts=(Host("10.0.0.2"),), labels=ANOTHER)} if state else {}
+    requests = {"mine": Queued("mine", request_state, labels=ANOTHER, nodes=("mine",))} if request_state else {}
+    seen = assess(reapplied(), nodes, requests)
+    said = "ready" if seen.ready else "waits" if seen.waits else "failed" if seen.failed else "made"
+    assert said == follows

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 
 from tpukit.reasons import MEANINGS, Budget, Lost, Reason, State, message
 from tpukit.records import Attempt
@@ -40,6 +41,8 @@ SAY_PROGRESS = "print lines such as `step 12 loss 3.4`, or say under `progress:`
 
 BACKOFF_SECONDS = 1.0
 BACKOFF_MOST = 60.0
+CAPACITY_BACKOFF_MOST = 900.0
+"""A zone that has run out stays so for a while, and each request is an attempt in the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,9 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int) -> Verdict:
             why += f" that could be seen: {SAY_PROGRESS}"
         return Verdict(Action.NOTHING, meaning.state, last.reason, said + why)
     wait = 0.0 if lost < 2 else _backoff(lost - 2)
+    if last.reason is Reason.NO_CAPACITY:
+        refused = len(list(takewhile(lambda one: one.reason is Reason.NO_CAPACITY, reversed(attempts[asked:]))))
+        wait = max(wait, _backoff(refused + 2, CAPACITY_BACKOFF_MOST))
     what = f"{action} by rule {rule}" if meaning.lost else "it is tried again with another one"
     return Verdict(action, State.PENDING, last.reason, f"{said}; {what}", last.ended + wait)
 
@@ -98,9 +104,9 @@ def following(attempts: Sequence[Attempt], action: Action, *, asked: bool = Fals
     return Attempt(number, stage=last.stage + 1, origin=last.origin, asked=asked, saved=last.saved, action=str(action))
 
 
-def _backoff(failures: int) -> float:
+def _backoff(failures: int, most: float = BACKOFF_MOST) -> float:
     doublings = min(failures, 16)  # more are past the bound, and a thousand are more than a float holds
-    return min(BACKOFF_SECONDS * 2.0**doublings, BACKOFF_MOST)
+    return min(BACKOFF_SECONDS * 2.0**doublings, most)
 
 
 def _budget(attempt: Attempt) -> Budget:
@@ -115,7 +121,8 @@ def _attempts_without_progress(attempts: Sequence[Attempt], first: int) -> int:
         before = attempts[index - 1] if index and attempts[index - 1].origin == attempt.origin else None
         if _budget(attempt) is not Budget.HARDWARE or _made_progress(attempt, before, attempts[:index]):
             break
-        count += attempt.reason is not Reason.EVICTED  # an hour in the queue is not an hour lost
+        # An hour in the queue is not an hour lost, nor is a request that Google could not serve: no program ran.
+        count += attempt.reason not in (Reason.EVICTED, Reason.NO_CAPACITY)
     return count
 
 

@@ -103,11 +103,12 @@ class Shell:
 
     def __init__(self, vm: Vm) -> None:
         from tpukit import paths
-        from tpukit.cli import context, vms
+        from tpukit.cli import vms
+        from tpukit.places.tpu_vm import target
         from tpukit.places.tpu_vm.ssh import Ssh
 
         own = vms.settings()
-        self._vm, self._user = vm, own.ssh_user or context.owner()
+        self._vm, self._user = vm, target.login_user(own)
         self._ssh = Ssh(paths.data() / "ssh", own.ssh_key)
 
     def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]:

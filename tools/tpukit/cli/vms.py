@@ -104,12 +104,12 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
 def public_key() -> str:
     """What hosts have to know to let this machine in: USER:KEY."""
     from tpukit import paths
-    from tpukit.cli import context
+    from tpukit.places.tpu_vm import target
     from tpukit.places.tpu_vm.ssh import Ssh
 
     own = settings()
     ssh = Ssh(paths.data() / "ssh", own.ssh_key)
     try:
-        return f"{own.ssh_user or context.owner()}:{ssh.public_key()}"
+        return f"{target.login_user(own)}:{ssh.public_key()}"
     finally:
         ssh.close()

@@ -24,7 +24,7 @@ class Plans:
 
     def handle(self, job: Job) -> Handle:
         """Of its last attempt."""
-        return Handle(self.of(job), job.attempts[-1])
+        return Handle.with_plan(self.of(job), job)
 
     def keep_only(self, job_ids: Container[str]) -> None:
         """Forget jobs that are driven no more."""

@@ -18,11 +18,17 @@ class Handle:
 
     plan: Plan
     attempt: Attempt
+    earlier: tuple[Attempt, ...] = ()  # attempts of the job before it
 
     @staticmethod
     def of(job: Job, number: int | None = None) -> Handle:
-        attempts = job.attempts
-        return Handle(Plan.from_json(job.plan), attempts[-1] if number is None else attempts[number])
+        return Handle.with_plan(Plan.from_json(job.plan), job, number)
+
+    @staticmethod
+    def with_plan(plan: Plan, job: Job, number: int | None = None) -> Handle:
+        """`plan`: the job's, read before."""
+        index = len(job.attempts) - 1 if number is None else number
+        return Handle(plan, job.attempts[index], job.attempts[:index])
 
 
 @dataclass(frozen=True, slots=True)

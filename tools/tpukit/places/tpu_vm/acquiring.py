@@ -28,8 +28,9 @@ class Acquiring:
     def queued(self, zone: str) -> Mapping[str, Queued]:
         return {one.name: one for one in self.client.queued(zone)}
 
-    def acquire(self, handle: Handle) -> Machines | None:
-        """The machines once hosts can be asked; None while they are on their way."""
+    def acquire(self, handle: Handle, check_idle: Callable[[Machines], None]) -> Machines | None:
+        """The machines once hosts can be asked; None while they are on their way. `check_idle` raises where somebody
+        else's job runs on them: those are not made anew."""
         seen = self.assess(handle)
         self._check_owner(handle, seen)
         if seen.ready:
@@ -40,6 +41,8 @@ class Acquiring:
             raise NotYet(seen.failed.words)  # the next observation ends the attempt
         plan, zone = handle.plan, target.of(handle.plan).zone
         if seen.queued or any(seen.nodes):
+            if not target.is_own(plan):
+                check_idle(seen)
             self._remove(zone, seen)
             raise NotYet(f"TPU VMs of an earlier attempt of {plan.id} are being deleted")
         for request in target.requests(plan, handle.attempt.number, self.sender(), self.public_key()):

@@ -86,6 +86,19 @@ class Hosts:
             self.channel.ask([Call(login, {"do": "stop", "grace": 0, **holder}) for login, holder in there.items()])
             raise NotYet(f"an earlier attempt of {job} leaves {', '.join(login.address for login in there)}")
 
+    def check_idle(self, handle: Handle, machines: Machines) -> None:
+        """Conflict where an attempt of another job runs on hosts that answer."""
+        ready = [node if node is not None and node.state == "READY" else None for node in machines.nodes]
+        logins = [login for login in self.logins(handle.plan, ready) if login is not None]
+        answers = self.channel.ask(
+            [Call(one, {"do": "status", "attempts": []}, seconds=STATUS_SECONDS) for one in logins]
+        )
+        for login, answer in zip(logins, answers, strict=True):
+            for one in () if isinstance(answer, TpukitError) else answer.get("running", ()):
+                if one["job"] != handle.plan.id:
+                    words = f"attempt {one['attempt']} of job {one['job']} runs on {login.address}"
+                    raise Conflict(words, hint="stop it first, or name another TPU VM")
+
     def status(
         self, handle: Handle, logins: Sequence[Login | None], positions: Sequence[int], silent: Sequence[bool]
     ) -> list[Call | None]:

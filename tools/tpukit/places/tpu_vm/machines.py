@@ -70,8 +70,23 @@ def must_renew(handle: Handle, seen: Machines) -> bool:
     """Whether what is there was made for an earlier attempt, and this one is to have new machines."""
     if handle.attempt.action != "reapply":
         return False
+    if not target.is_own(handle.plan):
+        return _is_spent(handle, seen)
     labels = [one.labels for one in (*seen.nodes, *seen.queued) if one is not None]
     return any(target.made_for(each, handle.plan) != handle.attempt.number for each in labels)
+
+
+def _is_spent(handle: Handle, seen: Machines) -> bool:
+    """Of TPU VMs that a person named: whether the job had them before, or they are of no use to anybody. Somebody else
+    may have made them anew meanwhile, or be about to: those are left alone."""
+    had = {one for attempt in handle.earlier for one in attempt.learned.get(NODES, ())}
+    if any(node is not None and node.id in had for node in seen.nodes):
+        return True
+    number, plan = handle.attempt.number, handle.plan
+    dead = [one for one in seen.queued if one.state not in _WAITING and one.state != "ACTIVE"]
+    if any(one.state != "FAILED" or target.made_for(one.labels, plan) != number for one in dead):
+        return True
+    return any(node is not None and node.state not in (*_USABLE, *_COMING) for node in seen.nodes)
 
 
 def _request(handle: Handle, seen: Machines) -> Machines:

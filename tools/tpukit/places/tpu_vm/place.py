@@ -7,7 +7,6 @@ another driver on another machine goes on from there.
 
 from __future__ import annotations
 
-import getpass
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -90,10 +89,7 @@ class TpuVmPlace:
         target.runtime(plan)
         assert settings.project
         assert settings.zone
-        user = settings.ssh_user or getpass.getuser()
-        if user == "root":  # whom no host lets in
-            user = "tpukit"
-        return replace(plan, vms=VmTarget(settings.project, settings.zone, user, named))
+        return replace(plan, vms=VmTarget(settings.project, settings.zone, target.login_user(settings), named))
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names of queued resources, whoever made them."""
@@ -118,9 +114,9 @@ class TpuVmPlace:
     def submit(self, handle: Handle) -> None:
         plan = handle.plan
         self._sweeper.note(target.of(plan))
-        machines = self._acquiring(plan).acquire(handle)
+        hosts = self._hosts(plan)
+        machines = self._acquiring(plan).acquire(handle, lambda seen: hosts.check_idle(handle, seen))
         if machines is not None and not machines.gone:
-            hosts = self._hosts(plan)
             hosts.admit(plan, machines)
             hosts.start(handle, machines)
 

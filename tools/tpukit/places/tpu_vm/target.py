@@ -1,7 +1,8 @@
-"""What a job's TPU VMs are called, how they are asked for, and by which labels they are known again. Pure."""
+"""What a job's TPU VMs are called, how they are asked for, and by which labels they are known again."""
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 from collections.abc import Mapping
 
@@ -38,6 +39,12 @@ def is_own(plan: Plan) -> bool:
 def nodes(plan: Plan) -> tuple[str, ...]:
     """Names of the TPU VMs, slice by slice."""
     return of(plan).nodes or tuple(f"{plan.id}-{index}" for index in range(plan.spec.slices))
+
+
+def login_user(settings: Settings) -> str:
+    """As whom hosts are entered. None lets root in: https://cloud.google.com/tpu/docs/manage-tpus-tpu-vm"""
+    user = settings.ssh_user or getpass.getuser()
+    return "tpukit" if user == "root" else user
 
 
 def store_label(sender: str) -> str:
