@@ -67,10 +67,10 @@ class SqliteStore:
         with self._file.transaction() as db:
             if lease:
                 self._check(db, lease)
-            written = _update(db, kind, entry, value, events)
+            updated = _update(db, kind, entry, value, events)
             if lease and release:
                 db.execute(_RELEASE, (lease.name, lease.token))
-        return written
+        return updated
 
     def claim(
         self,
