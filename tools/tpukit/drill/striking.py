@@ -12,7 +12,7 @@ from pathlib import Path
 from tpukit.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Again, Damage, Loss, Struck, What, When
-from tpukit.drill.saves import Save
+from tpukit.drill.saves import QUIET, Save
 from tpukit.drill.sites import Host, Site
 
 SHARE = {When.SAVE_BEGINS: 0.0, When.SAVE_HALF: 0.5, When.SAVE_ENDS: 0.9}
@@ -124,6 +124,10 @@ class Strike:
             else:
                 self._site.preempt(victims, self._grace)
         last, current = self._complete(seen, now), seen.saves.current
+        if loss.damage is not Damage.NONE:
+            # At once: a cluster begins the next attempt by itself.
+            last = self._newest_after(pids, seen)
+            self.damaged = self._damage(last)
         self.struck.append(
             Struck(
                 attempt,
@@ -134,12 +138,17 @@ class Strike:
                 last.named if last else False,
             )
         )
-        if loss.damage is not Damage.NONE:
-            # At once: a cluster begins the next attempt by itself.
-            due = self._clock.monotonic() + DEAD_SECONDS
-            while any(map(_lives, pids)) and self._clock.monotonic() < due:
-                self._clock.sleep(0.002)
-            self.damaged = self._damage(last)
+
+    def _newest_after(self, pids: Sequence[int], seen: Following) -> Save | None:
+        """The newest save that there is when all of these are dead: one more may have ended since the last look."""
+        due = self._clock.monotonic() + DEAD_SECONDS
+        while any(map(_lives, pids)) and self._clock.monotonic() < due:
+            self._clock.sleep(0.002)
+        for _ in range(2):
+            seen.poll((), self._clock.now())
+            self._clock.sleep(2 * QUIET)
+        seen.poll((), self._clock.now())
+        return next((save for save in reversed(seen.saves.history) if save.done), None)
 
     def _end_grace(self, hosts: Hosts, now: float) -> None:
         due: Sequence[int] = [pid for pid, at in self._leaving if now >= at]
