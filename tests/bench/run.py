@@ -25,6 +25,7 @@ from pathlib import Path
 import drill
 import driving
 import history
+import manager
 import provisioner
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
@@ -65,6 +66,7 @@ def main() -> int:
         ("start", lambda: [measure_start()]),
         ("all shapes", lambda: [measure_all_shapes()]),
         ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
+        ("manager", lambda: manager.measure(TPU, environment(HOME), HOME / "manager", EMPTY)),
         ("drill", lambda: drill.measure(TPU, environment(HOME), HOME / "drill", EMPTY)),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
