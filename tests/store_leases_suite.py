@@ -117,6 +117,20 @@ def test_put_under_a_lease_that_was_given_up_is_refused(store):
         put(store, entry, lease=lease)
 
 
+def test_put_that_releases_frees_the_lease_with_it_and_one_that_is_refused_does_not(store, home):
+    entry = store.create(JOBS, "a", job("a"))
+    lease = store.acquire("jobs/a", A, LONG)
+    put(store, entry, lease=lease)
+    with pytest.raises(Conflict):
+        put(store, entry, lease=lease, release=True)  # it was written since
+    assert store.lease("jobs/a").token == lease.token
+    put(store, store.get(JOBS, "a"), lease=lease, release=True)
+    assert store.lease("jobs/a") is None
+    assert home.open().acquire("jobs/a", B, LONG).token > lease.token
+    with pytest.raises(Conflict):
+        put(store, store.get(JOBS, "a"), lease=lease)
+
+
 def test_lease_of_a_process_that_was_killed_is_free_at_once(store, home):
     script = "print(store.acquire('x', this_process(), 600), flush=True); time.sleep(60)"
     process = home.process("h", script, ready=True)

@@ -81,6 +81,7 @@ def _measure_burst(world: Provisioned, peer: Path | None) -> list[Row]:
     theirs, ours = decided[-1] - began, sorted(calls)[len(decided) - 1] - began
     what = f"provisioner / Go provisioner, to {len(decided)} decisions on the same pods"
     met = ours <= AS_FAST * theirs
+    print(f"  {len(decided)} decisions: {ours:.1f} s, Go {theirs:.1f} s", flush=True)
     return [
         *rows,
         Row(what, f"{ours:.1f} s", f"{theirs:.1f} s", f"{ours / theirs:.2f}× the time", f"≤ {AS_FAST:g}×", met),

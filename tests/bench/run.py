@@ -27,6 +27,7 @@ import driving
 import history
 import manager
 import provisioner
+import queueing
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
 
@@ -68,6 +69,7 @@ def main() -> int:
         ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
         ("manager", lambda: manager.measure(TPU, environment(HOME), HOME / "manager", EMPTY)),
         ("drill", lambda: drill.measure(TPU, environment(HOME), HOME / "drill", EMPTY)),
+        ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
         ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),

@@ -6,6 +6,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +15,14 @@ from typing import Any
 
 import pytest
 
-from box import ROOT, STEPS, Box, sandbox, until
+from box import ROOT, STEPS, TEAM, Box, sandbox, until
+from firestore_emulator import PROJECT, emulator
+from tpukit.cli.queue import DEVICES, MATRIX
+from tpukit.queue import manifest
+from tpukit.queue.client import Client
+from tpukit.queue.records import ENDED
 from tpukit.spec import Settings
+from tpukit.store.home import open_store
 
 HELLO = (ROOT / "examples" / "01-hello-tpu" / "hello.py").read_text()
 CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -199,3 +207,37 @@ def test_bucket_that_a_job_mounts_is_googles_and_its_uploader_writes_to_vertex_a
 
     until(lambda: len(written()) >= 3, "every point to be written")
     assert [point["scalar"]["value"] for point in written()] == [7.0, 6.0, 5.0]
+
+
+def test_queued_jobs_become_pods_that_run_them_on_a_cpu_node_and_on_all_hosts_of_a_slice(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """`tpu queue serve` in front of real Kubernetes, Kueue and JobSet, with Google's Firestore emulator."""
+    worker = {"metadata": {"name": "queue-worker", "namespace": TEAM}}
+    box.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **worker})
+    address, log = f"firestore://{PROJECT}", tmp_path / "log"
+    target = ["--team", TEAM, "--image", "worker:1", "--results", "gs://my-artifacts/results", "--network"]
+    argv = [sys.executable, "-m", "tpukit", "queue", "serve", "--no-http", "--tick", "0.5", *target]
+    with emulator(tmp_path / "firestore.log") as firestore, log.open("wb") as output:
+        monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", firestore.address)
+        queue = Client(open_store(address, tmp_path))
+        sent = [queue.submit(MATRIX), queue.submit(DEVICES, metadata={"tpu": "v4-16:spot"})]
+        env = {**os.environ, "KUBECONFIG": str(box.place.kubeconfig), "TPUKIT_STORE": address}
+        env |= {"TPUKIT_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "tools")}
+        serving = subprocess.Popen(argv, env=env, stdout=output, stderr=output)
+
+        def ended() -> bool:
+            return all(queue.get(key).status in ENDED for key in sent)
+
+        try:
+            until(ended, lambda: log.read_text() + box.kubectl("describe", "workloads,pods"))
+            jobs = [queue.get(key) for key in sent]
+        finally:
+            serving.terminate()
+            serving.wait()
+            queue.close()
+    assert [job.status for job in jobs] == ["completed", "completed"], jobs
+    assert (float(jobs[0].result), jobs[1].result) == (1e9, "Found 8 devices")
+    for kind, key, job in zip(("Job", "JobSet"), sent, jobs, strict=True):
+        made = box.cluster.get(kind, manifest.name(key, job), TEAM)
+        assert made["metadata"]["annotations"][manifest.KEY] == key

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from person import Person
 from tpukit import pods
 from waiting import PATIENCE
 
+DRILLED = ROOT / "tests" / "fixtures" / "drill_programs"
+RIGHT_LOSSES = ("preempt", "corrupt-newest")
 PRETRAIN = ROOT / "examples" / "02-pretrain" / "job.yaml"
 SAYS_WHO = """
 import os, pathlib, sys, time
@@ -139,6 +142,38 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
     (run,) = until(lambda: box.ask("GET", f"vertex_ai/v1/{experiment['name']}/runs").get("tensorboardRuns"))
     assert run["displayName"] == "train"
     assert unbroken.stdout.strip() != job
+
+
+def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_and_nothing_is_left(
+    box: Box, ada: Person
+):
+    """Two drills side by side, each on a slice of its own."""
+    home = {**ada.env, "TPUKIT_HOME": str(box.home)}  # where the sandbox is one's own
+    mounts = [{"bucket": "my-runs", "path": "/runs", "read_only": False}]
+    drills = {}
+    for program, losses in (("right", RIGHT_LOSSES), ("data_position", ("kill-0-1",))):
+        fields = {"slices": 1, "code": str(DRILLED), "mounts": mounts, "workdir": f"/runs/{program}"}
+        fields["env"] = {"STEP_SECONDS": "0.06"}  # a preempted slice learns of it within a second or two
+        file = ada.job(program.replace("_", "-"), "python", "-S", f"{program}.py", **fields)
+        only = [word for loss in losses for word in ("--only", loss)]
+        argv = [sys.executable, "-m", "tpukit", "drill", str(file), "--place", "gke", "--json", *only]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        drills[program] = subprocess.Popen(argv, env=home, text=True, **pipes)
+    results = {}
+    for program, process in drills.items():
+        printed, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
+        results[program] = json.loads(printed)
+    right, wrong = results["right"], results["data_position"]
+    assert {one["loss"]: one["verdict"] for one in right["losses"]} == dict.fromkeys(RIGHT_LOSSES, "exact"), right[
+        "losses"
+    ]
+    assert all(one["attempts"] > 1 for one in right["losses"])
+    assert wrong["verdict"] == "repeats batches", wrong["losses"]
+    assert [one["cause"] for one in wrong["advice"]] == ["data position not saved"]
+    assert not [name for name in jobsets(box) if name.startswith("drill-")]
+    buckets = box.place.path / "google" / "buckets"
+    assert [path for path in buckets.rglob("*") if "drill-" in path.name] == []
 
 
 def test_users_error_is_charged_names_the_first_host_and_its_last_words(ada: Person):

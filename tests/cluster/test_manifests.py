@@ -51,7 +51,9 @@ def test_checkov_finds_nothing_in_jobs_queues_serve_queue_and_provisioner(tmp_pa
     for file in resources.folder("kueue").glob("*.yaml"):
         shutil.copy(file, tmp_path)
     (tmp_path / "serve.yaml").write_text(kubectl("kustomize", SERVE), encoding="utf-8")
+    watched = QUEUE.with_name("queue-monitoring")
     (tmp_path / "queue.yaml").write_text(kubectl("kustomize", QUEUE), encoding="utf-8")
+    (tmp_path / "queue-monitoring.yaml").write_text(kubectl("kustomize", watched), encoding="utf-8")
     (tmp_path / "provisioner.yaml").write_text(kubectl("kustomize", PROVISIONER), encoding="utf-8")
     config = HERE / "checkov-manifests.yaml"
     line = [checkov, "--directory", tmp_path, "--config-file", config, "--skip-download", "--output", "json"]
@@ -156,7 +158,9 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
         assert program == "tpu"
         assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
     (rules,) = [one["rules"] for one in documents if one["kind"] == "Role"]
-    assert rules == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "delete"]}]
+    allowed = {resource: rule["verbs"] for rule in rules for resource in rule["resources"]}
+    made = ["get", "list", "create", "delete"]
+    assert allowed == {"jobs": made, "jobsets": made, "pods": ["list"], "workloads": ["list"]}
     accounts = {
         one["metadata"]["name"]: one["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
         for one in documents
@@ -166,6 +170,22 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
         "creator": settings["CREATOR_SERVICE_ACCOUNT"],
         "queue-worker": settings["WORKER_SERVICE_ACCOUNT"],
     }
-    policies = {one["metadata"]["namespace"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
-    assert policies[settings["QUEUE_TEAM"]]["podSelector"]["matchLabels"] == {"tpukit.dev/queue": "worker"}
-    assert all(policy["ingress"] == [] for policy in policies.values())
+    policies = {one["metadata"]["name"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
+    assert policies["queue-worker"]["podSelector"]["matchLabels"] == {"tpukit.dev/queue": "worker"}
+    assert [name for name, policy in policies.items() if policy["ingress"]] == ["queue-worker-hosts"]
+    quotas = {one["metadata"]["namespace"]: one["spec"]["hard"] for one in documents if one["kind"] == "ResourceQuota"}
+    assert set(quotas) == {"tpukit-queue", settings["QUEUE_TEAM"]}
+
+
+def test_queue_with_monitoring_lets_googles_collectors_in_and_nobody_else():
+    documents = template.parse(kubectl("kustomize", QUEUE.with_name("queue-monitoring")))
+    by_kind = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    (container,) = by_kind["Deployment", "creator"]["spec"]["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    (endpoint,) = by_kind["PodMonitoring", "creator"]["spec"]["endpoints"]
+    (ingress,) = by_kind["NetworkPolicy", "creator"]["spec"]["ingress"]
+    assert container["args"][-2:] == ["--bind", "0.0.0.0"]
+    assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
+    assert [one["port"] for one in ingress["ports"]] == [port["containerPort"]]
+    labels = {"kubernetes.io/metadata.name": "gmp-system"}
+    assert ingress["from"] == [{"namespaceSelector": {"matchLabels": labels}}]

@@ -5,12 +5,7 @@ tests fail with the sentence that the command prints.
 """
 
 import json
-import os
-import shutil
-import signal
 import ssl
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -21,113 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from box import until
-from crowd import simulated_pool
-from tpukit import catalogue, plan, pods, render
-from tpukit.errors import Denied, NotFound
+from sandbox_command import *  # noqa: F403 (fixtures)
+from sandbox_command import SETTINGS, Box, completed, condition_of, planned, send
+from tpukit import catalogue, render
+from tpukit.errors import Denied
 from tpukit.kube import Cluster
-from tpukit.spec import JobSpec, Settings
-
-ROOT = Path(__file__).resolve().parents[2]
-IMAGE = "us-central2-docker.pkg.dev/my-project-1/images/train@sha256:" + "0" * 64
-SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": "research"})
-V4_16 = catalogue.find("v4-16")
-
-
-class Box:
-    """Runs `tpu sandbox` in a home of its own."""
-
-    def __init__(self, home, name):
-        self.home, self.name = home, name
-
-    def tpu(self, *words, check=True):
-        env = {**os.environ, "TPUKIT_HOME": str(self.home), "PYTHONPATH": str(ROOT / "tools")}
-        # The name goes to the innermost command; a command given to `shell` is not ours.
-        ours = len(words) if words[0] != "shell" else 1
-        named = [*words[:ours], "--name", self.name, *words[ours:]]
-        argv = [sys.executable, "-m", "tpukit", "sandbox", *named]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True)
-        if check and done.returncode:
-            pytest.fail(f"`tpu sandbox {' '.join(words)}`: {done.stderr}")
-        return done
-
-    def status(self):
-        return json.loads(self.tpu("status", "--json", check=False).stdout)
-
-    @property
-    def folder(self):
-        return self.home / "data" / "sandbox" / self.name
-
-    @property
-    def cluster(self):
-        return Cluster(self.folder / "kubeconfig")
-
-    def processes(self):
-        """All that carry the sandbox's folder in their command line or, as a mark, in their environment."""
-        named = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _mentions(entry, self.folder)]
-        return {*named, *pods.strays(self.folder)}
-
-    def kill(self, *components):
-        """As the kernel does when memory is short: no warning."""
-        for one in self.status()["components"]:
-            if one["name"] in components:
-                os.kill(one["pid"], signal.SIGKILL)
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sandbox")
-    yield folder
-    pods.kill_strays(folder)
-
-
-@pytest.fixture(scope="module")
-def box(home):
-    sandbox = Box(home, "first")
-    sandbox.tpu("up", "--api=*", "--addons")
-    yield sandbox
-    if sandbox.folder.exists():
-        sandbox.tpu("down")
-
-
-@pytest.fixture(scope="module")
-def cluster(box):
-    """Two pools of a slice each, queues over them, and a team."""
-    cluster = box.cluster
-    for name in ("pool-0", "pool-1"):
-        for node in simulated_pool(name, V4_16):
-            cluster.create(node)
-    for document in render.queues({V4_16: 2}, ["research", "other"], cpus=8, memory_gb=32):
-        cluster.apply(document)
-    for team in ("research", "other"):
-        account = {"metadata": {"name": SETTINGS.service_account, "namespace": team}}
-        cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
-    return cluster
-
-
-def planned(**fields):
-    spec = {"name": "job", "tpu": "v4-16", "slices": 2, "command": ["python", "train.py"], "image": IMAGE, **fields}
-    return plan.make(JobSpec.from_json(spec), SETTINGS, "gke")
-
-
-def condition_of(thing, kind):
-    conditions = thing.get("status", {}).get("conditions", [])
-    return next((one["status"] == "True" for one in conditions if one["type"] == kind), False)
-
-
-def send(cluster, made):
-    for document in render.documents(made):
-        cluster.apply(document)
-
-
-def completed(cluster, made):
-    return condition_of(cluster.get("JobSet", made.id, made.team), "Completed")
-
-
-def seen(cluster, made):
-    """What there is of all jobs, for whoever reads that one of them did not end."""
-    kinds = ("JobSet", "Workload", "Job", "Pod", "Node")
-    found = [one for kind in kinds for one in cluster.list(kind, *([made.team] if kind != "Node" else []))]
-    return {one["metadata"]["name"]: one.get("status", {}).get("conditions", []) for one in found}
 
 
 def test_sandbox_without_jobs_is_small(box):
@@ -400,108 +293,3 @@ SPECS = st.fixed_dictionaries(
 def test_dry_run_accepts_generated_specs(cluster, fields):
     for document in render.documents(planned(**fields)):
         cluster.apply(document, dry_run=True)
-
-
-def test_killed_store_and_api_server_come_back_with_their_state(box, cluster):
-    made = planned(name="survives", command=["sleep", "1"])
-    box.kill("etcd", "kube-apiserver")
-    until(lambda: not box.status()["running"])
-    assert box.tpu("status", check=False).returncode == 1
-    box.tpu("up")
-    status = box.status()
-    assert status["running"]
-    assert {one["name"]: one["restarts"] for one in status["components"]} == {
-        one["name"]: int(one["name"] in ("etcd", "kube-apiserver", "jobset", "kueue")) for one in status["components"]
-    }
-    cluster = box.cluster
-    assert len(cluster.list("Node")) == 4
-    send(cluster, made)
-    until(lambda: completed(cluster, made), lambda: seen(cluster, made))
-
-
-def test_everything_killed_comes_back_with_its_state(box, cluster):
-    made = planned(name="lasting")
-    send(cluster, made)
-    box.kill(*(one["name"] for one in box.status()["components"]))
-    until(lambda: not any(one["running"] for one in box.status()["components"]))
-    box.tpu("up")
-    until(lambda: completed(box.cluster, made))
-
-
-def test_up_of_what_runs_changes_nothing(box):
-    before = {one["name"]: one["pid"] for one in box.status()["components"]}
-    box.tpu("up")
-    assert {one["name"]: one["pid"] for one in box.status()["components"]} == before
-
-
-def test_two_side_by_side_do_not_see_each_other_and_one_leaves_the_other_alone(box, cluster):
-    second = Box(box.home, "second")
-    second.tpu("up")
-    assert second.cluster.list("Node") == []
-    comes_and_goes_with_its_deployment(second)
-    cluster = Cluster(box.folder / "kubeconfig")
-    assert len(cluster.list("Node")) == 4
-    second.tpu("down")
-    assert not second.folder.exists()
-    assert box.status()["running"]
-
-
-def comes_and_goes_with_its_deployment(bare):
-    """A release, in a sandbox that has none: applied by its public address, and deleted."""
-
-    def kubectl(*words):
-        done = bare.tpu("shell", "--", "kubectl", *words, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def runs():
-        return any(one["running"] for one in bare.status()["components"] if one["name"] == "jobset")
-
-    assert bare.cluster.list("Deployment") == []
-    with pytest.raises(NotFound):
-        bare.cluster.list("JobSet")
-    version = bare.status()["versions"]["jobset"]
-    release = f"https://github.com/kubernetes-sigs/jobset/releases/download/{version}/manifests.yaml"
-    deployment = ("--namespace=jobset-system", "deployment/jobset-controller-manager")
-    for _ in range(2):  # whoever is not sure that it is there applies it again
-        kubectl("apply", "--server-side", "--force-conflicts", f"--filename={release}")
-        kubectl("wait", *deployment, "--for=condition=Available", "--timeout=5m")
-    assert runs()
-    kubectl("delete", *deployment)
-    until(lambda: not runs())
-    unknown = release.replace(version, "v0.2.3")
-    done = bare.tpu("shell", "--", "kubectl", "apply", f"--filename={unknown}", check=False)
-    assert "404" in done.stderr
-
-
-def test_down_leaves_no_process_and_no_file(home):
-    box = Box(home, "leaving")
-    box.tpu("up")
-    components = box.status()["components"]
-    assert len(box.processes()) >= 2 * len(components), "each has one above it"
-    box.tpu("down")
-    until(lambda: not box.processes())
-    assert not box.folder.exists()
-    assert box.tpu("down", check=False).returncode == 1
-    assert box.tpu("status", check=False).stderr.startswith("tpu: there is no sandbox leaving")
-
-
-def _mentions(process, folder):
-    try:
-        return os.fsencode(folder) in (process / "cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def test_missing_go_is_a_sentence(home, monkeypatch):
-    empty = home / "empty"
-    empty.mkdir()
-    monkeypatch.setenv("PATH", str(empty))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(empty))
-    box = Box(home, "without-go")
-    done = box.tpu("up", check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("tpu: go is not on PATH")
-    shutil.rmtree(empty)
-    with pytest.raises(NotFound):
-        box.cluster.version()

@@ -80,6 +80,19 @@ def test_drill_unknown_loss_is_refused_with_those_there_are(tpu):
     assert "kill-0-0" in done.stderr
 
 
-def test_drill_on_a_cluster_is_refused_plainly(tpu):
+def test_drill_on_a_cluster_that_is_no_sandbox_is_refused_and_says_what_to_do(tpu):
+    clusters = [{"name": "real", "cluster": {"server": "https://127.0.0.1:1"}}]
+    contexts = [{"name": "real", "context": {"cluster": "real", "user": "me"}}]
+    config = {"current-context": "real", "clusters": clusters, "contexts": contexts, "users": [{"name": "me"}]}
+    kubeconfig = tpu.home / "kubeconfig"
+    kubeconfig.parent.mkdir(exist_ok=True)
+    kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+    tpu.env["KUBECONFIG"] = str(kubeconfig)
     done = tpu("drill", job(tpu), "--place", "gke", code=2)
-    assert "jobs cannot be drilled on gke yet" in done.stderr
+    assert "https://127.0.0.1:1 is no sandbox of this machine" in done.stderr
+    assert "tpu sandbox shell tpu drill" in done.stderr
+
+
+def test_drill_on_tpu_vms_is_refused_plainly(tpu):
+    done = tpu("drill", job(tpu), "--place", "tpu-vm", code=2)
+    assert "jobs cannot be drilled on tpu-vm" in done.stderr

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +105,26 @@ def test_servers_killed_again_and_again_run_each_job_to_its_end_once(tpu, queue)
     for serving in both:
         os.kill(serving.pid, signal.SIGTERM)
         assert serving.wait(timeout=PATIENCE) == 0
+
+
+def test_rest_front_end_is_on_loopback_asks_for_its_token_and_leaves_when_told(tpu, queue):
+    serving = tpu.start("queue", "rest", "--port", "0")
+    until(lambda: "Ctrl-C leaves" in tpu.said(serving))
+    url, token_file = re.search(r"(http://127\.0\.0\.1:\d+), for whoever shows (\S+);", tpu.said(serving)).groups()
+
+    def ask(path, token="", body=None):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        headers = {"Authorization": f"Bearer {token}"}
+        return opener.open(urllib.request.Request(url + path, body, headers), timeout=PATIENCE).read().decode()
+
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+        ask("/v1/jobs")
+    refused.value.close()
+    assert ask("/readyz") == "ready\n"
+    sent = json.loads(ask("/v1/jobs", Path(token_file).read_text().strip(), b'{"code": "result = 1"}'))
+    assert queue.get(sent["id"]).code == "result = 1"
+    os.kill(serving.pid, signal.SIGTERM)
+    assert serving.wait(timeout=PATIENCE) == 0
 
 
 def test_large_result_is_in_a_file_that_the_job_names(tpu, queue):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -58,6 +59,19 @@ def test_page_is_one_balanced_file_that_loads_nothing_and_runs_nothing_of_the_pr
     assert [word for word in ("src=", "http:", "https:", "@import", "url(") if word in text] == []
     assert "svg" in parser.tags
     assert 'name="viewport"' in text
+
+
+def test_page_and_table_name_what_was_not_tried_beside_what_was():
+    assert '<td>hang</td><td class="soft" colspan="5">not tried: budget</td>' in page.render(drill())
+    table = drill_table._table(drill())
+    assert [list(one.cells)[-1] for one in table.columns[:2]] == ["hang", "[dim]not tried[/]"]
+
+
+def test_plot_has_no_colour_that_the_page_does_not_define_for_light_and_dark():
+    names = set(re.findall(r"var\((--\w+)\)", page.render(drill("data"))))
+    assert "--second" in names
+    for name in names:
+        assert page._STYLE.count(f"{name}: #") == 2, name
 
 
 def test_plot_begins_shortly_before_what_was_made_again():

@@ -96,7 +96,6 @@ def test_slice_of_one_host_with_a_topology_is_refused(checker, shape):
         ({"initialNodeCount": 3}, "Number of nodes 3 does not match TPU topology 2x2x4: 4 nodes"),
         ({"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x3"}}, "TPU topology 2x2x3 is not supported"),
         ({"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x1"}}, "single-host TPU slices"),
-        ({"placementPolicy": {"tpuTopology": "2x2x4"}}, "needs placement policy type COMPACT"),
         ({"locations": ["us-central2-z"]}, 'Location "us-central2-z" does not exist'),
         ({"locations": ["us-central1-a"]}, "not in region us-central2"),
         ({"config": {"machineType": "ct4p-hightpu-8t"}}, "does not exist in zone"),
@@ -206,6 +205,13 @@ def test_quota_counts_chips_of_a_region_by_generation_and_tier(world):
     assert region["quotas"] == [{"metric": "TPU_PODSLICE_V4", "limit": 16, "usage": 16}]
     world.ask("DELETE", f"{pools}/a")
     world.ask("POST", pools, pool("b"))
+
+
+def test_topology_without_a_placement_type_is_taken_as_gcloud_sends_it(world):
+    """`gcloud container node-pools create --tpu-topology` sends no type."""
+    pools = world.cluster()
+    world.ask("POST", pools, pool(placementPolicy={"tpuTopology": "2x2x4"}))
+    assert world.ask("GET", f"{pools}/tpu-0")["status"] == "RUNNING"
 
 
 def test_stock_out_keeps_the_pool_in_error_until_there_are_chips(world):

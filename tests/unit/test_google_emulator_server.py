@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -104,7 +105,38 @@ def test_storage_refuses_programs_of_other_users(google, monkeypatch):
 
 
 def test_kernel_knows_no_connection_that_is_not_there(google):
-    assert not peers.is_ours(1, google.port)
+    assert not peers.is_ours(("127.0.0.1", 1), ("127.0.0.1", google.port))
+
+
+def test_caller_is_known_by_its_whole_address_not_by_its_port_alone(google):
+    with socket.create_connection(("127.0.0.1", google.port)) as ours:
+        port, own = ours.getsockname()[1], ("127.0.0.1", google.port)
+        assert peers.is_ours(("127.0.0.1", port), own)
+        assert not peers.is_ours(("127.0.0.2", port), own)
+
+
+def test_caller_over_ipv6s_form_of_the_address_is_known(google):
+    with socket.socket(socket.AF_INET6) as ours:
+        ours.connect(("::ffff:127.0.0.1", google.port))
+        assert peers.is_ours(("127.0.0.1", ours.getsockname()[1]), ("127.0.0.1", google.port))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"Origin": "https://example.com"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "rebound.example.com"},
+    ],
+)
+def test_web_page_gets_nothing_though_the_browser_runs_as_the_same_user(google, header):
+    address = f"{google.address}/storage/v1/b?project=tpu-project"
+    for content in (None, b'{"name": "box"}'):
+        request = urllib.request.Request(address, content, {"Content-Type": "text/plain", **header})
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, timeout=20)
+    assert ask(google.address, "storage/v1/b?project=tpu-project")[1]["items"] == []
 
 
 def test_only_loopback_is_served(google):

@@ -198,3 +198,33 @@ def test_bucket_is_in_capitals_and_only_once(world):
     again = world.refusal("POST", "storage/v1/b", {"name": "box"}, project=PROJECT)
     assert again[0] == 409
     assert world.refusal("POST", "storage/v1/b", {"name": "Box"}, project=PROJECT)[0] == 400
+
+
+@pytest.mark.parametrize("word", ["true", "True"])
+def test_list_of_versions_has_the_old_ones_however_yes_is_written(tmp_path, word):
+    with World(tmp_path) as world:
+        make_bucket(world, versioning={"enabled": True})
+        write(world, "one", b"old")
+        write(world, "one", b"new")
+        world.ask("DELETE", f"{OBJECTS}/one")
+        assert world.ask("GET", OBJECTS)["items"] == []
+        assert len(world.ask("GET", OBJECTS, versions=word)["items"]) == 2
+
+
+def test_large_upload_begins_where_gcloud_begins_it(world):
+    request = Request("POST", f"resumable/{UPLOAD}", {"uploadType": "resumable", "name": "large"}, {}, b"{}")
+    begun = answer_of(world.cloud, request)
+    assert (begun.status, "upload_id=" in begun.headers["location"]) == (200, True)
+
+
+def test_composed_object_has_checksums_of_its_own_whatever_the_caller_sends(world):
+    first = write(world, "a", b"one")[1]
+    write(world, "b", b"two")
+    sources = {"sourceObjects": [{"name": "a"}, {"name": "b"}], "destination": {**first, "name": "c"}}
+    made = world.ask("POST", f"{OBJECTS}/c/compose", sources)
+    assert base64.b64decode(made["md5Hash"]) == hashlib.md5(b"onetwo").digest()
+
+
+@pytest.mark.parametrize("query", [{"matchGlob": "**.txt"}, {"filter": "x"}, {"softDeleted": "True"}])
+def test_list_by_what_the_emulator_cannot_is_refused_rather_than_answered_with_everything(world, query):
+    assert world.refusal("GET", OBJECTS, **query)[0] == 400

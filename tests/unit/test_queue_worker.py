@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from tpukit.errors import Transient
 from tpukit.queue import AsyncClient, Client, claims
 from tpukit.queue.child import Limits
+from tpukit.queue.decide import Outcome
+from tpukit.queue.records import TPU_JOBS
 from tpukit.queue.worker import Settings, Worker
+from tpukit.reasons import Reason
 from tpukit.store import Holder
 from tpukit.store.sqlite import SqliteStore
 from waiting import until
@@ -110,3 +116,84 @@ def test_async_client_sends_and_waits(world):
         return await queue.wait(job_id)
 
     assert asyncio.run(ask()).result == "2"
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """The first host of a slice and another one, with a job that was scheduled for them."""
+    store = SqliteStore(tmp_path / "store.db")
+    said: list[str] = []
+    workers = []
+    for number in range(2):
+        limits = Limits(memory=2**30, processes=64)
+        settings = Settings(tmp_path / f"runs-{number}", str(tmp_path / "results"), limits=limits)
+        workers.append(Worker(store, Holder(f"host-{number}"), settings, lambda key, text: said.append(text)))
+
+    def send(code):
+        key = Client(store).submit(code, timeout=600)
+        entry = store.get(TPU_JOBS, key)
+        store.put(TPU_JOBS, entry, replace(entry.value, status="scheduled", schedules=1))
+        return key
+
+    yield SimpleNamespace(store=store, queue=Client(store), workers=workers, send=send, said=said, folder=tmp_path)
+    store.close()
+
+
+def on_both(pair, key):
+    """Whether each of them ran it."""
+    with ThreadPoolExecutor(2) as pool:
+        second = pool.submit(pair.workers[1].accompany, key)
+        first = pool.submit(pair.workers[0].run_one, key, "scheduled")
+        return first.result(), second.result()
+
+
+def first_host(pair, key):
+    return claims.take_one(pair.store, Holder("host-0"), pair.store.get(TPU_JOBS, key))
+
+
+def test_other_host_waits_for_the_first_one_runs_the_same_code_and_records_nothing(pair):
+    key = pair.send("result = 6 * 7")
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(pair.workers[1].accompany, key)
+        claim = first_host(pair, key)
+        assert second.result()
+    assert pair.said == ["done on this host: 42"]
+    assert pair.queue.get(key) == claim.entry.value
+
+
+def test_other_host_ends_its_code_when_the_first_one_is_done(pair):
+    key = pair.send(FOREVER)
+    claim = first_host(pair, key)
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(pair.workers[1].accompany, key)
+        until(lambda: list(pair.folder.glob("runs-1/*/scratch/started")))
+        claims.finish(pair.store, claim, Outcome(Reason.DONE, "1"))
+        assert second.result()
+    assert pair.queue.get(key).status == "completed"
+
+
+def test_other_host_of_a_job_that_is_over_runs_nothing(pair):
+    key = pair.send("result = 1")
+    pair.workers[0].run_one(key, "scheduled")
+    assert not pair.workers[1].accompany(key)
+
+
+@pytest.mark.parametrize(
+    ("code", "patience", "status", "reason", "said"),
+    [
+        ("raise ValueError('only on this host')", 600.0, "failed", "user error", "ValueError: only on this host"),
+        ("", 0.2, "pending", "peer lost", "lost each other"),
+    ],
+)
+def test_first_host_that_aborts_has_lost_its_peer_unless_the_peer_says_why(
+    pair, monkeypatch, code, patience, status, reason, said
+):
+    key = pair.send(f"import os, time\nif 'runs-0' in os.environ['HOME']:\n    os.abort()\n{code}")
+    for worker in pair.workers:
+        worker._ready()
+    monkeypatch.setattr("tpukit.queue.worker.PEER_SECONDS", patience)
+    monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "a,b")  # of those who watch: the code itself does not start JAX
+    on_both(pair, key)
+    job = pair.queue.get(key)
+    assert (job.status, job.reason) == (status, reason)
+    assert said in job.error

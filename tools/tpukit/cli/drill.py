@@ -12,13 +12,16 @@ from tpukit.cli.sending import set_option
 from tpukit.errors import Invalid, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpukit.drill.engine import Drill
+    from tpukit.drill.sites import Site
 
 
 @click.command("drill")
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
-@click.option("--place", default="local", show_default=True, help="Where to drill: so far on this machine alone.")
+@click.option("--place", default="local", show_default=True, help="local, or gke in a sandbox of this machine.")
 @click.option("--only", "only", multiple=True, metavar="LOSS", help="Only losses that begin so; repeatable.")
 @click.option("--seed", default=0, show_default=True, help="Another one strikes at other steps.")
 @click.option("--budget", metavar="TIME", default="", help="Time for all of it (10m): the most telling first.")
@@ -46,9 +49,9 @@ def command(
 ) -> None:
     """Run the job in FILE unbroken, then again under one loss at a time, and compare.
 
-    The runs are real ones on simulated slices of this machine, in a folder of their own: nothing of the job's own
-    workdir is touched. The table goes to stdout, progress to stderr. Exits 0 when all was tried, 1 when --require was
-    not met, 2 when the job cannot be drilled.
+    The runs are real ones on simulated slices of this machine, or with --place gke in the cluster of a sandbox, each in
+    a folder of its own: nothing of the job's own workdir is touched. The table goes to stdout, progress to stderr.
+    Exits 0 when all was tried, 1 when --require was not met, 2 when the job cannot be drilled.
 
     \b
     Examples:
@@ -56,35 +59,55 @@ def command(
       tpu drill job.yaml --only kill --only term         those that begin so
       tpu drill job.yaml --budget 10m --html report.html
       tpu drill job.yaml --require exact --junit drill.xml      in CI
+      tpu sandbox shell tpu drill gke.yaml --place gke   in the cluster of a sandbox
     """
     from tpukit import paths
     from tpukit.cli import context, drill_table, sending
     from tpukit.drill import engine
-    from tpukit.places import registry
 
     sending.check_place(place)
-    if registry.is_shared(place):
-        hint = "leave --place out; in a sandbox, `tpu sandbox faults` loses nodes under a job of `tpu run`"
-        raise Invalid(Problem("--place", f"jobs cannot be drilled on {place} yet", hint))
+    make_site = _site(place, retain=folder is not None)
     seconds = _seconds(budget)
     plan = sending.make_plan(file, sets, place)
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone)
     with engine.folder(paths.data() / "drills", folder) as path:
-        result = engine.drill(request, path, context.CLOCK, drill_table.say)
+        result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say)
     _write(result, as_json, html, junit)
     if require and (result.word is None or any(one.verdict.word != require for one in result.results)):
         sys.exit(1)
 
 
+def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
+    """Makes the site of a drill in its folder. Losses are done to processes and files of this machine: where there are
+    none, it is refused."""
+    from tpukit.cli import context
+
+    if place == "local":
+        from tpukit.drill.sites import LocalSite
+
+        return lambda path: LocalSite(path, context.CLOCK)
+    if place != "gke":
+        hint = "leave --place out; `tpu sandbox faults vm` loses TPU VMs of a sandbox under a job of `tpu run`"
+        raise Invalid(Problem("--place", f"jobs cannot be drilled on {place}", hint))
+    from tpukit import kube
+    from tpukit.drill.gke_site import GkeSite
+    from tpukit.sandbox import hosts
+
+    current = kube.current_context()
+    found = next((one for one in kube.contexts() if one.name == current), None)
+    sandbox = hosts.of_context(found) if found else None
+    if sandbox is None:
+        where = found.server if found else "this cluster"
+        what = f"{where} is no sandbox of this machine, and hosts are lost and checkpoints spoilt nowhere else"
+        hint = "`tpu sandbox up`, then `tpu sandbox shell tpu drill ...`; or leave --place out"
+        raise Invalid(Problem("--place", what, hint))
+    return lambda path: GkeSite(path, context.CLOCK, hosts.Hosts(sandbox), retain)
+
+
 def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) -> None:
+    """The files first: whoever reads stdout may have gone."""
     from tpukit.cli import context, drill_table
 
-    if as_json:
-        from tpukit.drill import document
-
-        context.print_json(document.to_json(result))
-    else:
-        drill_table.show(result)
     if html:
         from tpukit.drill import page
 
@@ -93,6 +116,12 @@ def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) 
         from tpukit.drill import junit as writing
 
         junit.write_text(writing.render(result), encoding="utf-8")
+    if as_json:
+        from tpukit.drill import document
+
+        context.print_json(document.to_json(result))
+    else:
+        drill_table.show(result)
 
 
 def _seconds(budget: str) -> float:

@@ -79,6 +79,8 @@ def _table(drill: Drill) -> Table:
             _count(verdict.steps_lost),
             seconds(verdict.back_seconds),
         )
+    for name, _ in drill.left_out:
+        table.add_row(name, "[dim]not tried[/]", *["-"] * 4)
     return table
 
 
@@ -91,7 +93,8 @@ def summary(drill: Drill) -> list[str]:
     lines = [f"{drill.job}: {drill.word or 'nothing was tried'}; {exact} of {tried} losses exact, seed {drill.seed}"]
     if drill.noise:
         lines.append(f"two runs of it differ by up to {drill.noise:.1g} of the loss before anything is lost")
-    lines += [f"not tried: {name}: {why}" for name, why in drill.left_out]
+    reasons = dict.fromkeys(why for _, why in drill.left_out)
+    lines += [f"not tried: {', '.join(name for name, of in drill.left_out if of == why)}: {why}" for why in reasons]
     return lines + cost_lines(drill.costs)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpukit.queue.worker import Settings
 
 PORT = 9466
+REST_PORT = 9467
 TICK = 1.0
 GRACE = 20.0
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -49,6 +50,7 @@ def command() -> None:
       echo 'result = 6 * 7' | tpu queue submit - --wait
       tpu queue list
       tpu queue test                             two jobs: the devices, and a matrix product
+      tpu queue rest                             for programs in any language, over HTTP
     """
 
 
@@ -178,7 +180,14 @@ def send_tests(timeout: float) -> None:
 @click.option("--network", is_flag=True, help="Let code use the network.")
 @click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
 @click.option("--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds to leave in.")
-def work(job_id: str, **options: Any) -> None:
+@click.option(
+    "--host",
+    type=click.IntRange(min=0),
+    default=0,
+    envvar="JOB_COMPLETION_INDEX",
+    help="Which one of its slice this is; the first one, 0, writes how the job ended.",
+)
+def work(job_id: str, host: int, **options: Any) -> None:
     """Run one job that was scheduled: what the pods do that `tpu queue serve --team` starts.
 
     Memory is what the container allows. Told to leave (a node is taken away), it gives the job back.
@@ -191,6 +200,9 @@ def work(job_id: str, **options: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # In a thread of its own: the one that is interrupted may hold the lock that leaving needs.
         signal.signal(number, lambda *_: threading.Thread(target=worker.leave, daemon=True).start())
+    if host:
+        # One that was told to leave has not done its part: 143 fails the slice, and its first host gives the job back.
+        sys.exit(0 if worker.accompany(job_id) or not worker.leaving else 128 + signal.SIGTERM)
     if not worker.run_one(job_id, SCHEDULED):
         _say(f"{job_id} is not waiting for a worker any more")
 
@@ -199,11 +211,18 @@ def work(job_id: str, **options: Any) -> None:
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Jobs at once; 0: none.")
 @click.option("--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="GiB for each job.")
 @click.option("--processes", type=click.IntRange(min=1), default=256, show_default=True, help="And threads, of a job.")
-@click.option("--network", is_flag=True, help="Let code use the network.")
+@click.option("--network", is_flag=True, help="Let code use the network; slices of several hosts need it.")
 @click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
 @click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
 @click.option("--image", default="", help="Of those pods.")
 @click.option("--tpu", default="", help="Slice of jobs that name none, as v5e-4 or v5e-4:spot; a CPU node unless told.")
+@click.option(
+    "--start-within",
+    type=click.FloatRange(min=1),
+    default=25,  # Kueue takes a pod back that has not started in 30: kueue/controller.yaml
+    show_default=True,
+    help="Minutes in which a pod must have a node; then another one is tried.",
+)
 @click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX for results that documents do not hold.")
 @click.option(
     "--grace", type=click.FloatRange(min=0), default=GRACE, show_default=True, help="Seconds when told to leave."
@@ -221,6 +240,7 @@ def serve(
     team: str,
     image: str,
     tpu: str,
+    start_within: float,
     grace: float,
     tick: float,
     until_idle: bool,
@@ -245,7 +265,8 @@ def serve(
         return
     leaving = Leaving()
     store, settings = context.store(), _settings(grace=grace, **limits)
-    starter = _starter(team, image, tpu, limits["results"], store.address) if team else None
+    target = (team, image, tpu, limits["results"], store.address, limits["network"])
+    starter = _starter(*target, patience=start_within * 60.0) if team else None
     workers = 0 if team else workers
     driver = Driver(store, context.CLOCK, context.holder(), starter=starter, report=context.say, complain=context.say)
     metrics = Metrics(store, driver.leader.leading, store.now)
@@ -273,7 +294,54 @@ def serve(
     os._exit(0)  # threads that hang in a store that is away are not waited for
 
 
-def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Starter:
+@command.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=REST_PORT, show_default=True)
+@click.option(
+    "--bind", default="127.0.0.1", show_default=True, help="Address; TLS is the business of what is before it."
+)
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), help="With the token that callers show; made unless given."
+)
+@click.option("--allow", multiple=True, metavar="EMAIL", help="Google account that may use it, too; may be repeated.")
+@click.option(
+    "--audience", default="", help="For which callers make their identity tokens: the address of the service."
+)
+@click.option("--results", default="", help="Folder or gs://BUCKET/PREFIX where workers write large results.")
+def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], audience: str, results: str) -> None:
+    """Serve the queue to programs of any language over HTTP. GET /openapi.json describes it.
+
+    \b
+    curl -H "Authorization: Bearer $(cat TOKEN-FILE)" localhost:9467/v1/jobs -d '{"code": "result = 6 * 7"}'
+    """
+    from tpukit import paths
+    from tpukit.queue import rest_server
+    from tpukit.queue.access import Access, own_token, read_token
+
+    own = paths.state() / "queue" / "rest-token"
+    token = read_token(token_file) if token_file else "" if allow else own_token(own)
+    if bool(allow) != bool(audience):
+        raise click.UsageError("--allow and --audience go together")
+    verify = None
+    if allow:
+        from tpukit.cloud.identity import IdentityTokens
+
+        verify = IdentityTokens(audience).email
+    leaving = Leaving()
+    access = Access(token, allow, verify)
+    server = rest_server.start(_client(), access, results or _results(), port=port, bind=bind)
+    shown = str(token_file or own) if token else f"an identity token of {', '.join(allow)}"
+    _say(f"the queue is on http://{bind}:{server.port}, for whoever shows {shown}; Ctrl-C leaves")
+    leaving.wait()
+    server.stop()
+
+
+def _results() -> str:
+    from tpukit import paths
+
+    return str(paths.data() / "queue" / "results")
+
+
+def _starter(team: str, image: str, tpu: str, results: str, store: str, network: bool, *, patience: float) -> Starter:
     from tpukit import catalogue
     from tpukit.errors import Invalid
     from tpukit.kube import Cluster
@@ -287,7 +355,8 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str) -> Start
         raise Invalid(f"pods cannot reach the store {store} of this machine", hint=hint)
     if tpu:
         catalogue.find(tpu.partition(":")[0])
-    return ClusterStarter(Cluster(), Target(team, image, store, results, tpu))
+    target = Target(team, image, store, results, tpu, network, emulator=os.environ.get("FIRESTORE_EMULATOR_HOST", ""))
+    return ClusterStarter(Cluster(), target, patience=patience)
 
 
 def _settings(*, memory: float, processes: int, network: bool, preload: str, results: str, grace: float) -> Settings:
@@ -304,7 +373,7 @@ def _settings(*, memory: float, processes: int, network: bool, preload: str, res
     child.sweep(runs)
     return Settings(
         runs=runs,
-        results=results or str(paths.data() / "queue" / "results"),
+        results=results or _results(),
         cache=paths.cache() / "queue" / "jax",
         limits=child.Limits(memory=int(memory * 2**30), processes=processes, network=network),
         preload=tuple(name for name in preload.split(",") if name),

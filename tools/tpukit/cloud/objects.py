@@ -1,6 +1,7 @@
-"""Objects in Cloud Storage: writing one, with one request.
+"""Objects in Cloud Storage: writing and reading one, with one request.
 
-https://cloud.google.com/storage/docs/json_api/v1/objects/insert (a simple upload). STORAGE_EMULATOR_HOST names an
+https://cloud.google.com/storage/docs/json_api/v1/objects/insert (a simple upload),
+https://cloud.google.com/storage/docs/json_api/v1/objects/get (alt=media). STORAGE_EMULATOR_HOST names an
 emulator, as for Google's own clients.
 """
 
@@ -25,17 +26,36 @@ class _Refusal(Exception):
 
 def upload(address: str, data: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
     """Write gs://BUCKET/NAME, over what is there."""
+    bucket, name = _parts(address)
+    url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+    _ask("POST", url, f"writing {address}", data=data, headers={"Content-Type": content_type})
+
+
+def download(address: str) -> bytes:
+    """What is in gs://BUCKET/NAME. NotFound where there is nothing."""
+    bucket, name = _parts(address)
+    return _ask("GET", f"{_host()}/storage/v1/b/{bucket}/o/{name}?alt=media", f"reading {address}")
+
+
+def _parts(address: str) -> tuple[str, str]:
     bucket, _, name = address.removeprefix("gs://").partition("/")
     if not address.startswith("gs://") or not bucket or not name:
         raise Invalid(f"{address!r} is no gs://BUCKET/NAME")
-    host = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/") or "https://storage.googleapis.com"
-    url = f"{host}/upload/storage/v1/b/{quote(bucket)}/o?uploadType=media&name={quote(name, safe='')}"
+    return quote(bucket), quote(name, safe="")
+
+
+def _host() -> str:
+    return os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/") or "https://storage.googleapis.com"
+
+
+def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
     try:
-        answer = _session().post(url, data=data, headers={"Content-Type": content_type}, timeout=SECONDS)
+        answer = _session().request(method, url, timeout=SECONDS, **options)
         if answer.status_code >= 300:
             raise _Refusal(answer.status_code, answer.text[:500])
     except Exception as error:
-        raise translated(error, f"writing {address}") from error
+        raise translated(error, asked) from error
+    return bytes(answer.content)
 
 
 def _session() -> Any:

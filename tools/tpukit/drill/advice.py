@@ -78,7 +78,7 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
             return (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
         return (Cause.NOT_LOOKED_FOR,) if evidence.saved >= 0 else (Cause.NOTHING_SAVED,)
     if word is Word.LOSES_MORE:
-        return (Cause.NO_SAVE_ON_TERM,) if loss.what is What.TERM else (Cause.NOT_NEWEST,)
+        return (Cause.NO_SAVE_ON_TERM,) if loss.what in (What.TERM, What.PREEMPT) else (Cause.NOT_NEWEST,)
     if loss.damage is not Damage.NONE:
         return (Cause.NO_CHECKSUM,)
     if evidence.counter is not None:

@@ -21,8 +21,8 @@ from tpukit.drill.judging import Broken, Ended, Verdict, Word
 from tpukit.drill.losses import Loss
 from tpukit.drill.planning import Unbroken
 from tpukit.drill.running import Limits, Run, Runs
+from tpukit.drill.sites import Site
 from tpukit.errors import Invalid
-from tpukit.places.local import LocalPlace
 from tpukit.plan import Plan
 from tpukit.reasons import MEANINGS, Budget, State
 from tpukit.store.sqlite import SqliteStore
@@ -110,21 +110,20 @@ def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def drill(request: Request, path: Path, clock: Clock, say: Say = lambda progress: None) -> Drill:
+def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lambda progress: None) -> Drill:
     """In a folder that nobody else uses."""
     began = clock.monotonic()
-    place = LocalPlace(path, clock)
-    plan = replace(place.prepare(request.plan), place=place.name)
+    plan = replace(site.prepare(request.plan), place=site.place.name)
     if plan.spec.code:
         plan = replace(plan, snapshot=stage.snapshot(Path(plan.spec.code), path / "code", (path,)))
     store = SqliteStore(path / "store.db")
     try:
-        runs = Runs(path, store, place, clock)
+        runs = Runs(store, site, clock)
         say(Progress(0, 0))
         unbroken = runs.run(plan, "unbroken", None, Limits())
         _require_completed(unbroken)
-        unbroken, limits, planned = _learn(plan, unbroken)
-        chosen = planning.plan(planned, request.seed, request.only, request.budget)
+        unbroken, limits, planned = _learn(plan, unbroken, limits_logs=site.limits_logs)
+        chosen = planning.plan(planned, request.seed, request.only, request.budget, site.impossible)
         pairs: list[tuple[Broken, Run]] = []
         left_out = list(chosen.left_out)
         for number, loss in enumerate(chosen.losses, 1):
@@ -141,6 +140,7 @@ def drill(request: Request, path: Path, clock: Clock, say: Say = lambda progress
         results = _results(unbroken, pairs, limits, plan)
     finally:
         store.close()
+        site.close()
     noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs])
     return Drill(
         plan.spec.name,
@@ -161,7 +161,7 @@ def _require_completed(run: Run) -> None:
         raise Invalid(f"the unbroken run did not complete: {why}", hint="a job that runs to its end can be drilled")
 
 
-def _learn(plan: Plan, run: Run) -> tuple[Run, Limits, Unbroken]:
+def _learn(plan: Plan, run: Run, *, limits_logs: bool) -> tuple[Run, Limits, Unbroken]:
     steps = sorted({report.step for report in run.trace})
     ignore = saving.not_saves(run.moments, len(steps))
     run = replace(run, saves=saving.seen(run.moments, ignore), ignore=ignore)
@@ -177,7 +177,7 @@ def _learn(plan: Plan, run: Run) -> tuple[Run, Limits, Unbroken]:
         tuple(step for step in saved if step < last),
         run.seconds,
         _largest(run),
-        run.largest_log,
+        run.largest_log if limits_logs else 0,
     )
     return run, limits, planned
 

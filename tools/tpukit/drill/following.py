@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tpukit.drill import saves, trace
 from tpukit.drill.saves import Moment, Saves
+from tpukit.drill.sites import Folders, Host
 from tpukit.drill.trace import Line, Reader, Report
 from tpukit.places import lines
 
 
 class Following:
-    """Of one run. `saves` knows what is being saved; `step` is the last one that any host reported in this attempt."""
+    """Of one run. `saves` knows what is being saved; `step` is the last one that any host reported in this attempt.
+    `text`: what the program printed, of a line of a log."""
 
-    def __init__(self, workdir: Path, traces: Path, ignore: frozenset[str] = frozenset(), pattern: str = "") -> None:
-        self._workdir, self._traces = workdir, traces
+    def __init__(
+        self,
+        folders: Folders,
+        ignore: frozenset[str] = frozenset(),
+        pattern: str = "",
+        text: Callable[[str], str] = lambda line: line,
+    ) -> None:
+        self._workdir, self._traces, self._text = folders.workdir_path, folders.traces_path, text
         self._log_reader, self._own_reader = Reader(pattern), Reader()
         self._reports: list[tuple[bool, Report]] = []
         self._positions: dict[Path, int] = {}
@@ -27,21 +35,23 @@ class Following:
         self.step = -1
         self.largest_log = 0
 
-    def poll(self, attempt: int, logs: Sequence[Path], now: float) -> list[Report]:
-        """What was reported since the last time. `logs` are those of the attempt's hosts, slice by slice."""
-        if attempt != self._attempt:
-            self._attempt, self.step = attempt, -1
+    def poll(self, hosts: Sequence[Host], now: float) -> list[Report]:
+        """What was reported since the last time."""
+        newest = max((host.attempt for host in hosts), default=self._attempt)
+        if newest != self._attempt:
+            self.saves.end()
+            self._attempt, self.step = newest, -1
         # The files first: a save that shows was begun after the steps that are read now, or before them.
         found = saves.files(self._workdir)
         fresh = []
-        for host, log in enumerate(logs):
-            own = self._traces / f"{attempt}-{host}.jsonl"
-            fresh += self._read(own, attempt, host, now, own=True)
-            fresh += self._read(log, attempt, host, now, own=False)
+        for host in hosts:
+            own = self._traces / f"{host.attempt}-{host.number}.jsonl"
+            fresh += self._read(own, host, now, own=True)
+            fresh += self._read(host.log, host, now, own=False)
         read = [(line.own, report) for line in fresh if (report := self._reader(line).read(line))]
         self._reports += read
         reports = [report for own, report in read if own == ((report.attempt, report.host) in self._own)]
-        self.step = max([self.step, *(report.step for report in reports)])
+        self.step = max([self.step, *(report.step for report in reports if report.attempt == newest)])
         moment = Moment(now, self.step, found)
         if found != self._files:
             self.moments.append(moment)
@@ -50,19 +60,24 @@ class Following:
         return reports
 
     @property
+    def attempt(self) -> int:
+        """The newest that was seen; -1: none yet."""
+        return self._attempt
+
+    @property
     def trace(self) -> trace.Trace:
         return trace.settled(self._reports)
 
     def _reader(self, line: Line) -> Reader:
         return self._own_reader if line.own else self._log_reader
 
-    def _read(self, path: Path, attempt: int, host: int, now: float, *, own: bool) -> list[Line]:
+    def _read(self, path: Path, host: Host, now: float, *, own: bool) -> list[Line]:
         fresh = []
         for text, position in lines.read(path, self._positions.get(path, 0)):
             self._positions[path] = position
-            fresh.append(Line(attempt, host, text, now, own))
+            fresh.append(Line(host.attempt, host.number, text if own else self._text(text), now, own))
         if own and fresh:
-            self._own.add((attempt, host))
+            self._own.add((host.attempt, host.number))
         if not own:
             self.largest_log = max(self.largest_log, self._positions.get(path, 0))
         return fresh

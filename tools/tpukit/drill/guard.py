@@ -1,8 +1,8 @@
 """Ends everything of a drill as soon as the drill is gone, however it went.
 
 Hosts outlive whoever started them, which is right for jobs and wrong for a drill. The drill holds a lock on a file of
-its folder; this process waits for the lock, in a session of its own, and then ends the hosts below the folder. Nobody
-can die without letting a lock go.
+its folder; this process waits for the lock, in a session of its own, and then ends the hosts below the folder and
+removes what is noted of a cluster. Nobody can die without letting a lock go.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from tpukit import pods
 
 LOCK = "drill.lock"
+CLUSTER_NOTE = "cluster.json"
+"""What the drill has in a cluster, where it has anything."""
 QUIET_SECONDS = 0.5
 """For how long nothing may be seen before all of it is gone: a host that was being started takes a moment to show."""
 
@@ -66,6 +68,10 @@ def main(folder: Path) -> None:
             pods.kill_strays(pod)
             quiet_since = time.monotonic()
         time.sleep(0.05)
+    if (folder / CLUSTER_NOTE).exists():
+        from tpukit.drill import gke_site
+
+        gke_site.clean(folder)
 
 
 if __name__ == "__main__":

@@ -230,7 +230,8 @@ def _values(case: _Case) -> Finding | None:
 
 
 def _unsaved_on_term(case: _Case) -> Finding | None:
-    if case.run.loss.what is not What.TERM or case.steps_lost <= STEPS_IN_FLIGHT or case.saving_seconds >= case.grace:
+    told = case.run.loss.what in (What.TERM, What.PREEMPT)
+    if not told or case.steps_lost <= STEPS_IN_FLIGHT or case.saving_seconds >= case.grace:
         return None
     time = f"it had {case.grace:.0f} s to save and a save takes {case.saving_seconds:.1f}"
     return Word.LOSES_MORE, f"{case.steps_lost} steps were lost, although {time}"

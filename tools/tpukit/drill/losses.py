@@ -8,7 +8,8 @@ from enum import StrEnum
 
 class What(StrEnum):
     KILL = "kill"  # signal 9, as a machine that lost power
-    TERM = "term"  # SIGTERM, the job's grace, then signal 9: a preemption
+    TERM = "term"  # a host is told to leave: SIGTERM, the job's grace, then signal 9
+    PREEMPT = "preempt"  # so are all hosts of a slice, and it is taken away
     HANG = "hang"  # the process stands still and never says so
     DISK_FULL = "disk full"  # writes fail part-way through a file
 
@@ -58,6 +59,7 @@ class Loss:
         what = {
             What.KILL: f"{who} killed",
             What.TERM: f"{who} told to leave",
+            What.PREEMPT: f"{who} preempted",
             What.HANG: f"{who} stopped",
             What.DISK_FULL: f"{who} left with a full disk",
         }[self.what]

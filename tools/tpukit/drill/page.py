@@ -12,9 +12,11 @@ from tpukit.drill.judging import Word
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --good: #1a7f37; --bad: #cf222e;
-  --paper: #ffffff; --unbroken: #8c959f; }
+  --paper: #ffffff; --unbroken: #afb8c1; --link: #0969da;
+  --first: #0969da; --second: #bc4c00; --third: #8250df; --fourth: #1a7f37; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --good: #3fb950;
-  --bad: #f85149; --paper: #0d1117; --unbroken: #6e7681; } }
+  --bad: #f85149; --paper: #0d1117; --unbroken: #59636e; --link: #58a6ff;
+  --first: #58a6ff; --second: #f0883e; --third: #bc8cff; --fourth: #3fb950; } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 56rem;
   margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; }
@@ -22,8 +24,10 @@ p, ul { margin: .25rem 0; } .soft { color: var(--soft); } .good { color: var(--g
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; }
-svg { width: 100%; height: auto; display: block; }
-@media (max-width: 34rem) { .wide { display: none; } body { font-size: 15px; padding: .75rem; } }
+a { color: var(--link); } ul { padding-left: 1.25rem; } table { margin: 1rem 0; }
+svg { width: 100%; max-width: 44rem; height: auto; display: block; margin: .5rem 0; overflow: visible; }
+@media (max-width: 34rem) { .wide { display: none; } body { font-size: 15px; padding: .75rem; }
+  svg text { font-size: 16px; } }
 """
 
 
@@ -37,14 +41,12 @@ def render(drill: Drill, notes: Sequence[str] = ()) -> str:
         f"{len(drill.planned.saves)} saves before the last step, seed {drill.seed}</p>"
     )
     advice = "".join(f"<li>{escape(cause)}: {escape(TEXT[cause])}</li>" for cause in drill.causes)
-    left_out = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in drill.left_out)
     body = [
         head,
         about,
         f"<h2>What to do</h2><ul>{advice}</ul>" if advice else "",
         _table(drill),
         f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>" if notes else "",
-        f"<h2>Not tried</h2><ul>{left_out}</ul>" if left_out else "",
         *(_section(drill, one) for one in drill.results),
     ]
     title = escape(f"tpu drill {drill.job}")
@@ -70,7 +72,11 @@ def _table(drill: Drill) -> str:
             f'<td class="number wide">{_count(verdict.resumed_at)}</td>'
             f'<td class="number">{_count(verdict.steps_lost)}</td><td class="number">{back}</td></tr>'
         )
-    heads = '<th>loss</th><th>verdict</th><th class="number wide">lost at</th><th class="number wide">went on</th>'
+    rows += [
+        f'<tr><td>{escape(name)}</td><td class="soft" colspan="5">not tried: {escape(why)}</td></tr>'
+        for name, why in drill.left_out
+    ]
+    heads = '<th>loss</th><th>verdict</th><th class="number wide">lost at</th><th class="number wide">went on at</th>'
     heads += '<th class="number">steps lost</th><th class="number">back after</th>'
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -78,7 +84,7 @@ def _table(drill: Drill) -> str:
 def _section(drill: Drill, result: Result) -> str:
     verdict = result.verdict
     style = "good" if verdict.word is Word.EXACT else "bad"
-    advice = "".join(f"<li>likely: {escape(cause)}. {escape(TEXT[cause])}</li>" for cause in result.causes)
+    advice = "".join(f"<li>likely: {escape(cause)}: {escape(TEXT[cause])}</li>" for cause in result.causes)
     return (
         f'<h2 id="{escape(verdict.loss.name)}">{escape(verdict.loss.name)}: '
         f'<span class="{style}">{_word(verdict.word)}</span></h2>'

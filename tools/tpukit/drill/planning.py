@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tpukit.drill.losses import Again, Damage, Loss, What, When
@@ -45,10 +45,18 @@ COST = 1.7
 """How long a broken run takes, as a multiple of the unbroken one, until one was measured."""
 
 
-def plan(run: Unbroken, seed: int = 0, only: Sequence[str] = (), budget: float = 0.0) -> Plan:
-    """`only`: names of losses or how they begin. `budget`: seconds for all broken runs; 0: all there are."""
-    losses = every(run, seed)
-    left_out = list(impossible(run))
+def plan(
+    run: Unbroken,
+    seed: int = 0,
+    only: Sequence[str] = (),
+    budget: float = 0.0,
+    refused: Callable[[Loss], str] = lambda loss: "",
+) -> Plan:
+    """`only`: names of losses or how they begin. `budget`: seconds for all broken runs; 0: all there are. `refused`:
+    why a loss cannot happen where the runs are made; empty: it can."""
+    known = every(run, seed)
+    losses = [loss for loss in known if not refused(loss)]
+    left_out = [*impossible(run), *((loss.name, why) for loss in known if (why := refused(loss)))]
     if only:
         names = {loss.name for loss in losses} | {name for name, _ in left_out}
         unknown = [word for word in only if not any(_means(word, name) for name in names)]
@@ -81,6 +89,8 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
 
     everyone = [(slice_, index) for slice_ in range(run.slices) for index in range(run.hosts)]
     last = everyone[-1]
+    all_hosts = tuple(everyone)
+    last_slice = tuple(host for host in everyone if host[0] == last[0])
     # Hosts that are left alone go on for a moment, and may end a save: all of a slice are lost at once.
     slice_0 = tuple(host for host in everyone if host[0] == 0)
     names = [f"kill-{slice_}-{index}" for slice_, index in everyone]
@@ -93,12 +103,14 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
             Loss("twice-saved", What.KILL, (last,), step=_second_save(run) + 1, again=Again.SAVED),
             Loss("before-first-save", What.KILL, (last,), step=_before_first_save(run)),
             Loss("after-save", What.KILL, (last,), When.SAVED, saving("after-save")),
-            Loss("truncated-newest", What.KILL, (last,), When.SAVED, _second_save(run), damage=Damage.TRUNCATE),
-            Loss("corrupt-newest", What.KILL, (last,), When.SAVED, _second_save(run), damage=Damage.CORRUPT),
+            # Nobody may write while a file is spoilt.
+            Loss("truncated-newest", What.KILL, all_hosts, When.SAVED, _second_save(run), damage=Damage.TRUNCATE),
+            Loss("corrupt-newest", What.KILL, all_hosts, When.SAVED, _second_save(run), damage=Damage.CORRUPT),
         ]
     wanted += [Loss("attempt", What.KILL, (last,), step=between("attempt"), again=Again.STARTING)]
     wanted += kills[:1] if len(kills) > 1 else []
     wanted += [Loss("hang", What.HANG, (last,), step=between("hang"))]
+    wanted += [Loss("preempt", What.PREEMPT, last_slice, step=_middle(run, between("preempt")))]
     if run.slices > 1:
         for slice_ in reversed(range(run.slices)):
             hosts = tuple(host for host in everyone if host[0] == slice_)

@@ -9,9 +9,10 @@ from html import escape
 from tpukit.drill.losses import Struck
 from tpukit.drill.trace import Trace
 
-WIDTH, HEIGHT = 640, 240
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 24, 28
-_COLOURS = ("#0969da", "#bc4c00", "#8250df", "#1a7f37")
+WIDTH, HEIGHT = 520, 220
+LEFT, RIGHT, TOP, BOTTOM = 52, 8, 24, 28
+_COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
+"""Of the attempts; the page has others for a dark screen."""
 _MOST_POINTS = 2000
 
 
@@ -29,7 +30,7 @@ def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> 
         return ""
     frame = _Frame(everything)
     parts = [*frame.axes(), _line(frame, reference, "var(--unbroken)", 4.0)]
-    labels = ['<tspan fill="var(--unbroken)">unbroken</tspan>']
+    labels = ['<tspan fill="var(--soft)">unbroken</tspan>']
     for number, (attempt, points) in enumerate(series):
         colour = _COLOURS[number % len(_COLOURS)]
         parts.append(_line(frame, points, colour, 1.6))

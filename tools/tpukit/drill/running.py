@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 from tpukit.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Loss, Struck, What
 from tpukit.drill.saves import Moment, Save
+from tpukit.drill.sites import Folders, Host, Site
 from tpukit.drill.striking import Strike
 from tpukit.drill.trace import Trace
 from tpukit.jobs.driver import Driver
 from tpukit.places.base import Handle, Observation
-from tpukit.places.local import LocalPlace
 from tpukit.plan import Plan
 from tpukit.reasons import State
 from tpukit.records import JOBS, Attempt, Job
 from tpukit.store import Store, change
 from tpukit.store.process import this_process
 
-ROUND_SECONDS = 0.05
 POLL_LEAST, POLL_MOST = 0.003, 0.05
 RESTARTS = 2
 """Attempts that a program gets which fails by itself after a loss: it may heal."""
@@ -60,28 +59,30 @@ class Run:
 
 
 class Runs:
-    """Makes runs below one folder: one store and one place, a workdir for each."""
+    """Makes runs in one site: one store, a workdir for each."""
 
-    def __init__(self, folder: Path, store: Store, place: LocalPlace, clock: Clock) -> None:
-        self._folder, self._store, self._place, self._clock = folder, store, place, clock
+    def __init__(self, store: Store, site: Site, clock: Clock) -> None:
+        self._store, self._site, self._clock = store, site, clock
 
     def run(self, plan: Plan, name: str, loss: Loss | None, limits: Limits) -> Run:
-        workdir, traces = self._folder / "work" / name, self._folder / "traces" / name
-        for folder in (workdir, traces):
-            folder.mkdir(parents=True, exist_ok=True)
-        plan = self._send(plan, name, workdir, traces, limits, loss)
-        following = Following(workdir, traces, limits.ignore, plan.spec.progress or "")
-        grace = float(plan.spec.max.grace)
-        strike = Strike(loss, grace, limits.saving_seconds, limits.bytes_most) if loss else None
-        return self._drive(plan, name, workdir, following, strike, limits)
+        folders = self._site.folders(name)
+        plan = self._send(plan, name, folders, limits, loss)
+        following = Following(folders, limits.ignore, plan.spec.progress or "", self._site.line)
+        grace, workdir = float(plan.spec.max.grace), folders.workdir_path
+        strike = (
+            Strike(loss, self._site, self._clock, workdir, grace, limits.saving_seconds, limits.bytes_most)
+            if loss
+            else None
+        )
+        return self._drive(plan, name, following, strike, limits)
 
-    def _send(self, plan: Plan, name: str, workdir: Path, traces: Path, limits: Limits, loss: Loss | None) -> Plan:
+    def _send(self, plan: Plan, name: str, folders: Folders, limits: Limits, loss: Loss | None) -> Plan:
         spec = plan.spec
         stall = limits.stall if loss and loss.what is What.HANG else max(limits.stall, 60)
         bounds = spec.max.replace(restarts=RESTARTS if loss else 0, stall=stall, runtime=None)
-        env = {**spec.env, "TPUKIT_TRACE": str(traces)}
-        spec = spec.replace(workdir=str(workdir), env=env, rule="pre", tensorboard=False, max=bounds)
-        plan = replace(plan, id=name, spec=spec)
+        env = {**spec.env, "TPUKIT_TRACE": folders.traces}
+        spec = spec.replace(workdir=folders.workdir, env=env, rule="pre", tensorboard=False, max=bounds)
+        plan = replace(plan, id=self._site.job_id(name), spec=spec)
         now = self._clock.now()
         job = Job(plan.id, plan.place, plan.team, "drill", now, plan=plan.to_json())
         self._store.create(JOBS, plan.id, job)
@@ -91,7 +92,6 @@ class Runs:
         self,
         plan: Plan,
         name: str,
-        workdir: Path,
         following: Following,
         strike: Strike | None,
         limits: Limits,
@@ -99,7 +99,7 @@ class Runs:
         observed: list[Observation] = []
         driver = Driver(
             self._store,
-            {self._place.name: self._place},
+            {self._site.place.name: self._site.place},
             self._clock,
             this_process(),
             observed=lambda _, seen: observed.append(seen),
@@ -107,34 +107,33 @@ class Runs:
         began, heard = self._clock.now(), self._clock.monotonic()
         next_round, active, ended = 0.0, 1, -1
         attempt: Attempt | None = None
-        given_up, damaged = "", ""
+        given_up = ""
         quickest, last_report = math.inf, 0.0
         try:
             while True:
                 if self._clock.monotonic() >= next_round:
                     active = driver.round([plan.id])
                     attempt = self._store.get(JOBS, plan.id).value.attempt
-                    next_round = self._clock.monotonic() + ROUND_SECONDS
+                    next_round = self._clock.monotonic() + self._site.round_seconds
                 if attempt is not None:
-                    logs = self._logs(plan, attempt)
+                    del observed[:-1]
+                    hosts = self._site.hosts(plan, attempt, observed[0] if observed else None)
                     now = self._clock.now()
-                    if following.poll(attempt.number, logs, now):
+                    if following.poll(hosts, now):
                         heard = self._clock.monotonic()
                         quickest, last_report = min(quickest, now - last_report), now
                     if strike and active:
-                        strike.consider(attempt.number, self._running(observed), following, now)
-                    if attempt.state.ended and ended < attempt.number:
+                        strike.consider(following.attempt, _running(hosts, following.attempt), following, now)
+                    if attempt.state.ended and ended < attempt.number == following.attempt:
                         ended = attempt.number
                         following.saves.end()
-                        if strike and strike.struck and not damaged:
-                            damaged = strike.damage(workdir, _newest(following.saves.history))
                 if not active:
                     break
                 if not given_up and self._clock.monotonic() - heard > limits.silence:
                     given_up = f"no step was reported for {limits.silence:.0f} s"
                     change(self._store, JOBS, plan.id, _stop)
                     if attempt is not None:
-                        self._place.stop(Handle(plan, attempt), 0.0)  # nobody waits for what it would save
+                        self._site.place.stop(Handle(plan, attempt), 0.0)  # nobody waits for what it would save
                 self._clock.sleep(min(POLL_MOST, max(POLL_LEAST, quickest / 5)))
         finally:
             driver.close()
@@ -150,28 +149,15 @@ class Runs:
             began,
             self._clock.now() - began,
             given_up,
-            damaged,
+            strike.damaged if strike else "",
             following.largest_log,
             limits.ignore,
             tuple(following.moments) if strike is None else (),
         )
 
-    def _logs(self, plan: Plan, attempt: Attempt) -> list[Path]:
-        handle = Handle(plan, attempt)
-        return [self._place.host_folder(handle, host) / "log" for host in plan.host_names]
 
-    @staticmethod
-    def _running(observed: list[Observation]) -> dict[tuple[int, int], int]:
-        if not observed:
-            return {}
-        del observed[:-1]
-        return {
-            (host.slice, host.index): host.pid for host in observed[0].hosts if host.state == "running" and host.pid
-        }
-
-
-def _newest(history: tuple[Save, ...]) -> Save | None:
-    return next((save for save in reversed(history) if save.done), None)
+def _running(hosts: Sequence[Host], attempt: int) -> dict[tuple[int, int], Host]:
+    return {(host.slice, host.index): host for host in hosts if host.attempt == attempt and host.pids}
 
 
 def _stop(job: Job) -> Job:

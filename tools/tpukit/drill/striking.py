@@ -9,27 +9,40 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tpukit.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Again, Damage, Loss, Struck, What, When
 from tpukit.drill.saves import Save
+from tpukit.drill.sites import Host, Site
 
 SHARE = {When.SAVE_BEGINS: 0.0, When.SAVE_HALF: 0.5, When.SAVE_ENDS: 0.9}
 """Of the time that a save took in the unbroken run."""
+DEAD_SECONDS = 5.0
+"""That processes may take to go after signal 9."""
 
 
-Hosts = Mapping[tuple[int, int], int]
-"""Process ids of the hosts that run."""
+Hosts = Mapping[tuple[int, int], Host]
+"""Those that run."""
 
 
 class Strike:
     """Of one loss in one run. `saving_seconds`: how long a save takes; `bytes_most`: where a full disk cuts files."""
 
-    def __init__(self, loss: Loss, grace: float, saving_seconds: float, bytes_most: int) -> None:
-        self._loss, self._grace = loss, grace
-        self._saving, self._bytes_most = saving_seconds, bytes_most
+    def __init__(
+        self,
+        loss: Loss,
+        site: Site,
+        clock: Clock,
+        workdir: Path,
+        grace: float,
+        saving_seconds: float,
+        bytes_most: int,
+    ) -> None:
+        self._loss, self._site, self._clock, self._workdir = loss, site, clock, workdir
+        self._grace, self._saving, self._bytes_most = grace, saving_seconds, bytes_most
         self._leaving: list[tuple[int, float]] = []
-        self._limited = False
         self.struck: list[Struck] = []
+        self.damaged = ""  # the file that was spoilt
 
     def consider(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
         """Strike if it is time. Called after every look at the run."""
@@ -45,11 +58,9 @@ class Strike:
         if due and all(host in hosts for host in loss.hosts):
             self._strike(attempt, hosts, seen, now)
 
-    def damage(self, workdir: Path, save: Save | None) -> str:
-        """Spoil the newest checkpoint while nothing runs; the file that was spoilt."""
-        if self._loss.damage is Damage.NONE or save is None:
-            return ""
-        present = [path for name in save.paths if (path := workdir / name).is_file()]
+    def _damage(self, save: Save | None) -> str:
+        """Spoil the newest checkpoint; the file that was spoilt."""
+        present = [path for name in (save.paths if save else ()) if (path := self._workdir / name).is_file()]
         if not present:
             return ""
         victim = max(present, key=lambda path: path.stat().st_size)
@@ -60,7 +71,7 @@ class Strike:
             with victim.open("r+b") as file:
                 file.seek(size // 2)
                 file.write(b"\xa5" * max(1, min(64, size // 4)))
-        return str(victim.relative_to(workdir))
+        return str(victim.relative_to(self._workdir))
 
     def _due_again(self, seen: Following, now: float) -> bool:
         first = self.struck[0]
@@ -95,19 +106,23 @@ class Strike:
         return min([self._saving, *(save.seconds for save in seen.saves.history if save.done and save.named)])
 
     def _strike(self, attempt: int, hosts: Hosts, seen: Following, now: float) -> None:
-        victims = [hosts[host] for host in self._loss.hosts]
-        if self._loss.what is What.DISK_FULL:
+        loss, victims = self._loss, [hosts[host] for host in self._loss.hosts]
+        pids = [pid for host in victims for pid in host.pids]
+        if loss.what is What.DISK_FULL:
             # A limit on the size of files ends writes where a full disk would, and touches no other program.
-            for pid in hosts.values():
+            for pid in (pid for host in hosts.values() for pid in host.pids):
                 with suppress(OSError, ValueError):
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (self._bytes_most, self._bytes_most))
+        elif loss.what is What.KILL:
+            _signal(pids, signal.SIGKILL)
+        elif loss.what is What.HANG:
+            _signal(pids, signal.SIGSTOP)
         else:
-            number = {What.KILL: signal.SIGKILL, What.TERM: signal.SIGTERM, What.HANG: signal.SIGSTOP}[self._loss.what]
-            for pid in victims:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            if self._loss.what is What.TERM:
-                self._leaving = [(pid, now + self._grace) for pid in victims]
+            self._leaving = [(pid, now + self._grace) for pid in pids]
+            if loss.what is What.TERM:
+                self._site.leave(victims)
+            else:
+                self._site.preempt(victims, self._grace)
         last, current = self._complete(seen, now), seen.saves.current
         self.struck.append(
             Struck(
@@ -119,11 +134,29 @@ class Strike:
                 last.named if last else False,
             )
         )
+        if loss.damage is not Damage.NONE:
+            # At once: a cluster begins the next attempt by itself.
+            due = self._clock.monotonic() + DEAD_SECONDS
+            while any(map(_lives, pids)) and self._clock.monotonic() < due:
+                self._clock.sleep(0.002)
+            self.damaged = self._damage(last)
 
     def _end_grace(self, hosts: Hosts, now: float) -> None:
         due: Sequence[int] = [pid for pid, at in self._leaving if now >= at]
         self._leaving = [(pid, at) for pid, at in self._leaving if now < at]
-        for pid in due:
-            if pid in hosts.values():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        running = {pid for host in hosts.values() for pid in host.pids}
+        _signal([pid for pid in due if pid in running], signal.SIGKILL)
+
+
+def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _lives(pid: int) -> bool:
+    """Whether it can still write: one that has died and that nobody has asked about is listed too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

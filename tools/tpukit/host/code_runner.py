@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tpukit.host import confinement
+from tpukit.host import confinement, world
 
 NAME = "<job>"
 RESULT = ".result.json"
@@ -162,7 +162,7 @@ def _below(settings: dict[str, Any], scratch: Path, limits: confinement.Limits, 
     os.dup2(null, 0)
     os.close(null)
     code = 0
-    report = _execute(job["code"], int(settings["result_limit"]))
+    report = _meet_hosts() or _execute(job["code"], int(settings["result_limit"]))
     with suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -171,6 +171,19 @@ def _below(settings: dict[str, Any], scratch: Path, limits: confinement.Limits, 
     except BaseException:  # the code may have left nothing to work with
         code = 1
     os._exit(code)
+
+
+def _meet_hosts() -> dict[str, Any]:
+    """On a slice of several hosts, all of them form one JAX program; what went wrong with that, where it did."""
+    if world.read(os.environ).hosts == 1:
+        return {}
+    try:
+        import jax
+
+        jax.distributed.initialize(heartbeat_timeout_seconds=30)
+    except Exception as error:
+        return {"error": f"the hosts of the slice did not find each other: {error}", "kind": "hosts"}
+    return {}
 
 
 def _execute(code: str, limit: int) -> dict[str, Any]:

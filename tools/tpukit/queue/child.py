@@ -133,12 +133,17 @@ class Child:
         if report["killed"]:
             return Outcome(Reason.USER_ERROR, error=f"it had {report['killed']}", logs=logs)
         result = self._result()
+        if result is None and report["status"] == -signal.SIGABRT and "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
+            # How JAX ends where another host is gone.
+            return Outcome(Reason.PEER_LOST, error="the hosts of the slice lost each other", logs=logs)
         if result is None:
             said = f"the program left before its end ({_exit(report['status'])})"
             return Outcome(Reason.USER_ERROR, error=said, logs=logs)
         if result.get("kind") == "memory":
             error = f"it took more than {self._memory()}\n{result['error']}"
             return Outcome(Reason.OUT_OF_MEMORY, error=error, logs=logs)
+        if result.get("kind") == "hosts":
+            return Outcome(Reason.HOST_LOST, error=str(result["error"])[:OUTPUT], logs=logs)
         if "error" in result:
             return Outcome(Reason.USER_ERROR, error=str(result["error"])[:OUTPUT], logs=logs)
         text = result.get("result")

@@ -93,14 +93,13 @@ def _write(store: Store, claim: Claim, following: Callable[[QueuedJob, float], Q
         job = following(entry.value, now)
         note = f"{job.status}: {job.error or job.reason}" if job.status != PENDING else f"waits again: {job.reason}"
         try:
-            store.put(TPU_JOBS, entry, job, lease=claim.lease, events=[Event(now, note[:500])])
+            store.put(TPU_JOBS, entry, job, lease=claim.lease, release=True, events=[Event(now, note[:500])])
         except Conflict:
             fresh = _still_ours(store, claim)
             if fresh is None:
                 return None
             entry = fresh  # somebody asked for something meanwhile
         else:
-            store.release(claim.lease)
             return job
 
 

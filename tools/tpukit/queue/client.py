@@ -86,6 +86,10 @@ class Client:
                 break
         return key
 
+    def ping(self) -> None:
+        """Transient while the store is away."""
+        self._store.lease("queue/ping")
+
     def get(self, job_id: str) -> QueuedJob:
         try:
             return self._store.get(TPU_JOBS, job_id).value

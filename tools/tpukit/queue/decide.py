@@ -99,6 +99,7 @@ def claim(job: QueuedJob, worker: str, now: float) -> QueuedJob:
         attempts=job.attempts + 1,
         reason="",
         error=None,
+        peer_error="",
         ranked=True,
     )
 

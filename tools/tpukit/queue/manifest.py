@@ -1,4 +1,5 @@
-"""The Kubernetes Job that runs a worker for one queued job, in the LocalQueue of a team. Pure."""
+"""What runs a worker for one queued job, in the LocalQueue of a team: a Kubernetes Job, or a JobSet where the slice has
+several hosts. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 from tpukit import catalogue
 from tpukit.errors import Invalid
+from tpukit.plan import SLICE_JOB
 from tpukit.queue.records import QueuedJob
 from tpukit.render import hosts
 from tpukit.render.node_labels import CPU_POOL, absent_labels, host_labels, node_taints
@@ -15,6 +17,8 @@ from tpukit.render.node_labels import CPU_POOL, absent_labels, host_labels, node
 LABEL = "tpukit.dev/queue"
 KEY = "tpukit.dev/queued-job"
 """Annotation: the id of the document, which may hold what names of Kubernetes may not."""
+HOSTS = "tpukit.dev/queue-hosts"
+"""Label of pods that talk to each other."""
 TTL_SECONDS = 3600
 USER = 65532
 HOME = "/var/lib/tpukit"
@@ -30,6 +34,8 @@ class Target:
     store: str  # address, as the setting names it
     results: str  # gs:// address
     tpu: str = ""  # slice of jobs that name none, as v5e-4 or v5e-4:spot; empty: a CPU node
+    network: bool = False  # code may use it; hosts of one slice must
+    emulator: str = ""  # where the store is not Google's
     service_account: str = "queue-worker"
     grace: int = 25  # spot nodes give 30 s
 
@@ -40,79 +46,120 @@ def name(key: str, job: QueuedJob) -> str:
 
 
 def manifest(key: str, job: QueuedJob, target: Target) -> dict[str, Any]:
-    """Invalid where what the job asks for cannot be had."""
+    """A Job, or a JobSet for a slice of several hosts. Invalid where what the job asks for cannot be had."""
     asked = job.metadata.get("tpu") if isinstance(job.metadata, dict) else None
-    resources, placement = _machine(str(asked or target.tpu))
+    machine = _machine(str(asked or target.tpu))
+    if machine.hosts > 1 and not target.network:
+        hint = "name a slice of one host; or whoever serves the queue allows code the network, with --network"
+        raise Invalid(
+            f"metadata.tpu: {asked or target.tpu} has {machine.hosts} hosts, which use the network", hint=hint
+        )
     labels = {"app.kubernetes.io/managed-by": "tpukit", LABEL: "worker"}
-    command = ["tpu", "queue", "work", key, "--results", target.results, "--grace", str(target.grace)]
+    metadata = {
+        "name": name(key, job),
+        "namespace": target.team,
+        "labels": {**labels, "kueue.x-k8s.io/queue-name": target.team},
+        "annotations": {KEY: key},
+    }
+    # The queue decides about another try, not the Job.
+    spec = {"backoffLimit": 0, "template": _pod(key, target, machine, labels)}
+    if machine.hosts == 1:
+        spec = {**spec, "ttlSecondsAfterFinished": TTL_SECONDS}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name(key, job),
-            "namespace": target.team,
-            "labels": {**labels, "kueue.x-k8s.io/queue-name": target.team},
-            "annotations": {KEY: key},
-        },
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata,
         "spec": {
-            # The queue decides about another try, not the Job.
-            "backoffLimit": 0,
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "failurePolicy": {"maxRestarts": 0},
             "ttlSecondsAfterFinished": TTL_SECONDS,
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "serviceAccountName": target.service_account,
-                    # Google's token comes from the metadata server; the API server is not asked.
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": target.grace + 15,
-                    "securityContext": {
-                        "runAsNonRoot": True,
-                        "runAsUser": USER,
-                        "runAsGroup": USER,
-                        "fsGroup": USER,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    **placement,
-                    "containers": [
-                        {
-                            "name": "worker",
-                            "image": target.image,
-                            "imagePullPolicy": "Always",
-                            "command": command,
-                            "env": [
-                                {"name": "TPUKIT_STORE", "value": target.store},
-                                {"name": "TPUKIT_HOME", "value": HOME},
-                                {"name": "HOME", "value": HOME},
-                            ],
-                            "resources": {"requests": resources, "limits": resources},
-                            "securityContext": {
-                                "allowPrivilegeEscalation": False,
-                                "readOnlyRootFilesystem": True,
-                                "runAsNonRoot": True,
-                                "capabilities": {"drop": ["ALL"]},
+            "replicatedJobs": [
+                {
+                    "name": SLICE_JOB,
+                    "replicas": 1,
+                    "template": {
+                        "metadata": {
+                            "labels": labels,
+                            "annotations": {
+                                "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"
                             },
-                            "volumeMounts": [
-                                {"name": "home", "mountPath": HOME},
-                                {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 (of a pod)
-                            ],
-                        }
-                    ],
-                    "volumes": [
-                        {"name": "home", "emptyDir": {"sizeLimit": "20Gi"}},
-                        {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-                    ],
-                },
-            },
+                        },
+                        "spec": {
+                            "completionMode": "Indexed",
+                            "completions": machine.hosts,
+                            "parallelism": machine.hosts,
+                            **spec,
+                        },
+                    },
+                }
+            ],
         },
     }
 
 
-def _machine(asked: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """What a pod requests, and where it goes."""
+def _pod(key: str, target: Target, machine: Machine, labels: dict[str, str]) -> dict[str, Any]:
+    command = ["tpu", "queue", "work", key, "--results", target.results, "--grace", str(target.grace)]
+    env = {"TPUKIT_STORE": target.store, "TPUKIT_HOME": HOME, "HOME": HOME}
+    if target.emulator:
+        env["FIRESTORE_EMULATOR_HOST"] = target.emulator
+    return {
+        "metadata": {"labels": {**labels, **({HOSTS: "many"} if machine.hosts > 1 else {})}},
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": target.service_account,
+            # Google's token comes from the metadata server; the API server is not asked.
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": target.grace + 15,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            **machine.placement,
+            "containers": [
+                {
+                    "name": "worker",
+                    "image": target.image,
+                    "imagePullPolicy": "Always",
+                    "command": [*command, *(["--network"] if target.network else [])],
+                    "env": [{"name": one, "value": value} for one, value in env.items()],
+                    "resources": {"requests": machine.resources, "limits": machine.resources},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "runAsNonRoot": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                    "volumeMounts": [
+                        {"name": "home", "mountPath": HOME},
+                        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 (of a pod)
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "home", "emptyDir": {"sizeLimit": "20Gi"}},
+                {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
+            ],
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    hosts: int
+    resources: dict[str, str]  # of each host; no others than queues hand out, or Kueue never admits it
+    placement: dict[str, Any]
+
+
+def _machine(asked: str) -> Machine:
+    """What pods request, and where they go."""
     if not asked:
-        return {"cpu": "1", "memory": "4Gi", "ephemeral-storage": "25Gi"}, {"nodeSelector": dict([CPU_POOL])}
+        resources = {"cpu": "1", "memory": "4Gi"}
+        return Machine(1, resources, {"nodeSelector": dict([CPU_POOL])})
     wanted, _, capacity = asked.partition(":")
     capacity = capacity or "on-demand"
     if capacity not in _CAPACITIES:
@@ -120,20 +167,17 @@ def _machine(asked: str) -> tuple[dict[str, str], dict[str, Any]]:
     shape = catalogue.find(wanted)
     if shape.machine_type is None:
         raise Invalid(f"metadata.tpu: GKE has no {shape.name}")
-    if shape.hosts > 1:
-        hint = "name a slice of one host, or send it as a training job with `tpu run`"
-        raise Invalid(f"metadata.tpu: {shape.name} has {shape.hosts} hosts, and queued code runs on one", hint=hint)
     resources = {
         "google.com/tpu": str(shape.chips_per_host),
         "cpu": str(hosts.cpu(shape)),
         "memory": f"{hosts.memory_gb(shape)}G",
-        "ephemeral-storage": "25Gi",
     }
     absent = [{"key": key, "operator": "DoesNotExist"} for key in absent_labels(capacity)]
     terms = {"nodeSelectorTerms": [{"matchExpressions": absent}]}
     tolerated = ["google.com/tpu", *(key for key, _ in node_taints(capacity))]
-    return resources, {
+    placement = {
         "nodeSelector": host_labels(shape, capacity),
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
         "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated],
     }
+    return Machine(shape.hosts, resources, placement)

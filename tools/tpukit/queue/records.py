@@ -54,6 +54,7 @@ class QueuedJob(msgspec.Struct, frozen=True):
     cancel: bool = False  # somebody asked for that
     dead_letter: bool = False  # failed for good although its code is not known to be wrong
     ranked: bool = True  # its place in the queue is stored with it; false for what a plain client wrote
+    peer_error: str = ""  # how its code failed on another host than the first one, in this attempt
 
     @property
     def rank(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tpukit.errors import Conflict, NotFound
 from tpukit.queue.decide import Outcome
 from tpukit.queue.records import QueuedJob
 
@@ -27,6 +28,24 @@ class Results:
         # Named by the attempt: one that was lost meanwhile overwrites nothing.
         uri = self._write(f"{key}/{job.attempts}.txt", text.encode("utf-8", "replace"))
         return replace(outcome, result=text[:FIRST], result_uri=uri)
+
+    def read(self, key: str, job: QueuedJob) -> str:
+        """All of a result. What the document names is read only where a worker of this address wrote it: anybody who
+        may write documents could name any file."""
+        if not job.result_uri:
+            return str(job.result)
+        name = f"{key}/{job.attempts}.txt"
+        address = f"{self._address}/{name}"
+        if job.result_uri != address or Path(name).parts != (key, f"{job.attempts}.txt") or key == "..":
+            raise Conflict(f"the result of {key} is in {job.result_uri}, which is not read from here")
+        if address.startswith("gs://"):
+            from tpukit.cloud.objects import download
+
+            return download(address).decode("utf-8", "replace")
+        try:
+            return Path(address).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError as error:
+            raise NotFound(f"the result of {key} is not in {address} any more") from error
 
     def _write(self, name: str, data: bytes) -> str:
         address = f"{self._address}/{name}"

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,15 +23,18 @@ from tpukit.queue import claims, decide
 from tpukit.queue.child import Child, Limits, fresh_folder
 from tpukit.queue.claims import Claim
 from tpukit.queue.decide import Outcome
-from tpukit.queue.records import TPU_JOBS, QueuedJob
+from tpukit.queue.records import RUNNING, SCHEDULED, TPU_JOBS, QueuedJob
 from tpukit.queue.results import Results
-from tpukit.reasons import Reason
-from tpukit.store import Holder, Store
+from tpukit.reasons import MEANINGS, Budget, Reason
+from tpukit.store import Holder, Store, change
 
 IDLE_SECONDS = 10.0
 """So often the queue is read where no hint comes."""
 CANCEL_SECONDS = 1.0
 """A hint that something changed leads to a read no more often than this."""
+PEER_SECONDS = 3.0
+"""So long the first host waits for another one to say why it left."""
+PEER_ERROR = 10_000
 log = logging.getLogger("tpukit.queue")
 
 
@@ -63,6 +67,10 @@ class Worker:
     def wake(self) -> None:
         """Something changed in the store."""
         self._hint.set()
+
+    @property
+    def leaving(self) -> bool:
+        return self._leave.is_set()
 
     def leave(self) -> None:
         self._leave.set()
@@ -110,6 +118,75 @@ class Worker:
         self._serve(claim, child)
         return True
 
+    def accompany(self, key: str) -> bool:
+        """Run the code of one job beside the worker on the first host of its slice, who claims it and writes how it
+        ended: a program over several hosts is the same one on each. False where it did not run to an end of its own.
+        """
+        child = self._ready()
+        self._next = None
+        unwatch = self._store.watch(TPU_JOBS, self._hint.set)
+        try:
+            job = self._wait_for_start(key)
+            if job is None:
+                return False
+            ended = threading.Event()
+            watching = threading.Thread(target=self._watch_first_host, args=(key, job, child, ended), daemon=True)
+            watching.start()
+            outcome = child.run(job.code, float(job.timeout))
+            ended.set()
+            self._hint.set()
+            watching.join()
+            if MEANINGS[outcome.reason].budget is Budget.USER:
+                self._blame(key, job, outcome)
+            self._say(key, f"{outcome.reason} on this host: {outcome.error or outcome.result}")
+            return not self._leave.is_set()
+        finally:
+            unwatch()
+            child.close()
+
+    def _wait_for_start(self, key: str) -> QueuedJob | None:
+        while not self._leave.is_set():
+            self._hint.clear()
+            job = self._store.get(TPU_JOBS, key).value
+            if job.status == RUNNING:
+                return job
+            if job.status != SCHEDULED:
+                return None
+            self._hint.wait(CANCEL_SECONDS)
+        return None
+
+    def _blame(self, key: str, job: QueuedJob, outcome: Outcome) -> None:
+        """The first host loses its peer when code fails on this one alone: it must not pass for lost hardware."""
+
+        def said(now: QueuedJob) -> QueuedJob:
+            if (now.status, now.attempts) != (RUNNING, job.attempts):
+                return now
+            return replace(now, peer_error=outcome.error[-PEER_ERROR:])
+
+        change(self._store, TPU_JOBS, key, said)
+
+    def _cause(self, claim: Claim, outcome: Outcome) -> Outcome:
+        """Of a lost peer: what its code raised, where that is what happened."""
+        due = time.monotonic() + PEER_SECONDS
+        while time.monotonic() < due:
+            with suppress(TpukitError):
+                if error := self._store.get(TPU_JOBS, claim.key).value.peer_error:
+                    return Outcome(Reason.USER_ERROR, error=error, logs=outcome.logs)
+            time.sleep(min(0.2, PEER_SECONDS / 10))
+        return outcome
+
+    def _watch_first_host(self, key: str, job: QueuedJob, child: Child, ended: threading.Event) -> None:
+        while not ended.is_set():
+            self._hint.wait(CANCEL_SECONDS)
+            self._hint.clear()
+            if self._leave.is_set():
+                child.stop()
+            with suppress(Transient):
+                now = self._store.get(TPU_JOBS, key).value
+                if (now.status, now.attempts) != (RUNNING, job.attempts):
+                    child.stop()
+            ended.wait(CANCEL_SECONDS / 2)
+
     def _ready(self) -> Child:
         if self._next and not self._next.alive:
             self._next.close()
@@ -129,6 +206,8 @@ class Worker:
             self._say(claim.key, f"runs, attempt {job.attempts}")
             outcome = Outcome(Reason.CANNOT_START, error=wrong) if wrong else child.run(job.code, float(job.timeout))
             child.close()
+            if outcome.reason is Reason.PEER_LOST:
+                outcome = self._cause(claim, outcome)
             self._write(claim, guard, outcome)
         finally:
             guard.close()

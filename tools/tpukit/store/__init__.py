@@ -118,9 +118,17 @@ class Store(Protocol):
         """Conflict if the key is taken."""
 
     def put(
-        self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
+        self,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
+        *,
+        lease: Lease | None = None,
+        release: bool = False,
+        events: Sequence[Event] = (),
     ) -> Entry[T]:
-        """Conflict if the document is not what `entry` says any more, or the lease is not held any more."""
+        """Conflict if the document is not what `entry` says any more, or the lease is not held any more. `release`:
+        the lease is free when it is written."""
 
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
         """With its events. Conflict as for put."""

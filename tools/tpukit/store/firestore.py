@@ -60,7 +60,14 @@ class FirestoreStore(FirestoreLeases):
         return Entry(key, value, 1, doc, results[0].update_time)
 
     def put(
-        self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
+        self,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
+        *,
+        lease: Lease | None = None,
+        release: bool = False,
+        events: Sequence[Event] = (),
     ) -> Entry[T]:
         from google.cloud.firestore import DELETE_FIELD
 
@@ -75,7 +82,7 @@ class FirestoreStore(FirestoreLeases):
             batch.update(document, fields, option=unchanged)
             _note(batch, document, revision, events)
 
-        results = self._commit(kind, entry, lease, add)
+        results = self._commit(kind, entry, lease, add, release=release)
         return Entry(entry.key, value, revision, doc, results[0].update_time)
 
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
@@ -176,7 +183,13 @@ class FirestoreStore(FirestoreLeases):
         return queries
 
     def _commit(
-        self, kind: Kind[T], entry: Entry[T], lease: Lease | None, add: Callable[[Any, Any], None]
+        self,
+        kind: Kind[T],
+        entry: Entry[T],
+        lease: Lease | None,
+        add: Callable[[Any, Any], None],
+        *,
+        release: bool = False,
     ) -> Sequence[Any]:
         """Commit what `add` puts into a batch, if the document is what `entry` says and the lease is held."""
         documents = [self._document(kind, entry.key)]
@@ -188,7 +201,7 @@ class FirestoreStore(FirestoreLeases):
             batch = self._calls.client.batch()
             add(batch, self._calls.client.write_option(last_update_time=proof))
             if lease:
-                self._add_fence(batch, lease, snapshots[1])
+                self._add_fence(batch, lease, snapshots[1], release=release)
             try:
                 return self._calls.commit(batch)
             except Refused:

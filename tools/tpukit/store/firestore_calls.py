@@ -12,12 +12,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
+from tpukit.store.pacing import TokenBucket
 
 CALL_SECONDS = 10.0
 CLOCK_SECONDS = 60.0
 """So long the server's time is carried on by this machine's steady clock before it is asked again."""
 RECONNECT_SECONDS = 3.0
 TRIES = 8
+WRITES = "TPUKIT_FIRESTORE_WRITES"
+WRITES_PER_SECOND = 400.0
+"""Of this process, unless $TPUKIT_FIRESTORE_WRITES says otherwise. A collection whose documents hold growing values in
+an indexed field, as times of jobs are, takes 500 a second
+(https://firebase.google.com/docs/firestore/quotas#writes_and_transactions); a new one begins at that rate, too, and may
+then have half as much again every five minutes (https://firebase.google.com/docs/firestore/best-practices#ramping_up_traffic)."""
 _log = logging.getLogger(__name__)
 
 
@@ -33,6 +40,7 @@ class Calls:
     def __init__(self, project: str, database: str, trouble: Callable[[], None]) -> None:
         self.address = f"firestore://{project}" + ("" if database == "(default)" else f"/{database}")
         self._trouble = trouble
+        self._writes = TokenBucket(writes_per_second())
         self._clock = (0.0, float("-inf"))  # the server's time, and this machine's steady clock at that moment
         try:
             from google.api_core.retry import Retry
@@ -132,6 +140,7 @@ class Calls:
 
         refusals = (exceptions.FailedPrecondition, exceptions.AlreadyExists, exceptions.NotFound)
         for attempt in range(TRIES):
+            self._writes.take(len(batch))
             try:
                 with self._translated():
                     try:
@@ -156,6 +165,17 @@ class Calls:
             if isinstance(translated, Transient) and not isinstance(translated, _Busy):
                 self._trouble()
             raise translated from error
+
+
+def writes_per_second() -> float:
+    text = os.environ.get(WRITES, "")
+    try:
+        rate = float(text or WRITES_PER_SECOND)
+    except ValueError:
+        rate = 0.0
+    if not 0.1 <= rate <= 1e6:
+        raise Invalid(f"${WRITES}: {text!r} is no number of writes a second", hint="write 400, or unset it")
+    return rate
 
 
 def _connect(client: Any) -> None:

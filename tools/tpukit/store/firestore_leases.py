@@ -86,12 +86,13 @@ class FirestoreLeases:
             return False
         return True
 
-    def _add_fence(self, batch: Any, lease: Lease, snapshot: Any) -> None:
-        """Conflict if the lease is not held any more; the batch fails if it changes hands until it is committed."""
+    def _add_fence(self, batch: Any, lease: Lease, snapshot: Any, *, release: bool) -> None:
+        """Conflict if the lease is not held any more; the batch fails if it changes hands until it is committed, and
+        gives it back where that is wanted."""
         if not _is_of(snapshot, lease) or snapshot.get("ends") <= snapshot.read_time.timestamp():
             raise refusals.lost(lease, decode(snapshot))
         same = self._calls.client.write_option(last_update_time=snapshot.update_time)
-        batch.update(snapshot.reference, {"token": lease.token}, option=same)
+        batch.update(snapshot.reference, {"token": lease.token, **({"ends": 0.0} if release else {})}, option=same)
 
 
 def decode(snapshot: Any) -> Lease | None:

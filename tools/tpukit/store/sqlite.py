@@ -54,7 +54,14 @@ class SqliteStore:
         return Entry(key, value, 1, doc, number)
 
     def put(
-        self, kind: Kind[T], entry: Entry[T], value: T, *, lease: Lease | None = None, events: Sequence[Event] = ()
+        self,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
+        *,
+        lease: Lease | None = None,
+        release: bool = False,
+        events: Sequence[Event] = (),
     ) -> Entry[T]:
         revision = entry.revision + 1
         doc = codec.encode(kind, value, entry.raw, revision)
@@ -67,6 +74,8 @@ class SqliteStore:
             )
             if not done.rowcount:
                 raise refusals.outdated(kind, entry)
+            if lease and release:
+                db.execute(_RELEASE, (lease.name, lease.token))
             _note(db, kind.name, entry.key, events)
         return Entry(entry.key, value, revision, doc, entry.proof)
 
@@ -141,7 +150,7 @@ class SqliteStore:
 
     def release(self, lease: Lease) -> None:
         with self._file.transaction() as db:
-            db.execute("DELETE FROM leases WHERE name = ? AND token = ?", (lease.name, lease.token))
+            db.execute(_RELEASE, (lease.name, lease.token))
 
     def lease(self, name: str) -> Lease | None:
         return next(iter(self._live("WHERE name = ?", name)), None)
@@ -185,6 +194,7 @@ _KEY, _SORT = 0, 3
 _SAME = "collection = ? AND key = ? AND revision = ? AND (number = ? OR ? IS NULL)"
 _UPDATE = f"UPDATE documents SET revision = ?, state = ?, sort = ?, doc = ? WHERE {_SAME}"  # noqa: S608
 _DELETE = f"DELETE FROM documents WHERE {_SAME}"  # noqa: S608
+_RELEASE = "DELETE FROM leases WHERE name = ? AND token = ?"
 _LEASES = "SELECT name, holder, ends, token, seconds FROM leases"
 _NAME, _HOLDER, _ENDS, _TOKEN, _SECONDS = range(5)
 

@@ -50,11 +50,12 @@ class Site:
 
 
 def make_bin(folder: Path) -> Path:
-    """Commands named python that are this interpreter: a link would not find the packages beside it."""
+    """Commands named python that are this interpreter, for which a link would not do: it would not find the packages
+    beside it; and tpu, which tpukit's own images have."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("python", "python3"):
+    for name, arguments in (("python", ""), ("python3", ""), ("tpu", "-m tpukit ")):
         script = folder / name
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n', encoding="utf-8")
         script.chmod(0o755)
     return folder
 

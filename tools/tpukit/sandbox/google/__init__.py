@@ -59,6 +59,7 @@ APIS = (
     services.api,
     storage.api,
     uploads.api,
+    uploads.resumable,
     objects.download,
     objects.root,
     tpu.api,

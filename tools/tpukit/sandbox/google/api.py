@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.state import Doc
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)  # names in small letters
     content: bytes = b""
     base: str = ""  # our address, for links that the caller follows
-    port: int = 0  # of the caller
+    caller: tuple[str, int] = ("", 0)  # its address and port
     principal: str = ""  # the service account that asks, as policies name it; "" is the owner of the emulator
     needed: list[str] = field(default_factory=list)  # permissions, gathered while it is answered
 
@@ -51,6 +52,17 @@ class Call:
     @property
     def query(self) -> Mapping[str, str]:
         return self.request.query
+
+    def flag(self, name: str) -> bool:
+        """A yes or no of the query; the Python clients and gcloud write True, others true."""
+        return self.query.get(name, "").lower() == "true"
+
+    def mask(self) -> list[str]:
+        """Fields of the update mask, as JSON names them; gcloud writes network_config.enable_external_ips. Without a
+        mask, the fields that were sent."""
+        sent = self.query.get("updateMask", "")
+        fields = [re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name) for name in sent.split(",") if name]
+        return fields or list(self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +150,22 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:
             result[key] = merged(result[key], value)
         else:
             result[key] = value
+    return result
+
+
+def replaced(under: Mapping[str, Any], over: Mapping[str, Any], fields: Iterable[str]) -> Doc:
+    """`under` with these fields as they are in `over`: a map loses what that does not name.
+
+    https://google.aip.dev/134 (a mask names what is replaced)
+    """
+    result = dict(under)
+    for name in fields:
+        if "." in name:
+            raise invalid(f"The emulator cannot change a part of a field: {name}.")
+        if over.get(name) is None:
+            result.pop(name, None)
+        else:
+            result[name] = over[name]
     return result
 
 

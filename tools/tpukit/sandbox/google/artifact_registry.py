@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tpukit.sandbox.google import longrunning, policy
-from tpukit.sandbox.google.api import Api, Call, Started, merged
+from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
@@ -17,7 +17,9 @@ api = Api(
     "artifact_registry",
     service="artifactregistry.googleapis.com",
     schema="artifactregistry",
-    operation=longrunning.operation_format("google.devtools.artifactregistry.v1.OperationMetadata"),
+    operation=longrunning.operation_format(
+        lambda _: longrunning.message("google.devtools.artifactregistry.v1.OperationMetadata", {})
+    ),
 )
 longrunning.serve(api, LOCATION + "/operations")
 
@@ -53,8 +55,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 @api.on("PATCH", REPOSITORY, body="Repository")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     old = _find(cloud, call)
-    fields = call.query.get("updateMask", ",".join(call.body)).split(",")
-    new = {**merged(old, {field: call.body.get(field) for field in fields if field}), "updateTime": cloud.stamp()}
+    new = {**replaced(old, call.body, call.mask()), "updateTime": cloud.stamp()}
     cloud.state.put("repository", old["name"], new)
     return new
 

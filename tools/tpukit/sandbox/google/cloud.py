@@ -26,6 +26,9 @@ PLAIN_KINDS = {
 }
 """What is in the state and is not a resource."""
 
+OPERATION_SECONDS = 3600.0
+"""How long an operation is found after its end. How long each of Google's APIs keeps its own is a guess."""
+
 
 class Cloud:
     def __init__(
@@ -45,6 +48,7 @@ class Cloud:
         self.faults = Faults(self.state, self.settings.seed)
         self.apis = {api.name: api for api in apis}
         self.network = "127.77"  # whose addresses TPU VMs have
+        self._forgot = self.clock.now()  # when operations were last cleaned up
         self._ending: set[str] = set()
         self._ended = threading.Condition()
         self._projects = {number_of(project): project for project in self.settings.projects}
@@ -79,6 +83,20 @@ class Cloud:
         seconds = self.settings.duration(kind) + (slow.seconds if slow else 0)
         failure = fault.message or "An internal error has occurred." if fault else None
         return self._schedule(api, kind, seconds, scope=scope, target=target, fail=failure, about=about, hidden=False)
+
+    def change(
+        self, api: Api, kind: str, scope: str, target: str, /, store: str, after: Doc, **about: object
+    ) -> Started:
+        """Starts an operation that makes `target` another document. One that fails leaves the fields as they were."""
+        before = self.state.get(store, target) or {}
+        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        undo = {
+            "store": store,
+            "before": {name: before[name] for name in names if name in before},
+            "added": [name for name in names if name not in before],
+        }
+        self.state.put(store, target, after)
+        return self.start(api, kind, scope, target, undo=undo, **about)
 
     def later(self, api: Api, kind: str, target: str, seconds: float) -> None:
         """Lets the API's effect of that kind happen after some time, without an operation that anybody could see."""
@@ -118,6 +136,10 @@ class Cloud:
         """Ends an operation with an error: the one that a fault ordered, or another."""
         error = _error(refused or Refused(500, operation["fail"]))
         self.state.put("operation", operation["id"], {**operation, "error": error})
+        undo = operation["about"].get("undo")
+        if undo and (found := self.state.get(undo["store"], operation["target"])):
+            kept = {name: value for name, value in found.items() if name not in undo["added"]}
+            self.state.put(undo["store"], operation["target"], {**kept, **undo["before"]})
 
     def settle(self) -> None:
         """Ends the operations whose time has come, and lets time do its work on the rest."""
@@ -148,7 +170,10 @@ class Cloud:
         after: After | None = None
         try:
             with self.state.transaction():
-                after = effect(self, operation) if effect else None
+                if effect:
+                    after = effect(self, operation)
+                elif operation["fail"]:
+                    self.fail(operation)
             if after:
                 # Hooks talk to others and take their time; requests go on meanwhile.
                 after()
@@ -163,6 +188,18 @@ class Cloud:
             self.state.put("operation", name, {**latest, "done": True, "ended": self.clock.now(), "error": problem})
             self.state.delete("pending", name)
             self.faults.save()
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Operations that ended long ago are not found any more."""
+        now = self.clock.now()
+        if now < self._forgot + OPERATION_SECONDS / 10:
+            return
+        self._forgot = now
+        with self.state.transaction():
+            for name, doc in self.state.all("operation").items():
+                if doc["done"] and doc["ended"] + OPERATION_SECONDS <= now:
+                    self.state.delete("operation", name)
 
     def wait_while_ending(self, name: str) -> None:
         """What takes no time is done in the answer, also when another thread happens to be ending it."""

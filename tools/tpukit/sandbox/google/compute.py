@@ -129,8 +129,9 @@ def _insert(cloud: Cloud, call: Call, collection: Collection) -> Started:
         "id": str(10**18 + cloud.state.next()),
         "creationTimestamp": cloud.stamp(),
         "selfLink": f"{ROOT}/{full}",
-        "fingerprint": _fingerprint(body),
     }
+    if collection.kind == "subnetwork":
+        made["fingerprint"] = _fingerprint(made)
     if "region" in call.names:
         made["region"] = f"{ROOT}/projects/{call['project']}/regions/{call['region']}"
     cloud.state.put(collection.kind, full, made)
@@ -143,8 +144,11 @@ def _patch(cloud: Cloud, call: Call, collection: Collection) -> Started:
     # Lists are replaced, not joined: taking the last NAT off a router is a patch with an empty list.
     new = merged(old, call.body)
     _check(cloud, call, collection, full, new)
-    cloud.state.put(collection.kind, full, {**new, "fingerprint": _fingerprint(call.body)})
-    return cloud.start(api, "patch", _scope(full), full, kind=collection.kind, before=old)
+    if collection.kind == "subnetwork":
+        if call.body.get("fingerprint", old["fingerprint"]) != old["fingerprint"]:
+            raise Refused(412, "Invalid fingerprint.", reason="conditionNotMet")  # the words are a guess
+        new["fingerprint"] = _fingerprint(new)
+    return cloud.change(api, "patch", _scope(full), full, store=collection.kind, after=new, kind=collection.kind)
 
 
 def _check(cloud: Cloud, call: Call, collection: Collection, full: str, wanted: Doc) -> None:
@@ -173,8 +177,6 @@ def _changed(cloud: Cloud, doc: Doc) -> None:
     if (doc["type"] == "insert" and doc["fail"]) or (doc["type"] == "delete" and not doc["fail"]):
         cloud.state.delete(doc["about"]["kind"], doc["target"])
         policy.forget(cloud, doc["target"])
-    if doc["type"] == "patch" and doc["fail"] and cloud.state.get(doc["about"]["kind"], doc["target"]):
-        cloud.state.put(doc["about"]["kind"], doc["target"], doc["about"]["before"])
 
 
 def _user(cloud: Cloud, full: str, project: str) -> str | None:
@@ -225,7 +227,8 @@ def _ranges(subnet: Doc) -> list[str]:
 
 
 def _fingerprint(body: Doc) -> str:
-    return f"{zlib.crc32(repr(sorted(body.items())).encode()):08x}"
+    counted = sorted((key, value) for key, value in body.items() if key != "fingerprint")
+    return f"{zlib.crc32(repr(counted).encode()):08x}"
 
 
 for _collection in COLLECTIONS:
@@ -251,5 +254,9 @@ def _set_policy(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("GET", "projects/{project}/global/operations/{operation}")
 @api.on("GET", "projects/{project}/regions/{region}/operations/{operation}")
+@api.on("POST", "projects/{project}/global/operations/{operation}/wait")
+@api.on("POST", "projects/{project}/regions/{region}/operations/{operation}/wait")
 def _show_operation(cloud: Cloud, call: Call) -> Doc:
+    """`wait` may answer before the operation is done, and whoever waits asks again
+    (https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait)."""
     return cloud.operation(api, call["operation"])

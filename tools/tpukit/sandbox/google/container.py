@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
-from tpukit.sandbox.google.refusal import Refused, not_ready
+from tpukit.sandbox.google.refusal import CODES, Refused, not_ready
 from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
@@ -13,13 +13,16 @@ POOL = CLUSTER + "/nodePools/{pool}"
 VERSIONS = ("1.34.1-gke.3084001", "1.33.5-gke.1080000", "1.32.9-gke.1072000")
 """Newest first; the first is what clusters get that ask for none."""
 
+_TYPES = {"UPDATE_NODE_POOL": "UPGRADE_NODES"}
+"""As the API calls them; which of its types a change of a pool has is a guess."""
+
 
 def operation(doc: Doc) -> Doc:
     """An operation as GKE writes it. Clients read a failure from statusMessage alone, so it is always there."""
     link = f"https://container.googleapis.com/v1/{doc['scope']}/operations/{doc['id']}"
     body = {
         "name": doc["id"],
-        "operationType": doc["type"],
+        "operationType": _TYPES.get(doc["type"], doc["type"]),
         "status": "DONE" if doc["done"] else "RUNNING",
         "selfLink": link,
         "targetLink": f"https://container.googleapis.com/v1/{doc['target']}",
@@ -30,7 +33,7 @@ def operation(doc: Doc) -> Doc:
         body["endTime"] = stamp(doc["ended"])
     if doc["error"]:
         body["statusMessage"] = doc["error"]["message"]
-        body["error"] = {"code": doc["error"]["code"], "message": doc["error"]["message"]}
+        body["error"] = {"code": CODES.get(doc["error"]["status"], 2), "message": doc["error"]["message"]}
     return body
 
 
@@ -85,9 +88,14 @@ def _operations(cloud: Cloud, call: Call) -> Doc:
     found = [
         doc
         for doc in cloud.state.all("operation").values()
-        if doc["api"] == api.name and doc["scope"] == scope(call) and not doc["hidden"]
+        if doc["api"] == api.name and _is_in(doc["scope"], call) and not doc["hidden"]
     ]
     return {"operations": [operation(doc) for doc in found]}
+
+
+def _is_in(name: str, call: Call) -> bool:
+    """`-` is every location."""
+    return name == scope(call) or (call["location"] == "-" and name.startswith(f"projects/{call['project']}/"))
 
 
 @api.on("GET", LOCATION + "/operations/{operation}")

@@ -42,7 +42,7 @@ def _create(cloud: Cloud, call: Call) -> Doc:
 def _listed(cloud: Cloud, call: Call) -> Doc:
     """Without their permissions, unless they are asked for."""
     full = call.query.get("view") == "FULL"
-    every = call.query.get("showDeleted", "").lower() == "true"
+    every = call.flag("showDeleted")
     found = cloud.state.all("role", f"projects/{call['project']}/").values()
     shown = [public(role) for role in found if every or not role.get("deleted")]
     return {"roles": shown if full else [{key: role[key] for key in role if key != _FIELDS[2]} for role in shown]}

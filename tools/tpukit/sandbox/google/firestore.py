@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tpukit.sandbox.google import longrunning
-from tpukit.sandbox.google.api import Api, Call, Started, merged
+from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
@@ -17,7 +17,9 @@ api = Api(
     "firestore",
     service="firestore.googleapis.com",
     schema="firestore",
-    operation=longrunning.operation_format("google.firestore.admin.v1.CreateDatabaseMetadata"),
+    operation=longrunning.operation_format(
+        lambda doc: longrunning.message(f"google.firestore.admin.v1.{doc['type'].title()}DatabaseMetadata", {})
+    ),
 )
 longrunning.serve(api, DATABASE + "/operations")
 
@@ -61,10 +63,9 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 @api.on("PATCH", DATABASE, body=MESSAGE)
 def _patch(cloud: Cloud, call: Call) -> Started:
     old = _find(cloud, call)
-    fields = call.query.get("updateMask", ",".join(call.body)).split(",")
-    new = merged(old, {field: call.body.get(field) for field in fields if field})
-    cloud.state.put("database", old["name"], new)
-    return cloud.start(api, "UPDATE", old["name"], old["name"], response=_message(new))
+    new = replaced(old, call.body, call.mask())
+    name = old["name"]
+    return cloud.change(api, "UPDATE", name, name, store="database", after=new, response=_message(new))
 
 
 @api.on("DELETE", DATABASE)
@@ -72,7 +73,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     database = _find(cloud, call)
     if database["deleteProtectionState"] == "DELETE_PROTECTION_ENABLED":
         raise not_ready("The database is protected from deletion.")
-    return cloud.start(api, "DELETE", database["name"], database["name"])
+    return cloud.start(api, "DELETE", database["name"], database["name"], response=_message(database))
 
 
 @api.on_operation_end("CREATE", "DELETE")

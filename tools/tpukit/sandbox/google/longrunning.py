@@ -12,16 +12,14 @@ from tpukit.sandbox.google.state import Doc
 TYPES = "type.googleapis.com/"
 
 
-def operation_format(metadata: str) -> Callable[[Doc], Doc]:
-    """How an API writes its operations; typed clients want to know which message tells about them."""
+def operation_format(metadata: Callable[[Doc], Doc]) -> Callable[[Doc], Doc]:
+    """How an API writes its operations. What `metadata` says of one is a message of its own type, and typed clients
+    refuse fields that this type does not have."""
 
     def operation(doc: Doc) -> Doc:
         name = f"{doc['scope']}/operations/{doc['id']}" if doc["scope"] else f"operations/{doc['id']}"
-        about = {"@type": TYPES + metadata, "createTime": stamp(doc["started"])}
-        about |= {"target": doc["target"], "verb": doc["type"]}
-        body: Doc = {"name": name, "metadata": about, "done": doc["done"]}
+        body: Doc = {"name": name, "metadata": metadata(doc), "done": doc["done"]}
         if doc["done"]:
-            about["endTime"] = stamp(doc["ended"])
             if doc["error"]:
                 body["error"] = {"code": CODES.get(doc["error"]["status"], 2), "message": doc["error"]["message"]}
             else:
@@ -29,6 +27,11 @@ def operation_format(metadata: str) -> Callable[[Doc], Doc]:
         return body
 
     return operation
+
+
+def times(doc: Doc, *, end: str) -> Doc:
+    """When it began and, under the name that the API has for it, when it ended."""
+    return {"createTime": stamp(doc["started"]), **({end: stamp(doc["ended"])} if doc["done"] else {})}
 
 
 def message(kind: str, body: Doc) -> Doc:

@@ -70,7 +70,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 def _delete(cloud: Cloud, call: Call) -> Answer:
     need(cloud, call, "storage.managedFolders.delete", call["bucket"], call["folder"])
     found = _find(cloud, call)
-    if cloud.state.all("object", found["id"]) and call.query.get("allowNonEmpty") != "true":
+    if cloud.state.all("object", found["id"]) and not call.flag("allowNonEmpty"):
         raise Refused(409, "The managed folder you tried to delete is not empty.", reason="conflict")
     cloud.state.delete("folder", found["id"])
     policy.forget(cloud, _scope(found))

@@ -14,6 +14,11 @@ from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_preconditions, find_bucket, need
 
 OBJECT = BUCKET + "/o/{object+}"
+_DESCRIBED = (
+    *("cacheControl", "contentDisposition", "contentEncoding", "contentLanguage", "contentType", "customTime"),
+    *("metadata", "storageClass"),
+)
+"""What a caller says of an object. All else is Cloud Storage's to say."""
 
 download = Api("download", service=SERVICE)
 root = Api("", service=SERVICE)
@@ -91,9 +96,13 @@ def _media(cloud: Cloud, call: Call, found: Doc) -> Answer:
 def _listed(cloud: Cloud, call: Call) -> Doc:
     bucket = find_bucket(cloud, call["bucket"])["name"]
     query = call.query
+    if ignored := [name for name in ("matchGlob", "filter") if query.get(name)] + ["softDeleted"] * call.flag(
+        "softDeleted"
+    ):
+        raise invalid(f"The emulator cannot list by {', '.join(ignored)}.")
     need(cloud, call, "storage.objects.list", bucket, query.get("prefix", ""))
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-    every = query.get("versions") == "true"
+    every = call.flag("versions")
     object_versions.notice(cloud, bucket, prefix)
     items, prefixes = [], []
     for doc in cloud.state.all("object", f"{bucket}/{prefix}").values():
@@ -155,7 +164,9 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
         parts.append(object_versions.content_of(cloud, found))
     if not 1 <= len(parts) <= 32:
         raise invalid("From 1 to 32 source objects can be composed.")
-    about = {**call.body.get("destination", {}), "name": call["object"]}
+    # gcloud sends the first source's description along: what it says of that one's content is not the result's.
+    described = {key: value for key, value in call.body.get("destination", {}).items() if key in _DESCRIBED}
+    about = {**described, "name": call["object"]}
     return shown(call, object_versions.store(cloud, find_bucket(cloud, bucket), about, b"".join(parts)))
 
 

@@ -1,17 +1,23 @@
-"""Who is at the other end of a connection on loopback, as the kernel knows it."""
+"""Who is at the other end of a connection on loopback, as the kernel knows it; and whether a web page had it sent."""
 
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 _ESTABLISHED = "01"
+_NOT_OTHER_SITES = ("none", "same-origin")
+
+Address = tuple[str, int]
 
 
-def is_ours(caller: int, own: int) -> bool:
-    """Whether the program that came from port `caller` to our port `own` belongs to the user that we run as.
+def is_ours(caller: Address, own: Address) -> bool:
+    """Whether the program that came from `caller` to our `own` address belongs to the user that we run as.
 
-    Linux lists both ends of such a connection, each with its user; where there is no such list, nobody is ours.
+    Linux lists both ends of such a connection, each with its user; where there is no such list, nobody is ours. Whole
+    addresses are compared: all of 127.0.0.0/8 is loopback, so others can come from a port that one of us has.
     """
     for table in ("tcp", "tcp6"):
         try:
@@ -20,10 +26,20 @@ def is_ours(caller: int, own: int) -> bool:
             continue
         for line in lines:
             _, local, remote, state, _, _, _, user, *_ = line.split()
-            if state == _ESTABLISHED and _port(local) == caller and _port(remote) == own:
+            if state == _ESTABLISHED and _address(local) == caller and _address(remote) == own:
                 return int(user) == os.geteuid()
     return False
 
 
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2], 16)
+def is_from_a_page(headers: Mapping[str, str], own: Address) -> bool:
+    """Whether a browser may send this for a web page: of another site, or of one whose name was made to lead here."""
+    host, port = own
+    others = headers.get("sec-fetch-site", "none") not in _NOT_OTHER_SITES
+    return "origin" in headers or others or headers.get("host") not in (f"{host}:{port}", f"localhost:{port}")
+
+
+def _address(text: str) -> Address:
+    """As in the kernel's list, `0100007F:1F90`: words in the order of this machine. An IPv4 address within IPv6 is its
+    last word."""
+    words, _, port = text.partition(":")
+    return socket.inet_ntoa(bytes.fromhex(words[-8:])[::-1]), int(port, 16)

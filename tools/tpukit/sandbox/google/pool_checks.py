@@ -127,8 +127,6 @@ def _slice(cloud: Cloud, cluster: Doc, pool: Doc) -> Slice | None:
                 f"Machine type {machine_type} takes no compact placement or TPU topology: use workload policy instead."
             )
         topology = _policy_topology(cloud, cluster, policy["policyName"]) if policy.get("policyName") else None
-    elif topology and policy.get("type") != "COMPACT":
-        raise invalid("TPU topology needs placement policy type COMPACT.")
     if not topology:
         if alone is None:
             raise invalid(f"Machine type {machine_type} is for multi-host TPU slices: set the TPU topology.")

@@ -14,6 +14,10 @@ billing = Api("cloud_billing")
 
 @api.on("GET", "projects/{project}")
 def _show(cloud: Cloud, call: Call) -> Doc:
+    if call.request.path.startswith(f"{api.name}/v3/"):
+        # https://cloud.google.com/resource-manager/reference/rest/v3/projects
+        name = f"projects/{number_of(call['project'])}"
+        return {"name": name, "projectId": call["project"], "displayName": call["project"], "state": "ACTIVE"}
     return {
         "projectId": call["project"],
         "projectNumber": number_of(call["project"]),

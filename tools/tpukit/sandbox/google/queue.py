@@ -219,7 +219,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     state = doc["state"]["state"]
     if state == "DELETING":
         raise not_ready(f"{doc['name']} is being deleted already.")
-    if state in ("PROVISIONING", "ACTIVE", "SUSPENDING") and call.query.get("force", "").lower() != "true":
+    if state in ("PROVISIONING", "ACTIVE", "SUSPENDING") and not call.flag("force"):
         raise not_ready(f"{doc['name']} is {state} and has nodes: delete these too, with force.")
     _put(cloud, doc["name"], doc, "DELETING", "USER")
     return cloud.start(api, "DELETE_QUEUED_RESOURCE", place(call), doc["name"])

@@ -35,8 +35,8 @@ def api_of(cloud: Cloud, path: str) -> tuple[Api, str]:
     first, _, rest = path.partition("/")
     if first not in cloud.apis:
         return cloud.apis[""], path
-    # Some releases of the provider put the version there twice.
-    return cloud.apis[first], re.sub(r"^(v\d\w*/)+", "", rest)
+    # Some releases of the provider put the version there twice, and Vertex AI's client asks for operations below ui/.
+    return cloud.apis[first], re.sub(r"^(v\d\w*/|ui/)+", "", rest)
 
 
 def _answer(cloud: Cloud, request: Request) -> Answer:

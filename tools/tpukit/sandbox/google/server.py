@@ -2,7 +2,8 @@
 
 A caller shows the token as `Authorization: Bearer TOKEN`, as Terraform does with GOOGLE_OAUTH_ACCESS_TOKEN. Clients of
 Cloud Storage that were given STORAGE_EMULATOR_HOST show nothing at all. They are let in, to Cloud Storage alone, if the
-kernel says that they run as the user whose emulator this is, who could read the token anyway. It is kept in the folder,
+kernel says that they run as the user whose emulator this is, who could read the token anyway, and are no browser that
+acts for a web page. It is kept in the folder,
 so an emulator that starts again is found where it was. A second token beside it opens Google's APIs and nothing else:
 what pods show, as they show the token of their service account to Google. A token that IAM credentials gave out opens
 what the roles of its service account allow.
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
+HOST = "127.0.0.1"
 TICK_SECONDS = 0.1
 CONTROL = "emulator/"
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -134,7 +136,7 @@ class Emulator:
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{HOST}:{self.port}"
 
     @property
     def storage_host(self) -> str:
@@ -177,7 +179,9 @@ class Emulator:
         if shown is None:
             api, _ = routing.api_of(self.cloud, request.path)
             storage = api.service == STORAGE and not control_door
-            return access.OWNER if storage and peers.is_ours(request.port, self.port) else None
+            own = (HOST, self.port)
+            page = peers.is_from_a_page(request.headers, own)
+            return access.OWNER if storage and not page and peers.is_ours(request.caller, own) else None
         opening = [self.token] if control_door else [self.token, self.pods_token]
         if any(hmac.compare_digest(shown.encode(), f"Bearer {token}".encode()) for token in opening):
             return access.OWNER
@@ -199,7 +203,7 @@ def _listening(file: Path, port: int) -> socket.socket:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("127.0.0.1", wanted))
+            listener.bind((HOST, wanted))
         except OSError as error:
             listener.close()
             if wanted == port:
@@ -241,7 +245,7 @@ def _app(emulator: Emulator) -> Starlette:
             headers={name.lower(): value for name, value in incoming.headers.items()},
             content=await incoming.body(),
             base=emulator.address,
-            port=incoming.client.port if incoming.client else 0,
+            caller=(incoming.client.host, incoming.client.port) if incoming.client else ("", 0),
         )
         answer = await run_in_threadpool(emulator.answer, request)
         if answer.lost:

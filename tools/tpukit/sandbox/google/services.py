@@ -23,12 +23,15 @@ NOT_EMULATED = (
 """Enabled by people who set up a project; nothing of them is emulated."""
 KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"
+V1 = "google.api.serviceusage.v1"
 
 api = Api(
     "service_usage",
     service="serviceusage.googleapis.com",
     schema="serviceusage",
-    operation=longrunning.operation_format("google.api.serviceusage.v1.OperationMetadata"),
+    operation=longrunning.operation_format(
+        lambda doc: longrunning.message(f"{V1}.OperationMetadata", {"resourceNames": doc["about"]["names"]})
+    ),
 )
 longrunning.serve(api, "operations")
 
@@ -47,29 +50,32 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST", SERVICES + ":batchEnable", body="BatchEnableServicesRequest")
 def _batch_enable(cloud: Cloud, call: Call) -> Started:
-    return _switch(cloud, call["project"], call.body.get("serviceIds", []), "ENABLED")
+    return _switch(cloud, call["project"], call.body.get("serviceIds", []), "ENABLED", "BatchEnableServicesResponse")
 
 
 @api.on("POST", SERVICES + "/{service}:enable")
 def _enable(cloud: Cloud, call: Call) -> Started:
-    return _switch(cloud, call["project"], [call["service"]], "ENABLED")
+    return _switch(cloud, call["project"], [call["service"]], "ENABLED", "EnableServiceResponse")
 
 
 @api.on("POST", SERVICES + "/{service}:disable", body="DisableServiceRequest")
 def _disable(cloud: Cloud, call: Call) -> Started:
-    return _switch(cloud, call["project"], [call["service"]], "DISABLED")
+    return _switch(cloud, call["project"], [call["service"]], "DISABLED", "DisableServiceResponse")
 
 
-def _switch(cloud: Cloud, project: str, services: list[str], state: str) -> Started:
+def _switch(cloud: Cloud, project: str, services: list[str], state: str, kind: str) -> Started:
+    """`kind`: of the message that it answers with at its end; each of the three ways has its own."""
     if not services or len(services) > 20:
         raise invalid("From 1 to 20 services can be changed at once.")
     for service in map(_known, services):
         if state_of(cloud, project, service)["state"] != state:
             changed = {"state": state, "_since": cloud.clock.now()}
             cloud.state.put("service", f"projects/{project}/services/{service}", changed)
-    bodies = {"services": [_body(cloud, project, service) for service in services]}
-    response = longrunning.message("google.api.serviceusage.v1.BatchEnableServicesResponse", bodies)
-    return cloud.start(api, state, "", f"projects/{project}/services", response=response)
+    bodies = [_body(cloud, project, service) for service in services]
+    changed = {"services": bodies} if kind.startswith("Batch") else {"service": bodies[0]}
+    response = longrunning.message(f"{V1}.{kind}", changed)
+    names = [body["name"] for body in bodies]
+    return cloud.start(api, state, "", f"projects/{project}/services", response=response, names=names)
 
 
 def _known(service: str) -> str:

@@ -57,7 +57,10 @@ def _register(level: Level) -> None:
 
     @api.on("PATCH", level.path, body=MESSAGES + level.message)
     def patch(cloud: Cloud, call: Call) -> Doc:
-        return patched(cloud, call, level.kind, numbered(call, level.path))
+        name = numbered(call, level.path)
+        new = patched(cloud, call, level.kind, name)
+        cloud.state.put(level.kind, name, new)
+        return new
 
     @api.on("DELETE", level.path)
     def delete(cloud: Cloud, call: Call) -> Started:

@@ -16,9 +16,13 @@ RUNTIMES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-
 V2 = "google.cloud.tpu.v2"
 _TYPES = {"V2": "v2", "V3": "v3", "V4": "v4", "V5LITE_POD": "v5e", "V5P": "v5p", "V6E": "v6e"}
 
-api = Api(
-    "tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.operation_format(f"{V2}.OperationMetadata")
-)
+
+def _metadata(doc: Doc) -> Doc:
+    done = {"target": doc["target"], "verb": doc["type"], **longrunning.times(doc, end="endTime")}
+    return longrunning.message(f"{V2}.OperationMetadata", done)
+
+
+api = Api("tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.operation_format(_metadata))
 longrunning.serve(api, LOCATION + "/operations")
 
 

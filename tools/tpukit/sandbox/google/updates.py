@@ -50,8 +50,7 @@ def _update(cloud: Cloud, call: Call) -> Started:
         if path == "currentMasterVersion" and inner not in (*VERSIONS, "-", "latest"):
             raise invalid(f'Master version "{inner}" is unsupported.')
         cluster = _with(cluster, path, inner)
-    cloud.state.put("cluster", full, cluster)
-    return cloud.start(api, "UPDATE_CLUSTER", scope(call), full)
+    return cloud.change(api, "UPDATE_CLUSTER", scope(call), full, store="cluster", after=cluster)
 
 
 def _place(field: str, value: object) -> tuple[str, object]:
@@ -87,8 +86,7 @@ def _set_maintenance(cloud: Cloud, call: Call) -> Started:
 def _set(cloud: Cloud, call: Call, change: Doc) -> Started:
     full, cluster = find_cluster(cloud, call)
     admit(cloud, full, full)
-    cloud.state.put("cluster", full, {**cluster, **change})
-    return cloud.start(api, "UPDATE_CLUSTER", scope(call), full)
+    return cloud.change(api, "UPDATE_CLUSTER", scope(call), full, store="cluster", after={**cluster, **change})
 
 
 @api.on("POST", POOL + ":setSize", body="SetNodePoolSizeRequest")
@@ -141,8 +139,7 @@ def _set_management(cloud: Cloud, call: Call) -> Started:
     _, cluster = find_cluster(cloud, call)
     changed = {**pool, "management": call.body.get("management", {})}
     pool_checks.check(cloud, cluster, changed)
-    cloud.state.put("pool", full, changed)
-    return cloud.start(api, "SET_NODE_POOL_MANAGEMENT", scope(call), full)
+    return cloud.change(api, "SET_NODE_POOL_MANAGEMENT", scope(call), full, store="pool", after=changed)
 
 
 @api.on("POST", POOL + ":setAutoscaling", body="SetNodePoolAutoscalingRequest")
@@ -155,8 +152,7 @@ def _rescale(cloud: Cloud, call: Call, full: str, scaling: Doc) -> Started:
     _, cluster = find_cluster(cloud, call)
     changed = {**find_pool(cloud, full), "autoscaling": scaling}
     pool_checks.check(cloud, cluster, changed)
-    cloud.state.put("pool", full, changed)
-    return cloud.start(api, "UPDATE_CLUSTER", scope(call), full)
+    return cloud.change(api, "UPDATE_CLUSTER", scope(call), full, store="pool", after=changed)
 
 
 @api.on("PUT", POOL, body="UpdateNodePoolRequest")
@@ -187,8 +183,7 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
     _, cluster = find_cluster(cloud, call)
     changed = {**pool, "config": config}
     pool_checks.check(cloud, cluster, changed)
-    cloud.state.put("pool", full, changed)
-    return cloud.start(api, "UPDATE_NODE_POOL", scope(call), full)
+    return cloud.change(api, "UPDATE_NODE_POOL", scope(call), full, store="pool", after=changed)
 
 
 @api.on_operation_end("UPDATE_NODE_POOL")

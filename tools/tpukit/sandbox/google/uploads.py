@@ -15,9 +15,11 @@ from tpukit.sandbox.google.storage import SERVICE, check_preconditions, find_buc
 PATH = "storage/v1/b/{bucket}/o"
 
 api = Api("upload", service=SERVICE)
+resumable = Api("resumable", service=SERVICE)  # where gcloud begins uploads of large files
 
 
 @api.on("POST PUT", PATH)
+@resumable.on("POST PUT", "upload/" + PATH)
 def _upload(cloud: Cloud, call: Call) -> Answer | Doc:
     find_bucket(cloud, call["bucket"])
     if "upload_id" in call.query:

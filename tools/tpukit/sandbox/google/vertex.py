@@ -7,7 +7,7 @@ from functools import cache
 
 from tpukit import resources
 from tpukit.sandbox.google import longrunning
-from tpukit.sandbox.google.api import Api, Call, Started, merged
+from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -17,12 +17,21 @@ LOCATION = "projects/{project}/locations/{location}"
 BOARD = LOCATION + "/tensorboards/{board}"
 MESSAGES = "GoogleCloudAiplatformV1"
 V1 = "google.cloud.aiplatform.v1"
+_METADATA = {
+    "CREATE": "CreateTensorboardOperationMetadata",
+    "UPDATE": "UpdateTensorboardOperationMetadata",
+    "DELETE": "DeleteOperationMetadata",
+}
 
 api = Api(
     "vertex_ai",
     service="aiplatform.googleapis.com",
     schema="aiplatform",
-    operation=longrunning.operation_format(f"{V1}.CreateTensorboardOperationMetadata"),
+    operation=longrunning.operation_format(
+        lambda doc: longrunning.message(
+            f"{V1}.{_METADATA[doc['type']]}", {"genericMetadata": longrunning.times(doc, end="updateTime")}
+        )
+    ),
 )
 longrunning.serve(api, LOCATION + "/operations")
 
@@ -44,12 +53,9 @@ def get_or_refuse(cloud: Cloud, kind: str, name: str) -> Doc:
 
 
 def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
-    old = get_or_refuse(cloud, kind, name)
-    fields = call.query.get("updateMask", ",".join(call.body)).split(",")
-    new = merged(old, {field: call.body.get(field) for field in fields if field})
-    new["updateTime"] = cloud.stamp()
-    cloud.state.put(kind, name, new)
-    return new
+    """What it is to become; nothing is changed by this."""
+    new = replaced(get_or_refuse(cloud, kind, name), call.body, call.mask())
+    return {**new, "updateTime": cloud.stamp()}
 
 
 @cache
@@ -86,9 +92,11 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("PATCH", BOARD, body=f"{MESSAGES}Tensorboard")
 def _patch(cloud: Cloud, call: Call) -> Started:
-    new = patched(cloud, call, "tensorboard", numbered(call, BOARD))
-    return cloud.start(
-        api, "UPDATE", numbered(call, LOCATION), new["name"], response=longrunning.message(f"{V1}.Tensorboard", new)
+    name = numbered(call, BOARD)
+    new = patched(cloud, call, "tensorboard", name)
+    response = longrunning.message(f"{V1}.Tensorboard", new)
+    return cloud.change(
+        api, "UPDATE", numbered(call, LOCATION), name, store="tensorboard", after=new, response=response
     )
 
 

@@ -172,7 +172,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 def _patch(cloud: Cloud, call: Call) -> Started:
     full = VM.format(**call.names)
     vm = find_vm(cloud, full)
-    fields = [_camel(field) for field in call.query.get("updateMask", "").split(",") if field]
+    fields = call.mask() if call.query.get("updateMask") else []
     if not fields or not set(fields) <= _CHANGEABLE:
         raise invalid(f"Only {', '.join(sorted(_CHANGEABLE))} can be changed, not {', '.join(fields) or 'nothing'}.")
     if vm["state"] != "READY":
@@ -187,13 +187,8 @@ def _patch(cloud: Cloud, call: Call) -> Started:
             new[field] = call.body[field]
         else:
             new.pop(field, None)
-    cloud.state.put("vm", full, {**new, "networkEndpoints": _endpoints(cloud, new)})
-    return cloud.start(api, "UPDATE_NODE", place(call), full)
-
-
-def _camel(name: str) -> str:
-    """gcloud writes masks as network_config.enable_external_ips."""
-    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
+    new["networkEndpoints"] = _endpoints(cloud, new)
+    return cloud.change(api, "UPDATE_NODE", place(call), full, store="vm", after=new)
 
 
 @api.on("POST", VM + ":stop")
@@ -234,7 +229,10 @@ def _stopped(cloud: Cloud, operation: Doc) -> None:
 
 
 @api.on_operation_end("UPDATE_NODE")
-def _updated(cloud: Cloud, operation: Doc) -> After:
+def _updated(cloud: Cloud, operation: Doc) -> After | None:
+    if operation["fail"]:
+        cloud.fail(operation)
+        return None
     _respond(cloud, operation)
     return partial(cloud.hooks.on_vm_changed, operation["target"])
 

@@ -1,0 +1,119 @@
+locals {
+  # Managed Service for Prometheus has the creator's metrics, which deploy/queue-monitoring has it collect
+  # (https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed).
+  conditions = {
+    long = {
+      title    = "A queued job runs for long"
+      query    = "max(tpukit_queue_longest_seconds) > ${var.longest_seconds}"
+      duration = "60s"
+      help     = "`tpu queue list --status running` names it, `tpu queue cancel` ends it."
+    }
+    waiting = {
+      title    = "Queued jobs wait for long"
+      query    = "max(tpukit_queue_oldest_seconds) > ${var.waiting_seconds}"
+      duration = "60s"
+      help     = "`tpu team status` says who has the slices; `tpu queue list --status pending` what waits."
+    }
+    creator = {
+      title    = "Nobody supervises the queue"
+      query    = "absent(tpukit_queue_leader) or max(tpukit_queue_leader) < 1 or sum(rate(tpukit_queue_rounds_total[5m])) == 0"
+      duration = "300s"
+      help     = "`kubectl -n tpukit-queue get pods`, and the logs of the creator."
+    }
+    cost = {
+      title    = "Queued jobs hold many chips"
+      query    = "sum(kubernetes_io:container_accelerator_request{monitored_resource=\"k8s_container\",namespace_name=\"${var.team}\",container_name=\"worker\"}) > ${var.chips}"
+      duration = "3600s"
+      help     = "`tpu queue list --status running`; `tpu team set` limits what the team may have."
+    }
+  }
+  charts = {
+    "Jobs by status"               = "sum by (status) (tpukit_queue_jobs)"
+    "Age of the oldest that waits" = "max(tpukit_queue_oldest_seconds)"
+    "Longest that runs"            = "max(tpukit_queue_longest_seconds)"
+    "Supervisors"                  = "sum(tpukit_queue_leader)"
+    "Errors of the store"          = "sum(rate(tpukit_queue_store_errors_total[5m]))"
+    "TPU chips of queued jobs"     = "sum(kubernetes_io:container_accelerator_request{monitored_resource=\"k8s_container\",namespace_name=\"${var.team}\",container_name=\"worker\"})"
+  }
+}
+
+# What workers print when a job has ended: `KEY: failed: ...`.
+resource "google_logging_metric" "failed" {
+  project     = var.project_id
+  name        = "tpukit_queue_failed"
+  description = "Queued jobs that failed"
+  filter      = "resource.type=\"k8s_container\" AND resource.labels.namespace_name=\"${var.team}\" AND resource.labels.container_name=\"worker\" AND textPayload=~\"^[^ ]+: failed: \""
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+    unit        = "1"
+  }
+}
+
+resource "google_monitoring_alert_policy" "failed" {
+  project               = var.project_id
+  display_name          = "Queued jobs fail"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+  user_labels           = var.labels
+
+  conditions {
+    display_name = "More than ${var.failed_per_hour} in an hour"
+    condition_threshold {
+      filter          = "resource.type=\"k8s_container\" AND metric.type=\"logging.googleapis.com/user/${google_logging_metric.failed.name}\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = var.failed_per_hour
+      duration        = "0s"
+      aggregations {
+        alignment_period     = "3600s"
+        per_series_aligner   = "ALIGN_SUM"
+        cross_series_reducer = "REDUCE_SUM"
+      }
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "`tpu queue list --status failed` says why each of them did; `--dead` shows those that lost their machines."
+  }
+}
+
+resource "google_monitoring_alert_policy" "this" {
+  for_each              = local.conditions
+  project               = var.project_id
+  display_name          = each.value.title
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+  user_labels           = var.labels
+
+  conditions {
+    display_name = each.value.title
+    condition_prometheus_query_language {
+      query               = each.value.query
+      duration            = each.value.duration
+      evaluation_interval = "60s"
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = each.value.help
+  }
+}
+
+resource "google_monitoring_dashboard" "this" {
+  project = var.project_id
+  dashboard_json = jsonencode({
+    displayName = "Job queue of ${var.team}"
+    gridLayout = {
+      columns = "2"
+      widgets = [for title, query in local.charts : {
+        title = title
+        xyChart = {
+          dataSets = [{ plotType = "LINE", timeSeriesQuery = { prometheusQuery = query } }]
+        }
+      }]
+    }
+  })
+}

@@ -1,0 +1,9 @@
+output "dashboard" {
+  description = "Name of the dashboard"
+  value       = google_monitoring_dashboard.this.id
+}
+
+output "alerts" {
+  description = "Names of the alert policies"
+  value       = concat([google_monitoring_alert_policy.failed.name], [for policy in google_monitoring_alert_policy.this : policy.name])
+}

@@ -1,0 +1,221 @@
+"""Runs of a drill on GKE as a sandbox has it: real Kubernetes, JobSet and Kueue, and hosts that are processes of this
+machine. What a run leaves behind in the cluster and its buckets is noted before it is sent, and removed by `clean`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from tpukit.clock import Clock, SystemClock
+from tpukit.drill.guard import CLUSTER_NOTE
+from tpukit.drill.losses import Loss, What
+from tpukit.drill.sites import Folders, Host
+from tpukit.errors import Conflict, Invalid, NotFound, Problem, TpukitError
+from tpukit.kube import Cluster
+from tpukit.places.base import Observation
+from tpukit.places.gke import GkePlace
+from tpukit.places.gke.jobsets import NAME, SENDER
+from tpukit.plan import Plan
+from tpukit.records import Attempt
+from tpukit.spec.job import Mount
+
+CLEAN_SECONDS = 120.0
+_REMOTE = "gs://"
+
+
+class BoxHost(Protocol):
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def slice(self) -> int: ...
+    @property
+    def index(self) -> int: ...
+    @property
+    def pod(self) -> str: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def log(self) -> Path: ...
+    @property
+    def pids(self) -> tuple[int, ...]: ...
+
+
+class Box(Protocol):
+    """What a sandbox gives beyond its API server."""
+
+    @property
+    def buckets(self) -> Path: ...
+
+    def of_job(self, namespace: str, job: str) -> Sequence[BoxHost]: ...
+
+    def preempt(self, node: str, grace: float) -> None: ...
+
+
+class GkeSite:
+    round_seconds = 0.5  # the cluster drives a job by itself
+    limits_logs = False
+
+    def __init__(self, folder: Path, clock: Clock, box: Box, retain: bool = False) -> None:
+        """`retain`: what the runs saved stays in the bucket."""
+        self._folder, self._box, self._retain = folder, box, retain
+        self._mark = f"drill-{secrets.token_hex(3)}"
+        self._base, self._base_path = "", Path()
+        self._team = ""
+        self._cluster: Cluster | None = None
+        self._logs: dict[tuple[str, int, int], Path] = {}
+        self.place = GkePlace(folder, clock, lambda: self._mark)
+
+    def prepare(self, plan: Plan) -> Plan:
+        plan = self.place.prepare(replace(plan, id=f"{self._mark}-unbroken"))
+        if problems := self.place.check(plan):
+            raise Invalid(problems)
+        self._base, self._base_path = self._workdirs(plan)
+        name = plan.cluster or self.place.clusters.current()
+        self._team, self._cluster = plan.team, self.place.clusters.open(name)
+        paths = [str(self._traces)] if self._retain else [str(self._traces), str(self._base_path)]
+        note = {"context": name.context, "team": plan.team, "sender": self._mark, "paths": paths}
+        (self._folder / CLUSTER_NOTE).write_text(json.dumps(note), encoding="utf-8")
+        return plan
+
+    def job_id(self, run: str) -> str:
+        return f"{self._mark}-{run}"
+
+    def folders(self, run: str) -> Folders:
+        workdir, traces = self._base_path / run, self._traces / run
+        traces.mkdir(parents=True, exist_ok=True)
+        if not self._is_remote:
+            workdir.mkdir(parents=True, exist_ok=True)
+        return Folders(f"{self._base}/{run}", workdir, str(traces), traces)
+
+    def hosts(self, plan: Plan, attempt: Attempt, seen: Observation | None) -> Sequence[Host]:
+        present = self._box.of_job(plan.team, plan.id)
+        for one in present:
+            self._retain_log(plan, one)
+        running = {(one.attempt, one.slice, one.index): one for one in present}
+        per_slice = plan.slice.hosts
+        found = []
+        for (job, number, host), log in self._logs.items():
+            if job != plan.id:
+                continue
+            slice_, index = divmod(host, per_slice)
+            made = Host(number, host, slice_, index, log)
+            if there := running.get((number, slice_, index)):
+                made = replace(made, pids=there.pids, node=there.node, pod=there.pod)
+            found.append(made)
+        newest = max((host.attempt for host in found), default=0)
+        return [host for host in found if host.attempt >= newest - 1]
+
+    def line(self, text: str) -> str:
+        """Behind the time, the stream and the tag, as a container runtime writes them."""
+        return text.split(" ", 3)[-1]
+
+    def impossible(self, loss: Loss) -> str:
+        if loss.what is What.DISK_FULL and self._is_remote:
+            return f"checkpoints go to {_REMOTE} without a disk between; with a mounted bucket as workdir it is tried"
+        return ""
+
+    def leave(self, victims: Sequence[Host]) -> None:
+        """By eviction, as a drained node does it: with the grace of the pod."""
+        assert self._cluster is not None
+        for host in victims:
+            metadata = {"name": host.pod, "namespace": self._team}
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+            with suppress(NotFound):
+                self._cluster.call("POST", f"/api/v1/namespaces/{self._team}/pods/{host.pod}/eviction", body=eviction)
+
+    def preempt(self, victims: Sequence[Host], grace: float) -> None:
+        self._box.preempt(victims[0].node, grace)
+
+    def close(self) -> None:
+        self.place.close()
+
+    @property
+    def _traces(self) -> Path:
+        """Beside the buckets, which all pods see: no bucket may begin with a dot."""
+        return self._box.buckets / f".{self._mark}"
+
+    @property
+    def _is_remote(self) -> bool:
+        return self._base.startswith(_REMOTE)
+
+    def _workdirs(self, plan: Plan) -> tuple[str, Path]:
+        """The folder with the workdirs of all runs, as programs name it and as this machine does."""
+        workdir = plan.workdir.rstrip("/")
+        bucket, rest = in_bucket(workdir, plan.spec.mounts)
+        path = self._box.buckets / bucket
+        if not path.is_dir():
+            hint = f"`gcloud storage buckets create gs://{bucket}` in `tpu sandbox shell` makes it"
+            raise Invalid(Problem("workdir", f"the sandbox has no bucket {bucket}", hint))
+        return f"{workdir}/{self._mark}", path / rest / self._mark
+
+    def _retain_log(self, plan: Plan, one: BoxHost) -> None:
+        """A pod's log goes with the pod, maybe before its last lines were read: a link holds it."""
+        key = plan.id, one.attempt, one.slice * plan.slice.hosts + one.index
+        if key in self._logs:
+            return
+        link = self._folder / "logs" / plan.id / f"{one.attempt}-{one.slice}-{one.index}"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(one.log, link)
+        except FileNotFoundError:
+            return
+        except OSError:  # another disk
+            link = one.log
+        self._logs[key] = link
+
+
+def in_bucket(workdir: str, mounts: Sequence[Mount]) -> tuple[str, str]:
+    """The bucket that a workdir is in, and where in it. Refuses one that is gone with its pod."""
+    if workdir.startswith(_REMOTE):
+        bucket, _, rest = workdir.removeprefix(_REMOTE).partition("/")
+        return bucket, rest
+    path = PurePosixPath(workdir)
+    around = [one for one in mounts if not one.read_only and workdir and path.is_relative_to(one.path)]
+    if not around:
+        what = f"{workdir} is in no bucket that can be written to" if workdir else "there is none"
+        hint = "mount a bucket (`mounts:`, read_only: false) and name a folder in it, or name gs://BUCKET/FOLDER"
+        raise Invalid(Problem("workdir", f"{what}: what is saved would go with the pod", hint))
+    mount = max(around, key=lambda one: len(PurePosixPath(one.path).parts))
+    rest = str(path.relative_to(mount.path))
+    return mount.bucket, "" if rest == "." else rest
+
+
+def clean(folder: Path) -> None:
+    """Remove what the drill of this folder has in a cluster, and return when it is gone. Safe to repeat."""
+    try:
+        note = json.loads((folder / CLUSTER_NOTE).read_text(encoding="utf-8"))
+    except OSError:
+        return
+    clock = SystemClock()
+    due = clock.monotonic() + CLEAN_SECONDS
+    while clock.monotonic() < due:
+        with suppress(TpukitError):
+            if not _remove(Cluster(context=note["context"] or None), note["team"], note["sender"]):
+                break
+        clock.sleep(0.2)
+    for path in note["paths"]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(cluster: Cluster, team: str, sender: str) -> int:
+    """Of the drill's JobSets; how many there still were."""
+    ours = [
+        one["metadata"]
+        for one in cluster.list("JobSet", team)
+        if one["metadata"].get("annotations", {}).get(SENDER) == sender
+    ]
+    for metadata in ours:
+        if "deletionTimestamp" not in metadata:
+            cluster.delete("JobSet", metadata["name"], team, foreground=True, uid=metadata["uid"])
+        for pod in cluster.list("Pod", team, labels=f"{NAME}={metadata['name']}"):
+            with suppress(Conflict):  # a host that hangs is not waited for
+                cluster.delete("Pod", pod["metadata"]["name"], team, grace=1, uid=pod["metadata"]["uid"])
+    return len(ours)

@@ -1,0 +1,142 @@
+"""Where the runs of a drill are made: what is seen of their hosts there, and what only the place itself can do to them.
+
+Hosts are processes of this machine, on a simulated slice as in a sandbox, so most losses are signals (`striking`). How
+a host is told to leave, and how a slice is taken away, is the place's own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tpukit.clock import Clock
+from tpukit.drill.losses import Loss, What
+from tpukit.places.base import Handle, Observation, Place
+from tpukit.places.local import LocalPlace
+from tpukit.plan import Plan
+from tpukit.records import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host of one attempt."""
+
+    attempt: int
+    number: int  # counted over all slices
+    slice: int
+    index: int  # in its slice
+    log: Path
+    pids: tuple[int, ...] = ()  # its first process first; empty: it does not run
+    node: str = ""
+    pod: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Of one run, as its program names them and as this machine does."""
+
+    workdir: str
+    workdir_path: Path
+    traces: str
+    traces_path: Path
+
+
+class Site(Protocol):
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def round_seconds(self) -> float:
+        """Between two rounds of the driver."""
+
+    @property
+    def limits_logs(self) -> bool:
+        """Whether hosts write their logs themselves, so that a limit on the size of files cuts those too."""
+
+    def prepare(self, plan: Plan) -> Plan:
+        """The plan as it is drilled there. Refuses what cannot be."""
+
+    def job_id(self, run: str) -> str:
+        """Of the job that makes a run."""
+
+    def folders(self, run: str) -> Folders:
+        """New ones."""
+
+    def hosts(self, plan: Plan, attempt: Attempt, seen: Observation | None) -> Sequence[Host]:
+        """Those of the newest attempt, and of older ones whose logs may not be read to their end."""
+
+    def line(self, text: str) -> str:
+        """What the program printed, of a line of a log."""
+
+    def impossible(self, loss: Loss) -> str:
+        """Why a loss cannot be made to happen there; empty: it can."""
+
+    def leave(self, victims: Sequence[Host]) -> None:
+        """Tell hosts to leave. Whoever does not is killed by the drill when the job's grace is over."""
+
+    def preempt(self, victims: Sequence[Host], grace: float) -> None:
+        """Take the slice away that these hosts are of."""
+
+    def close(self) -> None: ...
+
+
+class LocalSite:
+    """Simulated slices of this machine."""
+
+    round_seconds = 0.05
+    limits_logs = True
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self.place = LocalPlace(folder, clock)
+
+    def prepare(self, plan: Plan) -> Plan:
+        return self.place.prepare(plan)
+
+    def job_id(self, run: str) -> str:
+        return run
+
+    def folders(self, run: str) -> Folders:
+        workdir, traces = self._folder / "work" / run, self._folder / "traces" / run
+        for path in (workdir, traces):
+            path.mkdir(parents=True, exist_ok=True)
+        return Folders(str(workdir), workdir, str(traces), traces)
+
+    def hosts(self, plan: Plan, attempt: Attempt, seen: Observation | None) -> Sequence[Host]:
+        handle, per_slice = Handle(plan, attempt), plan.slice.hosts
+        pids = {host.name: host.pid for host in (seen.hosts if seen else ()) if host.state == "running" and host.pid}
+        return [
+            Host(
+                attempt.number,
+                number,
+                number // per_slice,
+                number % per_slice,
+                self.place.host_folder(handle, name) / "log",
+                (pids[name],) if name in pids else (),
+            )
+            for number, name in enumerate(plan.host_names)
+        ]
+
+    def line(self, text: str) -> str:
+        return text
+
+    def impossible(self, loss: Loss) -> str:
+        if loss.what is What.PREEMPT and len(loss.hosts) == 1:
+            return "a slice of one host: `term` is the same"
+        return ""
+
+    def leave(self, victims: Sequence[Host]) -> None:
+        for host in victims:
+            with suppress(ProcessLookupError):
+                os.kill(host.pids[0], signal.SIGTERM)
+
+    def preempt(self, victims: Sequence[Host], grace: float) -> None:
+        self.leave(victims)
+
+    def close(self) -> None:
+        return
