@@ -60,8 +60,8 @@ class Process:
     def alive(self) -> bool:
         return self.end is None and not self.lost
 
-    def exit(self, code: int, at: float, words: str = "", *, told: bool = False) -> None:
-        self.end = {"at": at, "order": at, "code": code, "told": told, "told_at": len(self.log), "error": ""}
+    def exit(self, code: int, at: float, words: str = "", *, signalled: bool = False) -> None:
+        self.end = {"at": at, "order": at, "code": code, "told": signalled, "told_at": len(self.log), "error": ""}
         self.end |= {"out_of_memory": False, "disk_full": False}
         self.log += words
 
@@ -78,7 +78,7 @@ class Training:
     fate: str  # what ends it, if nothing else does before: done, mistake, peer
     lasts: float  # for so long
     processes: dict[int, Process] = field(default_factory=dict)
-    told: dict[int, tuple[float, float]] = field(default_factory=dict)  # workers told to leave: when, and their grace
+    stops: dict[int, tuple[float, float]] = field(default_factory=dict)  # workers told to leave: when, and their grace
     started: float = math.inf  # when the last host began
     broken: float = math.inf  # when it lost a member
     cause: str = ""  # what ended it
@@ -100,11 +100,11 @@ class Training:
     def advance(self, now: float) -> None:
         if self.broken == math.inf and now >= self.started + self.lasts:
             self._meet_fate(self.started + self.lasts)
-        for worker, (at, grace) in self.told.items():
+        for worker, (at, grace) in self.stops.items():
             process = self.processes.get(worker)
             if process is not None and process.alive and now >= at + min(grace, 5.0):
                 self.break_up("told to leave", at)
-                process.exit(143, at + min(grace, 5.0), told=True)
+                process.exit(143, at + min(grace, 5.0), signalled=True)
         for process in self.processes.values():
             if process.alive and now >= self.broken + NOTICE_SECONDS:
                 process.exit(134, self.broken + NOTICE_SECONDS, PEER_GONE)
@@ -209,7 +209,7 @@ class Trainings:
         training = self.running.get((job, number))
         process = training.processes.get(worker) if training else None
         if training and process and process.address == address:
-            training.told.setdefault(worker, (self.clock.now(), float(request["grace"])))
+            training.stops.setdefault(worker, (self.clock.now(), float(request["grace"])))
         return self._facts(address, job, number, None)
 
     def _new(self, request: Answer) -> Training:
