@@ -168,7 +168,7 @@ _MOMENTS = ("created", "since", "read_until", "ended")
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_command_killed_at_any_write_leaves_a_whole_store_and_goes_through_again(group, line):
+def test_command_killed_at_any_write_holds_nobody_up_and_goes_through_again(group, line):
     group.desk(line)
     done = _plain(group.documents())
     group.restore()

@@ -25,6 +25,7 @@ from pathlib import Path
 import drill
 import driving
 import history
+import manager
 import provisioner
 import queueing
 from measure import command, environment, in_turn, wall
@@ -66,6 +67,7 @@ def main() -> int:
         ("start", lambda: [measure_start()]),
         ("all shapes", lambda: [measure_all_shapes()]),
         ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
+        ("manager", lambda: manager.measure(TPU, environment(HOME), HOME / "manager", EMPTY)),
         ("drill", lambda: drill.measure(TPU, environment(HOME), HOME / "drill", EMPTY)),
         ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tpukit.records import Job
     from tpukit.report.layout import FittedTable
 
-MANY = 20
+READERS = 8
 _NARROW = 120
 _show = click.option(
     "--show", default="", help="What to show: w window, d directory, t TPU, s state, v output; as your settings say."
@@ -147,20 +146,27 @@ def _short(lines: Sequence[Line]) -> list[str]:
 
 
 def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
-    """Few by their ids; many by the list, which is one question."""
+    """Those that are remembered; from a store on a network, several at once. A list would read all jobs of all."""
     from tpukit.cli import context
     from tpukit.errors import TpukitError
     from tpukit.records import JOBS
-    from tpukit.store import everything
 
-    store, wanted = context.store(), set(job_ids)
-    if len(wanted) > MANY:
-        return {entry.key: entry.value for entry in everything(store, JOBS) if entry.key in wanted}
-    jobs = {}
-    for job_id in wanted:
-        with suppress(TpukitError):  # gone, or of a newer version
-            jobs[job_id] = store.get(JOBS, job_id).value
-    return jobs
+    store, wanted = context.store(), list(dict.fromkeys(job_ids))
+
+    def read(job_id: str) -> Job | None:
+        try:
+            return store.get(JOBS, job_id).value
+        except TpukitError:  # gone, or of a newer version
+            return None
+
+    if len(wanted) > READERS and "://" in store.address:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(READERS) as pool:
+            jobs = list(pool.map(read, wanted))
+    else:
+        jobs = [read(job_id) for job_id in wanted]
+    return {job.id: job for job in jobs if job is not None}
 
 
 def _output(line: Line, person: User) -> str:

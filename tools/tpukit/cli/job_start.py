@@ -233,7 +233,9 @@ def _make_ready(vm: Vm, reapply: bool | None) -> None:
     if reapply is None and sys.stdin.isatty():
         reapply = click.confirm(f"{vm.name} is {state}. Make it anew?", err=True)
     if not reapply:
-        raise Conflict(f"{vm.name} is {state}", hint=f"add --reapply (-apply), or `tpu vm reapply {vm.name}` first")
+        raise Conflict(
+            f"{vm.name} is {state}", hint=f"`tpu vm reapply {vm.name}` first, or start it with --reapply (-apply)"
+        )
     if state in ("NOT_FOUND", "CREATING", "STARTING") or state.startswith("queued: WAIT"):
         vm_act.make(vm, wait=True)
     else:
