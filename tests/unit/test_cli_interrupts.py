@@ -14,6 +14,8 @@ from tpukit.cli.interrupts import Interrupted, Interrupts
 @pytest.fixture
 def interrupts():
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    for number in before:  # a shell has those in the background ignore some of them
+        signal.signal(number, signal.SIG_DFL)
     yield Interrupts().start()
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -82,11 +82,12 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
     none, it is refused."""
     from tpukit.cli import context
 
-    if place == "local":
+    can = context.places()[place].capabilities
+    if can.uses_this_machine:
         from tpukit.drill.sites import LocalSite
 
         return lambda path: LocalSite(path, context.CLOCK)
-    if place != "gke":
+    if not can.drives_itself:
         hint = "leave --place out; `tpu sandbox faults vm` loses TPU VMs of a sandbox under a job of `tpu run`"
         raise Invalid(Problem("--place", f"jobs cannot be drilled on {place}", hint))
     from tpukit import kube
