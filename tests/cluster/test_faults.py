@@ -193,7 +193,7 @@ def test_stockout_ends_the_operation_leaves_the_pool_in_error_without_nodes_and_
     fault_commands.add(world.box.place, "stockout", match="dry$", times=1)
     _, operation = world.create("dry")
     done = world.finished(operation)
-    assert done["error"]["code"] == 429
+    assert done["error"]["code"] == 8  # RESOURCE_EXHAUSTED of google.rpc
     assert "does not have enough resources available" in done["statusMessage"]
     pool = world.pool("dry")
     assert pool is not None
