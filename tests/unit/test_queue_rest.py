@@ -6,6 +6,7 @@ import datetime
 import http.client
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -165,6 +166,14 @@ def test_store_that_is_away_is_said_to_be_and_the_process_is_alive(tmp_path):
     server.stop()
     client.close()
     assert said == {"/healthz": (200, None), "/readyz": (503, None), "/v1/jobs": (503, "7"), "/v1/jobs/a": (503, "7")}
+
+
+def test_own_token_of_many_who_start_at_once_is_one(tmp_path):
+    for number in range(20):
+        path = tmp_path / str(number) / "token"
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(own_token, [path] * 8))) == 1
+        assert [one.name for one in path.parent.iterdir()] == ["token"]
 
 
 def test_own_token_is_made_once_and_readable_by_its_user_alone(tmp_path):

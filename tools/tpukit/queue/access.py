@@ -5,8 +5,10 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tpukit.errors import Denied, Invalid, Unauthenticated
@@ -74,12 +76,18 @@ def read_token(path: Path) -> str:
 
 
 def own_token(path: Path) -> str:
-    """The token of this machine's front end, made when there is none; only its user can read it."""
+    """The token of this machine's front end, made when there is none; only its user can read it.
+
+    It is there as a whole or not at all: of two that start at once, neither may read half of the other's.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return read_token(path)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
+    if not path.exists():
+        descriptor, new = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+            with suppress(FileExistsError):
+                os.link(new, path)
+        finally:
+            Path(new).unlink()
     return read_token(path)

@@ -88,9 +88,6 @@ def _seen(one: Doc | None, stuck: tuple[Reason, str] | None) -> tuple[bool, Reas
         said = condition.get("message") or condition.get("reason") or ""
         if condition.get("type") == "Failed":
             return True, Reason.HOST_LOST, f"its pod failed: {said}"
-        if condition.get("type") in (
-            "Complete",
-            "Completed",
-        ):  # and the job is still scheduled
+        if condition.get("type") in ("Complete", "Completed"):  # of a job that its record says is still scheduled
             return True, Reason.HOST_LOST, "its worker ended without having run it"
     return (True, *stuck) if stuck else (True, None, "")
