@@ -1,5 +1,5 @@
-"""`tpu queue serve` as applications feel it: how soon a job is claimed (Google's Firestore emulator), how soon the result
-of a matrix product is there (one machine, a worker that has JAX loaded)."""
+"""`tpu queue serve` as applications feel it: how soon a job is claimed (Google's Firestore emulator), and how soon the
+result of a matrix product is there (one machine, a worker that has JAX loaded)."""
 
 from __future__ import annotations
 
