@@ -205,6 +205,17 @@ module "job_store" {
   kms_key       = lookup(var.kms_keys, "jobs", null)
 }
 
+module "queue_monitoring" {
+  source = "./modules/queue_monitoring"
+  count  = var.queue_monitoring_team == null ? 0 : 1
+
+  project_id            = var.project_id
+  team                  = var.queue_monitoring_team
+  notification_channels = var.queue_notification_channels
+  limits                = var.queue_alert_limits
+  labels                = local.labels
+}
+
 moved {
   from = module.artifact_bucket.google_storage_bucket_iam_member.grants["workloads legacyBucketReader"]
   to   = module.artifact_bucket.google_storage_bucket_iam_member.grants["workloads roles/storage.legacyBucketReader"]

@@ -83,6 +83,11 @@ output "tensorboard" {
   value       = one(module.tensorboard[*].id)
 }
 
+output "queue_dashboard" {
+  description = "Name of the dashboard of the job queue, null without one"
+  value       = one(module.queue_monitoring[*].dashboard)
+}
+
 output "firestore_database" {
   description = "Name of the database of the job queue, null without one"
   value       = one(module.job_store[*].name)

@@ -518,6 +518,39 @@ variable "firestore_database" {
   }
 }
 
+variable "queue_monitoring_team" {
+  description = "Team whose queued jobs get a dashboard and alerts in Cloud Monitoring; none if left out"
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.queue_monitoring_team == null || can(regex("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", var.queue_monitoring_team))
+    error_message = "The name of a team has at most 63 small letters, digits and hyphens."
+  }
+}
+
+variable "queue_alert_limits" {
+  description = "What raises an alert of the job queue: failed_per_hour, longest_seconds, waiting_seconds, chips; the module's own unless told"
+  type        = map(number)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for name, limit in var.queue_alert_limits : limit > 0 && contains(["failed_per_hour", "longest_seconds", "waiting_seconds", "chips"], name)])
+    error_message = "Write numbers above 0 for failed_per_hour, longest_seconds, waiting_seconds or chips."
+  }
+}
+
+variable "queue_notification_channels" {
+  description = "Channels of Cloud Monitoring that hear of alerts of the job queue, as projects/P/notificationChannels/N"
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for channel in var.queue_notification_channels : can(regex("^projects/[^/]+/notificationChannels/[^/]+$", channel))])
+    error_message = "Write projects/PROJECT/notificationChannels/NUMBER, as `gcloud beta monitoring channels list` prints it."
+  }
+}
+
 variable "services_region" {
   description = "Region of the image repository and Firestore; the cluster's if left out, but us-central1 for us-central2, which has TPUs and few services"
   type        = string

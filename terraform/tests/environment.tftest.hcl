@@ -31,7 +31,7 @@ run "defaults_of_the_guide" {
     error_message = "the names of the guide stay"
   }
   assert {
-    condition     = output.image_repository == "us-central1-docker.pkg.dev/tpu-project/tpu-cluster" && output.tensorboard != null && output.firestore_database == null
+    condition     = output.image_repository == "us-central1-docker.pkg.dev/tpu-project/tpu-cluster" && output.tensorboard != null && output.firestore_database == null && output.queue_dashboard == null
     error_message = "us-central2 has no such services, and the job queue's database is only made when asked for"
   }
 }
@@ -107,14 +107,23 @@ run "everything_optional" {
     tpu_type           = "v6e-16"
     firestore_database = "tpu-jobs"
     enable_tensorboard = false
-    release_channel    = "UNSPECIFIED"
-    gke_version        = "1.34.1-gke.3084001"
-    capacity           = "flex-start"
-    services_region    = "us-east1"
+
+    queue_monitoring_team       = "research"
+    queue_notification_channels = ["projects/tpu-project/notificationChannels/1"]
+    queue_alert_limits          = { chips = 16 }
+
+    release_channel = "UNSPECIFIED"
+    gke_version     = "1.34.1-gke.3084001"
+    capacity        = "flex-start"
+    services_region = "us-east1"
   }
   assert {
     condition     = output.firestore_database == "tpu-jobs" && output.tensorboard == null
     error_message = "the database is made when asked for, TensorBoard is not when not"
+  }
+  assert {
+    condition     = length(module.queue_monitoring) == 1
+    error_message = "so are the dashboard and alerts of the queue"
   }
   assert {
     condition     = output.image_repository == "us-east1-docker.pkg.dev/tpu-project/tpu-cluster"
@@ -164,11 +173,15 @@ run "refuses_names_and_places_that_cannot_be" {
     gke_sa_name                     = "an-account-name-longer-than-thirty"
     tpu_namespace                   = "default"
     firestore_database              = "(default)"
+    queue_monitoring_team           = "Research"
+    queue_notification_channels     = ["me@example.com"]
+    queue_alert_limits              = { chip = 1 }
     multislice_group_name           = "a group"
   }
   expect_failures = [
     var.region, var.zone, var.network_name, var.subnet_name, var.cluster_name, var.artifact_repository_bucket_name,
     var.tpu_sa_name, var.gke_sa_name, var.tpu_namespace, var.firestore_database, var.multislice_group_name,
+    var.queue_monitoring_team, var.queue_notification_channels, var.queue_alert_limits,
   ]
 }
 

@@ -6,7 +6,7 @@ variables {
   project_id            = "tpu-project"
   team                  = "research"
   notification_channels = ["projects/tpu-project/notificationChannels/1"]
-  chips                 = 32
+  limits                = { chips = 32 }
 }
 
 run "every_trouble_has_an_alert_that_somebody_hears" {

@@ -18,6 +18,8 @@ SPEC = {
     "subnet_name": "tpu-subnet",
     "cluster_name": "tpu-cluster",
     "firestore_database": "tpu-jobs",
+    "queue_monitoring_team": "research",
+    "queue_notification_channels": ["projects/my-project-1/notificationChannels/1"],
 }
 FOLDER = resources.folder("terraform")
 

@@ -4,15 +4,15 @@ locals {
   conditions = {
     long = {
       title    = "A queued job runs for long"
-      query    = "max(tpukit_queue_longest_seconds) > ${var.longest_seconds}"
+      query    = "max(tpukit_queue_longest_seconds) > ${var.limits.longest_seconds}"
       duration = "60s"
       help     = "`tpu queue list --status running` names it, `tpu queue cancel` ends it."
     }
     waiting = {
       title    = "Queued jobs wait for long"
-      query    = "max(tpukit_queue_oldest_seconds) > ${var.waiting_seconds}"
+      query    = "max(tpukit_queue_oldest_seconds) > ${var.limits.waiting_seconds}"
       duration = "60s"
-      help     = "`tpu team status` says who has the slices; `tpu queue list --status pending` what waits."
+      help     = "`tpu team queue` says who has the slices; `tpu queue list --status pending` what waits."
     }
     creator = {
       title    = "Nobody supervises the queue"
@@ -22,9 +22,9 @@ locals {
     }
     cost = {
       title    = "Queued jobs hold many chips"
-      query    = "sum(kubernetes_io:container_accelerator_request{monitored_resource=\"k8s_container\",namespace_name=\"${var.team}\",container_name=\"worker\"}) > ${var.chips}"
+      query    = "sum(kubernetes_io:container_accelerator_request{monitored_resource=\"k8s_container\",namespace_name=\"${var.team}\",container_name=\"worker\"}) > ${var.limits.chips}"
       duration = "3600s"
-      help     = "`tpu queue list --status running`; `tpu team set` limits what the team may have."
+      help     = "`tpu queue list --status running`; `tpu team add TEAM --quota` limits what the team may have."
     }
   }
   charts = {
@@ -59,11 +59,11 @@ resource "google_monitoring_alert_policy" "failed" {
   user_labels           = var.labels
 
   conditions {
-    display_name = "More than ${var.failed_per_hour} in an hour"
+    display_name = "More than ${var.limits.failed_per_hour} in an hour"
     condition_threshold {
       filter          = "resource.type=\"k8s_container\" AND metric.type=\"logging.googleapis.com/user/${google_logging_metric.failed.name}\""
       comparison      = "COMPARISON_GT"
-      threshold_value = var.failed_per_hour
+      threshold_value = var.limits.failed_per_hour
       duration        = "0s"
       aggregations {
         alignment_period     = "3600s"

@@ -20,26 +20,13 @@ variable "labels" {
   default     = {}
 }
 
-variable "failed_per_hour" {
-  description = "So many jobs may fail in an hour"
-  type        = number
-  default     = 5
-}
-
-variable "longest_seconds" {
-  description = "A job that runs longer raises an alert"
-  type        = number
-  default     = 7200
-}
-
-variable "waiting_seconds" {
-  description = "A job that waits longer raises an alert"
-  type        = number
-  default     = 3600
-}
-
-variable "chips" {
-  description = "Queued jobs that hold more TPU chips than this for an hour raise an alert: what they cost"
-  type        = number
-  default     = 64
+variable "limits" {
+  description = "What raises an alert: more failed jobs in an hour (failed_per_hour), a job that runs (longest_seconds) or waits (waiting_seconds) longer, more TPU chips held for an hour (chips: what they cost)"
+  type = object({
+    failed_per_hour = optional(number, 5)
+    longest_seconds = optional(number, 7200)
+    waiting_seconds = optional(number, 3600)
+    chips           = optional(number, 64)
+  })
+  default = {}
 }

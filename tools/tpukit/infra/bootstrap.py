@@ -248,6 +248,8 @@ def _roles(spec: ClusterSpec, name: str) -> list[str]:
     extra = ["roles/config.agent"] if name == MANAGER_ACCOUNT else []
     if spec.firestore_database:
         extra.append("roles/datastore.owner")
+    if spec.queue_monitoring_team:  # dashboards and alerts; the metric of failures, which is made of logs
+        extra += ["roles/monitoring.editor", "roles/logging.configWriter"]
     if any(shape.placement == "policy" for shape in spec.shapes.values()):
         extra.append("roles/compute.instanceAdmin.v1")  # workload policies
     return sorted({*ROLES, *extra})

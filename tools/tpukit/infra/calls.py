@@ -180,6 +180,15 @@ def _data(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "force_destroy": spec.force_destroy,
             "kms_key": spec.kms_keys.get("jobs"),
         }
+    if spec.queue_monitoring_team:
+        made["queue_monitoring"] = {
+            "count": 1,
+            "project_id": spec.project_id,
+            "team": spec.queue_monitoring_team,
+            "notification_channels": list(spec.queue_notification_channels),
+            "limits": dict(spec.queue_alert_limits),
+            "labels": _labels(spec),
+        }
     return made
 
 

@@ -97,11 +97,19 @@ _PREFIX = Text(
 Capacity = Literal["on-demand", "spot", "reservation", "flex-start"]
 
 
+def _alert(what: str) -> str:
+    known = ("failed_per_hour", "longest_seconds", "waiting_seconds", "chips")
+    return what if what in known else refuse(f"{what} raises no alert", f"write one of {', '.join(known)}")
+
+
 def _encrypted(what: str) -> str:
     known = ("cluster", "bucket", "images", "metrics", "jobs")
     return what if what in known else refuse(f"{what} has no key of its own", f"write one of {', '.join(known)}")
 
 
+_CHANNEL = Text(
+    Form(r"projects/[^/]+/notificationChannels/[^/]+", "write projects/PROJECT/notificationChannels/NUMBER", 256)
+)
 _KMS_KEY = Text(
     Form(
         r"projects/[^/\s]+/locations/[^/\s]+/keyRings/[^/\s]+/cryptoKeys/[^/\s]+",
@@ -282,6 +290,18 @@ class ClusterSpec(Model):
     )
     firestore_database: str | None = field(
         _named(63), "Firestore database for the job queue.", "tpu-jobs", default=None
+    )
+    queue_monitoring_team: str | None = field(
+        LABEL, "Team whose queued jobs get a dashboard and alerts.", "research", default=None
+    )
+    queue_alert_limits: dict[str, int] = field(
+        Named(Text(None, _alert), Integer(1)), "What raises an alert of the job queue.", {"chips": 64}, default={}
+    )
+    queue_notification_channels: tuple[str, ...] = field(
+        Items(_CHANNEL, 16),
+        "Channels of Cloud Monitoring that hear of alerts of the job queue.",
+        ["projects/my-project-1/notificationChannels/123"],
+        default=(),
     )
     services_region: str | None = field(
         REGION, "Region of images and Firestore, and of TensorBoard where it has it.", "us-central1", default=None
