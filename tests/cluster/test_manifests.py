@@ -123,6 +123,39 @@ def test_serve_runs_a_command_that_there_is():
         assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
 
 
+def test_queue_of_another_team_is_in_that_teams_namespace_and_its_front_end_is_reached(tmp_path):
+    folder = tmp_path / "queue"
+    shutil.copytree(QUEUE, folder)
+    config = (folder / "config.env").read_text(encoding="utf-8")
+    (folder / "config.env").write_text(config.replace("QUEUE_TEAM=research", "QUEUE_TEAM=vision"), encoding="utf-8")
+    documents = template.parse(kubectl("kustomize", folder))
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    by_kind = {key(one)[::2]: one for one in documents}
+    assert {one["metadata"].get("namespace") for one in documents} == {None, "tpukit-queue", "vision"}
+    assert by_kind["Role", "tpukit-queue"]["metadata"]["namespace"] == "vision"
+    account = by_kind["ServiceAccount", "rest"]["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
+    assert account == "tpukit-queue-rest@my-project.iam.gserviceaccount.com"
+    (port,) = by_kind["Service", "rest"]["spec"]["ports"]
+    pod = by_kind["Deployment", "rest"]["spec"]["template"]
+    assert by_kind["Service", "rest"]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    (container,) = pod["spec"]["containers"]
+    assert port["targetPort"] in [one["name"] for one in container["ports"]]
+
+
+def test_queue_runs_commands_that_there_are_with_options_that_they_take():
+    from tpukit.cli import command
+
+    for document in template.parse(kubectl("kustomize", QUEUE)):
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            program, group, name, *words = [*container["command"], *container["args"]]
+            assert (program, group) == ("tpu", "queue")
+            queue = command.get_command(None, group)
+            known = {option for parameter in queue.commands[name].params for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= known
+
+
 def test_provisioner_is_made_of_documents_that_kubernetes_knows_and_runs_a_command_that_there_is():
     from click.testing import CliRunner
 
@@ -169,10 +202,13 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
     assert accounts == {
         "creator": settings["CREATOR_SERVICE_ACCOUNT"],
         "queue-worker": settings["WORKER_SERVICE_ACCOUNT"],
+        "rest": settings["REST_SERVICE_ACCOUNT"],
     }
     policies = {one["metadata"]["name"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
     assert policies["queue-worker"]["podSelector"]["matchLabels"] == {"tpukit.dev/queue": "worker"}
-    assert [name for name, policy in policies.items() if policy["ingress"]] == ["queue-worker-hosts"]
+    assert {name for name, policy in policies.items() if policy["ingress"]} == {"queue-worker-hosts", "rest"}
+    (callers,) = policies["rest"]["ingress"]
+    assert callers["from"] == [{"namespaceSelector": {"matchLabels": {"tpukit.dev/queue-client": "true"}}}]
     quotas = {one["metadata"]["namespace"]: one["spec"]["hard"] for one in documents if one["kind"] == "ResourceQuota"}
     assert set(quotas) == {"tpukit-queue", settings["QUEUE_TEAM"]}
 
