@@ -94,9 +94,8 @@ def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> lis
     with ExitStack() as stack:
         files = [stack.enter_context((folder / name_of(index)).open("wb")) for index in range(count)]
         done = 0  # samples so far: the next one goes to the stream of that number
-        for lines in _blocks(sources):
-            if limit:
-                lines = lines[: limit * count - done]
+        for block in _blocks(sources):
+            lines = block[: limit * count - done] if limit else block
             for index in range(count):
                 mine = lines[(index - done) % count :: count]
                 data = b"".join(mine)
@@ -124,16 +123,18 @@ def _blocks(sources: Sequence[Path]) -> Iterator[list[bytes]]:
 
 
 def _opened(source: Path) -> IO[bytes]:
-    opened: Any = gzip.open(source, "rb") if source.suffix == ".gz" else source.open("rb")
-    return opened
+    if source.suffix == ".gz":
+        opened: Any = gzip.open(source, "rb")  # noqa: SIM115  # whoever asked closes it
+        return opened
+    return source.open("rb")
 
 
 def _mark(source: Path) -> str:
     try:
-        found = source.stat()
+        stat = source.stat()
     except OSError as error:
         raise NotFound(f"{source}: {error.strerror}") from error
-    return f"{found.st_size} bytes of {found.st_mtime_ns}"
+    return f"{stat.st_size} bytes of {stat.st_mtime_ns}"
 
 
 def _replace(new: Path, folder: Path) -> None:
