@@ -156,7 +156,7 @@ class Worker:
         try:
             with renewing:
                 if self._program is None:
-                    self._program = make(given, lambda _: self._moved())
+                    self._program = make(given, lambda _: self._moves())
                     renewing.moved()
                 log.info("working on %s", stream.name)
                 dataset = f"{options.data.rstrip('/')}/{stream.name}"
@@ -170,6 +170,11 @@ class Worker:
         self._shards, self._samples = self._shards + done[0], self._samples + done[1]
         log.info("%s is done: %d samples, %d shards", stream.name, done[1], done[0])
         return True
+
+    def _moves(self) -> None:
+        """Between two shards: the program goes on."""
+        self._moved()
+        self._progress.update({})
 
     def _report(self, count: int, samples: int) -> None:
         values: dict[str, Any] = {"step": self._samples + samples, "shards": self._shards + count}
