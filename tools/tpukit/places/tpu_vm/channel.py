@@ -48,7 +48,11 @@ class Channel(Protocol):
 def programs() -> dict[str, str]:
     """What is sent to a host before it can be asked, by file name."""
     package = Path(tpukit.__file__).parent
-    files = (package / "host" / "supervisor.py", package / "pods" / "shim.py")
+    files = (
+        package / "host" / "supervisor.py",
+        package / "pods" / "shim.py",
+        package / "places" / "checkpoint_folder.py",
+    )
     return {file.name: file.read_text(encoding="utf-8") for file in files}
 
 
