@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -293,3 +294,24 @@ def test_disk_and_buckets_of_a_job_are_mounted_before_its_program_starts_and_onc
         "mount -t nfs -o nolock,soft 10.0.0.2:/share /mnt/share",
         "gcsfuse --implicit-dirs -o ro my-data /data",
     ]
+
+
+def test_wandb_key_reaches_programs_and_no_file_of_the_store_log_or_host(driving, monkeypatch, tmp_path):
+    key = "5ecre7" * 7
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asks = "env | grep -q 5ecre7 && exit 8; stat -c %a $NETRC; sha256sum $NETRC; rm -r ${NETRC%/*}"
+    job_id = driving.send(asks, tpu="v4-8")
+    job = driving.ended(job_id)
+    assert job.state is State.COMPLETED, (job.message, driving.log(job_id))
+    line = f"machine api.wandb.ai login user password {key}\n"
+    mode, digest = driving.log(job_id)
+    assert (mode, digest.split()[0]) == ("600", hashlib.sha256(line.encode()).hexdigest())
+    files = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert any(file.name == "pod.json" for file in files) and any(file.name == "store.db" for file in files)
+    assert not [file for file in files if key.encode() in file.read_bytes()]
+
+
+def test_wandb_key_in_a_job_file_is_refused(driving):
+    with pytest.raises(Invalid, match="read by all who read the store"):
+        driving.send("true", env={"WANDB_API_KEY": "5ecre7"})

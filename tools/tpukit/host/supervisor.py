@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import hashlib
 import importlib.util
 import json
 import os
@@ -168,6 +169,31 @@ def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     return {}
 
 
+def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
+    """Lay what follows, a line of netrc, where programs of this host find it: in memory, before what their user has."""
+    line = content.read(65536).decode()
+    folder = os.path.dirname(secrets_file())
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        raise Refused("machine", f"{folder} belongs to somebody else")
+    try:
+        with open(os.path.expanduser("~/.netrc"), encoding="utf-8") as file:
+            own = file.read()
+    except OSError:
+        own = ""
+    new = f"{secrets_file()}.{os.getpid()}"
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(line + own)
+    os.replace(new, secrets_file())
+    return {}
+
+
+def secrets_file() -> str:
+    """In memory, which goes with the machine; each folder of ours has its own."""
+    name = hashlib.sha256(ROOT.encode()).hexdigest()[:16]
+    return os.path.join("/dev/shm", f"tpukit-{os.getuid()}-{name}", "netrc")  # noqa: S108 (checked for its owner)
+
+
 def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     """Prepare the machine with a command, unless the same one did so before with the same files."""
     key, cwd = request["key"], path("code", request["code"]) if request.get("code") else os.path.expanduser("~")
@@ -228,6 +254,7 @@ def run(*argv: str) -> subprocess.CompletedProcess[bytes]:
 
 REQUESTS = {
     "mount": mount,
+    "secret": secret,
     "prepare": prepare,
     "code": code,
     "setup": setup,
@@ -396,7 +423,8 @@ def pod(request: dict[str, Any], folder: str, cwd: str) -> dict[str, Any]:
     local = "://" not in workdir
     if local:
         os.makedirs(workdir, exist_ok=True)
-    own = {MARK: folder, "TPUKIT_WORKDIR": workdir, "TPUKIT_PROGRESS": os.path.join(folder, "progress")}
+    found = {"NETRC": secrets_file()} if os.path.exists(secrets_file()) else {}
+    own = {**found, MARK: folder, "TPUKIT_WORKDIR": workdir, "TPUKIT_PROGRESS": os.path.join(folder, "progress")}
     return {
         "argv": request["argv"],
         "env": {**environment(request["env"]), **own},

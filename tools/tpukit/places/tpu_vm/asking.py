@@ -16,7 +16,7 @@ from tpukit import stage
 from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
-from tpukit.places.tpu_vm import environment, target
+from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.plan import Plan
@@ -67,6 +67,8 @@ class Hosts:
             self._each([Call(one, {"do": "code", "code": digest}, packed, UPLOAD_SECONDS) for one in without])
         if mounts := _mounts(plan):
             self._each([Call(login, {"do": "mount", "mounts": mounts}, seconds=MOUNT_SECONDS) for login in logins])
+        if netrc := secrets.wandb(plan.spec.env):
+            self._each([Call(login, {"do": "secret"}, netrc.encode()) for login in logins])
         if plan.settings.setup:
             request = {"do": "setup", "code": digest, **self._setup(plan, digest)}
             self._each([Call(login, request, seconds=SETUP_SECONDS) for login in logins])

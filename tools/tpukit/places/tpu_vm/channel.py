@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class Login:
 class Call:
     login: Login
     request: Answer
-    content: bytes = b""
+    content: bytes = field(default=b"", repr=False)  # it may be a secret
     seconds: float = SECONDS
 
 

@@ -18,7 +18,7 @@ from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Invalid, Problem, TpukitError
 from tpukit.places import lines
 from tpukit.places.base import Capabilities, Handle, Line, Observation
-from tpukit.places.tpu_vm import target
+from tpukit.places.tpu_vm import secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
 from tpukit.places.tpu_vm.channel import Channel
@@ -84,6 +84,7 @@ class TpuVmPlace:
         if named and len(named) != plan.spec.slices:
             hint = f"name {plan.spec.slices}, with commas between them, or leave --on out"
             problems.append(Problem("--on", f"the job has {plan.spec.slices} slices, not {len(named)}", hint))
+        problems += secrets.check(plan.spec.env)
         if problems:
             raise Invalid(problems)
         target.runtime(plan)
