@@ -8,7 +8,8 @@ import os
 from typing import Any
 from urllib.parse import quote
 
-from tpukit.cloud.clients import SECONDS, TOKEN, ask
+from tpukit.cloud import clients
+from tpukit.cloud.clients import SECONDS, address, ask_json
 from tpukit.errors import Denied, NotFound
 
 COMPUTE = "GOOGLE_COMPUTE_CUSTOM_ENDPOINT", "https://compute.googleapis.com/compute/v1/"
@@ -21,13 +22,13 @@ _SCOPES = ("https://www.googleapis.com/auth/cloud-platform", "https://www.google
 def login(project: str, public_key: str) -> str:
     """The name under which hosts of the project let this key in from now on; empty where it has OS Login off. What the
     metadata of a single TPU VM says against its project is not asked for."""
-    session = _session()
+    session = clients.session(_SCOPES)
     if not _is_on(session, project):
         return ""
     account = _account(session)
-    url = f"{_address(OS_LOGIN)}users/{quote(account)}:importSshPublicKey"
+    url = f"{address(*OS_LOGIN)}users/{quote(account)}:importSshPublicKey"
     asked = f"register an SSH key of {account} with OS Login"
-    profile = _json(
+    profile = ask_json(
         asked, lambda: session.post(url, params={"projectId": project}, json={"key": public_key}, timeout=SECONDS)
     )
     accounts = profile.get("loginProfile", {}).get("posixAccounts", [])
@@ -39,9 +40,9 @@ def login(project: str, public_key: str) -> str:
 
 def _is_on(session: Any, project: str) -> bool:
     """Who may not read the project's metadata goes on without OS Login: a host that wants it says so."""
-    url = f"{_address(COMPUTE)}projects/{project}"
+    url = f"{address(*COMPUTE)}projects/{project}"
     try:
-        found = _json(f"read the metadata of {project}", lambda: session.get(url, timeout=SECONDS))
+        found = ask_json(f"read the metadata of {project}", lambda: session.get(url, timeout=SECONDS))
     except (Denied, NotFound):
         return False
     items = found.get("commonInstanceMetadata", {}).get("items", [])
@@ -55,38 +56,9 @@ def _account(session: Any) -> str:
     if known and known != "default":
         return str(known)
     body = {"access_token": session.credentials.token}
-    email = _json("ask whose token this is", lambda: session.post(_TOKEN_INFO, data=body, timeout=SECONDS)).get("email")
+    email = ask_json("ask whose token this is", lambda: session.post(_TOKEN_INFO, data=body, timeout=SECONDS)).get(
+        "email"
+    )
     if not email:
         raise Denied("Google does not say whose credentials these are", hint=f"set {ACCOUNT} to your address")
     return str(email)
-
-
-def _address(which: tuple[str, str]) -> str:
-    variable, google = which
-    return os.environ.get(variable, google).rstrip("/") + "/"
-
-
-def _session() -> Any:
-    from google.auth.transport.requests import AuthorizedSession
-
-    if token := os.environ.get(TOKEN, ""):
-        from google.oauth2.credentials import Credentials
-
-        return AuthorizedSession(Credentials(token=token))
-    import google.auth
-
-    credentials, _ = ask("signing in to Google Cloud", lambda: google.auth.default(scopes=_SCOPES))
-    return AuthorizedSession(credentials)
-
-
-def _json(asked: str, call: Any) -> dict[str, Any]:
-    from google.api_core.exceptions import from_http_response
-
-    def answer() -> dict[str, Any]:
-        response = call()
-        if response.status_code >= 300:
-            raise from_http_response(response)
-        found: dict[str, Any] = response.json()
-        return found
-
-    return ask(asked, answer)
