@@ -1,4 +1,4 @@
-"""Objects in Cloud Storage: writing and reading one, with one request.
+"""Objects in Cloud Storage: writing and reading one, with one request, and listing them.
 
 https://cloud.google.com/storage/docs/json_api/v1/objects/insert (a simple upload),
 https://cloud.google.com/storage/docs/json_api/v1/objects/get (alt=media). STORAGE_EMULATOR_HOST names an
@@ -7,12 +7,16 @@ emulator, as for Google's own clients.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import os
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from tpukit.cloud.refusals import translated
-from tpukit.errors import Invalid
+from tpukit.errors import Invalid, Transient
 
 SECONDS = 60.0
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -35,6 +39,45 @@ def download(address: str) -> bytes:
     """What is in gs://BUCKET/NAME. NotFound where there is nothing."""
     bucket, name = _parts(address)
     return _ask("GET", f"{_host()}/storage/v1/b/{bucket}/o/{name}?alt=media", f"reading {address}")
+
+
+def upload_file(address: str, file: Path) -> None:
+    """Write gs://BUCKET/NAME from a file of any size, unless that is there already; Transient where what arrived is
+    not what was sent."""
+    sum_ = _md5(file)
+    if listed(address).get("", ("", 0))[0] == sum_:
+        return
+    bucket, name = _parts(address)
+    url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+    with file.open("rb") as content:
+        answer = _ask(
+            "POST", url, f"writing {address}", data=content, headers={"Content-Type": "application/octet-stream"}
+        )
+    if json.loads(answer)["md5Hash"] != sum_:
+        raise Transient(f"{address} is not what {file} is: it was damaged on its way, or the file changed meanwhile")
+
+
+def listed(address: str) -> dict[str, tuple[str, int]]:
+    """MD5 and size of all objects whose names begin as gs://BUCKET/PREFIX, by what follows that."""
+    bucket, _, prefix = address.removeprefix("gs://").partition("/")
+    objects: dict[str, tuple[str, int]] = {}
+    page = ""
+    while True:
+        fields = "items(name,size,md5Hash),nextPageToken"
+        query = urlencode({"prefix": prefix, "fields": fields, "pageToken": page})
+        answer = json.loads(_ask("GET", f"{_host()}/storage/v1/b/{quote(bucket)}/o?{query}", f"listing {address}"))
+        for one in answer.get("items", ()):
+            objects[one["name"].removeprefix(prefix)] = one.get("md5Hash", ""), int(one["size"])
+        page = answer.get("nextPageToken", "")
+        if not page:
+            return objects
+
+
+def _md5(file: Path) -> str:
+    """As Cloud Storage writes it: https://cloud.google.com/storage/docs/data-validation"""
+    with file.open("rb") as content:
+        digest = hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False))
+    return base64.b64encode(digest.digest()).decode()
 
 
 def _parts(address: str) -> tuple[str, str]:

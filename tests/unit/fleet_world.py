@@ -1,0 +1,182 @@
+"""A fleet driven by the real driver over a cloud that acts by itself, with hosts that only say that programs run."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpukit.clock import ManualClock
+from tpukit.cloud.tpu_vm import Request
+from tpukit.errors import TpukitError, Transient
+from tpukit.fleet import driver, records
+from tpukit.fleet.act import Acting
+from tpukit.fleet.driver import Driver
+from tpukit.fleet.reach import Reach
+from tpukit.fleet.records import SLOT, Work, Worker
+from tpukit.places.tpu_vm.channel import Answer, Call
+from tpukit.store import Store
+from tpukit.store.process import this_process
+from tpukit.store.sqlite import SqliteStore
+from unit.simulated_tpu_cloud import TpuCloud
+
+ZONES = ["us-central1-a", "us-central1-b"]
+WORK = Work("data", "output", "program.py:make", patience=600.0, code="c0de")
+
+
+@dataclass
+class Program:
+    job: str
+    attempt: int
+    began: float
+    moved: float
+    code: int | None = None
+    frozen: bool = False
+    hangs: bool = False
+    stopped: bool = False
+
+
+@dataclass
+class SimulatedHosts:
+    """The channel: supervisors that remember programs by address."""
+
+    clock: ManualClock
+    cloud: TpuCloud
+    programs: dict[str, list[Program]] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)
+    starts: int = 0
+
+    def public_key(self) -> str:
+        return "ssh-ed25519 AAAA tpukit"
+
+    def close(self) -> None:
+        pass
+
+    def ask(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
+        return [self._ask(call) for call in calls]
+
+    def running(self) -> dict[str, Program]:
+        alive = {host.internal for node in self.cloud.made.values() if node.state == "READY" for host in node.hosts}
+        last = {address: each[-1] for address, each in self.programs.items() if each and address in alive}
+        return {address: one for address, one in last.items() if one.code is None}
+
+    def _ask(self, call: Call) -> Answer | TpukitError:
+        address, request = call.login.address, call.request
+        node = next((one for one in self.cloud.made.values() if one.hosts[0].internal == address), None)
+        if node is None or node.state != "READY" or address in self.silent:
+            return Transient(f"{address}: no route to host")
+        each = self.programs.setdefault(address, [])
+        current = self.running().get(address)
+        if request["do"] == "prepare":
+            held = current and {"job": current.job, "attempt": current.attempt}
+            return {"code": True, "held": held, "boot": "b"}
+        if request["do"] == "start":
+            if each and each[-1].attempt > request["attempt"]:
+                return {"refused": "superseded", "message": "a later attempt was here"}
+            if not each or each[-1].attempt < request["attempt"]:
+                assert current is None
+                self.starts += 1
+                each.append(Program(request["job"], request["attempt"], self.clock.now(), self.clock.now()))
+            return {}
+        if request["do"] == "stop":
+            if current and current.attempt == request["attempt"]:
+                current.code, current.stopped = 137, True
+            return {}
+        return self._status(request, each, current)
+
+    def _status(self, request: Answer, each: list[Program], current: Program | None) -> Answer:
+        (asked,) = request["attempts"]
+        about = next((one for one in each if one.attempt == asked["attempt"]), None)
+        running = [{"job": current.job, "attempt": current.attempt}] if current else []
+        facts: Answer = {"began": None, "end": None, "locked": False, "stop": False, "frozen": False, "progress": None}
+        if about is not None:
+            facts["began"] = {"pid": 1, "shim": 1, "at": about.began}
+            end = {"code": about.code, "at": about.moved, "order": 0, "told": about.stopped, "error": ""}
+            facts["end"] = None if about.code is None else {**end, "out_of_memory": False, "disk_full": False}
+            facts["locked"], facts["frozen"] = about.code is None, about.frozen
+            facts["progress"] = {"text": json.dumps({"step": 1, "shards": 1}), "at": about.moved}
+        if asked["log"] is not None:
+            facts["log"] = {"at": 0, "bytes": base64.b64encode(b"said").decode(), "size": 4}
+        return {"boot": "b", "attempts": [facts], "running": running}
+
+
+class World:
+    def __init__(self, folder: Path, shards: int = 20) -> None:
+        self.clock = ManualClock()
+        self.cloud = TpuCloud(folder / "hosts")
+        self.hosts = SimulatedHosts(self.clock, self.cloud)
+        self.store: Store = SqliteStore(folder / "store.db", now=self.clock.now)
+        self.left, self.made = shards, 0
+        self.notes: list[str] = []
+        self.driver = self.new_driver(self.store)
+
+    def new_driver(self, store: Store) -> Driver:
+        reach = Reach(self.cloud, self.hosts, "ada", True, "store")
+        acting = Acting(self.cloud, reach, lambda _: "runtime", lambda _: b"archive")
+        note = lambda key, text: self.notes.append(text)  # noqa: E731
+        return Driver(store, acting, lambda _: self.made, self.clock, this_process(), report=note, complain=note)
+
+    def move(self, file: Path) -> None:
+        """The driver goes on elsewhere, where nothing is remembered."""
+        self.close()
+        self.store = SqliteStore(file, now=self.clock.now)
+        self.driver = self.new_driver(self.store)
+
+    def close(self) -> None:
+        self.driver.close()
+        self.store.close()
+
+    def want(self, zones: list[str] = ZONES, per_zone: int = 2, work: Work | None = WORK) -> None:
+        now = self.clock.now()
+        workers = records.plan("tpu", zones, per_zone, "v3-8", now, work=work)
+        driver.want(self.store, "tpu", workers, driver.located(self.cloud, "tpu", zones), now)
+
+    def delete(self) -> None:
+        driver.want(self.store, "tpu", [], driver.located(self.cloud, "tpu", ZONES), self.clock.now())
+
+    def workers(self) -> list[Worker]:
+        return driver.of(self.store, "tpu")
+
+    def round(self, seconds: float = 20.0) -> int:
+        """The programs work, time passes, the driver has a turn."""
+        for program in self.hosts.running().values():
+            if program.frozen or program.hangs:
+                continue
+            program.moved = self.clock.now()
+            if self.left:
+                self.left, self.made = self.left - 1, self.made + 1
+            else:
+                program.code = 0
+        self.clock.sleep(seconds)
+        left = self.driver.round("tpu")
+        self.check()
+        return left
+
+    def rest(self, rounds: int = 400) -> None:
+        for _ in range(rounds):
+            if not self.round():
+                return
+        raise AssertionError([(one.tpu, one.tpu_state, one.message) for one in self.workers()])
+
+    def until_working(self) -> None:
+        for _ in range(100):
+            self.round()
+            if len(self.hosts.running()) == len(self.workers()):
+                return
+        raise AssertionError(self.notes)
+
+    def check(self) -> None:
+        """No worker has two TPU VMs, nor one and a request for another."""
+        named: dict[str, set[str]] = {}
+        for node in self.cloud.made.values():
+            if SLOT in node.labels:
+                named.setdefault(node.labels[SLOT], set()).add(node.name)
+        for request, _ in self.cloud.requests.values():
+            if SLOT in request.labels:
+                named.setdefault(request.labels[SLOT], set()).add(request.name)
+        assert all(len(names) == 1 for names in named.values()), named
+
+    def foreign(self, name: str, zone: str = ZONES[0]) -> None:
+        self.cloud.create(zone, Request(name, (name,), "v3-8", "runtime"))

@@ -1,0 +1,217 @@
+"""A fleet of TPU VMs: lost ones come again, nobody else's is touched, and all comes to rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpukit.errors import Invalid
+from tpukit.fleet import records
+from tpukit.fleet.decide import MOST_FAILURES, SHORT_SECONDS
+from unit.fleet_world import WORK, ZONES, World
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def names(world: World) -> list[str]:
+    return sorted(world.cloud.made)
+
+
+def test_names_are_those_of_zone_and_worker(world):
+    world.want(["us-central1-a", "europe-west4-a"], 2, None)
+    for _ in range(8):
+        world.round()
+    assert names(world) == [
+        *("tpu-europe-west4-a-0", "tpu-europe-west4-a-1", "tpu-us-central1-a-0", "tpu-us-central1-a-1"),
+    ]
+
+
+def test_fleet_works_until_nothing_is_left_and_delete_leaves_nothing(world):
+    world.want(per_zone=4)
+    world.rest()
+    assert (world.left, {one.state for one in world.workers()}) == (0, {"done"})
+    assert world.hosts.starts == 8
+    world.delete()
+    world.rest()
+    assert (world.cloud.made, world.cloud.requests, world.workers()) == ({}, {}, [])
+
+
+@pytest.mark.parametrize("how", ["preempted", "vanished", "silent", "frozen", "hung", "killed"])
+def test_lost_worker_comes_again_and_the_work_is_done(world, how):
+    world.left = 60
+    world.want()
+    world.until_working()
+    address, program = next(iter(world.hosts.running().items()))
+    node = next(one for one in world.cloud.made.values() if one.hosts[0].internal == address)
+    if how == "preempted":
+        world.cloud.preempt(node.name)
+    elif how == "vanished":
+        del world.cloud.made[node.name]
+        del world.cloud.requests[node.name]
+    elif how == "silent":
+        world.hosts.silent.add(address)
+    elif how == "frozen":
+        program.frozen = True
+    elif how == "hung":
+        program.hangs = True
+    else:
+        program.code = 137
+    world.rest()
+    assert (world.left, {one.state for one in world.workers()}) == (0, {"done"})
+    anew = world.cloud.made[node.name].id != node.id
+    assert anew == (how in ("preempted", "vanished", "silent"))
+
+
+def test_zone_without_hardware_moves_its_workers_to_another_and_back_nothing_is_left(world):
+    world.left = 200
+    world.cloud.scarce = True
+    world.want(per_zone=1)
+    for _ in range(int(SHORT_SECONDS / 20) + 8):
+        world.round()
+    world.cloud.scarce = False
+    world.until_working()
+    assert names(world) == ["tpu-us-central1-a-for-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"]
+    world.delete()
+    world.rest()
+    assert (world.cloud.made, world.cloud.requests) == ({}, {})
+
+
+def test_fleet_without_leave_to_move_waits_in_its_zone_and_says_why(world):
+    world.cloud.scarce = True
+    world.want([ZONES[0]], 1)
+    for _ in range(60):
+        world.round()
+    (worker,) = world.workers()
+    assert (worker.zone, worker.message) == (ZONES[0], "us-central1-a has no v3-8 free now")
+
+
+def test_tpu_of_somebody_else_is_neither_used_nor_deleted(world):
+    world.foreign("tpu-us-central1-a-0")
+    before = world.cloud.made["tpu-us-central1-a-0"]
+    world.want()
+    for _ in range(10):
+        world.round()
+    worker = next(one for one in world.workers() if one.slot == "us-central1-a-0")
+    assert worker.message == "tpu-us-central1-a-0 in us-central1-a was made by somebody else"
+    world.delete()
+    world.rest()
+    assert list(world.cloud.made.values()) == [before]
+
+
+def test_program_that_fails_again_and_again_is_given_up_with_its_exit_code(world):
+    world.want([ZONES[0]], 1)
+    world.left = 0
+    for _ in range(100):
+        for program in world.hosts.running().values():
+            program.code = 1
+        world.clock.sleep(20)
+        if not world.driver.round("tpu"):
+            break
+    (worker,) = world.workers()
+    assert (worker.state, world.hosts.starts) == ("failed", MOST_FAILURES)
+    assert "ended with exit code 1, 5 times without a shard" in worker.message
+
+
+def test_driver_on_another_machine_goes_on_from_labels_alone(world, tmp_path):
+    world.left = 100
+    world.want()
+    world.until_working()
+    ids, starts = {node.id for node in world.cloud.made.values()}, world.hosts.starts
+    world.move(tmp_path / "elsewhere.db")
+    world.want()
+    world.rest()
+    assert ({node.id for node in world.cloud.made.values()}, world.hosts.starts) == (ids, starts)
+    assert world.left == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (1, 3)])
+def test_number_of_workers_changed_in_the_middle_makes_and_deletes_the_difference(world, before, after):
+    world.left = 120
+    world.want(per_zone=before)
+    world.until_working()
+    old = {node.name: node.id for node in world.cloud.made.values()}
+    world.want(per_zone=after)
+    world.rest()
+    new = {node.name: node.id for node in world.cloud.made.values()}
+    assert len(new) == 2 * after
+    assert {name: id_ for name, id_ in old.items() if name in new}.items() <= new.items()
+    assert world.left == 0
+
+
+TROUBLES = ["preempt", "vanish", "silent", "frozen", "hang", "exit", "scarce", "plenty", "resize", "elsewhere"]
+
+
+@settings(max_examples=10)
+@given(
+    troubles=st.lists(
+        st.tuples(
+            st.sampled_from(TROUBLES),
+            st.integers(0, 7),
+            st.integers(1, 6),
+        ),
+        max_size=12,
+    )
+)
+def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_touched(tmp_path_factory, troubles):
+    folder = tmp_path_factory.mktemp("world")
+    world = World(folder, shards=40)
+    world.foreign("tpu-us-central1-a-9")
+    world.foreign("tpu-us-central1-b-1", ZONES[1])
+    others = dict(world.cloud.made)
+    world.want()
+    for number, (kind, which, rounds) in enumerate(troubles):
+        own = [one for one in world.cloud.made.values() if one.labels]
+        node = own[which % len(own)] if own else None
+        program = world.hosts.running().get(node.hosts[0].internal) if node else None
+        if kind == "scarce" or kind == "plenty":
+            world.cloud.scarce = kind == "scarce"
+        elif kind == "resize":
+            world.want(per_zone=1 + which % 3)
+        elif kind == "elsewhere":
+            world.move(folder / f"store-{number}.db")
+            world.want()
+        elif node and kind == "preempt" and node.state == "READY":
+            world.cloud.preempt(node.name)
+        elif node and kind == "vanish":
+            world.cloud.made.pop(node.name)
+            world.cloud.requests.pop(node.queued, None)
+        elif node and kind == "silent":
+            world.hosts.silent.add(node.hosts[0].internal)
+        elif program and kind == "frozen":
+            program.frozen = True
+        elif program and kind == "hang":
+            program.hangs = True
+        elif program and kind == "exit":
+            program.code = 1
+        for _ in range(rounds):
+            world.round()
+    world.cloud.scarce = False
+    for _ in range(200):
+        world.round()
+        open_ = [one for one in world.workers() if one.state != "done"]
+        if all(one.message.endswith("was made by somebody else") for one in open_):
+            break
+    else:
+        raise AssertionError(open_)
+    assert world.left == 0
+    world.delete()
+    world.rest()
+    assert (world.cloud.made, world.cloud.requests) == (others, {})
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("zones", "per_zone", "words"),
+    [(["us-central1"], 1, "is no zone"), ([], 1, "name each zone once"), (ZONES, 0, "there can be 1 to 1000")],
+)
+def test_fleet_that_cannot_be_is_refused(zones, per_zone, words):
+    with pytest.raises(Invalid, match=words):
+        records.plan("tpu", zones, per_zone, "v3-8", 0.0, work=WORK)

@@ -1,0 +1,162 @@
+"""Drives fleets: the kernel with the Cloud TPU API, hosts and a bucket behind it. Several may run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from msgspec.structs import replace
+
+from tpukit.clock import Clock
+from tpukit.cloud.tpu_vm import TpuVms
+from tpukit.control import Decision, Kernel, Leases
+from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.fleet.act import Acting
+from tpukit.fleet.decide import Seen, decide
+from tpukit.fleet.observe import observe
+from tpukit.fleet.records import ACTIVE, FLEET, SLOT, WORKERS, Worker
+from tpukit.store import Entry, Event, Holder, Store, change, everything
+
+OBJECTS_SECONDS = 10.0
+"""How old the count of shards may be."""
+
+
+class FleetUse:
+    """What the kernel needs to know of fleets."""
+
+    kind = WORKERS
+    states: Sequence[str] = ACTIVE
+
+    def __init__(self, acting: Acting, shards: Callable[[str], int], clock: Clock) -> None:
+        self._acting, self._shards, self._clock = acting, shards, clock
+        self._counted: dict[str, tuple[float, int]] = {}
+
+    def select(self, entries: Sequence[Entry[Worker]]) -> Sequence[Entry[Worker]]:
+        return entries
+
+    def group(self, worker: Worker) -> str | None:
+        return worker.zone
+
+    def observe(self, group: str, entries: Sequence[Entry[Worker]]) -> Mapping[str, Seen | TpukitError]:
+        workers = {entry.key: entry.value for entry in entries}
+        return observe(self._acting.client, self._acting.reach, workers, self._count)
+
+    def decide(self, worker: Worker, seen: Seen | None, now: float) -> Decision[Worker]:
+        return Decision(worker) if seen is None else decide(worker, seen, now)
+
+    def act(self, worker: Worker, act: Any) -> None:
+        self._acting.act(worker, act)
+
+    def failed(self, worker: Worker, act: Any, error: TpukitError, now: float) -> Decision[Worker] | None:
+        return None
+
+    def troubled(self, worker: Worker, text: str) -> Worker:
+        return replace(worker, message=text)
+
+    def _count(self, output: str) -> int:
+        at, count = self._counted.get(output, (float("-inf"), 0))
+        if self._clock.monotonic() - at >= OBJECTS_SECONDS:
+            count = self._shards(output)
+            self._counted[output] = self._clock.monotonic(), count
+        return count
+
+
+class Driver:
+    """The kernel over workers."""
+
+    def __init__(
+        self,
+        store: Store,
+        acting: Acting,
+        shards: Callable[[str], int],
+        clock: Clock,
+        holder: Holder,
+        *,
+        workers: int = 0,
+        report: Callable[[str, str], None] = lambda key, text: None,
+        complain: Callable[[str, str], None] = lambda key, text: None,
+    ) -> None:
+        self._store = store
+        self.leases = Leases(store, holder, clock)
+        if workers:
+            self.leases.keep()
+        use = FleetUse(acting, shards, clock)
+        self.kernel: Kernel[Worker, Seen] = Kernel(
+            store, use, self.leases, clock, workers=workers, report=report, complain=complain
+        )
+
+    def round(self, fleet: str) -> int:
+        """One step for each worker of a fleet that is not done; how many there are."""
+        active = [entry.key for entry in everything(self._store, WORKERS, states=ACTIVE) if entry.value.fleet == fleet]
+        return self.kernel.round(active) if active else 0
+
+    def close(self) -> None:
+        self.kernel.close()
+
+
+def of(store: Store, fleet: str) -> list[Worker]:
+    every = [entry.value for entry in everything(store, WORKERS) if entry.value.fleet == fleet]
+    return sorted((one for one in every if one.state != "gone"), key=lambda one: (one.zones[0], one.number))
+
+
+def want(store: Store, fleet: str, workers: Sequence[Worker], there: Mapping[str, str], now: float) -> None:
+    """Make the records say what a person wants now: these workers, and no other ones of the fleet.
+
+    `there`: zones of what the fleet has, by slot (`located`). What is there without a record was made by a driver
+    elsewhere: it is taken over, or deleted."""
+    for worker in workers:
+        zone = there.get(worker.slot, worker.zone)
+        _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now)
+    wanted = {worker.slot for worker in workers}
+    surplus = {one.slot: one for one in of(store, fleet) if one.slot not in wanted}
+    for slot, zone in there.items():
+        home, _, number = slot.rpartition("-")
+        if slot not in wanted and slot not in surplus and number.isdigit():
+            surplus[slot] = Worker(fleet, list(dict.fromkeys((home, zone))), int(number), "", now, zone)
+    for one in surplus.values():
+        gone = replace(one, wanted="gone", state="active")
+        _change(store, gone, lambda old: replace(old, wanted="gone", state="active", moving=False), "it is to go", now)
+
+
+def located(client: TpuVms, fleet: str, zones: Sequence[str]) -> dict[str, str]:
+    """Zones of what the fleet has, by slot. All zones are asked at once."""
+    with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
+        nodes, queued = list(pool.map(client.nodes, zones)), list(pool.map(client.queued, zones))
+    return {
+        one.labels[SLOT]: zone
+        for zone, of_zone, requests in zip(zones, nodes, queued, strict=True)
+        for one in (*requests, *of_zone)
+        if one.labels.get(FLEET) == fleet and SLOT in one.labels
+    }
+
+
+def _put(store: Store, worker: Worker, now: float) -> None:
+    def wanted(old: Worker) -> Worker:
+        if old.state == "gone":
+            return worker
+        same = old.work == worker.work
+        state = old.state if same and old.state == "done" else "active"
+        work = worker.work or old.work
+        return replace(
+            old,
+            zones=worker.zones if old.zone in worker.zones else old.zones,
+            tpu_type=worker.tpu_type,
+            spot=worker.spot,
+            wanted="work" if work else worker.wanted,
+            work=work,
+            state="active" if state == "failed" else state,
+            failures=0,
+        )
+
+    _change(store, worker, wanted, "", now)
+
+
+def _change(store: Store, worker: Worker, how: Callable[[Worker], Worker], note: str, now: float) -> None:
+    try:
+        change(store, WORKERS, worker.key, how, note=note, at=now)
+    except NotFound:
+        try:
+            store.create(WORKERS, worker.key, worker, events=[Event(now, "added")])
+        except Conflict:  # somebody was faster
+            change(store, WORKERS, worker.key, how, note=note, at=now)

@@ -1,0 +1,83 @@
+"""What there is of the workers of one zone: one list of its TPU VMs and requests, and all their hosts asked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
+from tpukit.errors import TpukitError
+from tpukit.fleet.decide import READY, Host, Seen
+from tpukit.fleet.reach import Reach
+from tpukit.fleet.records import FLEET, SLOT, Worker
+from tpukit.places.tpu_vm.channel import Login
+
+KEY_READERS = 16
+
+
+def observe(
+    client: TpuVms, reach: Reach, workers: Mapping[str, Worker], shards: Callable[[str], int]
+) -> Mapping[str, Seen]:
+    """By key. `shards`: how many there are below the output of a fleet."""
+    if not workers:
+        return {}
+    zone = next(iter(workers.values())).zone
+    nodes = {node.name: node for node in client.nodes(zone)}
+    queued: dict[str, Queued] = {}
+    if not all(worker.tpu in nodes and nodes[worker.tpu].state == "READY" for worker in workers.values()):
+        queued = {name: one for one in client.queued(zone) for name in (one.name, *one.nodes)}
+        # A request that is ACTIVE has its TPU VM: seen in this order, one without has lost it.
+        nodes = {node.name: node for node in client.nodes(zone)}
+    hosts = _hosts(reach, zone, workers, nodes)
+    counts = {work.output: 0 for worker in workers.values() if (work := worker.work)}
+    counts = {output: shards(output) for output in counts}
+    return {
+        key: _seen(worker, nodes.get(worker.tpu), queued.get(worker.tpu), hosts.get(key), counts)
+        for key, worker in workers.items()
+    }
+
+
+def is_ours(worker: Worker, labels: Mapping[str, str]) -> bool:
+    return labels.get(FLEET) == worker.fleet and labels.get(SLOT) == worker.slot
+
+
+def _seen(
+    worker: Worker, node: Node | None, queued: Queued | None, host: Host | None, counts: Mapping[str, int]
+) -> Seen:
+    return Seen(
+        node.state if node else None,
+        node.id if node else "",
+        queued.state if queued else None,
+        queued.error if queued else "",
+        foreign=any(one is not None and not is_ours(worker, one.labels) for one in (node, queued)),
+        host=host,
+        shards=counts[worker.work.output] if worker.work else 0,
+    )
+
+
+def _hosts(
+    reach: Reach, zone: str, workers: Mapping[str, Worker], nodes: Mapping[str, Node]
+) -> Mapping[str, Host | None]:
+    asked = [
+        (key, worker, nodes[worker.tpu])
+        for key, worker in workers.items()
+        if worker.wanted == "work" and worker.tpu in nodes and nodes[worker.tpu].state in READY
+        if is_ours(worker, nodes[worker.tpu].labels)
+    ]
+
+    def login(node: Node) -> Login | None:
+        try:
+            reach.admit(zone, node)
+            return reach.login(zone, node)
+        except TpukitError:
+            return None  # it is asked again in the next round
+
+    if not asked:
+        return {}
+    with ThreadPoolExecutor(min(KEY_READERS, len(asked))) as pool:
+        logins = list(pool.map(login, [node for _, _, node in asked]))
+    there: Sequence[tuple[str, Worker, Login]] = [
+        (key, worker, one) for (key, worker, _), one in zip(asked, logins, strict=True) if one is not None
+    ]
+    answers = reach.ask([(worker, one) for _, worker, one in there])
+    return {key: answer for (key, _, _), answer in zip(there, answers, strict=True)}

@@ -1,0 +1,155 @@
+"""A dataset of samples, one to a line, split into streams that workers take one at a time.
+
+Sample i is line i // N of stream i mod N, so the split depends on nothing but the lines and N, and every stream has an
+equal share of whatever the dataset is sorted by. It is made in one pass in constant memory. Files, in one folder:
+
+    stream_000.jsonl ...   the samples
+    streams.json           of each stream its samples, bytes and checksum; written last, so it is there or nothing is
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from tpukit.errors import Invalid, NotFound
+
+BLOCK = 8 << 20
+"""Bytes of lines that are read at once."""
+MANIFEST = "streams.json"
+MOST = 1000
+"""Streams of a dataset: each is an open file while it is split."""
+
+
+class Stream(msgspec.Struct, frozen=True):
+    name: str
+    samples: int
+    bytes: int
+    sha256: str
+
+
+class Streams(msgspec.Struct, frozen=True):
+    """What is in a folder of streams."""
+
+    sources: dict[str, str]  # by name, what they looked like: another file of that name is split again
+    limit: int
+    streams: list[Stream]
+
+    @property
+    def samples(self) -> int:
+        return sum(stream.samples for stream in self.streams)
+
+
+def name_of(index: int) -> str:
+    return f"stream_{index:03d}.jsonl"
+
+
+def split(sources: Sequence[Path], folder: Path, count: int, *, limit: int = 0) -> tuple[Streams, bool]:
+    """Make `folder` of `count` streams, with at most `limit` samples each (0: all), unless it is there already; whether
+    it had to be made."""
+    if not 1 <= count <= MOST:
+        raise Invalid(f"{count} streams: there can be 1 to {MOST}")
+    wanted = {str(source): _mark(source) for source in sources}
+    known = load(folder)
+    if known and (known.sources, known.limit, len(known.streams)) == (wanted, limit, count):
+        return known, False
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        streams = Streams(wanted, limit, _write(sources, new, count, limit))
+        (new / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(streams)))
+        _replace(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return streams, True
+
+
+def load(folder: Path) -> Streams | None:
+    """What was split into it; None where nothing was, or not to the end."""
+    try:
+        return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Streams)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise Invalid(f"{folder / MANIFEST}: {error}", hint="delete that folder and split again") from error
+
+
+def damaged(folder: Path, streams: Streams) -> list[str]:
+    """Names of streams whose file is not what the manifest says."""
+    return [stream.name for stream in streams.streams if _read_back(folder / stream.name) != stream.sha256]
+
+
+def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> list[Stream]:
+    files, hashes = [], [hashlib.sha256() for _ in range(count)]
+    samples, sizes = [0] * count, [0] * count
+    with ExitStack() as stack:
+        files = [stack.enter_context((folder / name_of(index)).open("wb")) for index in range(count)]
+        done = 0  # samples so far: the next one goes to the stream of that number
+        for block in _blocks(sources):
+            lines = block[: limit * count - done] if limit else block
+            for index in range(count):
+                mine = lines[(index - done) % count :: count]
+                data = b"".join(mine)
+                files[index].write(data)
+                hashes[index].update(data)
+                samples[index] += len(mine)
+                sizes[index] += len(data)
+            done += len(lines)
+            if limit and done >= limit * count:
+                break
+        for file in files:
+            file.flush()
+            os.fsync(file.fileno())
+    return [Stream(name_of(index), samples[index], sizes[index], hashes[index].hexdigest()) for index in range(count)]
+
+
+def _blocks(sources: Sequence[Path]) -> Iterator[list[bytes]]:
+    """Lines of all sources in turn, some at a time, each with its end. Blank ones are no samples."""
+    for source in sources:
+        with _opened(source) as file:
+            while lines := file.readlines(BLOCK):
+                if not lines[-1].endswith(b"\n"):
+                    lines[-1] += b"\n"
+                yield [line for line in lines if not line.isspace()]
+
+
+def _opened(source: Path) -> IO[bytes]:
+    if source.suffix == ".gz":
+        opened: Any = gzip.open(source, "rb")  # noqa: SIM115  # whoever asked closes it
+        return opened
+    return source.open("rb")
+
+
+def _mark(source: Path) -> str:
+    try:
+        stat = source.stat()
+    except OSError as error:
+        raise NotFound(f"{source}: {error.strerror}") from error
+    return f"{stat.st_size} bytes of {stat.st_mtime_ns}"
+
+
+def _replace(new: Path, folder: Path) -> None:
+    if folder.is_dir():
+        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        folder.rename(old / "old")
+        new.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        new.rename(folder)
+
+
+def _read_back(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""

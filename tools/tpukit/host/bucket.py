@@ -1,0 +1,252 @@
+"""Files that many machines share: a bucket of Cloud Storage, or a folder. Standard library only, for bare TPU VMs.
+
+Both give what resuming rests on: a file appears with all its content or not at all, of two that create one file one
+wins, and one that somebody else has replaced since it was read is not replaced. What passes by itself (429, 5xx, lost
+connections) is asked again here. https://cloud.google.com/storage/docs/request-preconditions
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import random
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+SECONDS = 60.0
+TRIES = 10
+LONGEST_WAIT = 30.0
+PIECE = 1 << 20
+_PASSING = (408, 429, 500, 502, 503, 504)  # https://cloud.google.com/storage/docs/retry-strategy
+_TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 (a path)
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Past every proxy: metadata servers are not behind one."""
+
+
+class Away(OSError):
+    """It did not answer, again and again."""
+
+
+class Files(Protocol):
+    def list(self, prefix: str) -> Mapping[str, int]:
+        """Sizes of all files whose names begin so."""
+
+    def read(self, name: str) -> tuple[bytes, str] | None:
+        """Content, and a mark that is another one whenever it is replaced. None: there is no such file."""
+
+    def fetch(self, name: str, target: Path) -> str:
+        """Copy it to this disk in pieces; its SHA-256."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """False: there is one already, and it stays."""
+
+    def replace(self, name: str, data: bytes, mark: str) -> str | None:
+        """Its new mark; None where it is not what it was when `mark` was given. An empty mark: there was none."""
+
+    def delete(self, name: str) -> None: ...
+
+
+def opened(address: str) -> Files:
+    """gs://BUCKET/PREFIX, or a folder."""
+    if not address.startswith("gs://"):
+        return Folder(Path(address).expanduser())
+    bucket, _, prefix = address.removeprefix("gs://").rstrip("/").partition("/")
+    return Bucket(bucket, f"{prefix}/" if prefix else "")
+
+
+class Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def list(self, prefix: str) -> Mapping[str, int]:
+        files = [file for file in self._root.rglob("*") if file.is_file() and not file.name.startswith(".")]
+        names = {file.relative_to(self._root).as_posix(): file for file in files}
+        return {name: file.stat().st_size for name, file in sorted(names.items()) if name.startswith(prefix)}
+
+    def read(self, name: str) -> tuple[bytes, str] | None:
+        try:
+            data = (self._root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        return data, hashlib.sha256(data).hexdigest()
+
+    def fetch(self, name: str, target: Path) -> str:
+        with (self._root / name).open("rb") as source, target.open("wb") as copy:
+            return _copied(source, copy)
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._draft(name, data) as draft:
+            try:
+                os.link(draft, self._root / name)
+            except FileExistsError:
+                return False
+        return True
+
+    def replace(self, name: str, data: bytes, mark: str) -> str | None:
+        with self._locked():
+            there = self.read(name)
+            if (there[1] if there else "") != mark:
+                return None
+            with self._draft(name, data) as draft:
+                draft.replace(self._root / name)
+        return hashlib.sha256(data).hexdigest()
+
+    def delete(self, name: str) -> None:
+        (self._root / name).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _draft(self, name: str, data: bytes) -> Iterator[Path]:
+        target = self._root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(prefix=".new-", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield Path(draft)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+class Bucket:
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self._bucket, self._prefix = bucket, prefix
+        emulator = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
+        self._host = emulator or "https://storage.googleapis.com"
+        self._metadata = os.environ.get("GCE_METADATA_HOST", "")
+        self._anonymous = bool(emulator) and not self._metadata
+        self._token, self._until = "", 0.0
+
+    def list(self, prefix: str) -> Mapping[str, int]:
+        sizes: dict[str, int] = {}
+        page = ""
+        while True:
+            query = {"prefix": self._prefix + prefix, "fields": "items(name,size),nextPageToken", "pageToken": page}
+            status, data, _ = self._ask("GET", f"/storage/v1/b/{quote(self._bucket)}/o?{urlencode(query)}")
+            self._expect(status, data, f"list {prefix}")
+            answer = json.loads(data)
+            for one in answer.get("items", ()):
+                sizes[one["name"].removeprefix(self._prefix)] = int(one["size"])
+            page = answer.get("nextPageToken", "")
+            if not page:
+                return sizes
+
+    def read(self, name: str) -> tuple[bytes, str] | None:
+        status, data, headers = self._ask("GET", f"{self._object(name)}?alt=media")
+        if status == 404:
+            return None
+        self._expect(status, data, f"read {name}")
+        return data, str(headers["x-goog-generation"])
+
+    def fetch(self, name: str, target: Path) -> str:
+        for last in (*(False,) * (TRIES - 1), True):
+            try:
+                with self._open("GET", f"{self._object(name)}?alt=media") as answer, target.open("wb") as copy:
+                    return _copied(answer, copy)
+            except urllib.error.HTTPError as error:
+                with error:
+                    if last or error.code not in _PASSING:
+                        self._expect(error.code, error.read(), f"read {name}")
+            except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+                if last:
+                    raise Away(f"gs://{self._bucket}/{self._prefix}{name}: {error}") from error
+            self._pause(1)
+        raise AssertionError
+
+    def create(self, name: str, data: bytes) -> bool:
+        return self._upload(name, data, "0") is not None
+
+    def replace(self, name: str, data: bytes, mark: str) -> str | None:
+        return self._upload(name, data, mark or "0")
+
+    def delete(self, name: str) -> None:
+        status, data, _ = self._ask("DELETE", self._object(name))
+        if status != 404:
+            self._expect(status, data, f"delete {name}")
+
+    def _upload(self, name: str, data: bytes, generation: str) -> str | None:
+        """A request whose answer was lost may have been done: then what is there is what we brought."""
+        query = {"uploadType": "media", "name": self._prefix + name, "ifGenerationMatch": generation}
+        path = f"/upload/storage/v1/b/{quote(self._bucket)}/o?{urlencode(query)}"
+        status, answer, _ = self._ask("POST", path, data)
+        if status == 412:
+            there = self.read(name)
+            return there[1] if there is not None and there[0] == data else None
+        self._expect(status, answer, f"write {name}")
+        return str(json.loads(answer)["generation"])
+
+    def _object(self, name: str) -> str:
+        return f"/storage/v1/b/{quote(self._bucket)}/o/{quote(self._prefix + name, safe='')}"
+
+    def _ask(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes, Mapping[str, str]]:
+        said = ""
+        for number in range(TRIES):
+            try:
+                with self._open(method, path, data) as answer:
+                    return answer.status, answer.read(), answer.headers
+            except urllib.error.HTTPError as error:
+                with error:
+                    content = error.read()
+                if error.code not in _PASSING:
+                    return error.code, content, error.headers
+                said = f"{error.code} {content[:200].decode('utf-8', 'replace')}"
+            except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+                said = str(error)
+            self._pause(number)
+        raise Away(f"gs://{self._bucket} did not answer {TRIES} times: {said}")
+
+    def _open(self, method: str, path: str, data: bytes | None = None) -> Any:
+        headers = {"Content-Type": "application/octet-stream"}
+        if not self._anonymous:
+            headers["Authorization"] = f"Bearer {self._credentials()}"
+        request = urllib.request.Request(self._host + path, data, headers, method=method)  # noqa: S310  # our address
+        send = urllib.request.urlopen if self._host.startswith("https:") else _DIRECT.open
+        return send(request, timeout=SECONDS)
+
+    def _credentials(self) -> str:
+        """Of the machine's service account. https://cloud.google.com/compute/docs/access/authenticate-workloads"""
+        if time.monotonic() >= self._until:
+            address = f"http://{self._metadata or 'metadata.google.internal'}{_TOKEN}"
+            request = urllib.request.Request(address, headers={"Metadata-Flavor": "Google"})
+            with _DIRECT.open(request, timeout=SECONDS) as answer:
+                token = json.loads(answer.read())
+            self._token, self._until = token["access_token"], time.monotonic() + max(0, token["expires_in"] - 60)
+        return self._token
+
+    def _pause(self, number: int) -> None:
+        time.sleep(min(LONGEST_WAIT, 0.5 * 2**number) * random.uniform(0.5, 1.0))  # noqa: S311  # spreads retries
+
+    def _expect(self, status: int, data: bytes, asked: str) -> None:
+        if status < 300:
+            return
+        text = data[:500].decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            text = json.loads(data)["error"]["message"]
+        kind = PermissionError if status in (401, 403) else FileNotFoundError if status == 404 else OSError
+        raise kind(f"{asked} in gs://{self._bucket}/{self._prefix}: {status} {text}")
+
+
+def _copied(source: Any, target: Any) -> str:
+    digest = hashlib.sha256()
+    while piece := source.read(PIECE):
+        digest.update(piece)
+        target.write(piece)
+    return digest.hexdigest()

@@ -1,0 +1,103 @@
+"""Which worker works on which stream: a small file for each, in the folder of the output.
+
+A claim spares work, no more: shards are created once whoever makes them, so two that hold one stream do no harm. It
+lapses when it was not renewed for a while, measured on the clock of whoever wants it: clocks of machines differ.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from tpukit.host.bucket import Files
+
+SECONDS = 60.0
+"""After which a claim that nobody renews is free."""
+
+
+class Claims:
+    """Of one worker, which holds one stream at a time."""
+
+    def __init__(
+        self, files: Files, worker: str, *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._files, self._worker, self._seconds, self._clock = files, worker, seconds, clock
+        self._seen: dict[str, tuple[str, float]] = {}  # of claims of other workers: mark, and when it was new to us
+        self._name, self._mark, self._beat = "", "", 0
+
+    def take(self, stream: str) -> bool:
+        """False while somebody else has it. One of this worker is taken over: it is what an earlier process left."""
+        name = f"claims/{stream}.json"
+        there = self._files.read(name)
+        if there is not None:
+            claim, mark = json.loads(there[0]), there[1]
+            if claim["worker"] not in ("", self._worker) and not self._lapsed(name, mark, claim["seconds"]):
+                return False
+        mark = self._files.replace(name, self._claim(), there[1] if there else "") or ""
+        if mark:
+            self._name, self._mark = name, mark
+        return bool(mark)
+
+    def renew(self) -> bool:
+        """Whether it is still ours."""
+        name = self._name
+        if name:
+            self._mark = self._files.replace(name, self._claim(), self._mark) or ""
+        return bool(self._mark)
+
+    def release(self) -> None:
+        """So that whoever wants it need not wait."""
+        name, self._name = self._name, ""
+        if name and self._mark:
+            with suppress(OSError):
+                self._files.replace(name, self._claim(""), self._mark)
+        self._mark = ""
+
+    def _lapsed(self, name: str, mark: str, seconds: float) -> bool:
+        if self._seen.get(name, ("", 0.0))[0] != mark:
+            self._seen[name] = mark, self._clock()
+            return False
+        return self._clock() - self._seen[name][1] > seconds
+
+    def _claim(self, worker: str | None = None) -> bytes:
+        self._beat += 1
+        name = self._worker if worker is None else worker
+        return json.dumps({"worker": name, "beat": self._beat, "seconds": self._seconds}).encode()
+
+
+class Renewing:
+    """Renews a claim in the background while the work moves. `stuck` is called where it has not for `patience` seconds;
+    `lost` is set when somebody else has the stream."""
+
+    def __init__(self, claims: Claims, every: float, patience: float, stuck: Callable[[], None]) -> None:
+        self._claims, self._every, self._patience, self._stuck = claims, every, patience, stuck
+        self._moved = time.monotonic()
+        self._over = threading.Event()
+        self.lost = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="claim", daemon=True)
+
+    def __enter__(self) -> Renewing:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def moved(self) -> None:
+        self._moved = time.monotonic()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._every):
+            if time.monotonic() - self._moved > self._patience:
+                self._stuck()
+                return
+            try:
+                if not self._claims.renew():
+                    self.lost.set()
+                    return
+            except OSError:
+                continue  # the bucket is away: shards cannot be written either, and say so

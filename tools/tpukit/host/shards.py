@@ -1,0 +1,195 @@
+"""One stream of a dataset becomes shards: each a fixed range of samples, made once, checked, and never made again.
+
+Below the folder of the output:
+
+    run.json                        what all workers have to agree on
+    stream_000/shard_00000.EXT ...  shard k holds samples k·n to (k+1)·n of the stream
+    stream_000/checkpoint.json      how far it is; with size and checksum of each shard
+
+The shards that are there say where to go on, not the checkpoint: whoever was cut off between the two lost nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tpukit.host.bucket import Files
+
+Program = Callable[[list[Any]], bytes]
+"""From the samples of a shard to its content. The same samples give the same bytes, on any machine."""
+FETCHES = 3
+
+
+class Disagreement(Exception):
+    """What is there was made otherwise."""
+
+
+class Superseded(Exception):
+    """Somebody else works on the stream."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the output depends on, besides the samples."""
+
+    shard_samples: int
+    suffix: str
+    program: str
+    options: Mapping[str, str]
+    dataset: str  # SHA-256 of streams.json
+
+    def agree(self, output: Files) -> None:
+        """The first worker writes it down; one that would make other shards is refused."""
+        mine = json.dumps(vars(self) | {"options": dict(self.options)}, indent=2, sort_keys=True).encode()
+        if output.create("run.json", mine):
+            return
+        there = output.read("run.json")
+        if there is None or there[0] == mine:
+            return
+        theirs, ours = json.loads(there[0]), json.loads(mine)
+        differ = [name for name, value in ours.items() if theirs.get(name) != value]
+        words = ", ".join(f"{name} was {theirs.get(name)!r}, now it is {ours[name]!r}" for name in differ)
+        raise Disagreement(f"the output was begun otherwise: {words}. Name another folder for this output")
+
+
+@dataclass(frozen=True)
+class Stream:
+    name: str  # stream_000.jsonl
+    samples: int
+    sha256: str
+
+    @property
+    def folder(self) -> str:
+        return self.name.partition(".")[0]
+
+    def shards(self, size: int) -> int:
+        return -(-self.samples // size)
+
+
+def is_done(output: Files, stream: Stream) -> bool:
+    there = output.read(f"{stream.folder}/checkpoint.json")
+    return there is not None and json.loads(there[0])["status"] == "completed"
+
+
+class Extraction:
+    """Of one stream, by one worker."""
+
+    def __init__(
+        self, data: Files, output: Files, stream: Stream, run: Run, worker: str, dataset: str, scratch: Path
+    ) -> None:
+        self._data, self._output, self._stream, self._run, self._worker = data, output, stream, run, worker
+        self._dataset, self._scratch = dataset, scratch
+        self._checkpoint: dict[int, dict[str, Any]] = {}
+        self._mark = ""
+
+    def work(self, program: Program, check: Callable[[], None], made: Callable[[int, int], None]) -> None:
+        """Make what is missing. `check` raises where it is to be left; `made` is told of shards and samples so far."""
+        missing = self._resume()
+        made(len(self._checkpoint), self._samples())
+        if missing:
+            with tempfile.TemporaryDirectory(prefix="stream-", dir=self._scratch) as folder:
+                for index, samples in self._ranges(self._fetched(Path(folder)), missing):
+                    check()
+                    content = program(samples)
+                    check()
+                    self._commit(index, len(samples), content)
+                    made(len(self._checkpoint), self._samples())
+        self._save("completed")
+
+    def _resume(self) -> set[int]:
+        """Shards that are still to be made."""
+        folder, count = self._stream.folder, self._stream.shards(self._run.shard_samples)
+        there = self._output.read(f"{folder}/checkpoint.json")
+        known = {int(one["index"]): one for one in json.loads(there[0])["shards"]} if there else {}
+        self._mark = there[1] if there else ""
+        sizes = self._output.list(f"{folder}/")
+        self._checkpoint = {}
+        for index in range(count):
+            name = f"{folder}/{self._file(index)}"
+            if name not in sizes:
+                continue
+            entry = known.get(index)
+            if entry is None:  # it was made, and its maker cut off before it could say so
+                content = self._output.read(name)
+                assert content is not None
+                entry = self._entry(index, content[0])
+            if entry["bytes"] != sizes[name]:
+                words = f"{name} has {sizes[name]} bytes, not {entry['bytes']}: delete it, and it is made again"
+                raise Disagreement(words)
+            self._checkpoint[index] = entry
+        return set(range(count)) - set(self._checkpoint)
+
+    def _fetched(self, folder: Path) -> Path:
+        target = folder / self._stream.name
+        for _ in range(FETCHES):
+            if self._data.fetch(self._stream.name, target) == self._stream.sha256:
+                return target
+        raise Disagreement(f"{self._stream.name} is not what streams.json says: upload the dataset again")
+
+    def _ranges(self, file: Path, missing: set[int]) -> Iterator[tuple[int, list[Any]]]:
+        size = self._run.shard_samples
+        with file.open("rb") as lines:
+            for index in range(max(missing) + 1):
+                chosen = list(islice(lines, size))
+                if index in missing:
+                    yield index, [self._parsed(line, index * size + at) for at, line in enumerate(chosen)]
+
+    def _parsed(self, line: bytes, number: int) -> Any:
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise Disagreement(f"{self._stream.name}, sample {number}: {error}") from error
+
+    def _commit(self, index: int, samples: int, content: bytes) -> None:
+        name = f"{self._stream.folder}/{self._file(index)}"
+        if not self._output.create(name, content):
+            there = self._output.read(name)
+            if there is not None and there[0] != content:
+                raise Disagreement(
+                    f"{name} is there with other content: the program does not give the same bytes twice"
+                )
+        self._checkpoint[index] = self._entry(index, content)
+        self._save("in_progress")
+
+    def _entry(self, index: int, content: bytes) -> dict[str, Any]:
+        size = self._run.shard_samples
+        samples = min(size, self._stream.samples - index * size)
+        digest = hashlib.sha256(content).hexdigest()
+        return {
+            "index": index,
+            "name": self._file(index),
+            "samples": samples,
+            "bytes": len(content),
+            "sha256": digest,
+        }
+
+    def _save(self, status: str) -> None:
+        shards = [self._checkpoint[index] for index in sorted(self._checkpoint)]
+        samples = self._samples()
+        document = {
+            "worker_id": self._worker,
+            "last_processed_sample_idx": samples - 1,
+            "total_samples_processed": samples,
+            "total_shards": len(shards),
+            "dataset_path": self._dataset,
+            "status": status,
+            "shards": shards,
+        }
+        content = json.dumps(document, indent=1).encode()
+        mark = self._output.replace(f"{self._stream.folder}/checkpoint.json", content, self._mark)
+        if mark is None:
+            raise Superseded(f"{self._stream.name}: another worker writes its checkpoint")
+        self._mark = mark
+
+    def _samples(self) -> int:
+        return sum(one["samples"] for one in self._checkpoint.values())
+
+    def _file(self, index: int) -> str:
+        return f"shard_{index:05d}{self._run.suffix}"

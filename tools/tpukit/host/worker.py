@@ -1,0 +1,234 @@
+"""One worker of a fleet: `python -m tpukit.host.worker`, on a bare TPU VM or anywhere.
+
+    python -m tpukit.host.worker --gcs-bucket BUCKET --program extract.py:make --option model=Qwen/Qwen2.5-0.5B
+
+It prepares the machine (once: the same requirements are not installed again), then takes streams of the dataset one by
+one until none is left, and makes shards of each (see shards.py). It can be killed at any moment; started again, here or
+elsewhere, it goes on behind the last shard that is there. Exit codes: 0 nothing is left, 1 it cannot go on and says
+why, 75 the program did not move, 143 told to leave.
+
+`--program FILE.py:NAME` or `MODULE:NAME` is a function `make(options, report)` that loads what it needs and returns a
+function from the samples of a shard to its bytes; it calls `report(n)` when n samples of the shard are through. Its
+attribute `suffix` ends the names of shards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import importlib.util
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tpukit.host import bucket, claims, shards
+from tpukit.host.bucket import Files
+from tpukit.host.progress import Progress
+from tpukit.host.shards import Disagreement, Extraction, Program, Run, Stream, Superseded
+
+STUCK = 75
+TERMINATED = 143
+WAIT_SECONDS = 5.0
+log = logging.getLogger("tpukit.worker")
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _options(argv)
+    _log_to(options.log)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        if options.requirements:
+            set_up(options.requirements, options.home, force=options.force)
+        return _work(options)
+    except (OSError, Disagreement, subprocess.CalledProcessError) as error:
+        log.error("%s", error)
+        return 1
+
+
+def set_up(requirements: Path, home: Path, *, force: bool) -> bool:
+    """Install what the program needs, unless that was done with the same file; whether it had to be done."""
+    wanted = requirements.read_bytes()
+    key = hashlib.sha256(sys.prefix.encode() + b"\0" + wanted).hexdigest()[:16]
+    done = home / "setup" / f"requirements-{key}"
+    if done.exists() and not force:
+        return False
+    log.info("installing %s", requirements)
+    command = [sys.executable, "-m", "pip", "install", "--requirement", str(requirements)]
+    subprocess.run([*command, *(["--force-reinstall"] if force else [])], check=True)
+    done.parent.mkdir(parents=True, exist_ok=True)
+    done.write_bytes(wanted)
+    return True
+
+
+def load(name: str) -> Callable[[Mapping[str, str], Callable[[int], None]], Program]:
+    """The function of a module, or of a file."""
+    where, _, function = name.rpartition(":")
+    if not where.endswith(".py"):
+        made = getattr(importlib.import_module(where), function)
+    else:
+        path = Path(where).resolve()
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        made = getattr(module, function)
+    return made  # type: ignore[no-any-return]
+
+
+def _work(options: argparse.Namespace) -> int:
+    data, output = bucket.opened(options.data), bucket.opened(options.output)
+    manifest = data.read("streams.json")
+    if manifest is None:
+        raise Disagreement(f"there is no streams.json in {options.data}: `tpu fleet deploy` puts the dataset there")
+    every = [Stream(one["name"], one["samples"], one["sha256"]) for one in json.loads(manifest[0])["streams"]]
+    wanted = {Path(name).name for name in options.dataset_stream}
+    chosen = [stream for stream in every if not wanted or stream.name in wanted]
+    if unknown := wanted - {stream.name for stream in every}:
+        raise Disagreement(f"there is no {', '.join(sorted(unknown))} in {options.data}")
+    make = load(options.program)
+    given = dict(pair.split("=", 1) for pair in options.option)
+    digest = hashlib.sha256(manifest[0]).hexdigest()
+    run = Run(options.shard_samples, getattr(make, "suffix", ".bin"), Path(options.program).name, given, digest)
+    run.agree(output)
+    return Worker(options, data, output, run).work(chosen, make, given)
+
+
+class Worker:
+    """Takes streams until all are done."""
+
+    def __init__(self, options: argparse.Namespace, data: Files, output: Files, run: Run) -> None:
+        self._options, self._data, self._output, self._run = options, data, output, run
+        self._claims = claims.Claims(output, options.worker, seconds=options.claim_seconds)
+        self._progress = Progress(os.environ.get("TPUKIT_PROGRESS", ""), lines=30.0)
+        self._samples = self._shards = 0  # of streams that this process is through with
+        self._program: Program | None = None
+        self._moved: Callable[[], None] = lambda: None
+
+    def work(self, streams: Sequence[Stream], make: Callable[..., Program], given: Mapping[str, str]) -> int:
+        left = list(streams)
+        while left:
+            before = len(left)
+            for stream in self._in_turn(left):
+                if shards.is_done(self._output, stream) or self._extract(stream, make, given):
+                    left.remove(stream)
+            if len(left) == before:  # other workers have what is left: one of them may be lost
+                time.sleep(min(WAIT_SECONDS, self._options.claim_seconds / 4))
+                self._report(0, 0)
+        log.info("nothing is left of %d streams", len(streams))
+        self._progress.flush()
+        return 0
+
+    def _in_turn(self, streams: Sequence[Stream]) -> list[Stream]:
+        """Workers begin at different streams, so that they seldom want the same."""
+        first = self._options.first % len(streams)
+        return [*streams[first:], *streams[:first]]
+
+    def _extract(self, stream: Stream, make: Callable[..., Program], given: Mapping[str, str]) -> bool:
+        """Whether the stream is done; not while another worker has it."""
+        if not self._claims.take(stream.name):
+            return False
+        options, done = self._options, (0, 0)
+        renewing = claims.Renewing(self._claims, options.claim_seconds / 3, options.patience, _leave)
+        self._moved = renewing.moved
+
+        def check() -> None:
+            if renewing.lost.is_set():
+                raise Superseded(f"{stream.name} was taken by another worker")
+
+        def made(count: int, samples: int) -> None:
+            nonlocal done
+            done = count, samples
+            renewing.moved()
+            self._report(*done)
+
+        try:
+            with renewing:
+                if self._program is None:
+                    self._program = make(given, lambda _: self._moves())
+                    renewing.moved()
+                log.info("working on %s", stream.name)
+                dataset = f"{options.data.rstrip('/')}/{stream.name}"
+                work = Extraction(self._data, self._output, stream, self._run, options.worker, dataset, options.home)
+                work.work(self._program, check, made)
+        except Superseded as error:
+            log.info("%s", error)
+            return False
+        finally:
+            self._claims.release()
+        self._shards, self._samples = self._shards + done[0], self._samples + done[1]
+        log.info("%s is done: %d samples, %d shards", stream.name, done[1], done[0])
+        return True
+
+    def _moves(self) -> None:
+        """Between two shards: the program goes on."""
+        self._moved()
+        self._progress.update({})
+
+    def _report(self, count: int, samples: int) -> None:
+        values: dict[str, Any] = {"step": self._samples + samples, "shards": self._shards + count}
+        self._progress.update(values)
+
+
+def _leave() -> None:
+    log.error("the program has not moved for long: leaving, so that it is started again")
+    logging.shutdown()
+    os._exit(STUCK)
+
+
+def _log_to(file: Path | None) -> None:
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stdout)]
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(file))
+    logging.basicConfig(level=logging.INFO, handlers=handlers, format="%(asctime)s %(message)s", force=True)
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tpukit.host.worker", description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--gcs-bucket", default="", help="bucket with datasets/ and activations/")
+    add("--data", default="", help="folder of streams, gs:// or local; gs://BUCKET/datasets if left out")
+    add("--output", default="", help="where shards go; gs://BUCKET/activations if left out")
+    add("--dataset-stream", action="append", default=[], help="work on this stream alone; may be given again")
+    add("--program", required=True, help="FILE.py:NAME or MODULE:NAME")
+    add("--option", action="append", default=[], metavar="NAME=VALUE", help="for the program; may be given again")
+    add("--model", default="", help="short for --option model=...")
+    add("--shard-samples", type=int, default=1000, help="samples in each shard")
+    add("--worker", default=os.environ.get("TPUKIT_JOB") or socket.gethostname(), help="name of this worker")
+    add("--first", type=int, default=int(os.environ.get("TPUKIT_FLEET_WORKER") or 0), help="stream to begin with")
+    add("--patience", type=float, default=1800.0, help="seconds that the program may not move")
+    add("--claim-seconds", type=float, default=claims.SECONDS, help="after which the stream of a lost worker is free")
+    add("--requirements", type=Path, help="installed first, unless that was done before")
+    add("--force", action="store_true", help="install again")
+    add("--home", type=Path, default=Path("~/.tpukit/worker").expanduser(), help="folder for drafts and marks")
+    add("--log", type=Path, help="file that gets a copy of what is printed; HOME/worker.log if left out")
+    options = parser.parse_args(argv)
+    if not options.gcs_bucket and not (options.data and options.output):
+        parser.error("name --gcs-bucket, or --data and --output")
+    root = options.gcs_bucket if options.gcs_bucket.startswith("gs://") else f"gs://{options.gcs_bucket}"
+    options.data = options.data or f"{root}/datasets"
+    options.output = options.output or f"{root}/activations"
+    options.option += [f"model={options.model}"] if options.model else []
+    options.log = options.log or options.home / "worker.log"
+    options.home.mkdir(parents=True, exist_ok=True)
+    if bad := [pair for pair in options.option if "=" not in pair]:
+        parser.error(f"--option {bad[0]}: write NAME=VALUE")
+    if options.shard_samples < 1:
+        parser.error("--shard-samples: at least 1")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
