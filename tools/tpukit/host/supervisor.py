@@ -246,9 +246,12 @@ def mounting(one: dict[str, Any]) -> list[list[str]]:
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
-    )
+    try:
+        return subprocess.run(
+            argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Refused("mount", f"{' '.join(argv)} did not come to an end in 60 s") from error
 
 
 REQUESTS = {
@@ -351,7 +354,7 @@ def saved(folder: str, since: float, *, final: bool) -> int:
         return -1
     import pathlib
 
-    step = max(int(known["step"]), checkpoint_folder().newest(pathlib.Path(workdir), since - 1.0))
+    step: int = max(int(known["step"]), checkpoint_folder().newest(pathlib.Path(workdir), since - 1.0))
     with suppress(OSError):  # on a full disk it is read again next time
         write(file, {"at": now, "step": step, "final": final})
     return step
