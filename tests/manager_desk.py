@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,12 @@ class Desk:
         monkeypatch.setattr(vms, "public_key", lambda: f"{context.owner()}:{hosts.key}")
         monkeypatch.setattr(vm_doctor, "shell", Shell)
         monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
+        for name in ("sudo", "mountpoint"):  # of hosts, which are processes of this machine
+            program = home / "bin" / name
+            program.parent.mkdir(exist_ok=True)
+            program.write_text("#!/bin/sh\nexit 0\n")
+            program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.chdir(folder)
         (folder / "job.yaml").write_text('name: train\ntpu: v4-8\ncommand: ["true"]\n')
 

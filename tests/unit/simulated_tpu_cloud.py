@@ -83,6 +83,9 @@ class TpuCloud:
         with self.lock:
             return [[f"ssh-ed25519 key-of-{host.internal}"] for host in self.made[name].hosts]
 
+    def login(self, public_key: str) -> str:
+        return ""
+
     def set_metadata(self, zone: str, name: str, metadata: Any) -> None:
         with self.lock:
             self.made[name] = replace(self.made[name], metadata=dict(metadata))

@@ -8,10 +8,12 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from tpukit.cloud.tpu_vm import Client
 from tpukit.errors import Denied, Transient
 from tpukit.places.tpu_vm.channel import Call, Login
 from tpukit.places.tpu_vm.ssh import CONFIG, Ssh
 from unit.tpu_vm_world import TpuVms
+from waiting import until
 
 REQUEST = {"do": "prepare", "job": "try-1", "attempt": 0}
 
@@ -64,3 +66,30 @@ def test_host_that_does_not_know_us_says_so_and_others_are_answered_all_the_same
     assert isinstance(refused, Denied) and "eve" in refused.message
     assert isinstance(lost, Transient)
     assert isinstance(answered, dict)
+
+
+def test_project_with_os_login_knows_our_key_and_says_who_we_are(vms, ssh, monkeypatch):
+    for name, value in vms.emulator.environment().items():
+        monkeypatch.setenv(name, value)
+    cloud = Client("tpu-project")
+    assert cloud.login(ssh.public_key()) == ""  # it is off
+    project = "compute/v1/projects/tpu-project"
+    fingerprint = vms.ask("GET", project)["commonInstanceMetadata"]["fingerprint"]
+    items = [{"key": "enable-oslogin", "value": "TRUE"}]
+    vms.ask("POST", f"{project}/setCommonInstanceMetadata", {"fingerprint": fingerprint, "items": items})
+    until(lambda: vms.ask("GET", project)["commonInstanceMetadata"].get("items") == items, "OS Login to be on")
+
+    def refused() -> bool:
+        (answer,) = ssh.ask([Call(login(vms), REQUEST)])
+        ssh._drop(login(vms))
+        return isinstance(answer, Denied)
+
+    until(refused, "the key in metadata to count for nothing")
+    name = cloud.login(ssh.public_key())
+    assert name == "owner_example_com"
+
+    def answered() -> bool:
+        (answer,) = ssh.ask([Call(login(vms, user=name), REQUEST)])
+        return isinstance(answer, dict)
+
+    until(answered, "OS Login to let us in")

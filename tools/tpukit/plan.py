@@ -57,6 +57,7 @@ class VmTarget:
     nodes: tuple[str, ...] = ()  # TPU VMs that the person named, slice by slice; empty: the job makes its own
     disk: str = ""  # a share of a file server, such as 10.0.0.2:/share, that is mounted before the program starts
     mount: str = ""  # where
+    os_login: bool = False  # hosts know keys by OS Login, not by metadata
 
 
 @dataclass(frozen=True, slots=True)

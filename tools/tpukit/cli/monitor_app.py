@@ -203,6 +203,7 @@ class Monitor(App[None]):
         self._away = ""
         self._notice = ""
         self._drawable = False
+        self._texts: dict[str, Text] = {}  # what is shown above and below the list
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", classes="line")
@@ -272,7 +273,7 @@ class Monitor(App[None]):
         say = f"{self._user}: {overview.counts(picture.lines)}"
         if self._away:
             say = f"{plain(self._away)}; tried again, this is what was last known: {say}"
-        self._main.query_one("#title", Static).update(Text(say, style="bold", no_wrap=True, overflow="ellipsis"))
+        self._put("#title", Text(say, style="bold", no_wrap=True, overflow="ellipsis"))
         numbers = [line.window.number for line in picture.lines]
         if numbers and self._window not in numbers:  # it was cleared: its neighbour is chosen
             self._window = numbers[min(rows.chosen, len(numbers) - 1)]
@@ -280,7 +281,7 @@ class Monitor(App[None]):
         if numbers:
             last = {name: printed[-1:] for name, printed in picture.output.items()}
             heading, *lines = table(picture.lines, self._letters, last, narrow=width < NARROW).rows(width)
-        self._main.query_one("#heading", Static).update(heading)
+        self._put("#heading", heading)
         rows.set_lines(lines, numbers.index(self._window) if numbers else 0)
         self._draw_detail()
 
@@ -288,7 +289,7 @@ class Monitor(App[None]):
         pane = self._main.query_one("#detail", Static)
         line, room = self.line, max(1, pane.size.height)
         if line is None:
-            pane.update(Text(self._notice))
+            self._put("#detail", Text(self._notice))
             return
         job = line.job
         about = [line.window.name, line.window.job, line.state, line.window.tpu, *(job.tags if job else ())]
@@ -300,7 +301,13 @@ class Monitor(App[None]):
         printed = [Text(text, style="dim") for text in self._picture.output.get(line.window.job, ())]
         last = [row for part in printed for row in part.wrap(self.console, max(1, pane.size.width))]
         left = max(0, room - len(wrapped))
-        pane.update(Text("\n").join([*wrapped[:room], *(last[-left:] if left else [])]))
+        self._put("#detail", Text("\n").join([*wrapped[:room], *(last[-left:] if left else [])]))
+
+    def _put(self, where: str, text: Text) -> None:
+        """What is there already is not drawn again."""
+        if self._texts.get(where) != text:
+            self._texts[where] = text
+            self._main.query_one(where, Static).update(text)
 
     def action_show(self, letter: str) -> None:
         shown = set(self._letters) ^ {letter}

@@ -73,6 +73,24 @@ def note(tpu: str, text: str) -> None:
     inventory.note(context.store(), vms.known(tpu).name, text, context.CLOCK.now())
 
 
+@command.command()
+@click.argument("sheet")
+@click.option("--tab", default="TPUs", show_default=True, help="Which tab of it; made where there is none.")
+def mirror(sheet: str, tab: str) -> None:
+    """Write the inventory into a Google Sheet, by the id in its address. The store stays the truth.
+
+    You need write access to the sheet, with credentials that have the scope of spreadsheets:
+    `gcloud auth application-default login --scopes=https://www.googleapis.com/auth/spreadsheets,https://www.googleapis.com/auth/cloud-platform`
+    """
+    from tpukit.cli import vms
+    from tpukit.cloud import sheets
+    from tpukit.manager import inventory
+
+    rows = vms.rows()
+    sheets.replace(sheet, tab, [inventory.HEADINGS, *(row.fields for row in rows)])
+    click.echo(f"{len(rows)} TPUs written to {tab}", err=True)
+
+
 @command.command("check-status")
 @_tpu
 def check_status(tpu: str) -> None:

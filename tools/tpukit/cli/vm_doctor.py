@@ -108,8 +108,9 @@ class Shell:
         from tpukit.places.tpu_vm.ssh import Ssh
 
         own = vms.settings()
-        self._vm, self._user = vm, target.login_user(own)
         self._ssh = Ssh(paths.data() / "ssh", own.ssh_key)
+        posix = "" if own.ssh_user else vms.cloud().login(self._ssh.public_key())
+        self._vm, self._user = vm, posix or target.login_user(own)
 
     def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]:
         from tpukit.cli import vms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tpukit.cloud.refusals import translated
@@ -40,3 +40,36 @@ def ask(asked: str, call: Callable[[], T]) -> T:
         raise
     except Exception as error:
         raise translated(error, asked) from error
+
+
+def address(variable: str, google: str) -> str:
+    """Of an API without a client of its own: Google's, or what a variable says."""
+    return os.environ.get(variable, google).rstrip("/") + "/"
+
+
+def session(scopes: Sequence[str]) -> Any:
+    """For such an API: it signs what is sent."""
+    from google.auth.transport.requests import AuthorizedSession
+
+    if token := os.environ.get(TOKEN, ""):
+        from google.oauth2.credentials import Credentials
+
+        return AuthorizedSession(Credentials(token=token))
+    import google.auth
+
+    credentials, _ = ask("signing in to Google Cloud", lambda: google.auth.default(scopes=list(scopes)))
+    return AuthorizedSession(credentials)
+
+
+def ask_json(asked: str, call: Callable[[], Any]) -> dict[str, Any]:
+    """The document that a call of a session answers with."""
+    from google.api_core.exceptions import from_http_response
+
+    def answer() -> dict[str, Any]:
+        response = call()
+        if response.status_code >= 300:
+            raise from_http_response(response)
+        found: dict[str, Any] = response.json()
+        return found
+
+    return ask(asked, answer)

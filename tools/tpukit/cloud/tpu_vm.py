@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from tpukit.cloud import os_login
 from tpukit.cloud.clients import SECONDS, ask, sign_in
 from tpukit.errors import Invalid
 
@@ -95,6 +96,9 @@ class TpuVms(Protocol):
         """Public host keys of each worker, as the machines published them; empty before they did."""
 
     def set_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> None: ...
+
+    def login(self, public_key: str) -> str:
+        """The name that OS Login has for this caller, whose key it then knows; empty where the project has it off."""
 
 
 class Client:
@@ -181,6 +185,9 @@ class Client:
         message = self._types.UpdateNodeRequest(node=node, update_mask={"paths": ["metadata"]})
         asked = f"change the metadata of {name} in {zone}"
         ask(asked, lambda: self._client.update_node(message, timeout=SECONDS))
+
+    def login(self, public_key: str) -> str:
+        return os_login.login(self._project, public_key)
 
     def _node(self, request: Request) -> Any:
         return self._types.Node(

@@ -19,11 +19,8 @@ from __future__ import annotations
 
 import base64
 import fcntl
-import hashlib
-import importlib.util
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -190,6 +187,8 @@ def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
 
 def secrets_file() -> str:
     """In memory, which goes with the machine; each folder of ours has its own."""
+    import hashlib  # imports of what few requests need would make all of them slower
+
     name = hashlib.sha256(ROOT.encode()).hexdigest()[:16]
     return os.path.join("/dev/shm", f"tpukit-{os.getuid()}-{name}", "netrc")  # noqa: S108 (checked for its owner)
 
@@ -247,9 +246,12 @@ def mounting(one: dict[str, Any]) -> list[list[str]]:
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
-    )
+    try:
+        return subprocess.run(
+            argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Refused("mount", f"{' '.join(argv)} did not come to an end in 60 s") from error
 
 
 REQUESTS = {
@@ -350,7 +352,9 @@ def saved(folder: str, since: float, *, final: bool) -> int:
     workdir = (read(os.path.join(folder, "pod.json")) or {"env": {}})["env"].get("TPUKIT_WORKDIR", "")
     if not workdir or "://" in workdir:
         return -1
-    step = max(int(known["step"]), checkpoint_folder().newest(pathlib.Path(workdir), since - 1.0))
+    import pathlib
+
+    step: int = max(int(known["step"]), checkpoint_folder().newest(pathlib.Path(workdir), since - 1.0))
     with suppress(OSError):  # on a full disk it is read again next time
         write(file, {"at": now, "step": step, "final": final})
     return step
@@ -358,6 +362,8 @@ def saved(folder: str, since: float, *, final: bool) -> int:
 
 def checkpoint_folder() -> Any:
     """The module beside this file. Python was told to look in no folder for modules."""
+    import importlib.util
+
     spec = importlib.util.spec_from_file_location("checkpoint_folder", os.path.join(HERE, "checkpoint_folder.py"))
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

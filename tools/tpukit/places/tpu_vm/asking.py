@@ -35,6 +35,7 @@ class Hosts:
     shelf: Path
     sender: Callable[[], str]
     host_keys: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # of nodes, by their ids
+    registered: set[str] = field(default_factory=set)  # keys that OS Login was told of
 
     def logins(self, plan: Plan, nodes: Sequence[Node | None]) -> list[Login | None]:
         """Host by host; None where the host, or its host key, is not there yet."""
@@ -127,6 +128,12 @@ class Hosts:
 
     def admit(self, plan: Plan, machines: Machines) -> None:
         """Let our key into TPU VMs that others made, as gcloud does: beside the keys that are there."""
+        if target.of(plan).os_login:
+            key = self.channel.public_key()  # another machine than the sender's has one of its own
+            if key not in self.registered:
+                self.client.login(key)
+                self.registered.add(key)
+            return
         line = f"{target.of(plan).user}:{self.channel.public_key()}"
         for node in machines.nodes:
             known = node.metadata.get("ssh-keys", "") if node is not None else line

@@ -90,9 +90,10 @@ class TpuVmPlace:
         target.runtime(plan)
         assert settings.project
         assert settings.zone
-        asked = plan.vms or VmTarget("", "", "")
-        vms = replace(asked, project=settings.project, zone=settings.zone, user=target.login_user(settings))
-        return replace(plan, vms=vms)
+        vms = replace(plan.vms or VmTarget("", "", ""), project=settings.project, zone=settings.zone)
+        posix = self._client(settings.project).login(self._channel_of(plan).public_key())
+        user = settings.ssh_user or posix or target.login_user(settings)
+        return replace(plan, vms=replace(vms, user=user, os_login=bool(posix)))
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names of queued resources, whoever made them."""

@@ -214,8 +214,6 @@ class Ssh:
             hint = "somebody else answers there, or the machine was made anew a moment ago"
             return Denied(f"{said}: this is not the host key that Google has of it", hint=hint)
         if isinstance(error, self._ssh.PermissionDenied):
-            hint = (
-                "a new key takes a while to arrive; with OS Login, name your key and user as `ssh_key` and `ssh_user`"
-            )
+            hint = "a new key takes a while to arrive; OS Login wants roles/compute.osLogin, or osAdminLogin, as well"
             return Denied(f"{said}: the key is not accepted", hint=hint)
         return Transient(said)
