@@ -123,12 +123,12 @@ def located(client: TpuVms, fleet: str, zones: Sequence[str]) -> dict[str, str]:
     """Zones of what the fleet has, by slot. All zones are asked at once."""
     with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
         nodes, queued = list(pool.map(client.nodes, zones)), list(pool.map(client.queued, zones))
-    return {
-        one.labels[SLOT]: zone
-        for zone, of_zone, requests in zip(zones, nodes, queued, strict=True)
-        for one in (*requests, *of_zone)
-        if one.labels.get(FLEET) == fleet and SLOT in one.labels
-    }
+    there: dict[str, str] = {}
+    for zone, of_zone, requests in zip(zones, nodes, queued, strict=True):
+        for labels in (*(one.labels for one in requests), *(one.labels for one in of_zone)):
+            if labels.get(FLEET) == fleet and SLOT in labels:
+                there[labels[SLOT]] = zone
+    return there
 
 
 def _put(store: Store, worker: Worker, now: float) -> None:

@@ -196,7 +196,7 @@ class Bucket:
     def _object(self, name: str) -> str:
         return f"/storage/v1/b/{quote(self._bucket)}/o/{quote(self._prefix + name, safe='')}"
 
-    def _ask(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes, Mapping[str, str]]:
+    def _ask(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes, Any]:
         said = ""
         for number in range(TRIES):
             try:
