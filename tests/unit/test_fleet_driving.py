@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpukit.errors import Invalid
+from tpukit.errors import Invalid, NoCapacity
 from tpukit.fleet import records
 from tpukit.fleet.decide import MOST_FAILURES, SHORT_SECONDS
 from unit.fleet_world import WORK, ZONES, World
@@ -82,6 +82,21 @@ def test_zone_without_hardware_moves_its_workers_to_another_and_back_nothing_is_
     world.delete()
     world.rest()
     assert (world.cloud.made, world.cloud.requests) == ({}, {})
+
+
+def test_zone_that_refuses_at_once_moves_its_workers_to_another(world, monkeypatch):
+    ask = world.cloud.request
+
+    def refuse(zone, request):
+        if zone == ZONES[0]:
+            raise NoCapacity("there is no more capacity in the zone")
+        ask(zone, request)
+
+    monkeypatch.setattr(world.cloud, "request", refuse)
+    world.left = 200
+    world.want(per_zone=1)
+    world.until_working()
+    assert names(world) == ["tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"]
 
 
 def test_fleet_without_leave_to_move_waits_in_its_zone_and_says_why(world):
