@@ -66,7 +66,7 @@ def _measure_burst(world: Provisioned, peer: Path | None) -> list[Row]:
     print(f"  {len(calls)} create calls after {took:.1f} s", flush=True)
     rows = [
         _counted(f"provisioner, {JOBSETS} JobSets ({JOBSETS * HOSTS:,} hosts), to the last create call", took, " s"),
-        below("provisioner, unschedulable to create call, 19 of 20 within", _lag(world), " s", 10.0),
+        _counted("provisioner, unschedulable to create call, 19 of 20 within", _lag(world), " s"),
         at_most("provisioner, API-server requests a slice, until then", asked / JOBSETS, "", 2.0, digits=2),
     ]
     if peer is None:

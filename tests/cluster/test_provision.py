@@ -281,7 +281,7 @@ def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(envir
 
     change("registry.k8s.io/jobset/jobset:v0.2.3", 1)
     until(lambda: reasons() & {"ErrImagePull", "ImagePullBackOff"}, "the image that is gone to be named")
-    assert environment.addons()["jobset"] == "False"
+    until(lambda: environment.addons()["jobset"] == "False", "JobSet not to be available")
     change(good, 1)
     until(lambda: environment.addons()["jobset"] == "True", "JobSet to be available again")
 

@@ -40,11 +40,11 @@ def test_provisioner_jobsets_that_complete_fail_and_are_deleted_had_pools_and_lo
         until(lambda: world.ended("fails") == "Failed")
         world.delete("deleted")
         until(lambda: not world.pools(), world.log)
+        # Nobody waits for events: they are written when there is time.
+        until(lambda: len(world.events("NodePoolCreating")) == 4 and world.events("NodePoolDeleting"), world.log)
     made = world.created()
     assert len([name for name in made if name != "default-pool"]) == 4
     assert set(made.values()) == {1}
-    assert len(world.events("NodePoolCreating")) == 4
-    assert world.events("NodePoolDeleting")
     for name in ("completes", "fails"):
         world.delete(name)
 
@@ -130,9 +130,12 @@ def test_provisioner_faults_of_gke_are_overcome(world: Provisioned):
     with world.running():
         world.send("unlucky", 3600)
         until(lambda: world.hosts("unlucky") == 2, world.log)
-        said = world.tpu("explain", "unlucky", "-n", "slices")
-        assert "NodePoolStockOut" in said
-        assert "it is removed when the JobSet is completed" in said
+
+        def explained() -> bool:
+            said = world.tpu("explain", "unlucky", "-n", "slices")
+            return "NodePoolStockOut" in said and "it is removed when the JobSet is completed" in said
+
+        until(explained, lambda: world.tpu("explain", "unlucky", "-n", "slices"))
         world.delete("unlucky")
         until(lambda: not world.pools(), world.log)
     world.box.ask("DELETE", "emulator/faults")

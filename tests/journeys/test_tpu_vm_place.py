@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from tpukit.errors import Conflict, Invalid
 from tpukit.places.base import Handle
 from tpukit.places.suspects import MINIMUM_AGE
 from tpukit.places.tpu_vm import TpuVmPlace, judging
+from tpukit.plan import VmTarget
 from tpukit.reasons import Reason, State
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
 from unit.tpu_vm_driving import SENDER, Driving, reasons
@@ -239,3 +242,76 @@ def test_many_jobs_of_a_zone_cost_one_list(driving, cloud):
     for job_id in ids:
         driving.stop(job_id)
         driving.ended(job_id)
+
+
+def test_host_lost_on_purpose_is_a_lost_host_that_is_not_charged(driving):
+    job_id = driving.send(f"[ $TPUKIT_ATTEMPT = 1 ] || {WAITS}", rule="pre")
+    driving.running(job_id)
+    handle = Handle.of(driving.job(job_id))
+    driving.place.lose(handle, handle.plan.host_names[1])
+    job = driving.ended(job_id)
+    assert reasons(job) == [Reason.HOST_LOST, Reason.DONE]
+    assert job.attempts[0].host == handle.plan.host_names[1]
+
+
+def test_checkpoints_in_the_workdir_of_a_host_are_seen_of_a_program_that_says_nothing(driving, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    old = "mkdir -p $TPUKIT_WORKDIR/checkpoints/90 && touch -d @1 $TPUKIT_WORKDIR/checkpoints/90"
+    new = "mkdir -p $TPUKIT_WORKDIR/checkpoints/7 $TPUKIT_WORKDIR/checkpoints/8.orbax-checkpoint-tmp"
+    job_id = driving.send(f"{old}; {new}; exit 0")
+    job = driving.ended(job_id)
+    assert (job.state, job.attempts[0].saved) == (State.COMPLETED, 7)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs that mount: what they did is in a file, and what is mounted in a folder."""
+    (tmp_path / "bin").mkdir()
+    did = tmp_path / "mounted"
+    for name, text in {
+        "mountpoint": f'grep -q " $2\\$" {did} 2>/dev/null',
+        "sudo": f'[ $2 != mount ] || {{ shift; echo "$@" >> {did}; }}',
+        "gcsfuse": f'echo gcsfuse "$@" >> {did}',
+    }.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return did
+
+
+def test_disk_and_buckets_of_a_job_are_mounted_before_its_program_starts_and_once(driving, cloud, mounted):
+    named(cloud)
+    share = VmTarget("", "", "", ("mine",), disk="10.0.0.2:/share", mount="/mnt/share")
+    job_id = driving.send(
+        f"grep -q share {mounted} || exit 9; [ $TPUKIT_ATTEMPT = 1 ] || {{ {LEAVES}; }}",
+        rule="resume",
+        target=share,
+        mounts=[{"bucket": "my-data", "path": "/data"}],
+    )
+    job = driving.ended(job_id)
+    assert job.state is State.COMPLETED, job.message
+    assert mounted.read_text().splitlines() == [
+        "mount -t nfs -o nolock,soft 10.0.0.2:/share /mnt/share",
+        "gcsfuse --implicit-dirs -o ro my-data /data",
+    ]
+
+
+def test_wandb_key_reaches_programs_and_no_file_of_the_store_log_or_host(driving, monkeypatch, tmp_path):
+    key = "5ecre7" * 7
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asks = "env | grep -q 5ecre7 && exit 8; stat -c %a $NETRC; sha256sum $NETRC; rm -r ${NETRC%/*}"
+    job_id = driving.send(asks, tpu="v4-8")
+    job = driving.ended(job_id)
+    assert job.state is State.COMPLETED, (job.message, driving.log(job_id))
+    line = f"machine api.wandb.ai login user password {key}\n"
+    mode, digest = driving.log(job_id)
+    assert (mode, digest.split()[0]) == ("600", hashlib.sha256(line.encode()).hexdigest())
+    files = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
+    assert any(file.name == "pod.json" for file in files) and any(file.name == "store.db" for file in files)
+    assert not [file for file in files if key.encode() in file.read_bytes()]
+
+
+def test_wandb_key_in_a_job_file_is_refused(driving):
+    with pytest.raises(Invalid, match="read by all who read the store"):
+        driving.send("true", env={"WANDB_API_KEY": "5ecre7"})

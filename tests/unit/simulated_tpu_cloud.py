@@ -10,9 +10,11 @@ import importlib.util
 import io
 import itertools
 import json
+import os
 import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -174,8 +176,20 @@ class Hosts:
             return Denied(f"{address}: permission denied")
         supervisor = _supervisor(self.cloud.folder / address)
         request = json.loads(json.dumps(call.request))
-        answer: Answer = json.loads(json.dumps(supervisor.answer(request, io.BytesIO(call.content))))
+        with _environment_of_a_host():
+            answer: Answer = json.loads(json.dumps(supervisor.answer(request, io.BytesIO(call.content))))
         return answer
+
+
+@contextmanager
+def _environment_of_a_host() -> Iterator[None]:
+    """A host knows no secret of whoever asks it."""
+    secret = os.environ.pop("WANDB_API_KEY", None)
+    try:
+        yield
+    finally:
+        if secret is not None:
+            os.environ["WANDB_API_KEY"] = secret
 
 
 _LOADED: dict[Path, types.ModuleType] = {}

@@ -121,6 +121,20 @@ def test_pool_that_gke_refuses_is_refused_and_leaves_nothing(world, changes, wor
     assert world.ask("GET", pools) == {"nodePools": []}
 
 
+def test_pool_is_a_group_of_machines_in_compute_engine_with_a_manager(world):
+    pools = world.cluster()
+    world.ask("POST", pools, pool())
+    world.pass_time(1000)
+    zone = f"compute/v1/projects/{PROJECT}/zones/us-central2-b"
+    (group,) = world.ask("GET", f"{zone}/instanceGroups")["items"]
+    (manager,) = world.ask("GET", f"{zone}/instanceGroupManagers")["items"]
+    assert (group["size"], manager["targetSize"]) == (4, 4)
+    assert world.ask("GET", f"{zone}/instanceGroups/{group['name']}") == group
+    assert world.ask("GET", f"{zone}/instanceGroupManagers/{manager['name']}") == manager
+    listed = world.ask("POST", f"{zone}/instanceGroupManagers/{manager['name']}/listManagedInstances")
+    assert len(listed["managedInstances"]) == 4
+
+
 def test_newest_generation_needs_its_policy(world):
     pools = world.cluster("us-central1", "us-central1-c")
     asked = {"config": {"machineType": "tpu7x-standard-4t", "diskType": "hyperdisk-balanced"}, "initialNodeCount": 2}

@@ -20,12 +20,10 @@ from typing import Any
 
 import pytest
 
-import tpukit
 from tpukit import pods
+from tpukit.places.tpu_vm.channel import programs
 from tpukit.pods import Phase, PodState
 from waiting import until
-
-PACKAGE = Path(tpukit.__file__).parent
 
 
 class Host:
@@ -35,8 +33,8 @@ class Host:
         self.root = root
         folder = root / "programs" / "one"
         folder.mkdir(parents=True)
-        for file in (PACKAGE / "host" / "supervisor.py", PACKAGE / "pods" / "shim.py"):
-            (folder / file.name).write_bytes(file.read_bytes())
+        for name, text in programs().items():
+            (folder / name).write_text(text)
         self.argv = [sys.executable, "-I", "-S", str(folder / "supervisor.py")]
 
     def open(self, request: dict[str, Any], content: bytes = b"") -> subprocess.Popen[bytes]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from rich.console import Console
 
 from tpukit.cli import job_check
 from tpukit.manager import overview
 from tpukit.manager.settings import UserSettings
-from tpukit.manager.users import User
 from tpukit.manager.windows import Window
 from tpukit.reasons import State
-from tpukit.records import Job
-
-PERSON = User("ada", 1.0)
+from tpukit.records import Attempt, Job
 
 
 def window(number: int, parent: int = 0, **fields) -> Window:
@@ -53,24 +50,22 @@ def test_line_says_what_is_not_in_the_state():
     assert overview.counts(placed) == "1 running, 1 unknown"
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (200, 50), (40, 10), (20, 4)])
-def test_picture_fits_the_screen_and_shows_active_jobs_first(width, height):
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_rows_to_choose_from_are_one_line_each_and_fit(width):
+    long = "the program on host 0 failed: " + "a long sentence " * 20
     listed = [window(number) for number in range(1, 101)]
-    long = "the program on host 0 failed: " + "a long sentence " * 8
-    jobs = {
-        one.job: job(one.number, State.FAILED if one.number % 2 else State.RUNNING, long if one.number % 2 else "")
-        for one in listed
-    }
-    console = Console(width=width, height=height, force_terminal=True)
-    body, shown = job_check.fitting(console, overview.lines(listed, jobs), "wdts", PERSON)
-    drawn = console.render_lines(body, pad=False)
-    assert len(drawn) <= max(1, height - 3)
-    text = ["".join(segment.text for segment in line) for line in drawn]
-    if shown:
-        assert any(line.startswith("100 ") for line in text)  # the newest that is active
-        assert max(map(len, text)) <= width
+    jobs = {one.job: job(one.number, State.FAILED, long) for one in listed}
+    rows = job_check.table(overview.lines(listed, jobs), "wdts", {"job-3": ["step 1"]}).rows(width)
+    assert len(rows) == 101
+    assert max(row.cell_len for row in rows) <= width
+    assert all(str(row).split()[:1] == [str(number)] for number, row in enumerate(rows) if number)
+    assert ("the program" in str(rows[1])) == (width >= 80)
 
 
-def test_no_windows_are_said():
-    body, shown = job_check.fitting(Console(width=80, height=24), [], "wdts", PERSON)
-    assert (str(body), shown) == ("no windows", 0)
+def test_output_is_wanted_of_jobs_that_have_saved_nothing_or_of_all_when_asked():
+    began = {"attempts": (Attempt(0, 0, 0),)}, {"attempts": (Attempt(0, 0, 0, saved=3),)}, {}
+    jobs = {f"job-{at + 1}": msgspec.structs.replace(job(at + 1), **fields) for at, fields in enumerate(began)}
+    placed = overview.lines([window(1), window(2), window(3), window(4)], jobs)
+    assert [one.id for one in job_check.wanting_output(placed, "wdts")] == ["job-1"]
+    assert [one.id for one in job_check.wanting_output(placed, "sv")] == ["job-1", "job-2", "job-3"]
+    assert job_check.wanting_output(placed, "wd") == []

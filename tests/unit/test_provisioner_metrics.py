@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
+from dataclasses import replace
 
+from tpukit.provisioner.driver import Driver
 from unit.provisioner_world import ProvisionerWorld
 
 
@@ -94,3 +97,45 @@ def test_metrics_pools_are_counted_by_state():
     assert counted(world, "tpukit_provisioner_pools") == {'{state="creating"}': 2.0}
     world.pass_time(300)
     assert counted(world, "tpukit_provisioner_pools") == {'{state="retained"}': 2.0}
+
+
+def test_metrics_pool_told_of_by_a_round_that_was_not_over_counts_once():
+    """The next one has observed by then, and decides the same."""
+    world, gate = ProvisionerWorld(), threading.Event()
+    rounds = 0
+
+    def decided(_steps: object) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 4:
+            gate.set()
+            assert driver.kernel.settle(30)
+
+    def told(_step: object, reason: str) -> None:
+        reasons.append(reason)
+
+    reasons: list[str] = []
+    counting = replace(world.metrics.counting(), decided=decided, announced=told)
+    driver = Driver(
+        world.cluster,
+        world.gke,
+        world.cluster,
+        world.leader,
+        world.clock,
+        zones=world.zones,
+        workers=1,
+        counting=counting,
+    )
+    world.cluster.send("one")
+    driver.round()
+    assert driver.kernel.settle(30)
+    world.clock.sleep(100)
+    world.gke.tick()
+    world.cluster.schedule()
+    hold = world.leader.hold
+    world.leader.hold = lambda name: gate.wait(30) and hold(name)
+    for _ in range(3):
+        driver.round()
+    assert driver.kernel.settle(30)
+    driver.close()
+    assert reasons == ["NodePoolCreating", "NodePoolReady"]

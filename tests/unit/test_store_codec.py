@@ -60,6 +60,13 @@ jobs = st.builds(
 unknown = st.dictionaries(st.text("xyz", min_size=1), values, min_size=1, max_size=3)
 
 
+@given(values | st.floats())
+def test_from_json_reads_what_python_reads_infinities_and_halves_of_characters_too(value):
+    text = json.dumps(value)
+    assert repr(codec.from_json(text)) == repr(json.loads(text))
+    assert codec.from_json('["\\ud800", Infinity]') == ["\ud800", float("inf")]
+
+
 @given(jobs)
 def test_encode_then_decode_gives_the_same(job):
     doc = codec.encode(JOBS, job, {}, 1)

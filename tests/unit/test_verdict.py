@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpukit.places import log_tail
 from tpukit.places.verdict import HostEnd, Verdict, verdict
 from tpukit.reasons import MEANINGS, Budget, Reason
 
@@ -276,3 +277,17 @@ def test_verdict_one_program_fails_and_all_others_follow_is_a_user_error(followe
     world.insert(where, HostEnd("culprit", code, order=0.5))
     found = verdict(world)
     assert (found.reason, found.host) == (Reason.USER_ERROR, "culprit")
+
+
+def test_final_output_of_wandb_is_a_sign_of_an_end_but_not_behind_an_exception():
+    over = [
+        "step 9 loss 0.1",
+        "wandb: Run history:",
+        "wandb: loss █▁",
+        "wandb: Run summary:",
+        *["wandb: metric 1"] * 40,
+    ]
+    raised = ["Traceback (most recent call last):", '  File "main.py", line 1, in <module>', "ValueError: no"]
+    assert log_tail.finished(over)
+    assert not log_tail.finished([*raised, *over])
+    assert not log_tail.finished(["wandb: Syncing run", "wandb: View run history: no"])

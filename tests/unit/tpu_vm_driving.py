@@ -57,12 +57,19 @@ class Driving:
         self.place.close()
         self.store.close()
 
-    def send(self, script: str | list[str], on: tuple[str, ...] = (), code: Path | None = None, **fields: Any) -> str:
+    def send(
+        self,
+        script: str | list[str],
+        on: tuple[str, ...] = (),
+        code: Path | None = None,
+        target: VmTarget | None = None,
+        **fields: Any,
+    ) -> str:
         command = ["sh", "-c", script] if isinstance(script, str) else script
         spec = JobSpec.from_json({"name": "train", "tpu": "v4-16", "command": command, **fields})
         made = plan.make(spec, Settings.from_json({**SETTINGS}), "tpu-vm", taken=self.store.keys(JOBS, "train"))
-        if on:
-            made = replace(made, vms=VmTarget("", "", "", on))
+        if on or target:
+            made = replace(made, vms=target or VmTarget("", "", "", on))
         if code:
             made = replace(made, snapshot=stage.snapshot(code, self.folder / "data" / "code"))
         made = self.place.prepare(made)

@@ -55,6 +55,8 @@ class VmTarget:
     zone: str
     user: str  # whose login its hosts know: another driver logs in as the same, with a key of its own
     nodes: tuple[str, ...] = ()  # TPU VMs that the person named, slice by slice; empty: the job makes its own
+    disk: str = ""  # a share of a file server, such as 10.0.0.2:/share, that is mounted before the program starts
+    mount: str = ""  # where
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -169,17 +167,21 @@ class Follower:
 
     def _lose(self, hosts: Sequence[HostView]) -> None:
         from tpukit.cli import context
+        from tpukit.places.base import Handle
         from tpukit.records import JOBS
         from tpukit.store import change
 
         victim = self._loss.victim(hosts) if self._loss else None
         if self._loss and not victim:
             self._say_unseen(self._loss, hosts)
-        if not victim or not victim.pid:
+        if not victim:
+            return
+        try:
+            job = context.get(self._id)
+            context.places()[job.place].lose(Handle.of(job), victim.name)
+        except Transient:  # the host does not answer now: the next round tries again
             return
         self._loss = None
-        with suppress(ProcessLookupError):
-            os.kill(victim.pid, signal.SIGKILL)
         note = f"{victim.name} killed on purpose at step {victim.step} (--lose)"
         change(context.store(), JOBS, self._id, lambda job: job, note=note, at=self._clock.now())
 

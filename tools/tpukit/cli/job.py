@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tpukit import places
-from tpukit.cli import job_act, job_check, job_list, job_start, job_view, job_windows
+from tpukit.cli import job_act, job_check, job_list, job_monitor, job_start, job_view, job_windows
 from tpukit.cli.sending import check_tags, make_plan, set_option
 
 
@@ -40,7 +40,7 @@ for one in (
     job_act.adopt,
     job_start.command,
     job_check.check,
-    job_check.monitor,
+    job_monitor.command,
     job_windows.clear,
     job_windows.ack,
     job_windows.rules,

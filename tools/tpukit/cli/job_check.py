@@ -1,8 +1,8 @@
-"""`tpu job check` and `tpu job monitor`: all jobs of a user, once or for as long as one watches."""
+"""`tpu job check`: all jobs of a user, once; and what the monitor has in common with it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,24 +10,20 @@ import click
 from tpukit.cli.who import user_name, user_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from tpukit.manager.overview import Line
-    from tpukit.manager.users import User
     from tpukit.records import Job
     from tpukit.report.layout import FittedTable
 
 READERS = 8
-_NARROW = 120
-_show = click.option(
+NARROW = 120
+show_option = click.option(
     "--show", default="", help="What to show: w window, d directory, t TPU, s state, v output; as your settings say."
 )
 
 
 @click.command()
 @user_option
-@_show
+@show_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(user: str, show: str, as_json: bool) -> None:
     """Show all jobs of a user once: windows, children below their parents."""
@@ -37,65 +33,14 @@ def check(user: str, show: str, as_json: bool) -> None:
     person = users.get(context.store(), user_name(user))
     lines = read(person.name)
     if as_json:
-        context.print_json([_json_of(line) for line in lines])
+        context.print_json([json_of(line) for line in lines])
         return
     if not lines:
         click.echo(f"{person.name} has no windows; `tpu job start TPU --user {person.name}` makes one", err=True)
         return
-    _print(table(lines, overview.shown(person.settings, show), person))
-    click.echo(overview.counts(lines), err=True)
-
-
-@click.command()
-@user_option
-@_show
-def monitor(user: str, show: str) -> None:
-    """Follow all jobs of a user until Ctrl-C. Without a terminal: show them once."""
-    import sys
-
-    from tpukit.cli import context
-    from tpukit.manager import overview, users
-
-    person = users.get(context.store(), user_name(user))
     letters = overview.shown(person.settings, show)
-    if not sys.stdout.isatty():
-        _print(table(read(person.name), letters, person))
-        return
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
-
-    from tpukit.report import tables
-
-    with Live(console=tables.console(), auto_refresh=False, screen=True) as live:
-        while True:
-            lines = read(person.name)
-            body, shown = fitting(live.console, lines, letters, person)
-            more = f"; {len(lines) - shown} not shown" if shown < len(lines) else ""
-            text = f"{person.name}: {overview.counts(lines)}{more}"
-            status = Text(text, style="bold", no_wrap=True, overflow="ellipsis")
-            live.update(Group(status, Text(""), body), refresh=True)
-            context.CLOCK.sleep(person.settings.monitor_upd_time)
-
-
-def fitting(console: Console, lines: Sequence[Line], letters: str, person: User) -> tuple[FittedTable | Text, int]:
-    """As many windows as the screen holds, active ones first, newest first; how many they are."""
-    from rich.text import Text
-
-    from tpukit.manager import overview
-
-    room = max(1, console.height - 3)
-    first = sorted(lines, key=lambda line: (not line.active, -line.window.created))[:room]
-    jobs = {line.job.id: line.job for line in lines if line.job}
-    while first:
-        chosen = {line.window.number for line in first}
-        placed = overview.lines([line.window for line in lines if line.window.number in chosen], jobs)
-        body = table(placed, letters, person, narrow=console.width < _NARROW)
-        height = len(console.render_lines(body, pad=False))
-        if height <= room:
-            return body, len(first)
-        first = first[: -max(1, (height - room) // 2)]
-    return Text("no windows"), 0
+    print_table(table(lines, letters, outputs(wanting_output(lines, letters), person.settings.show_length)))
+    click.echo(overview.counts(lines), err=True)
 
 
 def read(user: str) -> list[Line]:
@@ -106,8 +51,10 @@ def read(user: str) -> list[Line]:
     return overview.lines(listed, jobs_by_id([window.job for window in listed]))
 
 
-def table(lines: Sequence[Line], letters: str, person: User, *, narrow: bool = False) -> FittedTable:
-    """`narrow`: names of TPUs without what all of a group begin with."""
+def table(
+    lines: Sequence[Line], letters: str, output: Mapping[str, Sequence[str]], *, narrow: bool = False
+) -> FittedTable:
+    """`output`: what jobs printed last, by job. `narrow`: names of TPUs without what all of a group begin with."""
     from tpukit.cli import context
     from tpukit.report.layout import FittedTable, TableField, plain
     from tpukit.report.tables import STYLES
@@ -126,16 +73,35 @@ def table(lines: Sequence[Line], letters: str, person: User, *, narrow: bool = F
         ],
     }
     chosen = [field for letter in letters for field in fields.get(letter, [])] or fields["w"]
-    says = [plain(line.says) for line in lines]
+    printed = [plain(" ".join(output.get(line.window.job, ()))) for line in lines]
+    texts = [" | ".join(filter(None, (plain(line.says), text))) for line, text in zip(lines, printed, strict=True)]
+    return FittedTable(chosen, heading="message", texts=texts if "s" in letters or "v" in letters else ())
+
+
+def wanting_output(lines: Sequence[Line], letters: str) -> list[Job]:
+    """Jobs whose output is shown: all where that was asked for, else those whose record does not say how they go,
+    the newest few of them, as hosts are asked for it."""
     if "v" in letters:
-        says = [" | ".join(filter(None, (text, _output(line, person)))) for text, line in zip(says, lines, strict=True)]
-    return FittedTable(chosen, heading="message", texts=says if "s" in letters or "v" in letters else ())
+        return [line.job for line in lines if line.job]
+    return [line.job for line in lines if line.job and line.unsure][-READERS:] if "s" in letters else []
+
+
+def outputs(jobs: Sequence[Job], length: int) -> dict[str, Sequence[str]]:
+    """The last lines that the first host of each printed, not much more than `length` characters of them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    if not jobs:
+        return {}
+    with ThreadPoolExecutor(min(READERS, len(jobs))) as pool:
+        return dict(zip([job.id for job in jobs], pool.map(lambda job: _output(job, length), jobs), strict=True))
 
 
 def _age(job: Job | None, now: float) -> str:
+    """Seconds only in the first minute: a picture that is drawn again has few lines that changed."""
     from tpukit import report
 
-    return report.elapsed(job.created, job.ended or now) if job else "-"
+    words = report.elapsed(job.created, job.ended or now) if job else "-"
+    return words.partition("m ")[0] + "m" if "m " in words else words
 
 
 def _short(lines: Sequence[Line]) -> list[str]:
@@ -169,8 +135,8 @@ def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
     return {job.id: job for job in jobs if job is not None}
 
 
-def _output(line: Line, person: User) -> str:
-    """The end of what its first host printed."""
+def _output(job: Job, length: int) -> Sequence[str]:
+    from collections import deque
     from itertools import islice
 
     from tpukit.cli import context
@@ -178,25 +144,27 @@ def _output(line: Line, person: User) -> str:
     from tpukit.places.base import Handle
     from tpukit.report.layout import plain
 
-    if line.job is None or not line.job.attempts or line.job.place not in context.places():
-        return ""
+    if not job.attempts or job.place not in context.places():
+        return ()
     try:
-        handle = Handle.of(line.job)
-        host = handle.plan.host_names[0]
-        printed = [one.text for one in islice(context.places()[line.job.place].logs(handle, host), 100_000)]
+        handle = Handle.of(job)
+        printed = islice(context.places()[job.place].logs(handle, handle.plan.host_names[0]), 1_000_000)
+        last = [plain(one.text) for one in deque(printed, maxlen=50)]
     except TpukitError as error:
-        return str(error)
-    return plain(" ".join(printed[-50:])[-person.settings.show_length :])
+        return (plain(error),)
+    while len(last) > 1 and sum(map(len, last)) > length:
+        last.pop(0)
+    return [line[-length:] for line in last]
 
 
-def _print(made: FittedTable) -> None:
+def print_table(made: FittedTable) -> None:
     from tpukit.report import tables
 
     if made.row_count:
         tables.console().print(made)
 
 
-def _json_of(line: Line) -> dict[str, Any]:
+def json_of(line: Line) -> dict[str, Any]:
     import msgspec
 
     from tpukit import report

@@ -271,4 +271,8 @@ def _settings(plan: Plan, vm: Vm, place: str) -> Settings:
 def _on(plan: Plan, vm: Vm) -> Plan:
     from tpukit.cli import sending
 
-    return sending.on_machines(plan, vm.name) if plan.place == places.MACHINES else plan
+    if plan.place != places.MACHINES:
+        return plan
+    named = sending.on_machines(plan, vm.name)
+    assert named.vms
+    return replace(named, vms=replace(named.vms, disk=vm.disk, mount=vm.mount))

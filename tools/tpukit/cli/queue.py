@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli.leaving import Leaving
+from tpukit.cli.queue_deploy import deploy
 
 if TYPE_CHECKING:
     from tpukit.queue.client import Client
@@ -51,7 +52,11 @@ def command() -> None:
       tpu queue list
       tpu queue test                             two jobs: the devices, and a matrix product
       tpu queue rest                             for programs in any language, over HTTP
+      tpu queue deploy --team research           in a cluster
     """
+
+
+command.add_command(deploy)
 
 
 @command.command()

@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import hashlib
+import importlib.util
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -28,6 +31,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False
@@ -41,6 +45,8 @@ MARK = "TPUKIT_POD"
 PIECE = 256 << 10
 """Bytes of a log in one answer."""
 PROGRESS_MOST = 64 << 10
+SAVED_SECONDS = 2.0
+"""Between two readings of the names in a workdir."""
 SETUP_SECONDS = 1800
 PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
 NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}")
@@ -163,6 +169,31 @@ def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     return {}
 
 
+def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
+    """Lay what follows, a line of netrc, where programs of this host find it: in memory, before what their user has."""
+    line = content.read(65536).decode()
+    folder = os.path.dirname(secrets_file())
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        raise Refused("machine", f"{folder} belongs to somebody else")
+    try:
+        with open(os.path.expanduser("~/.netrc"), encoding="utf-8") as file:
+            own = file.read()
+    except OSError:
+        own = ""
+    new = f"{secrets_file()}.{os.getpid()}"
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(line + own)
+    os.replace(new, secrets_file())
+    return {}
+
+
+def secrets_file() -> str:
+    """In memory, which goes with the machine; each folder of ours has its own."""
+    name = hashlib.sha256(ROOT.encode()).hexdigest()[:16]
+    return os.path.join("/dev/shm", f"tpukit-{os.getuid()}-{name}", "netrc")  # noqa: S108 (checked for its owner)
+
+
 def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     """Prepare the machine with a command, unless the same one did so before with the same files."""
     key, cwd = request["key"], path("code", request["code"]) if request.get("code") else os.path.expanduser("~")
@@ -188,7 +219,42 @@ def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     return {"ran": True}
 
 
+def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Mount shares and buckets, but for those that are there already: a machine that was made anew has none."""
+    with locked("mount.lock"):
+        for one in request["mounts"]:
+            target = one["path"]
+            if run("mountpoint", "-q", target).returncode:
+                for argv in mounting(one):
+                    ran = run(*argv)
+                    if ran.returncode:
+                        last = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
+                        raise Refused("mount", f"{one['source']} could not be mounted at {target}: {last[0]}")
+    return {}
+
+
+def mounting(one: dict[str, Any]) -> list[list[str]]:
+    target = one["path"]
+    folder = ["sudo", "-n", "mkdir", "-p", target]
+    if one["kind"] == "nfs":
+        return [folder, ["sudo", "-n", "mount", "-t", "nfs", "-o", "nolock,soft", one["source"], target]]
+    if shutil.which("gcsfuse") is None:
+        raise Refused("request", "there is no gcsfuse on this host, which mounts buckets: let `setup` install it")
+    # https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
+    options = ["--implicit-dirs", *(["-o", "ro"] if one["read_only"] else [])]
+    owner = f"{os.getuid()}:{os.getgid()}"
+    return [folder, ["sudo", "-n", "chown", owner, target], ["gcsfuse", *options, one["source"], target]]
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+    )
+
+
 REQUESTS = {
+    "mount": mount,
+    "secret": secret,
     "prepare": prepare,
     "code": code,
     "setup": setup,
@@ -267,9 +333,36 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
         "frozen": began is not None and frozen(began["pid"]),
     }
     known["progress"] = progress(os.path.join(folder, "progress"))
+    if began is not None:
+        known["saved"] = saved(folder, began["at"], final=end is not None)
     if log is not None:
         known["log"] = piece(os.path.join(folder, "log"), log, PIECE)
     return known
+
+
+def saved(folder: str, since: float, *, final: bool) -> int:
+    """The newest checkpoint in the workdir, for a program that does not say what it saved; -1: none can be seen."""
+    file = os.path.join(folder, "saved")
+    known = read(file) or {"at": 0.0, "step": -1, "final": False}
+    now = time.time()
+    if known["final"] or (not final and abs(now - known["at"]) < SAVED_SECONDS):
+        return int(known["step"])
+    workdir = (read(os.path.join(folder, "pod.json")) or {"env": {}})["env"].get("TPUKIT_WORKDIR", "")
+    if not workdir or "://" in workdir:
+        return -1
+    step = max(int(known["step"]), checkpoint_folder().newest(pathlib.Path(workdir), since - 1.0))
+    with suppress(OSError):  # on a full disk it is read again next time
+        write(file, {"at": now, "step": step, "final": final})
+    return step
+
+
+def checkpoint_folder() -> Any:
+    """The module beside this file. Python was told to look in no folder for modules."""
+    spec = importlib.util.spec_from_file_location("checkpoint_folder", os.path.join(HERE, "checkpoint_folder.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def progress(file: str) -> dict[str, Any] | None:
@@ -330,7 +423,8 @@ def pod(request: dict[str, Any], folder: str, cwd: str) -> dict[str, Any]:
     local = "://" not in workdir
     if local:
         os.makedirs(workdir, exist_ok=True)
-    own = {MARK: folder, "TPUKIT_WORKDIR": workdir, "TPUKIT_PROGRESS": os.path.join(folder, "progress")}
+    found = {"NETRC": secrets_file()} if os.path.exists(secrets_file()) else {}
+    own = {**found, MARK: folder, "TPUKIT_WORKDIR": workdir, "TPUKIT_PROGRESS": os.path.join(folder, "progress")}
     return {
         "argv": request["argv"],
         "env": {**environment(request["env"]), **own},

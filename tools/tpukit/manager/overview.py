@@ -29,6 +29,11 @@ class Line:
         return self.job is not None and not self.job.state.ended
 
     @property
+    def unsure(self) -> bool:
+        """Whether its record does not say how it goes: it runs, and has saved nothing yet. Its output says more."""
+        return self.active and self.job is not None and self.job.attempt is not None and self.job.attempt.saved < 0
+
+    @property
     def says(self) -> str:
         """What a person should know beside the state."""
         if self.job is None:

@@ -145,6 +145,9 @@ class Place(Protocol):
         Of an attempt whose record has ended: give back what is held for the job.
         """
 
+    def lose(self, handle: Handle, host: str) -> None:
+        """Take a host's program away without a word, as if the host had lost power. Where `kills_hosts` only."""
+
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         """Remove what carries this store's mark and belongs to no active attempt; says what was removed.
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import math
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,6 +172,12 @@ class LocalPlace:
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._tell(handle, handle.plan.host_names, grace)
+
+    def lose(self, handle: Handle, host: str) -> None:
+        state = pods.status(self.host_folder(handle, host))
+        if state.phase is Phase.RUNNING:
+            with suppress(ProcessLookupError):
+                os.kill(state.pid, signal.SIGKILL)
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         """Ends hosts of attempts that nobody knows, and processes that outlived their host.

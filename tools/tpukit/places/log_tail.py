@@ -70,6 +70,8 @@ _TOLD = re.compile(
     re.IGNORECASE,
 )
 _FINISHED = re.compile(r"\b(?:training|train|run)\b.{0,20}\b(?:complete|completed|finished|done)\b", re.IGNORECASE)
+# What wandb prints when its run is over. It does so for a program that raised as well, so it is no sign by itself.
+_WANDB = re.compile(r"^wandb: Run (?:history|summary):")
 _MESSAGE_LINES = 3
 """Lines that do not begin with a space and may still belong to the message of an exception."""
 
@@ -111,8 +113,10 @@ def told_to_leave(lines: Sequence[str]) -> bool:
 
 
 def finished(lines: Sequence[str]) -> bool:
-    """Whether the program says that its training is complete."""
-    return any(_FINISHED.search(line) for line in lines[-_LAST_LINES:])
+    """Whether the program, or wandb in a program that raised nothing, says that its training is complete."""
+    if any(_FINISHED.search(line) for line in lines[-_LAST_LINES:]):
+        return True
+    return any(map(_WANDB.match, lines)) and not any(line.rstrip() == _TRACEBACK for line in lines)
 
 
 def last_words(lines: Sequence[str]) -> str:

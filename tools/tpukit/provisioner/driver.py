@@ -165,8 +165,8 @@ class Driver:
         return steps
 
     def _announced(self, pool: str, reason: str) -> None:
-        self._observer.announced(pool, reason)
-        self._counting.announced(self.steps.get(pool), reason)
+        if self._observer.announced(pool, reason):
+            self._counting.announced(self.steps.get(pool), reason)
 
     def _read_settings(self) -> Settings:
         """Those of the ConfigMap; while it cannot be read as it is, those it had."""

@@ -112,11 +112,15 @@ class Observer:
         with self._lock:
             self._awaited = (self._awaited & (steps.keys() | seen.pools.keys())) | asked | coming
 
-    def announced(self, pool: str, reason: str) -> None:
-        """What is decided of a pool may come to nothing: only what was told is not told again."""
-        if reason == "NodePoolReady":
-            with self._lock:
-                self._awaited.discard(pool)
+    def announced(self, pool: str, reason: str) -> bool:
+        """What is decided of a pool may come to nothing: only what was told is not told again. Whether it is news: a
+        round that began before the last one was over decides the same."""
+        if reason != "NodePoolReady":
+            return True
+        with self._lock:
+            news = pool in self._awaited
+            self._awaited.discard(pool)
+        return news
 
     def _waiting(self, jobsets: Mapping[tuple[str, str], Doc], settings: Settings) -> Iterable[Need | Refusal]:
         for pod in self._view.leaders():

@@ -68,6 +68,20 @@ class FittedTable:
                 for part in _wrap(text, max(1, width - 4)):
                     yield Text(f"    {part}")
 
+    def rows(self, width: int) -> list[Text]:
+        """The heading and each row on a line of its own, for a list to choose from: texts are cut at the margin, and
+        left out where there is no room for them."""
+        fields = self._fitting(width)
+        room = width - _total(fields) - len(_GAP)
+        fits = room >= _NARROWEST
+        lines = [self._line(fields, None, self._heading if fits else "")]
+        lines += [
+            self._line(fields, row, self._texts[row] if fits and self._texts else "") for row in range(self.row_count)
+        ]
+        for line in lines:
+            line.truncate(width, overflow="ellipsis")
+        return lines
+
     def _fitting(self, width: int) -> Sequence[TableField]:
         if _total(self._fields) <= width:
             return self._fields

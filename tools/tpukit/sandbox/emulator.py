@@ -12,11 +12,12 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from tpukit.errors import TpukitError
+from tpukit.errors import TpukitError, Transient
 from tpukit.kube import Cluster
 from tpukit.sandbox import folder, kwok_pools, pool_adapter
 from tpukit.sandbox.agent.archive import printed
@@ -28,6 +29,10 @@ from tpukit.sandbox.google.server import Emulator
 
 ENVIRONMENT = "environment.json"
 """The file below google/ that holds the variables which lead Google's tools here."""
+
+
+PATIENCE_SECONDS, PAUSE_SECONDS = 60.0, 0.3
+"""GKE does not give up a pool because an API server is late once."""
 
 
 def agent(place: Folder) -> AgentClient:
@@ -91,10 +96,28 @@ def _hooks(place: Folder) -> Hooks:
             client.remove_pool(pool.name)
 
     return Hooks(
-        on_pool_created=created,
-        on_pool_deleted=deleted,
+        on_pool_created=patiently(created),
+        on_pool_deleted=patiently(deleted),
         logs=partial(logs, place.path / "agent"),
     )
+
+
+def patiently(
+    work: Callable[[Pool], None], seconds: float = PATIENCE_SECONDS, pause: float = PAUSE_SECONDS
+) -> Callable[[Pool], None]:
+    """The same, again and again while the trouble passes."""
+
+    def again(pool: Pool) -> None:
+        due = time.monotonic() + seconds
+        while True:
+            try:
+                return work(pool)
+            except Transient:
+                if time.monotonic() >= due:
+                    raise
+                time.sleep(pause)
+
+    return again
 
 
 def logs(folder: Path) -> Iterator[Log]:

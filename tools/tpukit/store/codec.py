@@ -19,6 +19,7 @@ from tpukit.store import Broken, Entry, Kind, T
 VERSION = "_version"
 REVISION = "_revision"
 _OURS = (VERSION, REVISION)
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def decode(kind: Kind[T], raw: Mapping[str, Any]) -> T:
@@ -46,10 +47,12 @@ def readable(kind: Kind[T], entry: Entry[T] | Broken) -> Entry[T]:
 def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> dict[str, Any]:
     """What to store for `value`, where `raw` was stored before (empty: nothing was)."""
     # Through JSON, so that every home gets the same: no infinities, no halves of characters.
-    new: dict[str, Any] = json.loads(to_json(msgspec.to_builtins(value, str_keys=True)))
+    new: dict[str, Any] = from_json(to_json(msgspec.to_builtins(value, str_keys=True)))
     if raw:
         old, doc = _read(kind, raw)
-        new = _with_unknown(doc, msgspec.to_builtins(old, str_keys=True), new)
+        known = msgspec.to_builtins(old, str_keys=True)
+        if not doc.items() <= known.items():  # mostly all is known, and need not be compared field by field
+            new = _with_unknown(doc, known, new)
     new[VERSION] = max(kind.version, raw.get(VERSION, 1))
     new[REVISION] = revision
     return new
@@ -57,9 +60,17 @@ def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> di
 
 def to_json(doc: Any) -> str:
     try:
-        return clean(json.dumps(doc, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+        return clean(_JSON.encode(doc))
     except (ValueError, TypeError, RecursionError) as error:
         raise Invalid(f"this cannot be stored: {error}") from error
+
+
+def from_json(text: str) -> Any:
+    """ValueError or RecursionError where it is none."""
+    try:
+        return msgspec.json.decode(text)  # a queue is as fast as this is
+    except (msgspec.MsgspecError, UnicodeError):
+        return json.loads(text)  # takes what older versions stored: infinities, halves of characters
 
 
 def clean(text: str) -> str:
@@ -99,7 +110,7 @@ def _read(kind: Kind[T], raw: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:
 
 
 def _brought_up(kind: Kind[T], raw: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(raw, Mapping):
+    if not isinstance(raw, dict | Mapping):  # a dict is known at once
         raise ValueError("it is no object")
     version = raw.get(VERSION, 1)
     if type(version) is not int or version < 1:

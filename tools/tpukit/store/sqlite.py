@@ -1,17 +1,19 @@
 """The store's embedded home: one SQLite file, shared by every `tpu` on this machine.
 
 WAL lets readers go on while one writes; every write takes the write lock first (BEGIN IMMEDIATE), because a read that
-turns into a write fails under contention no matter how long it waits.
+turns into a write fails under contention no matter how long it waits. What was written survives every crash of a
+program. The last writes before a crash of the machine itself may be gone after it, all of a transaction or nothing
+(synchronous = NORMAL: https://www.sqlite.org/pragma.html#pragma_synchronous): no write waits for the disk.
 """
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 
@@ -64,13 +66,14 @@ class SqliteStore:
         release: bool = False,
         events: Sequence[Event] = (),
     ) -> Entry[T]:
+        updated = _next(kind, entry, value)
         with self._file.transaction() as db:
             if lease:
                 self._check(db, lease)
-            updated = _update(db, kind, entry, value, events)
+            _update(db, kind, entry, updated, events)
             if lease and release:
                 db.execute(_RELEASE, (lease.name, lease.token))
-        return updated
+        return updated.entry
 
     def claim(
         self,
@@ -84,12 +87,16 @@ class SqliteStore:
         events: Sequence[Event] = (),
     ) -> tuple[Entry[T], Lease] | None:
         with self._file.connection() as db:  # a read waits for nobody, and most who come too late learn it from one
-            if db.execute(f"{_SELECT} WHERE {_SAME}", _same(kind, entry)).fetchone() is None:
+            if db.execute(_IS_SAME, _same(kind, entry)).fetchone() is None:
                 return None
+        updated = _next(kind, entry, value)
         try:
             with self._file.transaction() as db:
                 lease = self._take(db, name, holder, seconds)
-                return (_update(db, kind, entry, value, events), lease) if lease else None
+                if lease is None:
+                    return None
+                _update(db, kind, entry, updated, events)
+                return updated.entry, lease
         except Conflict:
             return None
 
@@ -210,8 +217,13 @@ _SELECT = "SELECT key, revision, number, sort, doc FROM documents"
 _KEY, _SORT = 0, 3
 _SAME = "collection = ? AND key = ? AND revision = ? AND (number = ? OR ? IS NULL)"
 _UPDATE = f"UPDATE documents SET revision = ?, state = ?, sort = ?, doc = ? WHERE {_SAME}"  # noqa: S608
+_IS_SAME = f"SELECT 1 FROM documents WHERE {_SAME}"  # noqa: S608
 _DELETE = f"DELETE FROM documents WHERE {_SAME}"  # noqa: S608
 _RELEASE = "DELETE FROM leases WHERE name = ? AND token = ?"
+_EVENT = (
+    "INSERT INTO events (collection, key, seq, at, text)"
+    " SELECT ?, ?, ifnull(max(seq), 0) + 1, ?, ? FROM events WHERE collection = ? AND key = ?"
+)
 _LEASES = "SELECT name, holder, ends, token, seconds FROM leases"
 _NAME, _HOLDER, _ENDS, _TOKEN, _SECONDS = range(5)
 
@@ -220,20 +232,31 @@ def _same(kind: Kind[T], entry: Entry[T]) -> tuple[Any, ...]:
     return kind.name, entry.key, entry.revision, entry.proof, entry.proof
 
 
-def _update(db: sqlite3.Connection, kind: Kind[T], entry: Entry[T], value: T, events: Sequence[Event]) -> Entry[T]:
+@dataclass(frozen=True, slots=True)
+class _Next(Generic[T]):
+    """What a write will store, made before the write lock is taken: everybody waits for who has that."""
+
+    entry: Entry[T]
+    fields: tuple[Any, ...]
+
+
+def _next(kind: Kind[T], entry: Entry[T], value: T) -> _Next[T]:
     revision = entry.revision + 1
     doc = codec.encode(kind, value, entry.raw, revision)
     fields = (revision, codec.state(kind, value), codec.order(kind, value), codec.to_json(doc))
-    if not db.execute(_UPDATE, (*fields, *_same(kind, entry))).rowcount:
+    return _Next(Entry(entry.key, value, revision, doc, entry.proof), fields)
+
+
+def _update(db: sqlite3.Connection, kind: Kind[T], entry: Entry[T], updated: _Next[T], events: Sequence[Event]) -> None:
+    if not db.execute(_UPDATE, (*updated.fields, *_same(kind, entry))).rowcount:
         raise refusals.outdated(kind, entry)
     _note(db, kind.name, entry.key, events)
-    return Entry(entry.key, value, revision, doc, entry.proof)
 
 
 def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
     key, revision, number, _, doc = row
     try:
-        raw = json.loads(doc)
+        raw = codec.from_json(doc)
     except (ValueError, RecursionError) as error:
         return Broken(key, f"it is no JSON: {error}")
     return codec.read(kind, key, raw, revision, number)
@@ -241,10 +264,8 @@ def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
 
 def _note(db: sqlite3.Connection, collection: str, key: str, events: Sequence[Event]) -> None:
     """Events of a change, and that there was one: for those who watch."""
-    last = "SELECT ifnull(max(seq), 0) FROM events WHERE collection = ? AND key = ?"
-    (seq,) = db.execute(last, (collection, key)).fetchone() if events else (0,)
-    rows = [(collection, key, seq + n, event.at, codec.clean(event.text)) for n, event in enumerate(events, 1)]
-    db.executemany("INSERT INTO events (collection, key, seq, at, text) VALUES (?, ?, ?, ?, ?)", rows)
+    for event in events:
+        db.execute(_EVENT, (collection, key, event.at, codec.clean(event.text), collection, key))
     count = "INSERT INTO changes VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1"
     db.execute(count, (collection,))
 

@@ -152,6 +152,9 @@ class GkePlace:
             notes.append("TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to")
         return notes
 
+    def lose(self, handle: Handle, host: str) -> None:
+        raise Invalid("pods of a cluster cannot be lost on purpose", hint="in a sandbox, `tpu sandbox faults` does so")
+
     def forget(self, handle: Handle) -> str:
         plan = handle.plan
         context = plan.cluster.context if plan.cluster else ""

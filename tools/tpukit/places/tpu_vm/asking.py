@@ -16,13 +16,14 @@ from tpukit import stage
 from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
-from tpukit.places.tpu_vm import environment, target
+from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.plan import Plan
 
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
+MOUNT_SECONDS = 120.0
 STATUS_SECONDS = 15.0
 KEY_READERS = 16
 
@@ -64,6 +65,10 @@ class Hosts:
         if without:
             packed = pack(stage.require(self.shelf, digest))
             self._each([Call(one, {"do": "code", "code": digest}, packed, UPLOAD_SECONDS) for one in without])
+        if mounts := _mounts(plan):
+            self._each([Call(login, {"do": "mount", "mounts": mounts}, seconds=MOUNT_SECONDS) for login in logins])
+        if netrc := secrets.wandb(plan.spec.env):
+            self._each([Call(login, {"do": "secret"}, netrc.encode()) for login in logins])
         if plan.settings.setup:
             request = {"do": "setup", "code": digest, **self._setup(plan, digest)}
             self._each([Call(login, request, seconds=SETUP_SECONDS) for login in logins])
@@ -199,6 +204,16 @@ def pack(folder: Path) -> bytes:
 
 def bytes_of(piece: Mapping[str, Any]) -> bytes:
     return base64.b64decode(piece["bytes"])
+
+
+def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
+    vms = target.of(plan)
+    share = [{"kind": "nfs", "source": vms.disk, "path": vms.mount, "read_only": False}] if vms.disk else []
+    buckets = [
+        {"kind": "bucket", "source": one.bucket, "path": one.path, "read_only": one.read_only}
+        for one in plan.spec.mounts
+    ]
+    return [*share, *buckets]
 
 
 def _accepted(call: Call, answer: Answer) -> Answer:

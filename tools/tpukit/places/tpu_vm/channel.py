@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class Login:
 class Call:
     login: Login
     request: Answer
-    content: bytes = b""
+    content: bytes = field(default=b"", repr=False)  # it may be a secret
     seconds: float = SECONDS
 
 
@@ -48,7 +48,11 @@ class Channel(Protocol):
 def programs() -> dict[str, str]:
     """What is sent to a host before it can be asked, by file name."""
     package = Path(tpukit.__file__).parent
-    files = (package / "host" / "supervisor.py", package / "pods" / "shim.py")
+    files = (
+        package / "host" / "supervisor.py",
+        package / "pods" / "shim.py",
+        package / "places" / "checkpoint_folder.py",
+    )
     return {file.name: file.read_text(encoding="utf-8") for file in files}
 
 

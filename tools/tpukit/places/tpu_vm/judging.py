@@ -31,6 +31,7 @@ class Report:
     tail: Sequence[str] = ()  # of one that has ended
     finished: bool = False  # it had come to its end before it was told to leave, as far as it says
     stop_requested: bool = False
+    saved: int = -1  # the newest checkpoint that its workdir has
     gone: Gone | None = None
     silent: float = 0.0  # seconds for which it did not answer
 
@@ -50,6 +51,7 @@ def report_of(answer: dict[str, Any], now: float) -> Report:
         frozen=bool(answer.get("frozen")),
         progress=progress.parse(said["text"], min(now, said["at"])) if said else NOTHING,
         stop_requested=bool(answer["stop"]),
+        saved=int(answer.get("saved", -1)),
     )
 
 
@@ -172,7 +174,7 @@ def _view(handle: Handle, machines: Machines, index: int, report: Report, heard:
         step=said.step,
         loss=said.loss,
         steps_per_s=said.steps_per_s,
-        saved=said.saved,
+        saved=said.saved if said.saved >= 0 else report.saved,
         moved=said.moved,
         heard=heard if state is not None else 0.0,
         pace=said.pace,

@@ -18,7 +18,7 @@ from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Invalid, Problem, TpukitError
 from tpukit.places import lines
 from tpukit.places.base import Capabilities, Handle, Line, Observation
-from tpukit.places.tpu_vm import target
+from tpukit.places.tpu_vm import secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
 from tpukit.places.tpu_vm.channel import Channel
@@ -45,7 +45,7 @@ def over_ssh(folder: Path, key: str | None) -> Channel:
 
 class TpuVmPlace:
     name = "tpu-vm"
-    capabilities = Capabilities(named_machines=True)
+    capabilities = Capabilities(named_machines=True, kills_hosts=True)
 
     def __init__(
         self,
@@ -84,12 +84,15 @@ class TpuVmPlace:
         if named and len(named) != plan.spec.slices:
             hint = f"name {plan.spec.slices}, with commas between them, or leave --on out"
             problems.append(Problem("--on", f"the job has {plan.spec.slices} slices, not {len(named)}", hint))
+        problems += secrets.check(plan.spec.env)
         if problems:
             raise Invalid(problems)
         target.runtime(plan)
         assert settings.project
         assert settings.zone
-        return replace(plan, vms=VmTarget(settings.project, settings.zone, target.login_user(settings), named))
+        asked = plan.vms or VmTarget("", "", "")
+        vms = replace(asked, project=settings.project, zone=settings.zone, user=target.login_user(settings))
+        return replace(plan, vms=vms)
 
     def taken(self, plan: Plan) -> frozenset[str]:
         """Names of queued resources, whoever made them."""
@@ -157,6 +160,14 @@ class TpuVmPlace:
             self._observer(handle.plan).read_logs(handle, handle.plan.host_names)
             acquiring.release(handle)
 
+    def lose(self, handle: Handle, host: str) -> None:
+        hosts = self._hosts(handle.plan)
+        logins = hosts.logins(handle.plan, self._there(self._acquiring(handle.plan).assess(handle)))
+        login = logins[handle.plan.host_names.index(host)]
+        for answer in hosts.tell(handle, [login], "lose"):
+            if isinstance(answer, TpukitError):
+                raise answer
+
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         return self._sweeper.sweep(self._client, known)
 
@@ -167,7 +178,7 @@ class TpuVmPlace:
         spec, own = plan.spec, target.is_own(plan)
         return [
             *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
-            *(["bucket mounts are not made on TPU VMs"] if spec.mounts else []),
+            *(["hosts need gcsfuse to mount buckets: `setup` in the settings can install it"] if spec.mounts else []),
             *(["TensorBoard data stays in the workdir"] if spec.tensorboard else []),
             *([] if plan.workdir else ["checkpoints stay on the hosts' disks, and go with them: name a workdir"]),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),

@@ -21,7 +21,7 @@ api = Api(
         lambda _: longrunning.message("google.devtools.artifactregistry.v1.OperationMetadata", {})
     ),
 )
-longrunning.serve(api, LOCATION + "/operations")
+longrunning.serve(api, LOCATION + "/operations", listed=False)
 
 
 @api.on("POST", LOCATION + "/repositories", body="Repository")
@@ -77,7 +77,7 @@ def _changed(cloud: Cloud, operation: Doc) -> None:
         policy.forget(cloud, operation["target"])
 
 
-@api.on("GET POST", REPOSITORY + ":getIamPolicy")
+@api.on("GET", REPOSITORY + ":getIamPolicy")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
     return policy.get(cloud, _find(cloud, call)["name"])
 

@@ -28,13 +28,14 @@ class Collection:
     kind: str
     message: str
     refers: tuple[tuple[str, str], ...] = ()
+    changed_by: str = "PATCH"
 
 
 COLLECTIONS = (
     Collection("global/networks", "network", "Network"),
-    Collection("global/firewalls", "firewall", "Firewall", (("network", "network"),)),
+    Collection("global/firewalls", "firewall", "Firewall", (("network", "network"),), "PATCH PUT"),
     Collection("regions/{region}/subnetworks", "subnetwork", "Subnetwork", (("network", "network"),)),
-    Collection("regions/{region}/routers", "router", "Router", (("network", "network"),)),
+    Collection("regions/{region}/routers", "router", "Router", (("network", "network"),), "PATCH PUT"),
     Collection("regions/{region}/resourcePolicies", "resourcePolicy", "ResourcePolicy"),
 )
 
@@ -80,7 +81,7 @@ def _register(collection: Collection) -> None:
     api.on("GET", path)(lambda cloud, call: _listed(cloud, call, collection))
     api.on("POST", path, body=collection.message)(lambda cloud, call: _insert(cloud, call, collection))
     api.on("GET", f"{path}/{{name}}")(lambda cloud, call: find(cloud, collection.kind, _full(call, collection)))
-    api.on("PATCH PUT", f"{path}/{{name}}", body=collection.message)(
+    api.on(collection.changed_by, f"{path}/{{name}}", body=collection.message)(
         lambda cloud, call: _patch(cloud, call, collection)
     )
     api.on("DELETE", f"{path}/{{name}}")(lambda cloud, call: _delete(cloud, call, collection))

@@ -77,7 +77,7 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
     return {}
 
 
-@api.on("POST GET", ACCOUNT + ":getIamPolicy")
+@api.on("POST", ACCOUNT + ":getIamPolicy")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
     return policy.get(cloud, find(cloud, call)["name"])
 

@@ -39,11 +39,11 @@ def message(kind: str, body: Doc) -> Doc:
     return {"@type": TYPES + kind, **body}
 
 
-def serve(api: Api, path: str) -> None:
-    """Answers for the operations of an API below this path."""
+def serve(api: Api, path: str, *, listed: bool = True) -> None:
+    """Answers for the operations of an API below this path; not every API lists them."""
 
-    @api.on("GET", path)
-    def listed(cloud: Cloud, call: Call) -> Doc:
+    @api.on("GET" if listed else "", path)
+    def every(cloud: Cloud, call: Call) -> Doc:
         prefix = path.removesuffix("/operations").format(**call.names)
         mine = [
             name

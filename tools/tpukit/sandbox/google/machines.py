@@ -52,14 +52,37 @@ def _zone_body(project: str, zone: str) -> Doc:
 
 
 @api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers")
-@api.on("GET", "projects/{project}/zones/{zone}/instanceGroups")
-def _groups(cloud: Cloud, call: Call) -> Doc:
+def _listed(cloud: Cloud, call: Call) -> Doc:
     return {"items": list(_managers(cloud, call).values())}
 
 
-@api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}")
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroups")
+def _listed_groups(cloud: Cloud, call: Call) -> Doc:
+    return {"items": [_instance_group(manager) for manager in _managers(cloud, call).values()]}
+
+
 @api.on("GET", "projects/{project}/zones/{zone}/instanceGroups/{name}")
 def _group(cloud: Cloud, call: Call) -> Doc:
+    return _instance_group(_manager(cloud, call))
+
+
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}")
+def _show_manager(cloud: Cloud, call: Call) -> Doc:
+    return _manager(cloud, call)
+
+
+def _instance_group(manager: Doc) -> Doc:
+    """What a manager manages."""
+    return {
+        "kind": "compute#instanceGroup",
+        "name": manager["name"],
+        "selfLink": manager["selfLink"].replace("/instanceGroupManagers/", "/instanceGroups/"),
+        "zone": manager["zone"],
+        "size": manager["targetSize"],
+    }
+
+
+def _manager(cloud: Cloud, call: Call) -> Doc:
     found = _managers(cloud, call).get(call["name"])
     if found is None:
         full = f"projects/{call['project']}/zones/{call['zone']}/instanceGroupManagers/{call['name']}"
@@ -69,8 +92,7 @@ def _group(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}/listManagedInstances")
 def _instances(cloud: Cloud, call: Call) -> Doc:
-    manager = _group(cloud, call)
-    assert isinstance(manager, dict)
+    manager = _manager(cloud, call)
     root = f"{ROOT}/projects/{call['project']}/zones/{call['zone']}/instances"
     nodes = [
         node
@@ -93,7 +115,6 @@ def _managers(cloud: Cloud, call: Call) -> dict[str, Doc]:
             "selfLink": group_link(call["project"], call["zone"], name),
             "zone": f"{ROOT}/projects/{call['project']}/zones/{call['zone']}",
             "targetSize": doc["_size"],
-            "size": doc["_size"],
             "status": {"isStable": True},
         }
     return found

@@ -230,7 +230,8 @@ def _perform(cloud: Cloud, call: Call) -> Started:
 
 @api.on_operation_end("SIMULATE_MAINTENANCE_EVENT", "PERFORM_MAINTENANCE")
 def _performed(cloud: Cloud, operation: Doc) -> None:
-    cloud.respond(operation, longrunning.message(f"{V2}.Node", public(find_vm(cloud, operation["target"]))))
+    vm = {**public(find_vm(cloud, operation["target"])), "apiVersion": "V2_ALPHA1"}
+    cloud.respond(operation, longrunning.message(f"{V2}alpha1.Node", vm))
 
 
 def _alpha(cloud: Cloud, call: Call) -> Doc:

@@ -1,0 +1,280 @@
+"""The job queue in a cluster: Google accounts without keys, images by their digest, the documents of deploy/queue.
+
+Every step can be repeated: what is there is left as it is. Images are tagged with what they were built of, so a run
+that was broken off, here or elsewhere, builds none a second time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tpukit import paths
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, Invalid, NotFound, Problem
+from tpukit.infra import bootstrap, diagnosis, gcloud, grants, images, programs
+from tpukit.infra.bootstrap import Step
+from tpukit.infra.grants import Grant
+from tpukit.infra.images import Repository
+from tpukit.infra.programs import Command
+
+NAMESPACE = "tpukit-queue"
+SERVE, WORKER = "tpukit-serve", "tpukit-queue-worker"
+DOCKERFILES = {SERVE: "deploy/serve/Dockerfile", WORKER: "deploy/queue/Dockerfile"}
+DEPLOYMENTS = ("creator", "rest")
+TOKEN = "rest"  # noqa: S105
+"""Name of the Secret."""
+_SOURCE = ("pyproject.toml", "constraints.txt", "jobset", "kueue", "terraform", "tools", "deploy/base")
+_PLACEHOLDER = "tpukit-queue-creator"  # the image in deploy/queue
+_WRITES = "400"
+_ROLLOUT = "--timeout=600s"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    checkout: Path
+    project: str  # of the cluster and of its accounts
+    context: str  # of the kubeconfig; empty: the current one
+    repository: Repository
+    team: str
+    store: str  # firestore://PROJECT[/DATABASE]
+    results: str  # gs://BUCKET/PREFIX
+    tpu: str
+
+    @property
+    def folder(self) -> Path:
+        """What is applied; it stays, to be read and compared."""
+        return paths.data() / "queue" / "deploy" / self.project.replace(":", "_") / self.team
+
+    @property
+    def store_project(self) -> str:
+        return self.store.removeprefix("firestore://").partition("/")[0]
+
+    @property
+    def bucket(self) -> str:
+        return "/".join(self.results.split("/")[:3])
+
+    def email(self, name: str) -> str:
+        return gcloud.email(name, self.project)
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    name: str  # at Google
+    namespace: str
+    service_account: str  # in the cluster
+    bucket_role: str = ""
+
+
+def check(asked: Deployment) -> None:
+    wrong = []
+    if not asked.store.startswith("firestore://"):
+        wrong.append(Problem("--store", f"pods cannot reach {asked.store}", "write firestore://PROJECT"))
+    if not asked.results.startswith("gs://"):
+        wrong.append(Problem("--results", "pods retain nothing themselves", "write gs://BUCKET/PREFIX"))
+    if wrong:
+        raise Invalid(wrong)
+    for dockerfile in DOCKERFILES.values():
+        images.check(asked.checkout, dockerfile)
+
+
+def lines(asked: Deployment) -> list[str]:
+    """The command lines that `run` runs."""
+    made = [str(_team_queue(asked))]
+    made += [line for step in _accounts(asked) for line in step.lines()]
+    made += [
+        str(grants.read(asked.store_project)),
+        *(f"# unless it says so, tpu adds that {one}" for one in _roles(asked)),
+    ]
+    made += [line for step in _bindings(asked) for line in step.lines()]
+    for name, dockerfile in DOCKERFILES.items():
+        image = f"{asked.repository.url}/{name}:{tag(asked.checkout, dockerfile)}"
+        built = images.submit(asked.repository, asked.checkout, images.config_file())
+        made.append(f"{_digest_of(image)} || {built}")
+    made += [f"# tpu writes what is applied to {asked.folder}", str(_apply(asked))]
+    made += [f"{_token_exists(asked)} || {_create(asked)}"]
+    return [*made, *(str(_rollout(asked, name)) for name in DEPLOYMENTS)]
+
+
+def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
+    """Safe to repeat; killed anywhere, the next run goes on."""
+    programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
+    if not _do(_team_queue(asked)).strip():
+        raise NotFound(f"team {asked.team} has no queue in this cluster", hint=f"`tpu team add {asked.team}` makes it")
+    for step in _accounts(asked):
+        bootstrap.have(step, clock, say)
+    file = paths.data() / "queue" / "policy.json"
+    changed = gcloud.settled(lambda: grants.apply(asked.store_project, _roles(asked), file), clock)
+    say(f"roles for Firestore: {'done' if changed else 'already there'}")
+    for step in _bindings(asked):
+        bootstrap.have(step, clock, say)
+    built = {name: _image(asked, name, dockerfile, say) for name, dockerfile in DOCKERFILES.items()}
+    write(asked, serve=built[SERVE], worker=built[WORKER])
+    say(f"applying {asked.folder}")
+    _do(_apply(asked))
+    _have_token(asked, say)
+    for name in DEPLOYMENTS:
+        say(f"waiting for {name}")
+        _do(_rollout(asked, name))
+
+
+def write(asked: Deployment, *, serve: str, worker: str) -> None:
+    """The folder of deploy/queue with this deployment's values. Images are NAME@DIGEST."""
+    shutil.rmtree(asked.folder, ignore_errors=True)
+    shutil.copytree(asked.checkout / "deploy" / "queue", asked.folder)
+    values = {
+        "TPUKIT_STORE": asked.store,
+        "TPUKIT_FIRESTORE_WRITES": _WRITES,
+        "QUEUE_TEAM": asked.team,
+        "QUEUE_IMAGE": worker,
+        "QUEUE_TPU": asked.tpu,
+        "QUEUE_RESULTS": asked.results,
+        "CREATOR_SERVICE_ACCOUNT": asked.email("tpukit-queue"),
+        "WORKER_SERVICE_ACCOUNT": asked.email(WORKER),
+        "REST_SERVICE_ACCOUNT": asked.email("tpukit-queue-rest"),
+    }
+    text = "".join(f"{name}={value}\n" for name, value in values.items())
+    (asked.folder / "config.env").write_text(text, encoding="utf-8")
+    file = asked.folder / "kustomization.yaml"
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    name, _, digest = serve.partition("@")
+    document["images"] = [{"name": _PLACEHOLDER, "newName": name, "digest": digest}]
+    file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+
+
+def tag(checkout: Path, dockerfile: str) -> str:
+    """Of an image: the same for the same source."""
+    digest = hashlib.sha256()
+    for path in _files(checkout, (*_SOURCE, dockerfile)):
+        name = path.relative_to(checkout).as_posix()
+        digest.update(f"{name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return f"source-{digest.hexdigest()[:16]}"
+
+
+def _files(checkout: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    for name in names:
+        path = checkout / name
+        if path.is_file():
+            yield path
+            continue
+        for file in sorted(path.rglob("*")):
+            parts = file.relative_to(checkout).parts
+            if file.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in parts):
+                yield file
+
+
+def _google_accounts(asked: Deployment) -> tuple[_Account, ...]:
+    return (
+        _Account("tpukit-queue", NAMESPACE, "creator"),
+        _Account(WORKER, asked.team, "queue-worker", "roles/storage.objectUser"),
+        _Account("tpukit-queue-rest", NAMESPACE, "rest", "roles/storage.objectViewer"),
+    )
+
+
+def _accounts(asked: Deployment) -> list[Step]:
+    of_project = f"--project={asked.project}"
+    return [
+        Step(
+            f"account {one.name}",
+            (gcloud.command("iam", "service-accounts", "create", one.name, of_project),),
+            gcloud.command(
+                *("iam", "service-accounts", "describe", asked.email(one.name), of_project, "--format=value(email)")
+            ),
+        )
+        for one in _google_accounts(asked)
+    ]
+
+
+def _roles(asked: Deployment) -> list[Grant]:
+    members = [f"serviceAccount:{asked.email(one.name)}" for one in _google_accounts(asked)]
+    return [Grant(member, "roles/datastore.user") for member in members]
+
+
+def _bindings(asked: Deployment) -> Iterator[Step]:
+    """Who may be which account (no keys), and who reaches the results. Given again they change nothing."""
+    for one in _google_accounts(asked):
+        email = asked.email(one.name)
+        user = f"serviceAccount:{asked.project}.svc.id.goog[{one.namespace}/{one.service_account}]"
+        order = gcloud.command(
+            *("iam", "service-accounts", "add-iam-policy-binding", email, f"--project={asked.project}"),
+            *(f"--member={user}", "--role=roles/iam.workloadIdentityUser", "--condition=None", "--format=none"),
+        )
+        yield Step(f"{one.name} for pods of {one.namespace}/{one.service_account}", (order,))
+        if one.bucket_role:
+            order = gcloud.command(
+                *("storage", "buckets", "add-iam-policy-binding", asked.bucket),
+                *(f"--member=serviceAccount:{email}", f"--role={one.bucket_role}", "--format=none"),
+            )
+            yield Step(f"{asked.bucket} for {one.name}", (order,))
+
+
+def _image(asked: Deployment, name: str, dockerfile: str, say: Callable[[str], None]) -> str:
+    label = tag(asked.checkout, dockerfile)
+    question = _digest_of(f"{asked.repository.url}/{name}:{label}")
+    if gcloud.exists(question, "asking for the image"):
+        say(f"{name}:{label} is there")
+        return f"{asked.repository.url}/{name}@{gcloud.read(question, 'asking for the image').strip()}"
+    return images.push(asked.repository, asked.checkout, dockerfile, name, label, say)
+
+
+def _digest_of(image: str) -> Command:
+    return gcloud.command("artifacts", "docker", "images", "describe", image, "--format=value(image_summary.digest)")
+
+
+def _have_token(asked: Deployment, say: Callable[[str], None]) -> None:
+    """Made once, and on no command line."""
+    if _do(_token_exists(asked)).strip():
+        return
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": TOKEN, "namespace": NAMESPACE},
+        "stringData": {"token": secrets.token_urlsafe(32)},
+    }
+    try:
+        _do(_create(asked), json.dumps(secret))
+    except Conflict:
+        return  # somebody else deploys, too
+    say(f"the token of the REST front end is in the Secret {NAMESPACE}/{TOKEN}")
+
+
+def _team_queue(asked: Deployment) -> Command:
+    return _kubectl(
+        asked, "get", "localqueues.kueue.x-k8s.io", asked.team, f"--namespace={asked.team}", "--ignore-not-found",
+        "--output=name",
+    )  # fmt: skip
+
+
+def _token_exists(asked: Deployment) -> Command:
+    return _kubectl(asked, "get", f"secret/{TOKEN}", f"--namespace={NAMESPACE}", "--ignore-not-found", "--output=name")
+
+
+def _create(asked: Deployment) -> Command:
+    return _kubectl(asked, "create", "--filename=-")
+
+
+def _apply(asked: Deployment) -> Command:
+    return _kubectl(asked, "apply", "--server-side", "--force-conflicts", f"--kustomize={asked.folder}")
+
+
+def _rollout(asked: Deployment, name: str) -> Command:
+    return _kubectl(asked, "rollout", "status", f"deployment/{name}", f"--namespace={NAMESPACE}", _ROLLOUT)
+
+
+def _kubectl(asked: Deployment, *argv: str) -> Command:
+    return Command(("kubectl", *((f"--context={asked.context}",) if asked.context else ()), *argv))
+
+
+def _do(command: Command, given: str = "") -> str:
+    done = programs.run(command, given=given)
+    if done.code:
+        verb = next(word for word in command.argv[1:] if not word.startswith("--"))
+        raise diagnosis.failure("kubectl", done.errors, f"kubectl {verb}")
+    return done.output
