@@ -1,5 +1,5 @@
-"""A fleet in the sandbox: 8 TPU VMs over 2 zones with real processes that are preempted, frozen and lost give the very
-bytes of an undisturbed run. Only the emulator runs."""
+"""A fleet in the sandbox: 8 TPU VMs over 2 zones with real processes that are preempted and crash, under a monitor
+that is stopped and started elsewhere, give the very bytes of an undisturbed run. Only the emulator runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import base64
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +41,18 @@ class Fleet:
         google = {**vms.emulator.environment(), "STORAGE_EMULATOR_HOST": vms.emulator.address}
         self.env = {**os.environ, **google, **own, "PYTHONPATH": str(ROOT / "tools")}
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
         argv = [sys.executable, "-m", "tpukit", "fleet", *words]
-        return subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with subprocess.Popen(argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run(self, *words: str) -> str:
-        process = self.start(*words)
-        try:
-            said, wrong = process.communicate(timeout=300)
-        finally:
-            process.kill()
+        with self.started(*words) as process:
+            said, wrong = process.communicate(timeout=200)
         assert process.returncode == 0, (words, said, wrong)
         return said
 
@@ -68,52 +73,65 @@ def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
         yield made
 
 
-def nodes(vms: TpuVms, zone: str) -> dict[str, Any]:
-    found = vms.ask("GET", f"tpu/v2/projects/{PROJECT}/locations/{zone}/nodes")
-    return {one["name"].rpartition("/")[2]: one for one in found.get("nodes", [])}
+def ids(vms: TpuVms) -> dict[str, str]:
+    """Of all TPU VMs, by name: one that was made anew has another."""
+    listed = [vms.ask("GET", f"tpu/v2/projects/{PROJECT}/locations/{zone}/nodes") for zone in ZONES.split(",")]
+    return {one["name"].rpartition("/")[2]: one["id"] for each in listed for one in each.get("nodes", [])}
 
 
 def strike(vms: TpuVms, action: str, node: str, **words: Any) -> None:
     vms.ask("POST", "emulator/tpu-vms", {"action": action, "node": node, **words})
 
 
-def test_fleet_under_losses_gives_the_bytes_of_an_undisturbed_run(vms, tmp_path):
-    fleet = Fleet(vms, tmp_path / "home")
+@pytest.fixture
+def gate() -> Iterator[Path]:
+    """Nobody comes beyond the middle of a stream before it is there. Hosts have a /tmp of their own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder) / "open"
+
+
+def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undisturbed_run(vms, tmp_path, gate):
+    fleet, elsewhere = Fleet(vms, tmp_path / "home"), Fleet(vms, tmp_path / "elsewhere")
     data = tmp_path / "data.jsonl"
-    data.write_text("".join(f'{{"text": "sample {number}"}}\n' for number in range(SAMPLES)))
-    words = ("--zones", ZONES, "--gcs-bucket", BUCKET, "--program", f"{PROGRAM}:make", "--shard-samples", "4")
-    words += ("--option", "pause=0.25", "--claim-seconds", "3", "--monitor-interval", "1")
-    dataset = ("--dataset", str(data), "--streams", "12")
-    deploy = fleet.start(
-        "deploy", *words, "--workers-per-zone", "4", "--tpu-type", "v3-8", *dataset, "--create-tpus", "--monitor"
-    )
-    try:
-        until(lambda: len(fleet.shards()) >= 4 or deploy.poll() is not None, "shards", seconds=200)
+    samples = [{"text": f"sample {number}", "gated": number >= SAMPLES // 2} for number in range(SAMPLES)]
+    data.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+    words = ("--zones", ZONES, "--gcs-bucket", BUCKET, "--program", f"{PROGRAM}:make", "--shard-samples", "5")
+    words += ("--option", f"gate={gate}", "--claim-seconds", "3", "--monitor-interval", "1", "--tpu-type", "v3-8")
+    words += ("--workers-per-zone", "4", "--dataset", str(data), "--streams", "12", "--create-tpus", "--monitor")
+    with fleet.started("deploy", *words) as deploy:
+        until(lambda: len(fleet.shards()) >= 16 or deploy.poll() is not None, "shards", seconds=200)
         assert deploy.poll() is None, deploy.communicate()
-        before = {name: one["id"] for zone in ZONES.split(",") for name, one in nodes(vms, zone).items()}
+        before = ids(vms)
         assert len(before) == 8
-        strike(vms, "preempt", "tpu-us-central1-a-0", grace=0)
-        strike(vms, "preempt", "tpu-us-central1-b-3", grace=1)
-        strike(vms, "crash", "tpu-us-central1-a-1")
-        said, wrong = deploy.communicate(timeout=200)
-    finally:
-        deploy.kill()
-    assert deploy.returncode == 0, (said, wrong)
-    after = {name: one["id"] for zone in ZONES.split(",") for name, one in nodes(vms, zone).items()}
-    assert set(after) == set(before)
-    assert "all is there: 240 samples in 60 shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
-    status = json.loads(fleet.run("status", "--json"))
-    assert (status["samples"], status["objects"], len(status["workers"])) == (240, 60, 8)
-    assert fleet.shards() == undisturbed(data, tmp_path)
+        deploy.send_signal(signal.SIGINT)
+        said = deploy.communicate(timeout=60)
+        assert (deploy.returncode, "the fleet goes on without us" in said[1]) == (130, True), said
+    strike(vms, "preempt", "tpu-us-central1-a-0", grace=0)
+    strike(vms, "preempt", "tpu-us-central1-b-3", grace=1)
+    strike(vms, "crash", "tpu-us-central1-a-1")
+    with elsewhere.started("monitor", "--gcs-bucket", BUCKET, "--monitor-interval", "1") as monitor:
+        lost = ("tpu-us-central1-a-0", "tpu-us-central1-b-3")
+        anew = lambda: all(ids(vms).get(name, before[name]) != before[name] for name in lost)  # noqa: E731
+        until(lambda: anew() or monitor.poll() is not None, "lost TPU VMs to come again", seconds=200)
+        gate.touch()
+        said = monitor.communicate(timeout=200)
+        assert monitor.returncode == 0, said
+    assert set(ids(vms)) == set(before)
+    assert "all is there: 240 samples in 48 shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
+    status = json.loads(elsewhere.run("status", "--json"))
+    assert (status["samples"], status["objects"], len(status["workers"])) == (240, 48, 8)
+    assert fleet.shards() == undisturbed(data, tmp_path, gate)
     fleet.run("delete")
-    assert [nodes(vms, zone) for zone in ZONES.split(",")] == [{}, {}]
+    assert ids(vms) == {}
 
 
-def undisturbed(data: Path, folder: Path) -> dict[str, str]:
+def undisturbed(data: Path, folder: Path, gate: Path) -> dict[str, str]:
     """Checksums of what one worker makes of the dataset on this machine."""
     streams.split([data], folder / "streams", 12)
-    argv = [sys.executable, "-m", "tpukit.host.worker", "--data", str(folder / "streams"), "--shard-samples", "4"]
+    argv = [sys.executable, "-m", "tpukit.host.worker", "--data", str(folder / "streams"), "--shard-samples", "5"]
     argv += ["--output", str(folder / "calm"), "--program", f"{PROGRAM}:make", "--home", str(folder / "worker")]
+    argv += ["--option", f"gate={gate}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
     subprocess.run(argv, env=env, check=True, timeout=120, capture_output=True)
     files = {f"activations/{file.relative_to(folder / 'calm')}": file for file in (folder / "calm").glob("*/shard_*")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -147,7 +148,9 @@ def freeze(fleet: Fleet, name: str) -> None:
     address = fleet.cloud.made[name].hosts[0].internal
     for pid, command in processes_of(fleet.cloud.folder / address).items():
         if "tpukit.host.worker" in command:
-            with suppress(ProcessLookupError):
+            # In a folder, unlike a bucket, one that is frozen with the lock stops all.
+            with suppress(ProcessLookupError), (fleet.output / ".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
                 os.kill(pid, signal.SIGSTOP)
 
 
