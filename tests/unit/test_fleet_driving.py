@@ -164,7 +164,7 @@ def test_number_of_workers_changed_in_the_middle_makes_and_deletes_the_differenc
 TROUBLES = ["preempt", "vanish", "silent", "frozen", "hang", "exit", "scarce", "plenty", "resize", "elsewhere"]
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     troubles=st.lists(
         st.tuples(
