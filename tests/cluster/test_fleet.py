@@ -58,8 +58,8 @@ class Fleet:
 
     def shards(self) -> dict[str, str]:
         """Checksums of the shards that are there, by name."""
-        found = self.vms.ask("GET", f"storage/v1/b/{BUCKET}/o?prefix=activations/stream_")
-        names = {one["name"]: one["md5Hash"] for one in found.get("items", [])}
+        listed = self.vms.ask("GET", f"storage/v1/b/{BUCKET}/o?prefix=activations/stream_")
+        names = {one["name"]: one["md5Hash"] for one in listed.get("items", [])}
         return {name: sum_ for name, sum_ in names.items() if "/shard_" in name}
 
 

@@ -180,7 +180,7 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
     world = World(folder, shards=40)
     world.foreign("tpu-us-central1-a-9")
     world.foreign("tpu-us-central1-b-1", ZONES[1])
-    others = dict(world.cloud.made)
+    foreign = dict(world.cloud.made)
     world.want()
     for number, (kind, which, rounds) in enumerate(troubles):
         own = [one for one in world.cloud.made.values() if one.labels]
@@ -219,7 +219,7 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
     assert world.left == 0
     world.delete()
     world.rest()
-    assert (world.cloud.made, world.cloud.requests) == (others, {})
+    assert (world.cloud.made, world.cloud.requests) == (foreign, {})
     world.close()
 
 

@@ -69,7 +69,7 @@ def drive(
     )
     screen = tables.console(stderr=True)
     try:
-        with _screen(screen, live) as show:
+        with _Screen(screen, live) as show:
             shown = float("-inf")
             while True:
                 driver.round(fleet)
@@ -91,11 +91,12 @@ def drive(
         act.reach.channel.close()
 
 
-class _screen:  # noqa: N801  # a context manager
+class _Screen:
     """On a terminal the dashboard draws over itself; elsewhere a line is printed when the totals change."""
 
     def __init__(self, console: Any, live: bool) -> None:
-        self._console, self._wanted, self._live, self._last = console, live, None, ""  # type: Any, bool, Any, str
+        self._console, self._wanted, self._last = console, live, ""
+        self._live: Any = None
 
     def __enter__(self) -> Callable[[Sequence[Worker]], None]:
         if self._wanted and self._console.is_terminal:
