@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpukit.errors import Invalid
+from tpukit.errors import Invalid, NoCapacity
 from tpukit.fleet import records
 from tpukit.fleet.decide import MOST_FAILURES, SHORT_SECONDS
 from unit.fleet_world import WORK, ZONES, World
@@ -84,6 +84,21 @@ def test_zone_without_hardware_moves_its_workers_to_another_and_back_nothing_is_
     assert (world.cloud.made, world.cloud.requests) == ({}, {})
 
 
+def test_zone_that_refuses_at_once_moves_its_workers_to_another(world, monkeypatch):
+    ask = world.cloud.request
+
+    def refuse(zone, request):
+        if zone == ZONES[0]:
+            raise NoCapacity("there is no more capacity in the zone")
+        ask(zone, request)
+
+    monkeypatch.setattr(world.cloud, "request", refuse)
+    world.left = 200
+    world.want(per_zone=1)
+    world.until_working()
+    assert names(world) == ["tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"]
+
+
 def test_fleet_without_leave_to_move_waits_in_its_zone_and_says_why(world):
     world.cloud.scarce = True
     world.want([ZONES[0]], 1)
@@ -149,7 +164,7 @@ def test_number_of_workers_changed_in_the_middle_makes_and_deletes_the_differenc
 TROUBLES = ["preempt", "vanish", "silent", "frozen", "hang", "exit", "scarce", "plenty", "resize", "elsewhere"]
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     troubles=st.lists(
         st.tuples(
@@ -165,7 +180,7 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
     world = World(folder, shards=40)
     world.foreign("tpu-us-central1-a-9")
     world.foreign("tpu-us-central1-b-1", ZONES[1])
-    others = dict(world.cloud.made)
+    foreign = dict(world.cloud.made)
     world.want()
     for number, (kind, which, rounds) in enumerate(troubles):
         own = [one for one in world.cloud.made.values() if one.labels]
@@ -204,7 +219,7 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
     assert world.left == 0
     world.delete()
     world.rest()
-    assert (world.cloud.made, world.cloud.requests) == (others, {})
+    assert (world.cloud.made, world.cloud.requests) == (foreign, {})
     world.close()
 
 

@@ -36,8 +36,8 @@ def remote(google: TpuVms, monkeypatch: pytest.MonkeyPatch) -> bucket.Files:
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> bucket.Files:
     if request.param == "folder":
         return bucket.opened(str(tmp_path / "files"))
-    found: bucket.Files = request.getfixturevalue("remote")
-    return found
+    files: bucket.Files = request.getfixturevalue("remote")
+    return files
 
 
 def test_files_are_created_once_replaced_by_who_read_them_last_listed_and_deleted(files, tmp_path):

@@ -21,6 +21,7 @@ COMMANDS = {
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
     "drill": ("tpukit.cli.drill", "Prove that a job survives what it will meet: lose things, and compare."),
     "vm": ("tpukit.cli.vm", "TPU VMs that people share: who holds which; make, delete and mend them."),
+    "fleet": ("tpukit.cli.fleet", "TPU VMs over zones that work through one dataset."),
     "user": ("tpukit.cli.user", "People who share TPU VMs: working directories, settings, what happened."),
     "alias": ("tpukit.cli.alias", "Short names for settings of programs and for TPUs."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),

@@ -31,7 +31,7 @@ class Acting:
         elif isinstance(act, Delete):
             self._delete(worker, act)
         else:
-            login = self._login(worker)
+            login = self.login(worker)
             if isinstance(act, Stop):
                 self.reach.stop(worker, login, act.attempt)
             else:
@@ -72,7 +72,7 @@ class Acting:
             worker, login, self.archive(work), argv(work, worker.tpu), {"TPUKIT_FLEET_WORKER": str(first)}
         )
 
-    def _login(self, worker: Worker) -> Login:
+    def login(self, worker: Worker) -> Login:
         node, _ = self._there(worker)
         login = self.reach.login(worker.zone, node) if node is not None else None
         if login is None:

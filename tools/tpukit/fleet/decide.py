@@ -96,6 +96,13 @@ def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     return _program(worker, seen, now) if worker.wanted == "work" else Decision(replace(worker, message=""))
 
 
+def refused(worker: Worker, act: object, words: str) -> Decision[Worker] | None:
+    """Of a request that Google refused because it has none to give, or allows no more."""
+    if not isinstance(act, Create) or len(worker.zones) == 1:
+        return None
+    return Decision(replace(worker, moving=True, message=words), note=words if worker.message != words else "")
+
+
 def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if "DELETING" in (seen.node, seen.queued):
         return Decision(worker)
@@ -110,6 +117,9 @@ def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
 
 def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     worker = replace(worker, silent=0.0, attempt=0, since=worker.since or now)
+    late = now - worker.since >= SHORT_SECONDS and len(worker.zones) > 1
+    if seen.queued is None and late:  # asked for without a queue, it came to nothing
+        return Decision(replace(worker, moving=True))
     if seen.queued is None:
         return Decision(replace(worker, message=""), Create(), "" if worker.message else f"{worker.tpu} is asked for")
     if seen.queued == "DELETING":
@@ -117,7 +127,7 @@ def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if seen.queued in WAITING:
         short = seen.queued == "WAITING_FOR_RESOURCES"
         words = f"{worker.zone} has no {worker.tpu_type} free now" if short else f"{worker.tpu} is on its way"
-        if short and now - worker.since >= SHORT_SECONDS and len(worker.zones) > 1:
+        if short and late:
             return Decision(replace(worker, moving=True, message=words), Delete())
         return Decision(replace(worker, message=words))
     moving = seen.queued == "FAILED" and is_stockout(seen.error) and len(worker.zones) > 1

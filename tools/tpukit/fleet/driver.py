@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import TpuVms
 from tpukit.control import Decision, Kernel, Leases
-from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.errors import Conflict, NoCapacity, NotFound, TpukitError
 from tpukit.fleet.act import Acting
-from tpukit.fleet.decide import Seen, decide
+from tpukit.fleet.decide import Seen, decide, refused
 from tpukit.fleet.observe import observe
 from tpukit.fleet.records import ACTIVE, FLEET, SLOT, WORKERS, Worker
 from tpukit.store import Entry, Event, Holder, Store, change, everything
@@ -49,7 +49,7 @@ class FleetUse:
         self._acting.act(worker, act)
 
     def failed(self, worker: Worker, act: Any, error: TpukitError, now: float) -> Decision[Worker] | None:
-        return None
+        return refused(worker, act, str(error)) if isinstance(error, NoCapacity) else None
 
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)
@@ -123,12 +123,12 @@ def located(client: TpuVms, fleet: str, zones: Sequence[str]) -> dict[str, str]:
     """Zones of what the fleet has, by slot. All zones are asked at once."""
     with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
         nodes, queued = list(pool.map(client.nodes, zones)), list(pool.map(client.queued, zones))
-    return {
-        one.labels[SLOT]: zone
-        for zone, of_zone, requests in zip(zones, nodes, queued, strict=True)
-        for one in (*requests, *of_zone)
-        if one.labels.get(FLEET) == fleet and SLOT in one.labels
-    }
+    there: dict[str, str] = {}
+    for zone, of_zone, requests in zip(zones, nodes, queued, strict=True):
+        for labels in (*(one.labels for one in requests), *(one.labels for one in of_zone)):
+            if labels.get(FLEET) == fleet and SLOT in labels:
+                there[labels[SLOT]] = zone
+    return there
 
 
 def _put(store: Store, worker: Worker, now: float) -> None:

@@ -86,8 +86,8 @@ class Reach:
     def log(self, worker: Worker, login: Login, position: int = 0) -> dict[str, Any]:
         wanted = {"job": job_of(worker), "attempt": worker.attempt, "log": position}
         answer = self._ask(login, {"do": "status", "attempts": [wanted]})
-        found: dict[str, Any] = answer["attempts"][0]["log"]
-        return found
+        piece: dict[str, Any] = answer["attempts"][0]["log"]
+        return piece
 
     def _ask(self, login: Login, request: Answer, content: bytes = b"", seconds: float = 30.0) -> Answer:
         (answer,) = self.channel.ask([Call(login, request, content, seconds)])

@@ -125,7 +125,8 @@ def _blocks(sources: Sequence[Path]) -> Iterator[list[bytes]]:
 def _opened(source: Path) -> IO[bytes]:
     if source.suffix == ".gz":
         opened: Any = gzip.open(source, "rb")  # noqa: SIM115  # whoever asked closes it
-        return opened
+        compressed: IO[bytes] = opened
+        return compressed
     return source.open("rb")
 
 

@@ -93,12 +93,12 @@ class Folder:
         return True
 
     def replace(self, name: str, data: bytes, mark: str) -> str | None:
-        with self._locked():
+        # Whoever is frozen with the lock stops all others: it is held for a moment only.
+        with self._draft(name, data) as draft, self._locked():
             there = self.read(name)
             if (there[1] if there else "") != mark:
                 return None
-            with self._draft(name, data) as draft:
-                draft.replace(self._root / name)
+            draft.replace(self._root / name)
         return hashlib.sha256(data).hexdigest()
 
     def delete(self, name: str) -> None:
@@ -196,7 +196,7 @@ class Bucket:
     def _object(self, name: str) -> str:
         return f"/storage/v1/b/{quote(self._bucket)}/o/{quote(self._prefix + name, safe='')}"
 
-    def _ask(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes, Mapping[str, str]]:
+    def _ask(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes, Any]:
         said = ""
         for number in range(TRIES):
             try:

@@ -1,0 +1,116 @@
+"""Command lines that people of shell scripts know, in our spelling, and what the screen of a fleet says."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tpukit.cli import fleet_driving
+from tpukit.cli.fleet import command
+from tpukit.fleet import dataset, plan, streams, verify
+from tpukit.fleet.act import argv
+from tpukit.fleet.plan import Plan
+from tpukit.fleet.records import Work
+from tpukit.host import worker as host_worker
+from unit.fleet_world import World
+
+LINES = [
+    "create --zones us-central1-a,us-central1-b --workers-per-zone 4 --tpu-type v3-8",
+    "create --zones us-central1-b --workers-per-zone 4",
+    "delete --zones us-central1-a --workers-per-zone 4",
+    "status --zones us-central1-a,us-central1-b",
+    "recreate-preempted --zones us-central1-a,us-central1-b --workers-per-zone 4",
+    "list",
+    "deploy --gcs-bucket b --zones us-central1-a --workers-per-zone 2 --max-samples 100 --create-tpus --monitor",
+    "deploy --gcs-bucket b --zones us-central1-a,us-central1-b --workers-per-zone 4 --create-tpus --monitor",
+    "deploy --gcs-bucket b --zones us-central1-a --workers-per-zone 4 --skip-dataset",
+    "deploy --gcs-bucket b --zones us-central1-a --workers-per-zone 4 --skip-dataset --skip-launch",
+    "deploy --gcs-bucket b --zones us-central1-a --workers-per-zone 4 --create-tpus --monitor --monitor-interval 60",
+    "deploy --gcs-bucket b --zones us-central1-a,us-central1-b,us-central1-c,us-central1-f --workers-per-zone 4",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_command_line_of_the_scripts_is_understood(line):
+    name, *words = shlex.split(line)
+    context = command.commands[name].make_context(name, words)  # type: ignore[attr-defined]
+    assert context.params
+
+
+def test_command_of_a_worker_is_understood_by_the_worker(tmp_path):
+    work = Work("gs://b/datasets", "gs://b/activations", "p.py:make", {"model": "m=1"}, requirements="r.txt")
+    options = host_worker._options([*argv(work, "tpu-us-central1-a-0")[3:], "--home", str(tmp_path)])
+    assert (options.worker, options.data, options.output) == ("tpu-us-central1-a-0", work.data, work.output)
+    assert (options.option, options.shard_samples, options.requirements) == (["model=m=1"], 1000, Path("r.txt"))
+
+
+def test_plan_in_the_bucket_is_enough_for_another_machine(tmp_path):
+    work = Work(f"{tmp_path}/datasets", f"{tmp_path}/activations", "p.py:make", code="c", archive="a")
+    made = Plan("tpu", ["us-central1-a", "us-central1-b"], 2, "v3-8", work=work)
+    plan.save(made, str(tmp_path))
+    assert plan.load("tpu", str(tmp_path)) == made
+    assert [one.tpu for one in made.workers(0.0)] == [f"tpu-us-central1-{zone}-{n}" for zone in "ab" for n in (0, 1)]
+
+
+def test_archive_has_the_program_and_what_runs_it_and_is_the_same_every_time(tmp_path):
+    (tmp_path / "extract.py").write_text("x = 1\n")
+    (tmp_path / ".secret").write_text("s")
+    digest, content = dataset.pack(tmp_path)
+    assert dataset.pack(tmp_path) == (digest, content)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        names = archive.getnames()
+    assert {"extract.py", "tpukit/__init__.py", "tpukit/host/worker.py"} <= set(names)
+    assert ".secret" not in names
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(80, ["tpu-us-central1-a-0", "READY", "samples"]), (200, ["us-central1-a "])]
+)
+def test_dashboard_shows_state_samples_shards_and_totals(tmp_path, width, shown):
+    world = World(tmp_path)
+    try:
+        world.want()
+        world.until_working()
+        world.round()
+        workers = world.workers()
+    finally:
+        world.close()
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(fleet_driving.dashboard(workers, 7350, 882))
+    text = console.export_text()
+    assert all(word in text for word in shown)
+    assert "4 workers: healthy 4, working 4, needs recovery 0; 7350 samples in 882 shards" in text
+    assert max(map(len, text.splitlines())) <= width
+    assert fleet_driving.as_json(workers, 7350, 882)["needs recovery"] == 0
+
+
+def test_verify_names_what_is_missing_damaged_and_too_much(tmp_path):
+    source = tmp_path / "data.jsonl"
+    source.write_text("".join(f'{{"n": {n}}}\n' for n in range(20)))
+    streams.split([source], tmp_path / "datasets", 2)
+    data, output = str(tmp_path / "datasets"), str(tmp_path / "activations")
+    program = Path(__file__).resolve().parents[1] / "fixtures" / "fleet_program.py"
+    words = ["--data", data, "--output", output, "--program", f"{program}:make", "--shard-samples", "4"]
+    env = {**os.environ, "PYTHONPATH": str(program.parents[2] / "tools")}
+    run = [sys.executable, "-m", "tpukit.host.worker", *words, "--home", str(tmp_path / "w")]
+    subprocess.run(run, env=env, check=True, capture_output=True, timeout=120)
+    right = verify.verify(data, output)
+    assert (right.samples, right.shards, right.problems) == (20, 6, ())
+    folder = Path(output) / "stream_001"
+    (folder / "shard_00000.txt").unlink()
+    damaged = folder / "shard_00001.txt"
+    damaged.write_bytes(damaged.read_bytes()[::-1])
+    (folder / "shard_00009.txt").write_text("x")
+    assert set(verify.verify(data, output).problems) == {
+        "stream_001/shard_00000.txt is missing",
+        "stream_001/shard_00001.txt is damaged",
+        "stream_001/shard_00009.txt belongs to no stream",
+    }

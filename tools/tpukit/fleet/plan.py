@@ -1,0 +1,60 @@
+"""What a person wants of a fleet, in the bucket beside its output: enough for a driver on any machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tpukit.cloud import objects
+from tpukit.errors import Invalid, NotFound
+from tpukit.fleet import records
+from tpukit.fleet.records import Work, Worker
+
+
+class Plan(msgspec.Struct, frozen=True):
+    name: str
+    zones: list[str]
+    workers_per_zone: int
+    tpu_type: str
+    spot: bool = True
+    elsewhere: bool = True  # whether workers may move to another of the zones
+    work: Work | None = None
+
+    def workers(self, now: float) -> list[Worker]:
+        return records.plan(
+            *(self.name, self.zones, self.workers_per_zone, self.tpu_type, now),
+            spot=self.spot,
+            elsewhere=self.elsewhere,
+            work=self.work,
+        )
+
+
+def root_of(bucket: str) -> str:
+    """gs://BUCKET, however it was written; a folder that all hosts share is one too."""
+    return bucket.rstrip("/") if bucket.startswith(("gs://", "/")) else f"gs://{bucket.rstrip('/')}"
+
+
+def save(plan: Plan, bucket: str) -> None:
+    content = msgspec.json.format(msgspec.json.encode(plan))
+    address = _address(plan.name, bucket)
+    if address.startswith("gs://"):
+        objects.upload(address, content, "application/json")
+        return
+    Path(address).parent.mkdir(parents=True, exist_ok=True)
+    Path(address).write_bytes(content)
+
+
+def load(name: str, bucket: str) -> Plan:
+    address = _address(name, bucket)
+    try:
+        content = objects.download(address) if address.startswith("gs://") else Path(address).read_bytes()
+        return msgspec.json.decode(content, type=Plan)
+    except (NotFound, FileNotFoundError) as error:
+        raise NotFound(f"there is no {address}", hint="`tpu fleet deploy` makes it") from error
+    except msgspec.DecodeError as error:
+        raise Invalid(f"{address}: {error}", hint="`tpu fleet deploy` writes it anew") from error
+
+
+def _address(name: str, bucket: str) -> str:
+    return f"{root_of(bucket)}/fleets/{name}/plan.json"
