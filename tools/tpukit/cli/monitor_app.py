@@ -197,12 +197,11 @@ class Monitor(App[None]):
         self.theme = "ansi-dark"
         self._read, self._letters, self._seconds, self._tpu = read, letters, seconds, list(tpu)
         self._user = user
-        self._due, self._left = threading.Event(), threading.Event()
+        self._due, self._drawn, self._left = threading.Event(), threading.Event(), threading.Event()
         self._picture = Picture((), {})
         self._window = 0  # number of the chosen one
         self._away = ""
         self._notice = ""
-        self._drawable = False
         self._texts: dict[str, Text] = {}  # what is shown above and below the list
 
     def compose(self) -> ComposeResult:
@@ -213,17 +212,22 @@ class Monitor(App[None]):
         yield Static(_keys("l log  r resume  k kill  v output  q quit"), classes="line")
 
     def on_mount(self) -> None:
-        self._drawable = True
         self._main.query_one(Rows).focus()
         # A thread of our own: who leaves does not wait for a store that does not answer.
         threading.Thread(target=self._read_for_ever, name="monitor", daemon=True).start()
 
     def on_unmount(self) -> None:
         self._left.set()
+        self._drawn.set()
         self._due.set()
 
     def on_resize(self) -> None:
         self._draw()
+
+    @property
+    def _drawable(self) -> bool:
+        """A picture may arrive before the first screen is there, and while the last one goes, part by part."""
+        return bool(self.screen_stack) and len(self._main.query("#title, #heading, Rows, #detail")) == 4
 
     @property
     def _main(self) -> Screen[Any]:
@@ -243,8 +247,10 @@ class Monitor(App[None]):
                 arrived = self.Arrived(self._read(self._letters, chosen.window.job if chosen else ""))
             except TpukitError as error:
                 arrived = self.Arrived(None, str(error))
+            self._drawn.clear()
             self.post_message(arrived)
             self._due.wait(self._seconds)
+            self._drawn.wait()  # else pictures would pile up where drawing takes longer than the interval
 
     def on_monitor_arrived(self, arrived: Arrived) -> None:
         first = not self._picture.lines
@@ -257,8 +263,11 @@ class Monitor(App[None]):
             self._window = (active or lines)[-1].window.number
             self._due.set()
         self._draw()
+        self._drawn.set()
 
     def on_rows_chosen(self) -> None:
+        if not self._drawable:
+            return
         lines, at = self._picture.lines, self._main.query_one(Rows).chosen
         if at < len(lines):
             self._window = lines[at].window.number
