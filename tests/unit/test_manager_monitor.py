@@ -226,3 +226,12 @@ def test_many_jobs_scroll_and_the_choice_stays_on_its_job_when_another_window_is
         await until(pilot, lambda: any(line.startswith(f"{chosen.window.number} ") for line in screen(app)))
 
     drive(store, tmp_path, steps, (80, 24))
+
+
+def test_choice_made_while_a_picture_arrives_is_not_lost(tmp_path):
+    async def steps(app: Monitor, pilot: Pilot[None]) -> None:
+        app.query_one(Rows).choose(0)
+        app._draw()  # before the app is told of the choice
+        assert app.line is not None and app.line.window.number == 1
+
+    drive(Store(), tmp_path, steps, (80, 24))

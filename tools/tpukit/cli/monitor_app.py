@@ -200,6 +200,7 @@ class Monitor(App[None]):
         self._due, self._drawn, self._left = threading.Event(), threading.Event(), threading.Event()
         self._picture = Picture((), {})
         self._window = 0  # number of the chosen one
+        self._numbers: list[int] = []  # of the rows, as they are drawn
         self._away = ""
         self._notice = ""
         self._texts: dict[str, Text] = {}  # what is shown above and below the list
@@ -266,17 +267,21 @@ class Monitor(App[None]):
         self._drawn.set()
 
     def on_rows_chosen(self) -> None:
-        if not self._drawable:
-            return
-        lines, at = self._picture.lines, self._main.query_one(Rows).chosen
-        if at < len(lines):
-            self._window = lines[at].window.number
+        if self._drawable:
+            self._take_choice()
             self._due.set()
             self._draw_detail()
+
+    def _take_choice(self) -> None:
+        """What a person has chosen among the rows that were drawn, whatever was read since."""
+        at = self._main.query_one(Rows).chosen
+        if at < len(self._numbers):
+            self._window = self._numbers[at]
 
     def _draw(self) -> None:
         if not self._drawable:
             return
+        self._take_choice()
         picture, rows = self._picture, self._main.query_one(Rows)
         width = max(1, self.size.width - 1)  # beside the scrollbar
         say = f"{self._user}: {overview.counts(picture.lines)}"
@@ -292,6 +297,7 @@ class Monitor(App[None]):
             heading, *lines = table(picture.lines, self._letters, last, narrow=width < NARROW).rows(width)
         self._put("#heading", heading)
         rows.set_lines(lines, numbers.index(self._window) if numbers else 0)
+        self._numbers = numbers
         self._draw_detail()
 
     def _draw_detail(self) -> None:
