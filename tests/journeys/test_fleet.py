@@ -52,7 +52,7 @@ class Fleet:
         shutil.copy(FIXTURES / "fleet_program.py", program)
         digest, content = dataset.pack(program)
         archive = str(folder / "code.tar.gz")
-        dataset.save_archive(archive, content)
+        dataset.save(archive, content, "application/gzip")
         self.output = folder / "activations"
         self.gate = folder / "gate"  # nobody comes beyond the middle of a stream before it is there
         options = {"gate": str(self.gate)}
@@ -65,7 +65,7 @@ class Fleet:
 
     def _driver(self) -> Driver:
         reach = Reach(self.cloud, Hosts(self.cloud), "ada", False, "store")
-        acting = Acting(self.cloud, reach, lambda _: "runtime", lambda work: dataset.load_archive(work.archive))
+        acting = Acting(self.cloud, reach, lambda _: "runtime", lambda work: dataset.read(work.archive))
         note: Callable[[str, str], None] = lambda key, text: self.notes.append(text)  # noqa: E731
         clock: SystemClock = self.clock
         return Driver(self.store, acting, dataset.count_shards, clock, this_process(), report=note, complain=note)

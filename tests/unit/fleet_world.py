@@ -128,10 +128,10 @@ class World:
         self.driver.close()
         self.store.close()
 
-    def want(self, zones: list[str] = ZONES, per_zone: int = 2, work: Work | None = WORK) -> None:
+    def want(self, zones: list[str] = ZONES, per_zone: int = 2, work: Work | None = WORK, *, only: bool = True) -> None:
         now = self.clock.now()
         workers = records.plan("tpu", zones, per_zone, "v3-8", now, work=work)
-        driver.want(self.store, "tpu", workers, driver.located(self.cloud, "tpu", zones), now)
+        driver.want(self.store, "tpu", workers, driver.located(self.cloud, "tpu", zones), now, only=only)
 
     def delete(self) -> None:
         driver.want(self.store, "tpu", [], driver.located(self.cloud, "tpu", ZONES), self.clock.now())

@@ -230,3 +230,16 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
 def test_fleet_that_cannot_be_is_refused(zones, per_zone, words):
     with pytest.raises(Invalid, match=words):
         records.plan("tpu", zones, per_zone, "v3-8", 0.0, work=WORK)
+
+
+def test_more_workers_asked_for_elsewhere_leave_those_that_are_there(world, tmp_path):
+    """As `tpu fleet create` does, and `recreate-preempted` on a machine that knows nothing of the fleet."""
+    world.left = 10_000
+    world.want(per_zone=2)
+    world.until_working()
+    before = {node.name: node.id for node in world.cloud.made.values()}
+    world.move(tmp_path / "elsewhere.db")
+    world.want([ZONES[0]], 1, only=False)
+    for _ in range(8):
+        world.round()
+    assert {node.name: node.id for node in world.cloud.made.values()} == before

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tpukit import pods
+from tpukit.host import host_netrc
 from tpukit.places.tpu_vm.channel import programs
 from tpukit.pods import Phase, PodState
 from waiting import until
@@ -250,3 +251,17 @@ def _zombie(pid: str) -> bool:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return True
+
+
+def test_key_is_not_laid_where_somebody_else_has_put_a_link(host, tmp_path):
+    laid = Path(host_netrc.file(str(host.root)))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    laid.parent.symlink_to(elsewhere)
+    try:
+        os.chown(laid.parent, 65534, 65534, follow_symlinks=False)
+        refused = host.ask("secret", b"machine example.com login user password key\n")
+        assert "belongs to somebody else" in refused["message"]
+        assert list(elsewhere.iterdir()) == []
+    finally:
+        laid.parent.unlink()

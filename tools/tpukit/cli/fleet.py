@@ -54,11 +54,11 @@ def command() -> None:
 @command.command()
 @_where
 def create(**words: Any) -> None:
-    """Make the TPU VMs of a fleet, and wait until they are ready. Other ones of the fleet are deleted."""
+    """Make the TPU VMs of a fleet, and wait until they are ready. What else it has is left alone."""
     from tpukit.cli import fleet_driving
 
     plan = _plan(words)
-    _want(plan)
+    _want(plan, only=False)
     workers = fleet_driving.drive(plan.name, _are_ready)
     _finish(workers, "ready")
 
@@ -143,7 +143,8 @@ def recreate_preempted(zones: str | None, workers_per_zone: int, name: str) -> N
     if not driver.of(context.store(), name):
         if not zones:
             raise Invalid(f"nothing is known of {name} on this machine", hint="name --zones and --workers-per-zone")
-        _want(_plan({"zones": zones, "workers_per_zone": workers_per_zone or 1, "tpu_type": "v3-8", "name": name}))
+        plan = _plan({"zones": zones, "workers_per_zone": workers_per_zone or 1, "tpu_type": "v3-8", "name": name})
+        _want(plan, only=False)
     _finish(fleet_driving.drive(name, _are_ready), "ready")
 
 
@@ -166,7 +167,9 @@ def recreate_preempted(zones: str | None, workers_per_zone: int, name: str) -> N
 @click.option("--monitor", is_flag=True, help="Stay, show progress, and bring back what is lost.")
 @_interval
 def deploy(**words: Any) -> None:
-    """Split and upload a dataset, make TPU VMs, and let them work through it."""
+    """Split and upload a dataset, make TPU VMs, and let them work through it. Those that the fleet has beside them are
+    deleted.
+    """
     from tpukit.cli import fleet_driving
 
     plan = _plan(words)
@@ -175,7 +178,7 @@ def deploy(**words: Any) -> None:
         _upload(plan, words)
     if words["skip_launch"]:
         if words["create_tpus"]:
-            _want(plan)
+            _want(plan, only=False)
             fleet_driving.drive(plan.name, _are_ready)
         return
     plan = _with_work(plan, _work(plan.name, words), words["gcs_bucket"])
@@ -274,13 +277,13 @@ def _plan(words: dict[str, Any]) -> Plan:
     return made
 
 
-def _want(plan: Plan) -> None:
+def _want(plan: Plan, *, only: bool = True) -> None:
     from tpukit.cli import context, vms
     from tpukit.fleet import driver
 
     known = driver.of(context.store(), plan.name)
     there = driver.located(vms.cloud(), plan.name, sorted({*plan.zones, *(one.zone for one in known)}))
-    driver.want(context.store(), plan.name, plan.workers(_now()), there, _now())
+    driver.want(context.store(), plan.name, plan.workers(_now()), there, _now(), only=only)
 
 
 def _check_there(plan: Plan, create_tpus: bool) -> None:
@@ -326,7 +329,7 @@ def _work(fleet: str, words: dict[str, Any]) -> Work:
     root = plans.root_of(words["gcs_bucket"])
     digest, content = dataset.pack(folder)
     archive = f"{root}/fleets/{fleet}/code/{digest}.tar.gz"
-    dataset.save_archive(archive, content)
+    dataset.save(archive, content, "application/gzip")
     options = dict(pair.split("=", 1) for pair in words["option"])
     return Work(
         f"{root}/datasets",

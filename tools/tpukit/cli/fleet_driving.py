@@ -39,7 +39,7 @@ def acting() -> Acting:
         client,
         reach,
         lambda type_: target.runtime_of(catalogue.find(type_), own),
-        lambda work: dataset.load_archive(work.archive),
+        lambda work: dataset.read(work.archive),
         own.queued,
     )
 

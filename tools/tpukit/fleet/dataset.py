@@ -47,16 +47,12 @@ def pack(folder: Path | None) -> tuple[str, bytes]:
     return hashlib.sha256(packed.getvalue()).hexdigest(), gzip.compress(packed.getvalue(), mtime=0)
 
 
-def save_archive(address: str, content: bytes) -> None:
+def save(address: str, content: bytes, kind: str) -> None:
     if address.startswith("gs://"):
-        objects.upload(address, content, "application/gzip")
+        objects.upload(address, content, kind)
         return
     Path(address).parent.mkdir(parents=True, exist_ok=True)
     Path(address).write_bytes(content)
-
-
-def load_archive(address: str) -> bytes:
-    return objects.download(address) if address.startswith("gs://") else Path(address).read_bytes()
 
 
 def count_shards(output: str) -> int:

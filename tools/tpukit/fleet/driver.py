@@ -100,14 +100,18 @@ def of(store: Store, fleet: str) -> list[Worker]:
     return sorted((one for one in every if one.state != "gone"), key=lambda one: (one.zones[0], one.number))
 
 
-def want(store: Store, fleet: str, workers: Sequence[Worker], there: Mapping[str, str], now: float) -> None:
-    """Make the records say what a person wants now: these workers, and no other ones of the fleet.
+def want(
+    store: Store, fleet: str, workers: Sequence[Worker], there: Mapping[str, str], now: float, *, only: bool = True
+) -> None:
+    """Make the records say what a person wants now: these workers and, with `only`, no other ones of the fleet.
 
     `there`: zones of what the fleet has, by slot (`located`). What is there without a record was made by a driver
-    elsewhere: it is taken over, or deleted."""
+    elsewhere: it is taken over or, with `only`, deleted."""
     for worker in workers:
         zone = there.get(worker.slot, worker.zone)
         _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now)
+    if not only:
+        return
     wanted = {worker.slot for worker in workers}
     surplus = {one.slot: one for one in of(store, fleet) if one.slot not in wanted}
     for slot, zone in there.items():

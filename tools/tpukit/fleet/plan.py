@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
-from tpukit.cloud import objects
 from tpukit.errors import Invalid, NotFound
-from tpukit.fleet import records
+from tpukit.fleet import dataset, records
 from tpukit.fleet.records import Work, Worker
 
 
@@ -37,19 +34,13 @@ def root_of(bucket: str) -> str:
 
 def save(plan: Plan, bucket: str) -> None:
     content = msgspec.json.format(msgspec.json.encode(plan))
-    address = _address(plan.name, bucket)
-    if address.startswith("gs://"):
-        objects.upload(address, content, "application/json")
-        return
-    Path(address).parent.mkdir(parents=True, exist_ok=True)
-    Path(address).write_bytes(content)
+    dataset.save(_address(plan.name, bucket), content, "application/json")
 
 
 def load(name: str, bucket: str) -> Plan:
     address = _address(name, bucket)
     try:
-        content = objects.download(address) if address.startswith("gs://") else Path(address).read_bytes()
-        return msgspec.json.decode(content, type=Plan)
+        return msgspec.json.decode(dataset.read(address), type=Plan)
     except (NotFound, FileNotFoundError) as error:
         raise NotFound(f"there is no {address}", hint="`tpu fleet deploy` makes it") from error
     except msgspec.DecodeError as error:

@@ -157,7 +157,8 @@ class Bucket:
         return data, str(headers["x-goog-generation"])
 
     def fetch(self, name: str, target: Path) -> str:
-        for last in (*(False,) * (TRIES - 1), True):
+        for number in range(TRIES):
+            last = number == TRIES - 1
             try:
                 with self._open("GET", f"{self._object(name)}?alt=media") as answer, target.open("wb") as copy:
                     return _copied(answer, copy)
@@ -168,7 +169,7 @@ class Bucket:
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
                 if last:
                     raise Away(f"gs://{self._bucket}/{self._prefix}{name}: {error}") from error
-            self._pause(1)
+            self._pause(number)
         raise AssertionError
 
     def create(self, name: str, data: bytes) -> bool:

@@ -1,9 +1,9 @@
 """Attempts on a host that is reached by SSH: started once, found again, told to leave, their logs read by position.
 
-It is sent to a bare machine as a file, with the shim beside it, and run there for one request at a time with whatever
-Python 3 the machine has: standard library only. A request is a line of JSON on stdin, with bytes behind it where it
-brings code; the answer is a line of JSON on stdout. Nothing runs between requests but the shims (see shim.py), so it
-can be killed at any moment, run forty times at once, or be replaced by another version.
+It is sent to a bare machine as a file, with the shim and a few modules beside it, and run there for one request at a
+time with whatever Python 3 the machine has: standard library only. A request is a line of JSON on stdin, with bytes
+behind it where it brings code; the answer is a line of JSON on stdout. Nothing runs between requests but the shims (see
+shim.py), so it can be killed at any moment, run forty times at once, or be replaced by another version.
 
 Files, below the folder that holds this program's own:
 
@@ -167,30 +167,10 @@ def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 
 def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
-    """Lay what follows, a line of netrc, where programs of this host find it: in memory, before what their user has."""
-    line = content.read(65536).decode()
-    folder = os.path.dirname(secrets_file())
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if os.stat(folder).st_uid != os.getuid():
-        raise Refused("machine", f"{folder} belongs to somebody else")
-    try:
-        with open(os.path.expanduser("~/.netrc"), encoding="utf-8") as file:
-            own = file.read()
-    except OSError:
-        own = ""
-    new = f"{secrets_file()}.{os.getpid()}"
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(line + own)
-    os.replace(new, secrets_file())
+    """Lay what follows, a line of netrc, where programs of this host find it."""
+    if problem := beside("host_netrc").lay(ROOT, content.read(65536).decode()):
+        raise Refused("machine", problem)
     return {}
-
-
-def secrets_file() -> str:
-    """In memory, which goes with the machine; each folder of ours has its own."""
-    import hashlib  # imports of what few requests need would make all of them slower
-
-    name = hashlib.sha256(ROOT.encode()).hexdigest()[:16]
-    return os.path.join("/dev/shm", f"tpukit-{os.getuid()}-{name}", "netrc")  # noqa: S108 (checked for its owner)
 
 
 def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
@@ -222,36 +202,9 @@ def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     """Mount shares and buckets, but for those that are there already: a machine that was made anew has none."""
     with locked("mount.lock"):
         for one in request["mounts"]:
-            target = one["path"]
-            if run("mountpoint", "-q", target).returncode:
-                for argv in mounting(one):
-                    ran = run(*argv)
-                    if ran.returncode:
-                        last = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-                        raise Refused("mount", f"{one['source']} could not be mounted at {target}: {last[0]}")
+            if refusal := beside("host_mounts").mount(one):
+                raise Refused(*refusal)
     return {}
-
-
-def mounting(one: dict[str, Any]) -> list[list[str]]:
-    target = one["path"]
-    folder = ["sudo", "-n", "mkdir", "-p", target]
-    if one["kind"] == "nfs":
-        return [folder, ["sudo", "-n", "mount", "-t", "nfs", "-o", "nolock,soft", one["source"], target]]
-    if shutil.which("gcsfuse") is None:
-        raise Refused("request", "there is no gcsfuse on this host, which mounts buckets: let `setup` install it")
-    # https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
-    options = ["--implicit-dirs", *(["-o", "ro"] if one["read_only"] else [])]
-    owner = f"{os.getuid()}:{os.getgid()}"
-    return [folder, ["sudo", "-n", "chown", owner, target], ["gcsfuse", *options, one["source"], target]]
-
-
-def run(*argv: str) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(
-            argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
-        )
-    except subprocess.TimeoutExpired as error:
-        raise Refused("mount", f"{' '.join(argv)} did not come to an end in 60 s") from error
 
 
 REQUESTS = {
@@ -354,17 +307,17 @@ def saved(folder: str, since: float, *, final: bool) -> int:
         return -1
     import pathlib
 
-    step: int = max(int(known["step"]), checkpoint_folder().newest(pathlib.Path(workdir), since - 1.0))
+    step: int = max(int(known["step"]), beside("checkpoint_folder").newest(pathlib.Path(workdir), since - 1.0))
     with suppress(OSError):  # on a full disk it is read again next time
         write(file, {"at": now, "step": step, "final": final})
     return step
 
 
-def checkpoint_folder() -> Any:
-    """The module beside this file. Python was told to look in no folder for modules."""
+def beside(name: str) -> Any:
+    """A module beside this file, for the few requests that need it. Python was told to look in no folder for them."""
     import importlib.util
 
-    spec = importlib.util.spec_from_file_location("checkpoint_folder", os.path.join(HERE, "checkpoint_folder.py"))
+    spec = importlib.util.spec_from_file_location(name, os.path.join(HERE, f"{name}.py"))
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -429,7 +382,8 @@ def pod(request: dict[str, Any], folder: str, cwd: str) -> dict[str, Any]:
     local = "://" not in workdir
     if local:
         os.makedirs(workdir, exist_ok=True)
-    found = {"NETRC": secrets_file()} if os.path.exists(secrets_file()) else {}
+    netrc = beside("host_netrc").file(ROOT)
+    found = {"NETRC": netrc} if os.path.exists(netrc) else {}
     own = {**found, MARK: folder, "TPUKIT_WORKDIR": workdir, "TPUKIT_PROGRESS": os.path.join(folder, "progress")}
     return {
         "argv": request["argv"],

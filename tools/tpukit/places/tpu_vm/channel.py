@@ -50,6 +50,8 @@ def programs() -> dict[str, str]:
     package = Path(tpukit.__file__).parent
     files = (
         package / "host" / "supervisor.py",
+        package / "host" / "host_mounts.py",
+        package / "host" / "host_netrc.py",
         package / "pods" / "shim.py",
         package / "places" / "checkpoint_folder.py",
     )

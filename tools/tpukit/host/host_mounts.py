@@ -1,0 +1,49 @@
+"""Shares and buckets that a job finds on a host. Sent to it beside the supervisor: standard library only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SECONDS = 60
+
+
+def mount(one: dict[str, Any]) -> tuple[str, str] | None:
+    """Unless it is there already. Where that cannot be done: whether trying again helps (`mount`) or not (`request`),
+    and a sentence."""
+    source, target = one["source"], one["path"]
+    try:
+        if not _run(["mountpoint", "-q", target]).returncode:
+            return None
+        if one["kind"] != "nfs" and shutil.which("gcsfuse") is None:
+            return "request", "there is no gcsfuse on this host, which mounts buckets: let `setup` install it"
+        for argv in _commands(one):
+            ran = _run(argv)
+            if ran.returncode:
+                last = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
+                return "mount", f"{source} could not be mounted at {target}: {last[0]}"
+    except subprocess.TimeoutExpired as error:
+        return "mount", f"{' '.join(error.cmd)} did not come to an end in {SECONDS} s"
+    return None
+
+
+def _commands(one: dict[str, Any]) -> list[list[str]]:
+    source, target = one["source"], one["path"]
+    folder = ["sudo", "-n", "mkdir", "-p", target]
+    if one["kind"] == "nfs":
+        return [folder, ["sudo", "-n", "mount", "-t", "nfs", "-o", "nolock,soft", source, target]]
+    # https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
+    options = ["--implicit-dirs", *(["-o", "ro"] if one["read_only"] else [])]
+    owner = f"{os.getuid()}:{os.getgid()}"
+    return [folder, ["sudo", "-n", "chown", owner, target], ["gcsfuse", *options, source, target]]
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        argv, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=SECONDS
+    )
