@@ -99,6 +99,7 @@ module "cluster" {
   node_service_account    = module.node_account.email
   labels                  = local.labels
   kms_key                 = lookup(var.kms_keys, "cluster", null)
+  disk_kms_key            = lookup(var.kms_keys, "disks", null)
   binary_authorization    = var.binary_authorization
   security_posture        = var.security_posture
 }
@@ -115,6 +116,7 @@ module "cpu_pool" {
   machine_type         = var.cpu_pool_machine_type
   disk_type            = var.cpu_pool_disk_type
   disk_size            = var.cpu_pool_disk_size
+  disk_kms_key         = lookup(var.kms_keys, "disks", null)
   max_pods_per_node    = var.cpu_pool_max_pods_per_node
   auto_upgrade         = local.auto_upgrade
   node_service_account = module.node_account.email
@@ -135,6 +137,7 @@ module "tpu_pools" {
   spot_shutdown_seconds = var.spot_shutdown_seconds
   max_pods_per_node     = var.tpu_max_pods_per_node
   disk_size             = var.tpu_disk_size
+  disk_kms_key          = lookup(var.kms_keys, "disks", null)
   auto_upgrade          = local.auto_upgrade
   multislice_group_name = var.multislice_group_name
   node_service_account  = module.node_account.email

@@ -560,13 +560,13 @@ variable "services_region" {
 # Security
 
 variable "kms_keys" {
-  description = "Keys of Cloud KMS that encrypt what is stored, for any of cluster, bucket, images, metrics and jobs, as projects/P/locations/L/keyRings/R/cryptoKeys/K in the region of each. The service agent of each service must be allowed to use its key (roles/cloudkms.cryptoKeyEncrypterDecrypter); what is left out has Google's own keys"
+  description = "Keys of Cloud KMS that encrypt what is stored, for any of cluster, disks (of nodes), bucket, images, metrics and jobs, as projects/P/locations/L/keyRings/R/cryptoKeys/K in the region of each. The service agent of each service must be allowed to use its key (roles/cloudkms.cryptoKeyEncrypterDecrypter); what is left out has Google's own keys"
   type        = map(string)
   default     = {}
 
   validation {
-    condition     = alltrue([for what in keys(var.kms_keys) : contains(["cluster", "bucket", "images", "metrics", "jobs"], what)])
-    error_message = "Write keys for cluster, bucket, images, metrics or jobs."
+    condition     = alltrue([for what in keys(var.kms_keys) : contains(["cluster", "disks", "bucket", "images", "metrics", "jobs"], what)])
+    error_message = "Write keys for cluster, disks, bucket, images, metrics or jobs."
   }
   validation {
     condition     = alltrue([for key in values(var.kms_keys) : can(regex("^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$", key))])

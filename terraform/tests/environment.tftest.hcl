@@ -217,7 +217,7 @@ run "keys_and_switches_of_ones_own" {
     security_posture     = "ENTERPRISE"
     immutable_tags       = true
     kms_keys = {
-      for what in ["cluster", "bucket", "images", "metrics", "jobs"] : what => "projects/p/locations/us-central2/keyRings/r/cryptoKeys/${what}"
+      for what in ["cluster", "disks", "bucket", "images", "metrics", "jobs"] : what => "projects/p/locations/us-central2/keyRings/r/cryptoKeys/${what}"
     }
   }
 }
@@ -225,7 +225,7 @@ run "keys_and_switches_of_ones_own" {
 run "keys_that_cannot_be" {
   command = plan
   variables {
-    kms_keys         = { disks = "my-key" }
+    kms_keys         = { logs = "my-key" }
     security_posture = "HIGH"
   }
   expect_failures = [var.kms_keys, var.security_posture]

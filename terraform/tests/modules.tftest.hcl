@@ -234,6 +234,7 @@ run "cpu_pool" {
     disk_type    = "pd-standard"
     disk_size    = 200
     auto_upgrade = true
+    disk_kms_key = "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k"
   }
   assert {
     condition = (
@@ -241,6 +242,7 @@ run "cpu_pool" {
       google_container_node_pool.this.node_config[0].machine_type == "n2-standard-4" &&
       google_container_node_pool.this.node_config[0].labels["tpukit.dev/pool"] == "cpu" &&
       google_container_node_pool.this.node_config[0].service_account == var.node_service_account &&
+      google_container_node_pool.this.node_config[0].boot_disk_kms_key == var.disk_kms_key &&
       google_container_node_pool.this.node_config[0].workload_metadata_config[0].mode == "GKE_METADATA" &&
       google_container_node_pool.this.node_config[0].shielded_instance_config[0].enable_secure_boot
     )

@@ -73,11 +73,13 @@ def test_gke_pool_with_every_option_is_taken(client, emulator):
         node_service_account=f"tpu-nodes@{PROJECT}.iam.gserviceaccount.com",
         secondary_boot_disk=f"projects/{PROJECT}/global/images/preloaded",
         network_tags=("tpu",),
+        disk_kms_key=f"projects/{PROJECT}/locations/us-central2/keyRings/r/cryptoKeys/k",
     )
     client.create_pool(body(options=options, labels={"team": "research"}))
     (doc,) = emulator.cloud.state.all("pool").values()
     assert doc["config"]["secondaryBootDisks"][0]["mode"] == "CONTAINER_IMAGE_CACHE"
     assert doc["config"]["gcfsConfig"] == {"enabled": True}
+    assert doc["config"]["bootDiskKmsKey"] == options.disk_kms_key
     assert doc["management"] == {"autoRepair": True, "autoUpgrade": False}
     assert doc["config"]["labels"][names.MANAGED_BY] == "tpukit"
 

@@ -173,6 +173,7 @@ def test_body_has_what_the_config_map_says_and_the_jobset_goes_before_it():
         "auto-repair": "false",
         "auto-upgrade": "true",
         "disk-size-gb": "250",
+        "disk-kms-key": "projects/p/locations/us-central2/keyRings/r/cryptoKeys/k",
     }
     defaults = settings.of_config_map(data).options
     own = {f"provisioner.tpukit.dev/{name}": value for name, value in (("disk-size-gb", "50"), ("auto-repair", "true"))}
@@ -186,7 +187,7 @@ def test_body_has_what_the_config_map_says_and_the_jobset_goes_before_it():
         assert config["serviceAccount"] == data["node-service-account"]
         disk = {"diskImage": data["secondary-boot-disk"], "mode": "CONTAINER_IMAGE_CACHE"}
         assert (config["secondaryBootDisks"], config["gcfsConfig"]) == ([disk], {"enabled": True})
-        assert config["tags"] == ["tpu", "training"]
+        assert (config["tags"], config["bootDiskKmsKey"]) == (["tpu", "training"], data["disk-kms-key"])
         networks = body["networkConfig"]["additionalNodeNetworkConfigs"]
         assert [one["subnetwork"] for one in networks] == ["sub-1", "sub-2"]
         assert config["labels"][names.MANAGED_BY] == names.MANAGER

@@ -150,9 +150,10 @@ resource "google_container_cluster" "this" {
   }
 
   node_config {
-    machine_type    = var.first_node_machine_type
-    service_account = var.node_service_account
-    oauth_scopes    = ["https://www.googleapis.com/auth/cloud-platform"]
+    machine_type      = var.first_node_machine_type
+    service_account   = var.node_service_account
+    oauth_scopes      = ["https://www.googleapis.com/auth/cloud-platform"]
+    boot_disk_kms_key = var.disk_kms_key
 
     shielded_instance_config {
       enable_secure_boot          = true

@@ -110,6 +110,12 @@ variable "first_node_machine_type" {
   default     = "n2-standard-4"
 }
 
+variable "disk_kms_key" {
+  description = "Key of Cloud KMS that encrypts the boot disks, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}
+
 variable "node_service_account" {
   description = "E-mail of the account that nodes run as"
   type        = string

@@ -10,12 +10,13 @@ resource "google_container_node_pool" "this" {
   max_pods_per_node = var.max_pods_per_node
 
   node_config {
-    machine_type    = var.machine_type
-    disk_type       = var.disk_type
-    disk_size_gb    = var.disk_size
-    service_account = var.node_service_account
-    oauth_scopes    = ["https://www.googleapis.com/auth/cloud-platform"]
-    resource_labels = var.labels
+    machine_type      = var.machine_type
+    disk_type         = var.disk_type
+    disk_size_gb      = var.disk_size
+    service_account   = var.node_service_account
+    oauth_scopes      = ["https://www.googleapis.com/auth/cloud-platform"]
+    resource_labels   = var.labels
+    boot_disk_kms_key = var.disk_kms_key
     # By this the queues and the pods that need no TPU find the pool.
     labels = { "tpukit.dev/pool" = "cpu" }
 

@@ -63,6 +63,12 @@ variable "disk_size" {
   }
 }
 
+variable "disk_kms_key" {
+  description = "Key of Cloud KMS that encrypts the boot disks, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}
+
 variable "max_pods_per_node" {
   description = "Pods per node"
   type        = number

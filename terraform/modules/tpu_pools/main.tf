@@ -98,12 +98,13 @@ resource "google_container_node_pool" "this" {
   }
 
   node_config {
-    machine_type    = each.value.machine_type
-    disk_type       = contains(local.hyperdisk, each.value.generation) ? "hyperdisk-balanced" : "pd-balanced"
-    disk_size_gb    = var.disk_size
-    service_account = var.node_service_account
-    oauth_scopes    = ["https://www.googleapis.com/auth/cloud-platform"]
-    resource_labels = var.labels
+    machine_type      = each.value.machine_type
+    disk_type         = contains(local.hyperdisk, each.value.generation) ? "hyperdisk-balanced" : "pd-balanced"
+    disk_size_gb      = var.disk_size
+    service_account   = var.node_service_account
+    oauth_scopes      = ["https://www.googleapis.com/auth/cloud-platform"]
+    resource_labels   = var.labels
+    boot_disk_kms_key = var.disk_kms_key
     # No label with the number of pools: it would change every pool when one comes or goes.
     labels = { MultisliceGroup = var.multislice_group_name }
 

@@ -88,6 +88,12 @@ variable "disk_size" {
   }
 }
 
+variable "disk_kms_key" {
+  description = "Key of Cloud KMS that encrypts the boot disks, as projects/P/locations/L/keyRings/R/cryptoKeys/K; Google's own if left out"
+  type        = string
+  default     = null
+}
+
 variable "auto_upgrade" {
   description = "Whether GKE upgrades the hosts; a release channel insists on it"
   type        = bool

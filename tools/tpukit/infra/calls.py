@@ -108,6 +108,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "node_service_account": of("node_account", "email"),
             "labels": _labels(spec),
             "kms_key": spec.kms_keys.get("cluster"),
+            "disk_kms_key": spec.kms_keys.get("disks"),
             "binary_authorization": spec.binary_authorization,
             "security_posture": spec.security_posture,
         },
@@ -119,6 +120,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "machine_type": spec.cpu_pool_machine_type,
             "disk_type": spec.cpu_pool_disk_type,
             "disk_size": spec.cpu_pool_disk_size,
+            "disk_kms_key": spec.kms_keys.get("disks"),
             "max_pods_per_node": spec.cpu_pool_max_pods_per_node,
         },
         "tpu_pools": {
@@ -130,6 +132,7 @@ def _in_the_cluster(spec: ClusterSpec, of: Of) -> dict[str, dict[str, Any]]:
             "spot_shutdown_seconds": spec.spot_shutdown_seconds,
             "max_pods_per_node": spec.tpu_max_pods_per_node,
             "disk_size": spec.tpu_disk_size,
+            "disk_kms_key": spec.kms_keys.get("disks"),
             "multislice_group_name": spec.multislice_group_name,
         },
     }

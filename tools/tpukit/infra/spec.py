@@ -103,7 +103,7 @@ def _alert(what: str) -> str:
 
 
 def _encrypted(what: str) -> str:
-    known = ("cluster", "bucket", "images", "metrics", "jobs")
+    known = ("cluster", "disks", "bucket", "images", "metrics", "jobs")
     return what if what in known else refuse(f"{what} has no key of its own", f"write one of {', '.join(known)}")
 
 

@@ -110,6 +110,7 @@ def _config(name: str, need: Need, choice: Choice, number: int, now: float) -> d
         **_spot_taint(need, choice),
         **({"serviceAccount": options.node_service_account} if options.node_service_account else {}),
         **({"secondaryBootDisks": preload} if options.secondary_boot_disk else {}),
+        **({"bootDiskKmsKey": options.disk_kms_key} if options.disk_kms_key else {}),
         **({"tags": list(options.network_tags)} if options.network_tags else {}),
     }
 

@@ -12,6 +12,7 @@
 | auto-repair          | true or false                                                                    |
 | auto-upgrade         | false; true in a cluster that has a release channel, where GKE refuses false     |
 | disk-size-gb         | of the boot disk                                                                 |
+| disk-kms-key         | key that encrypts the boot disk (projects/P/locations/L/keyRings/R/cryptoKeys/K) |
 
 In the ConfigMap alone: max-operations, error-limit, removal-delay, minimum-age, suspended-grace, node-timeout.
 """
@@ -52,6 +53,7 @@ class Options:
     auto_repair: bool = True
     auto_upgrade: bool = False
     disk_size_gb: int = 100
+    disk_kms_key: str = ""
 
 
 DEFAULTS = Options()
@@ -173,6 +175,7 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "auto-repair": _boolean,
     "auto-upgrade": _boolean,
     "disk-size-gb": _count,
+    "disk-kms-key": str,
 }
 _NUMBERS: Mapping[str, Callable[[str], Any]] = {
     "max-operations": _count,
