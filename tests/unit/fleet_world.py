@@ -14,6 +14,7 @@ from tpukit.errors import TpukitError, Transient
 from tpukit.fleet import driver, records
 from tpukit.fleet.act import Acting
 from tpukit.fleet.driver import Driver
+from tpukit.fleet.observe import located
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import SLOT, Work, Worker
 from tpukit.places.tpu_vm.channel import Answer, Call
@@ -131,10 +132,10 @@ class World:
     def want(self, zones: list[str] = ZONES, per_zone: int = 2, work: Work | None = WORK, *, only: bool = True) -> None:
         now = self.clock.now()
         workers = records.plan("tpu", zones, per_zone, "v3-8", now, work=work)
-        driver.want(self.store, "tpu", workers, driver.located(self.cloud, "tpu", zones), now, only=only)
+        driver.want(self.store, "tpu", workers, located(self.cloud, "tpu", zones), now, only=only)
 
     def delete(self) -> None:
-        driver.want(self.store, "tpu", [], driver.located(self.cloud, "tpu", ZONES), self.clock.now())
+        driver.want(self.store, "tpu", [], located(self.cloud, "tpu", ZONES), self.clock.now())
 
     def workers(self) -> list[Worker]:
         return driver.of(self.store, "tpu")

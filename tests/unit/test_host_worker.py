@@ -63,7 +63,7 @@ def test_worker_makes_every_shard_once_and_a_second_one_makes_nothing(tmp_path):
     code, said = ended(start(data, output, "w1"))
     assert (code, "nothing is left of 3 streams" in said) == (0, True)
     assert {file: file.stat().st_mtime_ns for file in output.glob("*/*")} == times
-    checkpoint = json.loads((output / "stream_000" / "checkpoint.json").read_text())
+    checkpoint = json.loads((output / "checkpoints" / "stream_000.json").read_text())
     assert (checkpoint["status"], checkpoint["total_samples_processed"], checkpoint["total_shards"]) == (
         *("completed", 17, 5),
     )
@@ -215,7 +215,7 @@ def test_extraction_whose_checkpoint_another_worker_writes_leaves_it(tmp_path):
     output = Folder(tmp_path / "out")
 
     def meanwhile(samples: list[Any]) -> bytes:
-        output.replace("stream_000/checkpoint.json", b'{"shards": [], "status": "in_progress"}', "")
+        output.replace("checkpoints/stream_000.json", b'{"shards": [], "status": "in_progress"}', "")
         return text_of(samples)
 
     work = Extraction(Folder(data), output, stream, RUN, "w", "data", tmp_path)

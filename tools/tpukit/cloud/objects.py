@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -59,18 +60,25 @@ def upload_file(address: str, file: Path) -> None:
 
 def listed(address: str) -> dict[str, tuple[str, int]]:
     """MD5 and size of all objects whose names begin as gs://BUCKET/PREFIX, by what follows that."""
+    found = _items(address, "name,size,md5Hash")
+    return {name: (one.get("md5Hash", ""), int(one["size"])) for name, one in found}
+
+
+def metadata(address: str) -> dict[str, Mapping[str, str]]:
+    """Custom metadata of the same, in the same way."""
+    return {name: one.get("metadata", {}) for name, one in _items(address, "name,metadata")}
+
+
+def _items(address: str, fields: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     bucket, _, prefix = address.removeprefix("gs://").partition("/")
-    objects: dict[str, tuple[str, int]] = {}
     page = ""
     while True:
-        fields = "items(name,size,md5Hash),nextPageToken"
-        query = urlencode({"prefix": prefix, "fields": fields, "pageToken": page})
+        query = urlencode({"prefix": prefix, "fields": f"items({fields}),nextPageToken", "pageToken": page})
         answer = json.loads(_ask("GET", f"{_host()}/storage/v1/b/{quote(bucket)}/o?{query}", f"listing {address}"))
-        for one in answer.get("items", ()):
-            objects[one["name"].removeprefix(prefix)] = one.get("md5Hash", ""), int(one["size"])
+        yield from ((one["name"].removeprefix(prefix), one) for one in answer.get("items", ()))
         page = answer.get("nextPageToken", "")
         if not page:
-            return objects
+            return
 
 
 def _md5(file: Path) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
-from tpukit.cloud.tpu_vm import TpuVms
 from tpukit.control import Decision, Kernel, Leases
 from tpukit.errors import Conflict, NoCapacity, NotFound, TpukitError
 from tpukit.fleet.act import Acting
 from tpukit.fleet.decide import Seen, decide, refused
 from tpukit.fleet.observe import observe
-from tpukit.fleet.records import ACTIVE, FLEET, SLOT, WORKERS, Worker
+from tpukit.fleet.records import ACTIVE, WORKERS, Worker, home_of
 from tpukit.store import Entry, Event, Holder, Store, change, everything
 
 OBJECTS_SECONDS = 10.0
@@ -110,29 +108,29 @@ def want(
     for worker in workers:
         zone = there.get(worker.slot, worker.zone)
         _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now)
-    if not only:
-        return
-    wanted = {worker.slot for worker in workers}
-    surplus = {one.slot: one for one in of(store, fleet) if one.slot not in wanted}
+    if only:
+        wanted = {worker.slot for worker in workers}
+        discard(store, fleet, there, now, lambda slot: slot not in wanted)
+
+
+def discard(store: Store, fleet: str, there: Mapping[str, str], now: float, meant: Callable[[str], bool]) -> int:
+    """Make the records say that workers of these slots are to go, also those that only a driver elsewhere knows; how
+    many there are."""
+    surplus = {one.slot: one for one in of(store, fleet) if meant(one.slot)}
     for slot, zone in there.items():
-        home, _, number = slot.rpartition("-")
-        if slot not in wanted and slot not in surplus and number.isdigit():
-            surplus[slot] = Worker(fleet, list(dict.fromkeys((home, zone))), int(number), "", now, zone)
+        if slot not in surplus and meant(slot) and (home := home_of(slot)):
+            surplus[slot] = Worker(fleet, list(dict.fromkeys((home[0], zone))), home[1], "", now, zone)
     for one in surplus.values():
-        gone = replace(one, wanted="gone", state="active")
-        _change(store, gone, lambda old: replace(old, wanted="gone", state="active", moving=False), "it is to go", now)
+        _discard(store, replace(one, wanted="gone", state="active", moving=False), now)
+    return len(surplus)
 
 
-def located(client: TpuVms, fleet: str, zones: Sequence[str]) -> dict[str, str]:
-    """Zones of what the fleet has, by slot. All zones are asked at once."""
-    with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
-        nodes, queued = list(pool.map(client.nodes, zones)), list(pool.map(client.queued, zones))
-    there: dict[str, str] = {}
-    for zone, of_zone, requests in zip(zones, nodes, queued, strict=True):
-        for labels in (*(one.labels for one in requests), *(one.labels for one in of_zone)):
-            if labels.get(FLEET) == fleet and SLOT in labels:
-                there[labels[SLOT]] = zone
-    return there
+def _discard(store: Store, gone: Worker, now: float) -> None:
+    def how(old: Worker) -> Worker:
+        # One that was gone came back elsewhere: where it is now counts.
+        return gone if old.state == "gone" else replace(old, wanted="gone", state="active", moving=False)
+
+    _change(store, gone, how, "it is to go", now)
 
 
 def _put(store: Store, worker: Worker, now: float) -> None:
