@@ -69,7 +69,7 @@ class Fleet:
         acting = Acting(self.cloud, reach, lambda _: "runtime", lambda work: dataset.read(work.archive))
         note: Callable[[str, str], None] = lambda key, text: self.notes.append(text)  # noqa: E731
         clock: SystemClock = self.clock
-        return Driver(self.store, acting, progress.count_shards, clock, this_process(), report=note, complain=note)
+        return Driver(self.store, acting, progress.read, clock, this_process(), report=note, complain=note)
 
     def want(self, per_zone: int) -> None:
         now = self.clock.now()

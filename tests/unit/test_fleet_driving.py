@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import NoCapacity
 from tpukit.fleet import driver, records
-from tpukit.fleet.decide import MOST_FAILURES, SHORT_SECONDS
+from tpukit.fleet.decide import MOST_FAILURES
 from tpukit.fleet.observe import located
 from tpukit.fleet.status import status
 from unit.fleet_world import WORK, ZONES, World
@@ -78,7 +78,7 @@ def test_zone_without_hardware_moves_its_workers_to_another_and_back_nothing_is_
     world.left = 200
     world.cloud.scarce = True
     world.want(per_zone=1)
-    for _ in range(int(SHORT_SECONDS / 20) + 8):
+    for _ in range(int(300 / 20) + 8):
         world.round()
     world.cloud.scarce = False
     world.until_working()
@@ -284,4 +284,20 @@ def test_status_asks_each_zone_once_and_no_host_and_knows_what_another_machine_m
         f"tpu-{zone}-{number}": "PREEMPTED" if (zone, number) == (ZONES[0], 1) else "READY"
         for zone in ZONES
         for number in range(3)
+    }
+
+
+def test_program_that_fails_on_one_worker_is_given_up_while_the_others_go_on(world):
+    """A full disk, for one: shards of others are no progress of its own."""
+    world.left = 10_000
+    world.want([ZONES[0]], 2)
+    world.until_working()
+    node = world.cloud.made["tpu-us-central1-a-0"]
+    for _ in range(60):
+        if program := world.hosts.running().get(node.hosts[0].internal):
+            program.code = 1
+        world.round()
+    assert {one.tpu: one.state for one in world.workers()} == {
+        "tpu-us-central1-a-0": "failed",
+        "tpu-us-central1-a-1": "active",
     }

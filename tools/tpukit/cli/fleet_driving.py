@@ -59,7 +59,7 @@ def drive(
         context.say(fleet, text)
 
     driver = fleets.Driver(
-        store, act, progress.count_shards, context.CLOCK, context.holder(), workers=8, report=say, complain=say
+        store, act, progress.read, context.CLOCK, context.holder(), workers=8, report=say, complain=say
     )
     screen = tables.console(stderr=True)
     try:

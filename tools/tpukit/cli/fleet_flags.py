@@ -29,6 +29,7 @@ _WHERE = [
     click.option("--tpu-type", help="A slice of one host; v3-8 if left out."),
     click.option("--on-demand/--spot", default=None, help="TPU VMs that are not taken back, at a higher price."),
     click.option("--stay/--move", default=None, help="Wait for hardware in its zone, or move to another (default)."),
+    click.option("--move-after", type=int, help="Seconds without hardware until it moves; 300 if left out."),
     name_,
 ]
 _WORK = [
@@ -66,14 +67,15 @@ def spec_of(file: Path | None, words: dict[str, Any]) -> FleetSpec:
     """What the file and the flags ask for together."""
     from tpukit.spec import fleet
 
-    own = ("zones", "option", "model", "on_demand", "patience", "claim")
+    durations = ("patience", "claim", "move_after")
+    own = ("zones", "option", "model", "on_demand", *durations)
     given = {key: value for key, value in words.items() if value not in (None, ())}
     flags = {key: value for key, value in given.items() if key in fleet.FleetSpec.fields and key not in own}
     if "zones" in given:
         flags["zones"] = split_zones(given["zones"])
     if "on_demand" in given:
         flags["capacity"] = "on-demand" if given["on_demand"] else "spot"
-    flags |= {key: f"{given[key]}s" for key in ("patience", "claim") if key in given}
+    flags |= {key: f"{given[key]}s" for key in durations if key in given}
     if bad := [pair for pair in given.get("option", ()) if "=" not in pair]:
         raise Invalid([Problem("--option", f"{pair}: there is no value", "write NAME=VALUE") for pair in bad])
     options = dict(pair.split("=", 1) for pair in given.get("option", ()))

@@ -11,6 +11,8 @@ import base64
 import hashlib
 import json
 import os
+import random
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from tpukit.cloud.refusals import translated
 from tpukit.errors import Invalid, Transient
 
 SECONDS = 60.0
+TRIES = 6
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
@@ -100,8 +103,23 @@ def _host() -> str:
 
 
 def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
+    """What passes by itself is asked again: every request here may be done twice."""
+    session = _session()
+    for number in range(TRIES):
+        if number and hasattr(options.get("data"), "seek"):
+            options["data"].seek(0)
+        try:
+            return _asked_once(session, method, url, asked, **options)
+        except Transient:
+            if number == TRIES - 1:
+                raise
+        time.sleep(0.5 * 2**number * random.uniform(0.5, 1.0))  # noqa: S311  # spreads retries
+    raise AssertionError
+
+
+def _asked_once(session: Any, method: str, url: str, asked: str, **options: Any) -> bytes:
     try:
-        answer = _session().request(method, url, timeout=SECONDS, **options)
+        answer = session.request(method, url, timeout=SECONDS, **options)
         if answer.status_code >= 300:
             raise _Refusal(answer.status_code, answer.text[:500])
     except Exception as error:

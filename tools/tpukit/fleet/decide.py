@@ -16,8 +16,6 @@ from tpukit.fleet.records import Worker
 
 SILENT_SECONDS = 120.0
 """How long the host of a READY TPU VM may not answer before it is made anew."""
-SHORT_SECONDS = 300.0
-"""How long a worker waits for hardware before it is asked for in another zone."""
 BOOT_SECONDS = 600.0
 """How long a new TPU VM may take until its host lets us in."""
 MOST_FAILURES = 5
@@ -49,7 +47,7 @@ class Seen:
     error: str = ""  # of a request that failed
     foreign: bool = False  # one of them is not ours
     host: Host | None = None  # None: it was not asked, or does not answer
-    shards: int = 0  # of all workers together, in the bucket
+    shards: int = 0  # of this worker, in the bucket
     elsewhere: str = ""  # another of its zones, where it is though nothing of it is here
 
 
@@ -130,7 +128,7 @@ def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
 
 def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     worker = replace(worker, silent=0.0, attempt=0, since=worker.since or now)
-    late = now - worker.since >= SHORT_SECONDS and len(worker.zones) > 1
+    late = now - worker.since >= worker.move_after and len(worker.zones) > 1
     if seen.queued is None and late:  # asked for without a queue, it came to nothing
         return Decision(replace(worker, moving=True))
     if seen.queued is None:

@@ -33,7 +33,8 @@ def check(spec: FleetSpec, *, needs_dataset: bool, needs_program: bool) -> str:
 
 def plan(spec: FleetSpec) -> Plan:
     spot, elsewhere = spec.capacity == "spot", not spec.stay
-    return Plan(spec.name, list(spec.zones), spec.workers_per_zone, spec.tpu_type, spot, elsewhere)
+    where = (spec.name, list(spec.zones), spec.workers_per_zone, spec.tpu_type)
+    return Plan(*where, spot, elsewhere, float(spec.move_after))
 
 
 def upload(spec: FleetSpec, root: str) -> Streams:

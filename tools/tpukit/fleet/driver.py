@@ -13,11 +13,12 @@ from tpukit.errors import Conflict, NoCapacity, NotFound, TpukitError
 from tpukit.fleet.act import Acting
 from tpukit.fleet.decide import Seen, decide, refused
 from tpukit.fleet.observe import observe
+from tpukit.fleet.progress import Progress
 from tpukit.fleet.records import ACTIVE, WORKERS, Worker, home_of
 from tpukit.store import Entry, Event, Holder, Store, change, everything
 
 OBJECTS_SECONDS = 10.0
-"""How old the count of shards may be."""
+"""How old may be what the bucket said."""
 
 
 class FleetUse:
@@ -26,9 +27,9 @@ class FleetUse:
     kind = WORKERS
     states: Sequence[str] = ACTIVE
 
-    def __init__(self, acting: Acting, shards: Callable[[str], int], clock: Clock) -> None:
-        self._acting, self._shards, self._clock = acting, shards, clock
-        self._counted: dict[str, tuple[float, int]] = {}
+    def __init__(self, acting: Acting, progress: Callable[[str], Progress], clock: Clock) -> None:
+        self._acting, self._progress, self._clock = acting, progress, clock
+        self._read: dict[str, tuple[float, Progress]] = {}
 
     def select(self, entries: Sequence[Entry[Worker]]) -> Sequence[Entry[Worker]]:
         return entries
@@ -38,7 +39,7 @@ class FleetUse:
 
     def observe(self, group: str, entries: Sequence[Entry[Worker]]) -> Mapping[str, Seen | TpukitError]:
         workers = {entry.key: entry.value for entry in entries}
-        return observe(self._acting.client, self._acting.reach, workers, self._count)
+        return observe(self._acting.client, self._acting.reach, workers, self._recent)
 
     def decide(self, worker: Worker, seen: Seen | None, now: float) -> Decision[Worker]:
         return Decision(worker) if seen is None else decide(worker, seen, now)
@@ -52,12 +53,12 @@ class FleetUse:
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)
 
-    def _count(self, output: str) -> int:
-        at, count = self._counted.get(output, (float("-inf"), 0))
+    def _recent(self, output: str) -> Progress:
+        at, made = self._read.get(output, (float("-inf"), Progress()))
         if self._clock.monotonic() - at >= OBJECTS_SECONDS:
-            count = self._shards(output)
-            self._counted[output] = self._clock.monotonic(), count
-        return count
+            made = self._progress(output)
+            self._read[output] = self._clock.monotonic(), made
+        return made
 
 
 class Driver:
@@ -67,7 +68,7 @@ class Driver:
         self,
         store: Store,
         acting: Acting,
-        shards: Callable[[str], int],
+        progress: Callable[[str], Progress],
         clock: Clock,
         holder: Holder,
         *,
@@ -79,7 +80,7 @@ class Driver:
         self.leases = Leases(store, holder, clock)
         if workers:
             self.leases.keep()
-        use = FleetUse(acting, shards, clock)
+        use = FleetUse(acting, progress, clock)
         self.kernel: Kernel[Worker, Seen] = Kernel(
             store, use, self.leases, clock, workers=workers, report=report, complain=complain
         )
@@ -145,6 +146,7 @@ def _put(store: Store, worker: Worker, now: float) -> None:
             zones=worker.zones if old.zone in worker.zones else old.zones,
             tpu_type=worker.tpu_type,
             spot=worker.spot,
+            move_after=worker.move_after,
             wanted="work" if work else worker.wanted,
             work=work,
             state="active" if state == "failed" else state,

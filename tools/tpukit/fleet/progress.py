@@ -38,11 +38,6 @@ def read(output: str) -> Progress:
     return Progress(total, workers)
 
 
-def count_shards(output: str) -> int:
-    """Of all streams."""
-    return read(output).total.shards
-
-
 def _slot(name: str) -> str:
     """tpu-us-central1-a-0 and tpu-us-central1-b-for-us-central1-a-0 are one worker."""
     return name.rpartition("-for-")[2].removeprefix("tpu-")

@@ -46,11 +46,12 @@ class Worker(msgspec.Struct, frozen=True):
     state: str = "active"  # active, done, failed, gone
     message: str = ""
     moving: bool = False  # what is left of it in its zone goes first
+    move_after: float = 300.0  # seconds without hardware, where it may move
     since: float = 0.0  # waits for hardware, since when
     silent: float = 0.0  # its host does not answer, since when
     attempt: int = 0  # the second of its launch, so that a later one has a higher number whoever launches it
     failures: int = 0  # launches in a row that made no shard
-    base: int = 0  # shards in all when it was launched
+    base: int = 0  # shards that it had made when it was launched
     tpu_state: str = ""  # as Google says
     samples: int = 0
     shards: int = 0
@@ -95,6 +96,7 @@ def plan(
     *,
     spot: bool = True,
     elsewhere: bool = True,
+    move_after: float = 300.0,
     work: Work | None = None,
 ) -> list[Worker]:
     """Workers of a fleet, zone by zone."""
@@ -102,5 +104,8 @@ def plan(
     made: list[Worker] = []
     for index, zone in enumerate(zones):
         allowed = [zone, *zones[index + 1 :], *zones[:index]] if elsewhere else [zone]
-        made += [Worker(fleet, allowed, number, tpu_type, now, zone, spot, wanted, work) for number in range(per_zone)]
+        made += [
+            Worker(fleet, allowed, number, tpu_type, now, zone, spot, wanted, work, move_after=move_after)
+            for number in range(per_zone)
+        ]
     return made

@@ -56,6 +56,7 @@ class FleetSpec(Model):
     stay: bool = field(
         Flag(), "Whether a worker waits for hardware in its zone rather than move to another.", True, default=False
     )
+    move_after: int = field(DURATION, "How long a worker waits for hardware before it moves.", "5m", default=300)
     gcs_bucket: str | None = field(
         Text(Form(_BUCKET, "write BUCKET or gs://BUCKET/FOLDER", 1024)),
         "Bucket for datasets/ and activations/.",
