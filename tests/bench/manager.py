@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from measure import command
 from rows import Row, at_most, least_cpu
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tpu_api import TpuApi
 
 VMS, JOBS, WINDOWS = 1_000, 500, 60
 ZONES = ("us-central1-b", "us-east1-d", "us-east5-a", "europe-west4-a")
@@ -29,7 +25,7 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row
     home.mkdir(parents=True)
     settings = home / "settings.yaml"
     settings.write_text(f"project: {PROJECT}\nzone: {ZONES[0]}\n", encoding="utf-8")
-    with _Cloud(home / "google") as cloud:
+    with TpuApi(home / "google", PROJECT, {zone: _nodes(zone) for zone in ZONES}) as cloud:
         own = {"TPUKIT_HOME": str(home), "TPUKIT_SETTINGS": str(settings), **cloud.environment()}
         _fill(home)
         run = partial(command, env={**env, **own}, cwd=cwd)
@@ -43,37 +39,6 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row
         at_most("list calls of that for each zone", calls, "", 1, digits=2),
         least_cpu(f"tpu check, {JOBS} jobs in the store, {WINDOWS} of them one's own", checked, below=0.3),
     ]
-
-
-class _Cloud:
-    """Google's API, which has more TPU VMs than hosts could run on this machine: it only lists them."""
-
-    def __init__(self, folder: Path) -> None:
-        from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
-        from tpukit.sandbox.google.server import Emulator
-
-        self.lists = 0
-        self._emulator = Emulator(folder, Settings(projects=(PROJECT,), enabled=EVERY_API, arrival_seconds=0.0))
-        self._answer = self._emulator.answer
-        self._emulator.answer = self._count  # type: ignore[method-assign]
-        self._nodes = {zone: json.dumps({"nodes": _nodes(zone)}).encode() for zone in ZONES}
-
-    def __enter__(self) -> _Cloud:
-        self._emulator.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._emulator.stop()
-
-    def environment(self) -> dict[str, str]:
-        return self._emulator.environment()
-
-    def _count(self, request: Any) -> Any:
-        answer = self._answer(request)
-        if request.method != "GET" or not request.path.endswith("/nodes"):
-            return answer
-        self.lists += 1
-        return replace(answer, content=self._nodes[request.path.split("/")[-2]])
 
 
 def _nodes(zone: str) -> list[dict[str, Any]]:

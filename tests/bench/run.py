@@ -28,6 +28,7 @@ import history
 import manager
 import provisioner
 import queueing
+import tpu_fleet
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
 
@@ -72,6 +73,7 @@ def main() -> int:
         ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
+        ("tpu fleet", lambda: tpu_fleet.measure(TPU, environment(HOME), HOME / "tpu-fleet", EMPTY)),
         ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),
     ]
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]

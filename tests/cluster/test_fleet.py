@@ -1,5 +1,6 @@
 """A fleet in the sandbox: 8 TPU VMs over 2 zones with real processes that are preempted and crash, under a monitor
-that is stopped and started elsewhere, give the very bytes of an undisturbed run. Only the emulator runs."""
+that is stopped and started elsewhere, give the very bytes of an undisturbed run; a zone without stock, a busy bucket;
+and the command lines that people come with. Only the emulator runs."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 ZONES = "us-central1-a,us-central1-b"
+FOUR_ZONES = f"{ZONES},us-central1-c,us-central1-f"
 BUCKET = "fleet-data"
 PROGRAM = ROOT / "tests" / "fixtures" / "fleet_program.py"
 SAMPLES = 240
@@ -50,15 +53,21 @@ class Fleet:
             finally:
                 process.kill()
 
-    def run(self, *words: str) -> str:
+    def run(self, *words: str, code: int = 0) -> str:
         with self.started(*words) as process:
-            said, wrong = process.communicate(timeout=200)
-        assert process.returncode == 0, (words, said, wrong)
-        return said
+            said, wrong = process.communicate(timeout=300)
+        assert process.returncode == code, (words, said, wrong)
+        return said + wrong
 
-    def shards(self) -> dict[str, str]:
+    def status(self, *words: str) -> Any:
+        with self.started("status", "--json", *words) as process:
+            said, wrong = process.communicate(timeout=300)
+        assert process.returncode == 0, wrong
+        return json.loads(said)
+
+    def shards(self, bucket: str = BUCKET) -> dict[str, str]:
         """Checksums of the shards that are there, by name."""
-        listed = self.vms.ask("GET", f"storage/v1/b/{BUCKET}/o?prefix=activations/stream_")
+        listed = self.vms.ask("GET", f"storage/v1/b/{bucket}/o?prefix=activations/stream_")
         names = {one["name"]: one["md5Hash"] for one in listed.get("items", [])}
         return {name: sum_ for name, sum_ in names.items() if "/shard_" in name}
 
@@ -66,16 +75,21 @@ class Fleet:
 @pytest.fixture(scope="module")
 def vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TpuVms]:
     with TpuVms(tmp_path_factory.mktemp("google")) as made:
-        made.ask("POST", f"storage/v1/b?project={PROJECT}", {"name": BUCKET})
-        account = f"serviceAccount:{number_of(PROJECT)}-compute@developer.gserviceaccount.com"
-        binding = {"role": "roles/storage.objectAdmin", "members": [account]}
-        made.ask("PUT", f"storage/v1/b/{BUCKET}/iam", {"bindings": [binding]})
+        add_bucket(made, BUCKET)
         yield made
 
 
-def ids(vms: TpuVms) -> dict[str, str]:
+def add_bucket(vms: TpuVms, name: str) -> None:
+    """One that TPU VMs may use."""
+    vms.ask("POST", f"storage/v1/b?project={PROJECT}", {"name": name})
+    account = f"serviceAccount:{number_of(PROJECT)}-compute@developer.gserviceaccount.com"
+    binding = {"role": "roles/storage.objectAdmin", "members": [account]}
+    vms.ask("PUT", f"storage/v1/b/{name}/iam", {"bindings": [binding]})
+
+
+def ids(vms: TpuVms, zones: str = FOUR_ZONES) -> dict[str, str]:
     """Of all TPU VMs, by name: one that was made anew has another."""
-    listed = [vms.ask("GET", f"tpu/v2/projects/{PROJECT}/locations/{zone}/nodes") for zone in ZONES.split(",")]
+    listed = [vms.ask("GET", f"tpu/v2/projects/{PROJECT}/locations/{zone}/nodes") for zone in zones.split(",")]
     return {one["name"].rpartition("/")[2]: one["id"] for each in listed for one in each.get("nodes", [])}
 
 
@@ -119,11 +133,114 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
         assert monitor.returncode == 0, said
     assert set(ids(vms)) == set(before)
     assert "all is there: 240 samples in 48 shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
-    status = json.loads(elsewhere.run("status", "--json"))
+    status = elsewhere.status()
     assert (status["samples"], status["objects"], len(status["workers"])) == (240, 48, 8)
+    assert sum(one["objects"] for one in status["workers"]) == 48
+    assert sum(one["samples"] for one in status["workers"]) == 240
     assert fleet.shards() == undisturbed(data, tmp_path, gate)
     fleet.run("delete")
+    assert_nothing_is_left(vms)
+
+
+LINES = [
+    # Every command line of the shell scripts that this is in place of, in our spelling: fewer TPU VMs, and a bucket of
+    # its own for each deployment. {words}: dataset and program, which the scripts had within them.
+    ("create --zones {two} --workers-per-zone 2 --tpu-type v3-8", "4 workers are ready", "a0 a1 b0 b1"),
+    ("status --zones {two}", "tpu-us-central1-b-1", "a0 a1 b0 b1"),
+    ("list", "tpu-us-central1-a-0  us-central1-a  tpu  READY", "a0 a1 b0 b1"),
+    ("!preempt tpu-us-central1-a-1", "", ""),
+    ("recreate-preempted --zones {two} --workers-per-zone 2", "4 workers are ready", "a0 A1 b0 b1"),
+    (
+        "deploy --gcs-bucket {one} --zones {two} --workers-per-zone 2 --skip-launch {words}",
+        "40 samples in 4",
+        "a0 a1 b0 b1",
+    ),
+    ("deploy --gcs-bucket {one} --zones {two} --workers-per-zone 2 --skip-dataset {words}", "launched", "a0 a1 b0 b1"),
+    ("monitor --gcs-bucket {one} --monitor-interval 1", "4 workers are done", "a0 a1 b0 b1"),
+    ("verify --gcs-bucket {one}", "all is there: 40 samples in 8 shards", "a0 a1 b0 b1"),
+    ("logs tpu-us-central1-b-0", "nothing is left of 4 streams", "a0 a1 b0 b1"),
+    ("delete --zones us-central1-a --workers-per-zone 1", "3 TPU VMs are left", "a1 b0 b1"),
+    ("create --zones us-central1-a --workers-per-zone 1", "workers are ready", "A0 a1 b0 b1"),
+    ("delete --zones us-central1-a --workers-per-zone 4", "2 TPU VMs are left", "b0 b1"),
+    ("delete", "0 TPU VMs are left", ""),
+    (
+        "deploy --gcs-bucket {other} --zones us-central1-a --workers-per-zone 2 --max-samples 10 --create-tpus "
+        "--monitor --monitor-interval 1 {words}",
+        "20 samples in 2 streams are uploaded",
+        "a0 a1",
+    ),
+    ("verify --gcs-bucket {other}", "all is there: 20 samples in 4 shards", "a0 a1"),
+    (
+        "deploy --gcs-bucket {four} --zones {four_zones} --workers-per-zone 1 --create-tpus {words}",
+        "launched",
+        "a0 b0 c0 f0",
+    ),
+    ("delete", "0 TPU VMs are left", ""),
+]
+
+
+def test_every_command_line_of_the_scripts_runs_and_does_what_it_did_there(vms, tmp_path):
+    fleet, data = Fleet(vms, tmp_path / "home"), tmp_path / "data.jsonl"
+    data.write_text("".join(f'{{"text": "sample {number}"}}\n' for number in range(40)))
+    names = {"one": "lines-one", "other": "lines-other", "four": "lines-four", "two": ZONES, "four_zones": FOUR_ZONES}
+    for bucket in ("one", "other", "four"):
+        add_bucket(vms, names[bucket])
+    words = f"--dataset {data} --program {PROGRAM}:make --shard-samples 5 --claim-seconds 5"
+    before: dict[str, str] = {}
+    for line, said, there in LINES:
+        if line.startswith("!"):
+            strike(vms, *line[1:].split(), grace=0)
+            until(lambda: json.dumps(fleet.status()).count("PREEMPTED"), "a preemption", seconds=100)
+            continue
+        assert said in fleet.run(*line.format(**names, words=words).split()), line
+        now = ids(vms)
+        marks = there.split()
+        assert sorted(now) == sorted(f"tpu-us-central1-{mark[0].lower()}-{mark[1]}" for mark in marks), line
+        anew = {f"tpu-us-central1-{mark[0].lower()}-{mark[1]}" for mark in marks if mark[0].isupper()}
+        changed = {name for name, id_ in now.items() if before.get(name, id_) != id_ or name not in before}
+        assert not before or "--create-tpus" in line or changed == anew, line
+        before = now
+    assert_nothing_is_left(vms)
+
+
+def assert_nothing_is_left(vms: TpuVms) -> None:
     assert ids(vms) == {}
+    for zone in FOUR_ZONES.split(","):
+        assert not vms.ask("GET", f"tpu/v2/projects/{PROJECT}/locations/{zone}/queuedResources").get("queuedResources")
+
+
+def test_fleet_from_a_file_moves_from_a_zone_without_stock_through_a_busy_bucket_or_stays_and_says_why(vms, tmp_path):
+    fleet = Fleet(vms, tmp_path / "home")
+    add_bucket(vms, "busy-data")
+    (tmp_path / "data.jsonl").write_text("".join(f'{{"text": "sample {number}"}}\n' for number in range(40)))
+    shutil.copy(PROGRAM, tmp_path)
+    file = tmp_path / "fleet.yaml"
+    file.write_text(
+        f"name: night\nzones: [{ZONES.replace(',', ', ')}]\nworkers_per_zone: 1\ngcs_bucket: busy-data\n"
+        "dataset: [data.jsonl]\nprogram: fleet_program.py:make\nshard_samples: 5\nmove_after: 2s\nclaim: 5s\n"
+    )
+    faults = [{"kind": "stockout", "match": "^us-central1-a "}]
+    faults += [{"kind": "refuse", "match": "storage", "status": code, "chance": 0.15} for code in (429, 503)]
+    for fault in faults:
+        vms.ask("POST", "emulator/faults", fault)
+    try:
+        said = fleet.run("deploy", str(file), "--create-tpus", "--monitor", "--monitor-interval", "1")
+        assert "tpu-us-central1-b-for-us-central1-a-0 is asked for instead" in said
+        assert set(ids(vms)) == {"tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"}
+        struck = {one["status"]: one["struck"] for one in vms.send("GET", "emulator/faults")[1]}
+        assert struck[429] and struck[503], struck
+        assert "all is there: 40 samples in 8 shards" in fleet.run("verify", str(file))
+        fleet.run("delete", str(file))
+        assert_nothing_is_left(vms)
+        with fleet.started("create", str(file), "--stay") as create:
+            why = "us-central1-a has no v3-8 free now"
+            until(lambda: why in json.dumps(fleet.status(str(file))) or create.poll() is not None, why, seconds=100)
+            create.send_signal(signal.SIGINT)
+            assert (create.wait(60), set(ids(vms))) == (130, {"tpu-us-central1-b-0"})
+        fleet.run("delete", str(file))
+        assert_nothing_is_left(vms)
+    finally:
+        vms.ask("DELETE", "emulator/faults")
 
 
 def undisturbed(data: Path, folder: Path, gate: Path) -> dict[str, str]:

@@ -19,9 +19,10 @@ import pytest
 from conftest import processes_of
 from tpukit import pods
 from tpukit.clock import SystemClock
-from tpukit.fleet import dataset, driver, records, streams
+from tpukit.fleet import dataset, driver, progress, records, streams
 from tpukit.fleet.act import Acting
 from tpukit.fleet.driver import Driver
+from tpukit.fleet.observe import located
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import Work, Worker
 from tpukit.fleet.verify import verify
@@ -68,12 +69,12 @@ class Fleet:
         acting = Acting(self.cloud, reach, lambda _: "runtime", lambda work: dataset.read(work.archive))
         note: Callable[[str, str], None] = lambda key, text: self.notes.append(text)  # noqa: E731
         clock: SystemClock = self.clock
-        return Driver(self.store, acting, dataset.count_shards, clock, this_process(), report=note, complain=note)
+        return Driver(self.store, acting, progress.read, clock, this_process(), report=note, complain=note)
 
     def want(self, per_zone: int) -> None:
         now = self.clock.now()
         workers = records.plan("tpu", ZONES, per_zone, "v3-8", now, work=self.work) if per_zone else []
-        driver.want(self.store, "tpu", workers, driver.located(self.cloud, "tpu", ZONES), now)
+        driver.want(self.store, "tpu", workers, located(self.cloud, "tpu", ZONES), now)
 
     def workers(self) -> list[Worker]:
         return driver.of(self.store, "tpu")

@@ -14,6 +14,8 @@ from tpukit.errors import TpukitError, Transient
 from tpukit.fleet import driver, records
 from tpukit.fleet.act import Acting
 from tpukit.fleet.driver import Driver
+from tpukit.fleet.observe import located
+from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import SLOT, Work, Worker
 from tpukit.places.tpu_vm.channel import Answer, Call
@@ -108,7 +110,7 @@ class World:
         self.cloud = TpuCloud(folder / "hosts")
         self.hosts = SimulatedHosts(self.clock, self.cloud)
         self.store: Store = SqliteStore(folder / "store.db", now=self.clock.now)
-        self.left, self.made = shards, 0
+        self.left, self.made = shards, dict[str, int]()  # by slot
         self.notes: list[str] = []
         self.driver = self.new_driver(self.store)
 
@@ -116,7 +118,10 @@ class World:
         reach = Reach(self.cloud, self.hosts, "ada", True, "store")
         acting = Acting(self.cloud, reach, lambda _: "runtime", lambda _: b"archive")
         note = lambda key, text: self.notes.append(text)  # noqa: E731
-        return Driver(store, acting, lambda _: self.made, self.clock, this_process(), report=note, complain=note)
+        return Driver(store, acting, self.progress, self.clock, this_process(), report=note, complain=note)
+
+    def progress(self, output: str) -> Progress:
+        return Progress(workers={slot: Made(count, count) for slot, count in self.made.items()})
 
     def move(self, file: Path) -> None:
         """The driver goes on elsewhere, where nothing is remembered."""
@@ -131,22 +136,24 @@ class World:
     def want(self, zones: list[str] = ZONES, per_zone: int = 2, work: Work | None = WORK, *, only: bool = True) -> None:
         now = self.clock.now()
         workers = records.plan("tpu", zones, per_zone, "v3-8", now, work=work)
-        driver.want(self.store, "tpu", workers, driver.located(self.cloud, "tpu", zones), now, only=only)
+        driver.want(self.store, "tpu", workers, located(self.cloud, "tpu", zones), now, only=only)
 
     def delete(self) -> None:
-        driver.want(self.store, "tpu", [], driver.located(self.cloud, "tpu", ZONES), self.clock.now())
+        driver.want(self.store, "tpu", [], located(self.cloud, "tpu", ZONES), self.clock.now())
 
     def workers(self) -> list[Worker]:
         return driver.of(self.store, "tpu")
 
     def round(self, seconds: float = 20.0) -> int:
         """The programs work, time passes, the driver has a turn."""
-        for program in self.hosts.running().values():
+        slots = {node.hosts[0].internal: node.labels.get(SLOT, "") for node in self.cloud.made.values()}
+        for address, program in self.hosts.running().items():
             if program.frozen or program.hangs:
                 continue
             program.moved = self.clock.now()
             if self.left:
-                self.left, self.made = self.left - 1, self.made + 1
+                self.left -= 1
+                self.made[slots[address]] = self.made.get(slots[address], 0) + 1
             else:
                 program.code = 0
         self.clock.sleep(seconds)

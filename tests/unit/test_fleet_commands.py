@@ -11,14 +11,16 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
-from tpukit.cli import fleet_driving
+from tpukit.cli import fleet_screen
 from tpukit.cli.fleet import command
 from tpukit.fleet import dataset, plan, streams, verify
 from tpukit.fleet.act import argv
 from tpukit.fleet.plan import Plan
-from tpukit.fleet.records import Work
+from tpukit.fleet.progress import Made, Progress
+from tpukit.fleet.records import Work, Worker
 from tpukit.host import worker as host_worker
 from unit.fleet_world import World
 
@@ -83,13 +85,31 @@ def test_dashboard_shows_state_samples_shards_and_totals(tmp_path, width, shown)
         workers = world.workers()
     finally:
         world.close()
+    made = Progress(Made(882, 7350), {"us-central1-a-0": Made(150, 1250)})
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(fleet_driving.dashboard(workers, 7350, 882))
+    console.print(fleet_screen.dashboard(workers, made))
     text = console.export_text()
     assert all(word in text for word in shown)
     assert "4 workers: healthy 4, working 4, needs recovery 0; 7350 samples in 882 shards" in text
+    assert next(line for line in text.splitlines() if "us-central1-a-0" in line).split()[-3:] == ["1250", "150", "150"]
     assert max(map(len, text.splitlines())) <= width
-    assert fleet_driving.as_json(workers, 7350, 882)["needs recovery"] == 0
+    assert fleet_screen.as_json(workers, made)["needs recovery"] == 0
+
+
+def test_dashboard_with_more_workers_than_lines_shows_those_that_need_somebody(tmp_path):
+    workers = [replace(one, tpu_state="READY", attempt=1) for one in plan_of(1000)]
+    workers[700] = replace(workers[700], tpu_state="PREEMPTED")
+    console = Console(width=80, height=24, record=True, file=io.StringIO())
+    console.print(fleet_screen.dashboard(workers, Progress(), rows=10))
+    lines = console.export_text().splitlines()
+    assert len(lines) == 13
+    assert any(line.split()[:3] == ["tpu-us-central1-a-700", "us-central1-a", "PREEMPTED"] for line in lines)
+    assert "and 991 more workers" in lines[-2]
+    assert "1000 workers: healthy 999, working 999, needs recovery 1" in lines[-1]
+
+
+def plan_of(count: int) -> list[Worker]:
+    return Plan("tpu", ["us-central1-a"], count, "v3-8").workers(0.0)
 
 
 def test_verify_names_what_is_missing_damaged_and_too_much(tmp_path):

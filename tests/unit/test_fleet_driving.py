@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tpukit.errors import Invalid, NoCapacity
-from tpukit.fleet import records
-from tpukit.fleet.decide import MOST_FAILURES, SHORT_SECONDS
+from tpukit.cloud.tpu_vm import Request
+from tpukit.errors import NoCapacity
+from tpukit.fleet import driver, records
+from tpukit.fleet.decide import MOST_FAILURES
+from tpukit.fleet.observe import located
+from tpukit.fleet.status import status
 from unit.fleet_world import WORK, ZONES, World
 
 
@@ -74,7 +78,7 @@ def test_zone_without_hardware_moves_its_workers_to_another_and_back_nothing_is_
     world.left = 200
     world.cloud.scarce = True
     world.want(per_zone=1)
-    for _ in range(int(SHORT_SECONDS / 20) + 8):
+    for _ in range(int(300 / 20) + 8):
         world.round()
     world.cloud.scarce = False
     world.until_working()
@@ -223,15 +227,6 @@ def test_fleet_in_any_trouble_comes_to_rest_with_all_done_and_no_foreign_tpu_tou
     world.close()
 
 
-@pytest.mark.parametrize(
-    ("zones", "per_zone", "words"),
-    [(["us-central1"], 1, "is no zone"), ([], 1, "name each zone once"), (ZONES, 0, "there can be 1 to 1000")],
-)
-def test_fleet_that_cannot_be_is_refused(zones, per_zone, words):
-    with pytest.raises(Invalid, match=words):
-        records.plan("tpu", zones, per_zone, "v3-8", 0.0, work=WORK)
-
-
 def test_more_workers_asked_for_elsewhere_leave_those_that_are_there(world, tmp_path):
     """As `tpu fleet create` does, and `recreate-preempted` on a machine that knows nothing of the fleet."""
     world.left = 10_000
@@ -243,3 +238,66 @@ def test_more_workers_asked_for_elsewhere_leave_those_that_are_there(world, tmp_
     for _ in range(8):
         world.round()
     assert {node.name: node.id for node in world.cloud.made.values()} == before
+
+
+def test_part_of_a_fleet_that_another_machine_made_is_deleted_and_the_rest_left(world, tmp_path):
+    """As `tpu fleet delete --zones us-central1-a --workers-per-zone 1` does."""
+    world.left = 10_000
+    world.want(per_zone=2)
+    world.until_working()
+    world.move(tmp_path / "elsewhere.db")
+    there = located(world.cloud, "tpu", ZONES)
+    driver.discard(world.store, "tpu", there, world.clock.now(), lambda slot: slot == "us-central1-a-0")
+    world.rest()
+    assert names(world) == ["tpu-us-central1-a-1", "tpu-us-central1-b-0", "tpu-us-central1-b-1"]
+
+
+def test_worker_that_another_driver_moved_is_not_made_twice_and_is_deleted_where_it_is(world):
+    world.left = 10_000
+    world.want(per_zone=1)
+    world.until_working()
+    world.cloud.delete_queued(ZONES[0], "tpu-us-central1-a-0")
+    world.cloud.nodes(ZONES[0])
+    moved = next(one for one in records.plan("tpu", ZONES, 1, "v3-8", 0.0) if one.slot == "us-central1-a-0")
+    moved = replace(moved, zone=ZONES[1])
+    world.cloud.request(ZONES[1], Request(moved.tpu, (moved.tpu,), "v3-8", "runtime", labels=moved.labels))
+    world.until_working()
+    assert names(world) == ["tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"]
+    assert "us-central1-a-0 is in us-central1-b: another driver moved it" in world.notes
+    world.delete()
+    world.rest()
+    assert (world.cloud.made, world.cloud.requests) == ({}, {})
+
+
+def test_status_asks_each_zone_once_and_no_host_and_knows_what_another_machine_made(world, tmp_path):
+    world.left = 10_000
+    world.want(per_zone=3)
+    world.until_working()
+    world.foreign("tpu-us-central1-a-9")
+    world.cloud.preempt("tpu-us-central1-a-1")
+    world.move(tmp_path / "elsewhere.db")
+    world.hosts.silent |= {host.internal for node in world.cloud.made.values() for host in node.hosts}
+    lists = world.cloud.lists
+    workers = status(world.cloud, "tpu", [], ZONES, WORK)
+    assert world.cloud.lists - lists == len(ZONES)
+    assert {one.tpu: one.tpu_state for one in workers} == {
+        f"tpu-{zone}-{number}": "PREEMPTED" if (zone, number) == (ZONES[0], 1) else "READY"
+        for zone in ZONES
+        for number in range(3)
+    }
+
+
+def test_program_that_fails_on_one_worker_is_given_up_while_the_others_go_on(world):
+    """A full disk, for one: shards of others are no progress of its own."""
+    world.left = 10_000
+    world.want([ZONES[0]], 2)
+    world.until_working()
+    node = world.cloud.made["tpu-us-central1-a-0"]
+    for _ in range(60):
+        if program := world.hosts.running().get(node.hosts[0].internal):
+            program.code = 1
+        world.round()
+    assert {one.tpu: one.state for one in world.workers()} == {
+        "tpu-us-central1-a-0": "failed",
+        "tpu-us-central1-a-1": "active",
+    }

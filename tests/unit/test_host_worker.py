@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cramped import on_small_disk
 from tpukit.fleet import streams
 from tpukit.host import shards, worker
 from tpukit.host.bucket import Folder
@@ -63,7 +64,7 @@ def test_worker_makes_every_shard_once_and_a_second_one_makes_nothing(tmp_path):
     code, said = ended(start(data, output, "w1"))
     assert (code, "nothing is left of 3 streams" in said) == (0, True)
     assert {file: file.stat().st_mtime_ns for file in output.glob("*/*")} == times
-    checkpoint = json.loads((output / "stream_000" / "checkpoint.json").read_text())
+    checkpoint = json.loads((output / "checkpoints" / "stream_000.json").read_text())
     assert (checkpoint["status"], checkpoint["total_samples_processed"], checkpoint["total_shards"]) == (
         *("completed", 17, 5),
     )
@@ -133,6 +134,57 @@ def test_set_up_is_done_once_and_again_when_requirements_change_or_it_is_forced(
     file.write_text("numpy>2\n")
     assert worker.set_up(file, tmp_path, force=False)
     assert len(installed) == 3
+
+
+FULL_DISK = """
+import contextlib, json, sys
+from pathlib import Path
+from tpukit.host import worker
+
+small, base, what = Path(sys.argv[1]), Path({base!r}), {what!r}
+home = small / "home" if what == "worker" else base / "home"
+output = small / "out" if what == "output" else base / "out"
+argv = ["--data", {data!r}, "--output", str(output), "--program", {program!r}, "--shard-samples", "4"]
+argv += ["--worker", "w0", "--home", str(home), "--log", str(base / "log")]
+
+def files():
+    every = [file for file in output.rglob("*") if file.is_file()]
+    return {{file.relative_to(output).as_posix(): file.stat().st_mtime_ns for file in every}}
+
+home.mkdir(parents=True, exist_ok=True)
+output.mkdir(parents=True, exist_ok=True)
+filler = small / "filler"
+with contextlib.suppress(OSError), filler.open("wb") as file:
+    for _ in range({filler}):
+        file.write(b"x" * 1024)
+        file.flush()
+codes, seen = [], []
+with (base / "said").open("w") as said, contextlib.redirect_stdout(said):
+    codes.append(worker.main(argv))
+    seen.append(files())
+    filler.unlink(missing_ok=True)
+    codes.append(worker.main(argv))
+    seen.append(files())
+print(json.dumps({{"codes": codes, "seen": seen, "said": (base / "said").read_text()}}))
+"""
+
+
+@pytest.mark.parametrize(("what", "filler"), [("worker", 4096), ("output", 420)])
+def test_worker_whose_disk_is_full_says_so_leaves_nothing_half_and_goes_on_when_there_is_room(tmp_path, what, filler):
+    samples = [{"text": "x" * 1000, "number": number} for number in range(120)]
+    data = dataset(tmp_path, samples)
+    words = {"base": str(tmp_path), "data": str(data), "program": PROGRAM, "what": what, "filler": filler}
+    found = on_small_disk(tmp_path / "small", 512, FULL_DISK.format(**words))
+    if not found["full"]:
+        pytest.skip("nobody may mount here")
+    assert found["codes"] == [1, 0], found["said"]
+    assert "No space left on device" in found["said"]
+    before, after = found["seen"]
+    assert not [name for name in before if "/.new-" in name]
+    made = {name for name in after if "/shard_" in name}
+    assert len(made) == 30
+    assert {name: time for name, time in before.items() if "/shard_" in name}.items() <= after.items()
+    assert what == "worker" or 0 < len(before.keys() & made) < 30
 
 
 class Interrupted(Exception):
@@ -215,7 +267,7 @@ def test_extraction_whose_checkpoint_another_worker_writes_leaves_it(tmp_path):
     output = Folder(tmp_path / "out")
 
     def meanwhile(samples: list[Any]) -> bytes:
-        output.replace("stream_000/checkpoint.json", b'{"shards": [], "status": "in_progress"}', "")
+        output.replace("checkpoints/stream_000.json", b'{"shards": [], "status": "in_progress"}', "")
         return text_of(samples)
 
     work = Extraction(Folder(data), output, stream, RUN, "w", "data", tmp_path)

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpukit.errors import Invalid
+from tpukit.cli import fleet_flags as flags
+from tpukit.errors import Invalid, TpukitError
 
 if TYPE_CHECKING:
     from tpukit.fleet.plan import Plan
-    from tpukit.fleet.records import Work, Worker
-
-F = TypeVar("F", bound=Callable[..., Any])
-_name = click.option("--name", default="tpu", show_default=True, help="Name of the fleet, a label of its TPU VMs.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_bucket = click.option("--gcs-bucket", help="Bucket with datasets/ and activations/.")
-_interval = click.option("--monitor-interval", type=float, default=60.0, show_default=True, help="Seconds.")
-
-
-def _where(function: F) -> F:
-    """What says which TPU VMs."""
-    options = [
-        click.option("--zones", help="Zones with commas between them."),
-        click.option("--workers-per-zone", type=int, default=1, show_default=True),
-        click.option("--tpu-type", default="v3-8", show_default=True, help="A slice of one host."),
-        click.option("--on-demand", is_flag=True, help="TPU VMs that are not taken back, at a higher price."),
-        click.option("--stay", is_flag=True, help="Wait for hardware in its zone rather than move to another."),
-        _name,
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+    from tpukit.fleet.records import Worker
 
 
 @click.group("fleet")
@@ -45,6 +26,7 @@ def command() -> None:
       tpu fleet create --zones us-central1-a,us-central1-b --workers-per-zone 4 --tpu-type v3-8
       tpu fleet deploy --zones us-central1-a --workers-per-zone 2 --gcs-bucket B --max-samples 100 \\
           --dataset data.jsonl --program extract.py:make --create-tpus --monitor
+      tpu fleet deploy fleet.yaml --create-tpus  the same from a file; flags win over it
       tpu fleet monitor --gcs-bucket B           go on from any machine
       tpu fleet verify --gcs-bucket B            is every shard there, once, and right?
       tpu fleet delete
@@ -52,64 +34,73 @@ def command() -> None:
 
 
 @command.command()
-@_where
-def create(**words: Any) -> None:
+@flags.where
+def create(file: Path | None, **words: Any) -> None:
     """Make the TPU VMs of a fleet, and wait until they are ready. What else it has is left alone."""
     from tpukit.cli import fleet_driving
+    from tpukit.fleet import deploy as deploying
 
-    plan = _plan(words)
+    plan = deploying.plan(flags.spec_of(file, words))
     _want(plan, only=False)
     workers = fleet_driving.drive(plan.name, _are_ready)
     _finish(workers, "ready")
 
 
 @command.command()
+@flags.file_
 @click.option("--zones", help="Only in these zones; all if left out.")
-@click.option("--workers-per-zone", type=int, default=0, help="Only so many of each zone, from 0.")
-@_name
-def delete(zones: str | None, workers_per_zone: int, name: str) -> None:
+@click.option("--workers-per-zone", type=click.IntRange(min=1), help="Only so many of each zone, from 0.")
+@flags.name_
+def delete(file: Path | None, zones: str | None, workers_per_zone: int | None, name: str | None) -> None:
     """Delete the TPU VMs of a fleet. What it made stays in the bucket."""
     from tpukit.cli import context, fleet_driving, vms
     from tpukit.fleet import driver
+    from tpukit.fleet.observe import located
+    from tpukit.fleet.records import home_of
 
-    store, meant = context.store(), zones.split(",") if zones else None
-    known = driver.of(store, name)
-    there = driver.located(vms.cloud(), name, meant or _zones(known))
+    target, chosen, store = flags.target_of(file, name), flags.split_zones(zones), context.store()
 
-    def stays(worker: Worker) -> bool:
-        outside = meant is not None and worker.zones[0] not in meant
-        return outside or bool(workers_per_zone and worker.number >= workers_per_zone)
+    def meant(slot: str) -> bool:
+        zone, number = home_of(slot) or ("", 0)
+        return (not chosen or zone in chosen) and (workers_per_zone is None or number < workers_per_zone)
 
-    remaining = [worker for worker in known if stays(worker)]
-    slots = {worker.slot for worker in remaining}
-    driver.want(store, name, remaining, {slot: zone for slot, zone in there.items() if slot not in slots}, _now())
-    fleet_driving.drive(name, lambda workers: all(one.wanted != "gone" for one in workers))
-    click.echo(f"{name}: {len(remaining)} TPU VMs are left", err=True)
+    known = driver.of(store, target.name)
+    there = located(vms.cloud(), target.name, flags.zones_of(known, *chosen, *target.zones))
+    driver.discard(store, target.name, there, _now(), meant)
+    fleet_driving.drive(target.name, lambda workers: all(one.wanted != "gone" for one in workers))
+    click.echo(f"{target.name}: {len(driver.of(store, target.name))} TPU VMs are left", err=True)
 
 
 @command.command()
+@flags.file_
 @click.option("--zones", help="Only in these zones.")
-@_name
-@_json
-def status(zones: str | None, name: str, as_json: bool) -> None:
+@flags.bucket_
+@flags.name_
+@flags.json_
+def status(file: Path | None, zones: str | None, gcs_bucket: str | None, name: str | None, as_json: bool) -> None:
     """What each worker does, as it is now. Nothing is changed."""
-    from tpukit.cli import context, fleet_driving
+    from tpukit.cli import context, fleet_screen, vms
+    from tpukit.fleet import driver
+    from tpukit.fleet.status import status as now
     from tpukit.report import tables
 
-    meant = zones.split(",") if zones else None
-    workers = [one for one in _observed(name) if meant is None or one.zone in meant]
-    totals = fleet_driving.totals(workers)
+    target, chosen = flags.target_of(file, name, gcs_bucket), flags.split_zones(zones)
+    known, plan = driver.of(context.store(), target.name), target.plan()
+    every = flags.zones_of(known, *chosen, *target.zones, *(plan.zones if plan else ()))
+    listed = now(vms.cloud(), target.name, known, every, plan.work if plan else None)
+    workers = [one for one in listed if not chosen or one.zone in chosen]
     if as_json:
-        context.print_json(fleet_driving.as_json(workers, *totals))
+        context.print_json(fleet_screen.as_json(workers, fleet_screen.progress(workers)))
     elif workers:
-        tables.console().print(fleet_driving.dashboard(workers, *totals))
+        tables.console().print(fleet_screen.dashboard(workers, fleet_screen.progress(workers)))
     else:
-        click.echo(f"{name} has no TPU VMs; `tpu fleet create` makes some", err=True)
+        click.echo(f"{target.name} has no TPU VMs in {', '.join(chosen or every)}", err=True)
 
 
 @command.command("list")
-@_json
-def list_(as_json: bool) -> None:
+@click.option("--zones", help="In these zones too.")
+@flags.json_
+def list_(zones: str | None, as_json: bool) -> None:
     """All TPU VMs of all fleets."""
     from tpukit.cli import context, vms
     from tpukit.fleet.records import FLEET, WORKERS
@@ -117,7 +108,7 @@ def list_(as_json: bool) -> None:
     from tpukit.store import everything
 
     known = [entry.value for entry in everything(context.store(), WORKERS)]
-    listed = machines.list_zones(vms.cloud(), sorted({zone for one in known for zone in one.zones} | set(_zones([]))))
+    listed = machines.list_zones(vms.cloud(), flags.zones_of(known, *flags.split_zones(zones)))
     rows = [
         {"tpu": node.name, "zone": zone, "fleet": node.labels[FLEET], "state": node.state}
         for zone, nodes in listed.items()
@@ -132,95 +123,99 @@ def list_(as_json: bool) -> None:
 
 
 @command.command("recreate-preempted")
-@click.option("--zones", help="Accepted as a check: the zones of the fleet.")
-@click.option("--workers-per-zone", type=int, default=0)
-@_name
-def recreate_preempted(zones: str | None, workers_per_zone: int, name: str) -> None:
+@flags.where
+def recreate_preempted(file: Path | None, **words: Any) -> None:
     """Delete and make again what was taken back, and launch what it worked on. The rest is left alone."""
     from tpukit.cli import context, fleet_driving
+    from tpukit.fleet import deploy as deploying
     from tpukit.fleet import driver
 
+    name = flags.target_of(file, words["name"]).name
     if not driver.of(context.store(), name):
-        if not zones:
-            raise Invalid(f"nothing is known of {name} on this machine", hint="name --zones and --workers-per-zone")
-        plan = _plan({"zones": zones, "workers_per_zone": workers_per_zone or 1, "tpu_type": "v3-8", "name": name})
-        _want(plan, only=False)
+        _want(deploying.plan(flags.spec_of(file, words)), only=False)
     _finish(fleet_driving.drive(name, _are_ready), "ready")
 
 
 @command.command()
-@_where
-@click.option("--gcs-bucket", required=True, help="Bucket for datasets/ and activations/.")
-@click.option("--dataset", multiple=True, type=click.Path(path_type=Path), help="JSONL, may be .gz; may be repeated.")
-@click.option("--streams", type=int, default=0, help="Streams of the dataset; as many as workers if left out.")
-@click.option("--max-samples", type=int, default=0, help="Of each stream, for a test.")
-@click.option("--program", help="FILE.py:NAME; its folder is sent along.")
-@click.option("--option", multiple=True, metavar="NAME=VALUE", help="For the program; may be repeated.")
-@click.option("--model", help="Short for --option model=...")
-@click.option("--requirements", help="File in the program's folder that each host installs.")
-@click.option("--shard-samples", type=int, default=1000, show_default=True)
-@click.option("--patience", type=float, default=1800.0, show_default=True, help="Seconds a program may not move.")
-@click.option("--claim-seconds", type=float, default=60.0, hidden=True)
+@flags.where
+@flags.work
 @click.option("--create-tpus", is_flag=True, help="Make the TPU VMs that are not there.")
 @click.option("--skip-dataset", is_flag=True, help="The dataset is in the bucket already.")
 @click.option("--skip-launch", is_flag=True, help="Prepare, and start nothing.")
 @click.option("--monitor", is_flag=True, help="Stay, show progress, and bring back what is lost.")
-@_interval
-def deploy(**words: Any) -> None:
+@flags.interval_
+def deploy(
+    file: Path | None,
+    create_tpus: bool,
+    skip_dataset: bool,
+    skip_launch: bool,
+    monitor: bool,
+    monitor_interval: float,
+    **words: Any,
+) -> None:
     """Split and upload a dataset, make TPU VMs, and let them work through it. Those that the fleet has beside them are
     deleted.
     """
     from tpukit.cli import fleet_driving
+    from tpukit.fleet import deploy as deploying
 
-    plan = _plan(words)
-    _check_there(plan, words["create_tpus"])
-    if not words["skip_dataset"]:
-        _upload(plan, words)
-    if words["skip_launch"]:
-        if words["create_tpus"]:
+    spec = flags.spec_of(file, words)
+    root = deploying.check(spec, needs_dataset=not skip_dataset, needs_program=not skip_launch)
+    plan = deploying.plan(spec)
+    if not create_tpus and not skip_launch:
+        _check_there(plan)
+    if not skip_dataset:
+        made = deploying.upload(spec, root)
+        click.echo(f"{plan.name}: {made.samples} samples in {len(made.streams)} streams are uploaded", err=True)
+    if skip_launch:
+        if create_tpus:
             _want(plan, only=False)
-            fleet_driving.drive(plan.name, _are_ready)
+            _finish(fleet_driving.drive(plan.name, _are_ready), "ready")
         return
-    plan = _with_work(plan, _work(plan.name, words), words["gcs_bucket"])
+    plan = deploying.with_work(spec, root)
     _want(plan)
-    if words["monitor"]:
-        _monitor(plan.name, words["monitor_interval"])
+    if monitor:
+        _monitor(plan.name, monitor_interval)
         return
     workers = fleet_driving.drive(plan.name, lambda all_: all(one.attempt or one.state != "active" for one in all_))
     _finish(workers, "launched; `tpu fleet monitor` brings back what is lost")
 
 
 @command.command()
-@_bucket
-@_interval
-@_name
-def monitor(gcs_bucket: str | None, monitor_interval: float, name: str) -> None:
+@flags.file_
+@flags.bucket_
+@flags.interval_
+@flags.name_
+def monitor(file: Path | None, gcs_bucket: str | None, monitor_interval: float, name: str | None) -> None:
     """Show progress and bring back what is lost, until nothing is left to do. Any number of times, from any machine."""
     from tpukit.cli import context
     from tpukit.fleet import driver
     from tpukit.fleet import plan as plans
 
-    if gcs_bucket:
-        _want(plans.load(name, gcs_bucket))
-    elif not driver.of(context.store(), name):
-        raise Invalid(f"nothing is known of {name} on this machine", hint="name the bucket of the fleet: --gcs-bucket")
-    _monitor(name, monitor_interval)
+    target = flags.target_of(file, name, gcs_bucket)
+    if target.bucket:
+        _want(plans.load(target.name, target.bucket))
+    elif not driver.of(context.store(), target.name):
+        words = f"nothing is known of {target.name} on this machine"
+        raise Invalid(words, hint="name the bucket of the fleet: --gcs-bucket")
+    _monitor(target.name, monitor_interval)
 
 
 @command.command()
-@_bucket
-@_name
+@flags.file_
+@flags.bucket_
 @click.option("--fast", is_flag=True, help="Compare sizes alone; contents are not read.")
-@_json
-def verify(gcs_bucket: str | None, name: str, fast: bool, as_json: bool) -> int:
+@flags.json_
+def verify(file: Path | None, gcs_bucket: str | None, fast: bool, as_json: bool) -> int:
     """Whether every shard of every stream is there once, with the content that was recorded."""
     from tpukit.cli import context
     from tpukit.fleet import plan as plans
     from tpukit.fleet.verify import verify as check
 
-    if not gcs_bucket:
+    bucket = flags.target_of(file, None, gcs_bucket).bucket
+    if not bucket:
         raise Invalid("name the bucket of the fleet: --gcs-bucket")
-    root = plans.root_of(gcs_bucket)
+    root = plans.root_of(bucket)
     verdict = check(f"{root}/datasets", f"{root}/activations", contents=not fast)
     if as_json:
         about = {"shards": verdict.shards, "samples": verdict.samples, "bytes": verdict.bytes}
@@ -235,8 +230,8 @@ def verify(gcs_bucket: str | None, name: str, fast: bool, as_json: bool) -> int:
 
 @command.command()
 @click.argument("tpu")
-@_name
-def logs(tpu: str, name: str) -> None:
+@flags.name_
+def logs(tpu: str, name: str | None) -> None:
     """What the program of a worker has printed."""
     import base64
 
@@ -244,9 +239,10 @@ def logs(tpu: str, name: str) -> None:
     from tpukit.errors import NotFound
     from tpukit.fleet import driver
 
-    worker = next((one for one in driver.of(context.store(), name) if one.tpu == tpu), None)
+    fleet = name or flags.DEFAULT_NAME
+    worker = next((one for one in driver.of(context.store(), fleet) if one.tpu == tpu), None)
     if worker is None:
-        raise NotFound(f"{name} has no worker {tpu}", hint="`tpu fleet status` shows them")
+        raise NotFound(f"{fleet} has no worker {tpu}", hint="`tpu fleet status` shows them")
     acting = fleet_driving.acting()
     try:
         login, position = acting.login(worker), 0
@@ -261,98 +257,34 @@ def logs(tpu: str, name: str) -> None:
         acting.reach.channel.close()
 
 
-def _plan(words: dict[str, Any]) -> Plan:
-    from tpukit import catalogue
-    from tpukit.fleet.plan import Plan
+@command.command()
+def schema() -> None:
+    """Print the JSON Schema of fleet files, for editors."""
+    from tpukit.spec import json_schema
+    from tpukit.spec.fleet import FleetSpec
 
-    shape = catalogue.find(words["tpu_type"])
-    if shape.hosts > 1:
-        raise Invalid(
-            f"--tpu-type: {shape.name} has {shape.hosts} hosts, and a worker is one", hint="write v3-8 or v4-8"
-        )
-    zones = [zone for zone in (words["zones"] or "").split(",") if zone]
-    spot, elsewhere = not words.get("on_demand"), not words.get("stay")
-    made = Plan(words["name"], zones, words["workers_per_zone"], shape.name, spot, elsewhere)
-    made.workers(0.0)  # refuses what cannot be
-    return made
+    click.echo(json.dumps(json_schema(FleetSpec, "tpukit fleet"), indent=2))
 
 
 def _want(plan: Plan, *, only: bool = True) -> None:
     from tpukit.cli import context, vms
     from tpukit.fleet import driver
+    from tpukit.fleet.observe import located
 
     known = driver.of(context.store(), plan.name)
-    there = driver.located(vms.cloud(), plan.name, sorted({*plan.zones, *(one.zone for one in known)}))
+    there = located(vms.cloud(), plan.name, sorted({*plan.zones, *(one.zone for one in known)}))
     driver.want(context.store(), plan.name, plan.workers(_now()), there, _now(), only=only)
 
 
-def _check_there(plan: Plan, create_tpus: bool) -> None:
+def _check_there(plan: Plan) -> None:
     from tpukit.cli import vms
-    from tpukit.fleet import driver
+    from tpukit.fleet.observe import located
 
-    if create_tpus:
-        return
-    there = driver.located(vms.cloud(), plan.name, plan.zones)
+    there = located(vms.cloud(), plan.name, plan.zones)
     missing = [one.tpu for one in plan.workers(0.0) if one.slot not in there]
     if missing:
         hint = "--create-tpus makes them, or `tpu fleet create`"
         raise Invalid(f"{', '.join(missing[:5])}{' and more' * (len(missing) > 5)} are not there", hint=hint)
-
-
-def _upload(plan: Plan, words: dict[str, Any]) -> None:
-    from tpukit import paths
-    from tpukit.fleet import dataset, streams
-    from tpukit.fleet import plan as plans
-
-    if not words["dataset"]:
-        raise Invalid("there is no dataset to split", hint="name files: --dataset data.jsonl, or say --skip-dataset")
-    count = words["streams"] or len(plan.zones) * plan.workers_per_zone
-    folder = paths.data() / "fleets" / plan.name / "streams"
-    made, _ = streams.split(words["dataset"], folder, count, limit=words["max_samples"])
-    dataset.upload(folder, made, f"{plans.root_of(words['gcs_bucket'])}/datasets")
-    click.echo(f"{plan.name}: {made.samples} samples in {count} streams are uploaded", err=True)
-
-
-def _work(fleet: str, words: dict[str, Any]) -> Work:
-    from tpukit.fleet import dataset
-    from tpukit.fleet import plan as plans
-    from tpukit.fleet.records import Work
-
-    if not words["program"]:
-        raise Invalid("what should the workers do?", hint="name a function: --program extract.py:make")
-    file, _, function = words["program"].rpartition(":")
-    if bad := [pair for pair in words["option"] if "=" not in pair]:
-        raise Invalid(f"--option {bad[0]}: write NAME=VALUE")
-    folder = Path(file).parent if file.endswith(".py") else None
-    if folder is not None and not Path(file).is_file():
-        raise Invalid(f"--program: there is no file {file}")
-    root = plans.root_of(words["gcs_bucket"])
-    digest, content = dataset.pack(folder)
-    archive = f"{root}/fleets/{fleet}/code/{digest}.tar.gz"
-    dataset.save(archive, content, "application/gzip")
-    options = dict(pair.split("=", 1) for pair in words["option"])
-    return Work(
-        f"{root}/datasets",
-        f"{root}/activations",
-        f"{Path(file).name if folder else file}:{function}",
-        {**options, **({"model": words["model"]} if words["model"] else {})},
-        shard_samples=words["shard_samples"],
-        patience=words["patience"],
-        claim_seconds=words["claim_seconds"],
-        code=digest,
-        archive=archive,
-        requirements=words["requirements"] or "",
-    )
-
-
-def _with_work(plan: Plan, work: Work, bucket: str) -> Plan:
-    from msgspec.structs import replace
-
-    from tpukit.fleet import plan as plans
-
-    made = replace(plan, work=work)
-    plans.save(made, bucket)
-    return made
 
 
 def _monitor(name: str, interval: float) -> None:
@@ -360,34 +292,6 @@ def _monitor(name: str, interval: float) -> None:
 
     workers = fleet_driving.drive(name, _are_over, interval=interval, live=True)
     _finish(workers, "done; `tpu fleet verify` checks the output, `tpu fleet delete` gives the TPU VMs back")
-
-
-def _observed(name: str) -> list[Worker]:
-    """The records, brought up to what is there now; nothing is written."""
-    from tpukit.cli import context, fleet_driving
-    from tpukit.fleet import dataset, driver
-    from tpukit.fleet.decide import decide
-    from tpukit.fleet.observe import observe
-
-    workers = driver.of(context.store(), name)
-    if not workers:
-        return []
-    acting, shown = fleet_driving.acting(), []
-    try:
-        for zone in sorted({one.zone for one in workers}):
-            of_zone = {one.key: one for one in workers if one.zone == zone}
-            seen = observe(acting.client, acting.reach, of_zone, dataset.count_shards)
-            shown += [_shown(one, decide(one, seen[key], _now()).value) for key, one in of_zone.items()]
-    finally:
-        acting.reach.channel.close()
-    return shown
-
-
-def _shown(before: Worker, after: Worker) -> Worker:
-    from msgspec.structs import replace
-
-    facts = {"tpu_state": after.tpu_state, "samples": after.samples, "shards": after.shards, "message": after.message}
-    return replace(before, **facts)
 
 
 def _are_ready(workers: Sequence[Worker]) -> bool:
@@ -402,13 +306,7 @@ def _finish(workers: Sequence[Worker], words: str) -> None:
     failed = [one for one in workers if one.state == "failed"]
     click.echo(f"{len(workers) - len(failed)} workers are {words}", err=True)
     if failed:
-        raise Invalid(f"{failed[0].tpu}: {failed[0].message}")
-
-
-def _zones(workers: Sequence[Worker]) -> list[str]:
-    from tpukit.cli import vms
-
-    return sorted({zone for one in workers for zone in one.zones} | ({vms.settings().zone or ""} - {""}))
+        raise TpukitError(f"{failed[0].tpu}: {failed[0].message}")
 
 
 def _now() -> float:

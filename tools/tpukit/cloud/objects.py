@@ -11,6 +11,9 @@ import base64
 import hashlib
 import json
 import os
+import random
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,6 +22,7 @@ from tpukit.cloud.refusals import translated
 from tpukit.errors import Invalid, Transient
 
 SECONDS = 60.0
+TRIES = 6
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
@@ -59,18 +63,25 @@ def upload_file(address: str, file: Path) -> None:
 
 def listed(address: str) -> dict[str, tuple[str, int]]:
     """MD5 and size of all objects whose names begin as gs://BUCKET/PREFIX, by what follows that."""
+    found = _items(address, "name,size,md5Hash")
+    return {name: (one.get("md5Hash", ""), int(one["size"])) for name, one in found}
+
+
+def metadata(address: str) -> dict[str, Mapping[str, str]]:
+    """Custom metadata of the same, in the same way."""
+    return {name: one.get("metadata", {}) for name, one in _items(address, "name,metadata")}
+
+
+def _items(address: str, fields: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     bucket, _, prefix = address.removeprefix("gs://").partition("/")
-    objects: dict[str, tuple[str, int]] = {}
     page = ""
     while True:
-        fields = "items(name,size,md5Hash),nextPageToken"
-        query = urlencode({"prefix": prefix, "fields": fields, "pageToken": page})
+        query = urlencode({"prefix": prefix, "fields": f"items({fields}),nextPageToken", "pageToken": page})
         answer = json.loads(_ask("GET", f"{_host()}/storage/v1/b/{quote(bucket)}/o?{query}", f"listing {address}"))
-        for one in answer.get("items", ()):
-            objects[one["name"].removeprefix(prefix)] = one.get("md5Hash", ""), int(one["size"])
+        yield from ((one["name"].removeprefix(prefix), one) for one in answer.get("items", ()))
         page = answer.get("nextPageToken", "")
         if not page:
-            return objects
+            return
 
 
 def _md5(file: Path) -> str:
@@ -92,8 +103,23 @@ def _host() -> str:
 
 
 def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
+    """What passes by itself is asked again: every request here may be done twice."""
+    session = _session()
+    for number in range(TRIES):
+        if number and hasattr(options.get("data"), "seek"):
+            options["data"].seek(0)
+        try:
+            return _asked_once(session, method, url, asked, **options)
+        except Transient:
+            if number == TRIES - 1:
+                raise
+        time.sleep(0.5 * 2**number * random.uniform(0.5, 1.0))  # noqa: S311  # spreads retries
+    raise AssertionError
+
+
+def _asked_once(session: Any, method: str, url: str, asked: str, **options: Any) -> bytes:
     try:
-        answer = _session().request(method, url, timeout=SECONDS, **options)
+        answer = session.request(method, url, timeout=SECONDS, **options)
         if answer.status_code >= 300:
             raise _Refusal(answer.status_code, answer.text[:500])
     except Exception as error:

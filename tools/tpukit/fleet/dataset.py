@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import json
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -55,11 +54,6 @@ def save(address: str, content: bytes, kind: str) -> None:
     Path(address).write_bytes(content)
 
 
-def count_shards(output: str) -> int:
-    """Of all streams."""
-    return sum(1 for name in sizes(output) if name.rpartition("/")[2].startswith("shard_"))
-
-
 def sizes(address: str) -> dict[str, int]:
     """Of all files below it, by name."""
     if address.startswith("gs://"):
@@ -92,11 +86,3 @@ def _program(folder: Path) -> Iterator[tuple[str, bytes]]:
             hint = "give the program a folder of its own, and read large files from the bucket"
             raise Invalid(f"{folder} has more than {MOST_BYTES >> 20} MB of code", hint=hint)
         yield name.as_posix(), content
-
-
-def samples_done(output: str) -> int:
-    """As the checkpoints of all streams say."""
-    names = [name for name in sizes(output) if name.endswith("/checkpoint.json")]
-    with ThreadPoolExecutor(UPLOADS * 4) as pool:
-        documents = pool.map(lambda name: json.loads(read(f"{output}/{name}")), names)
-        return sum(int(one["total_samples_processed"]) for one in documents)

@@ -16,8 +16,6 @@ from tpukit.fleet.records import Worker
 
 SILENT_SECONDS = 120.0
 """How long the host of a READY TPU VM may not answer before it is made anew."""
-SHORT_SECONDS = 300.0
-"""How long a worker waits for hardware before it is asked for in another zone."""
 BOOT_SECONDS = 600.0
 """How long a new TPU VM may take until its host lets us in."""
 MOST_FAILURES = 5
@@ -49,7 +47,8 @@ class Seen:
     error: str = ""  # of a request that failed
     foreign: bool = False  # one of them is not ours
     host: Host | None = None  # None: it was not asked, or does not answer
-    shards: int = 0  # of all workers together, in the bucket
+    shards: int = 0  # of this worker, in the bucket
+    elsewhere: str = ""  # another of its zones, where it is though nothing of it is here
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +73,14 @@ class Stop:
 
 def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if seen.foreign:
-        words = f"{worker.tpu} in {worker.zone} was made by somebody else"
+        words = foreign_words(worker)
         if worker.wanted == "gone":
             return Decision(replace(worker, state="gone", message=""))
         return Decision(replace(worker, message=words), note=words if worker.message != words else "")
-    state = seen.node if seen.node is not None else f"queued: {seen.queued}" if seen.queued is not None else "NOT_FOUND"
-    worker = replace(worker, tpu_state=state or "UNKNOWN")
+    worker = replace(worker, tpu_state=tpu_state(seen))
+    if seen.elsewhere and seen.node is None and seen.queued is None:
+        there = replace(worker, zone=seen.elsewhere, moving=False, since=0.0, silent=0.0, attempt=0)
+        return Decision(there, note=f"{worker.slot} is in {there.zone}: another driver moved it")
     if worker.wanted == "gone" or worker.moving:
         return _clear(worker, seen, now)
     if seen.node is None:
@@ -94,6 +95,16 @@ def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         )
     worker = replace(worker, since=0.0)
     return _program(worker, seen, now) if worker.wanted == "work" else Decision(replace(worker, message=""))
+
+
+def tpu_state(seen: Seen) -> str:
+    """As people read it."""
+    state = seen.node if seen.node is not None else f"queued: {seen.queued}" if seen.queued is not None else "NOT_FOUND"
+    return state or "UNKNOWN"
+
+
+def foreign_words(worker: Worker) -> str:
+    return f"{worker.tpu} in {worker.zone} was made by somebody else"
 
 
 def refused(worker: Worker, act: object, words: str) -> Decision[Worker] | None:
@@ -117,7 +128,7 @@ def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
 
 def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     worker = replace(worker, silent=0.0, attempt=0, since=worker.since or now)
-    late = now - worker.since >= SHORT_SECONDS and len(worker.zones) > 1
+    late = now - worker.since >= worker.move_after and len(worker.zones) > 1
     if seen.queued is None and late:  # asked for without a queue, it came to nothing
         return Decision(replace(worker, moving=True))
     if seen.queued is None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
-from tpukit.cloud.tpu_vm import TpuVms
 from tpukit.control import Decision, Kernel, Leases
 from tpukit.errors import Conflict, NoCapacity, NotFound, TpukitError
 from tpukit.fleet.act import Acting
 from tpukit.fleet.decide import Seen, decide, refused
 from tpukit.fleet.observe import observe
-from tpukit.fleet.records import ACTIVE, FLEET, SLOT, WORKERS, Worker
+from tpukit.fleet.progress import Progress
+from tpukit.fleet.records import ACTIVE, WORKERS, Worker, home_of
 from tpukit.store import Entry, Event, Holder, Store, change, everything
 
 OBJECTS_SECONDS = 10.0
-"""How old the count of shards may be."""
+"""How old may be what the bucket said."""
 
 
 class FleetUse:
@@ -28,9 +27,9 @@ class FleetUse:
     kind = WORKERS
     states: Sequence[str] = ACTIVE
 
-    def __init__(self, acting: Acting, shards: Callable[[str], int], clock: Clock) -> None:
-        self._acting, self._shards, self._clock = acting, shards, clock
-        self._counted: dict[str, tuple[float, int]] = {}
+    def __init__(self, acting: Acting, progress: Callable[[str], Progress], clock: Clock) -> None:
+        self._acting, self._progress, self._clock = acting, progress, clock
+        self._read: dict[str, tuple[float, Progress]] = {}
 
     def select(self, entries: Sequence[Entry[Worker]]) -> Sequence[Entry[Worker]]:
         return entries
@@ -40,7 +39,7 @@ class FleetUse:
 
     def observe(self, group: str, entries: Sequence[Entry[Worker]]) -> Mapping[str, Seen | TpukitError]:
         workers = {entry.key: entry.value for entry in entries}
-        return observe(self._acting.client, self._acting.reach, workers, self._count)
+        return observe(self._acting.client, self._acting.reach, workers, self._recent)
 
     def decide(self, worker: Worker, seen: Seen | None, now: float) -> Decision[Worker]:
         return Decision(worker) if seen is None else decide(worker, seen, now)
@@ -54,12 +53,12 @@ class FleetUse:
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)
 
-    def _count(self, output: str) -> int:
-        at, count = self._counted.get(output, (float("-inf"), 0))
+    def _recent(self, output: str) -> Progress:
+        at, made = self._read.get(output, (float("-inf"), Progress()))
         if self._clock.monotonic() - at >= OBJECTS_SECONDS:
-            count = self._shards(output)
-            self._counted[output] = self._clock.monotonic(), count
-        return count
+            made = self._progress(output)
+            self._read[output] = self._clock.monotonic(), made
+        return made
 
 
 class Driver:
@@ -69,7 +68,7 @@ class Driver:
         self,
         store: Store,
         acting: Acting,
-        shards: Callable[[str], int],
+        progress: Callable[[str], Progress],
         clock: Clock,
         holder: Holder,
         *,
@@ -81,7 +80,7 @@ class Driver:
         self.leases = Leases(store, holder, clock)
         if workers:
             self.leases.keep()
-        use = FleetUse(acting, shards, clock)
+        use = FleetUse(acting, progress, clock)
         self.kernel: Kernel[Worker, Seen] = Kernel(
             store, use, self.leases, clock, workers=workers, report=report, complain=complain
         )
@@ -110,29 +109,29 @@ def want(
     for worker in workers:
         zone = there.get(worker.slot, worker.zone)
         _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now)
-    if not only:
-        return
-    wanted = {worker.slot for worker in workers}
-    surplus = {one.slot: one for one in of(store, fleet) if one.slot not in wanted}
+    if only:
+        wanted = {worker.slot for worker in workers}
+        discard(store, fleet, there, now, lambda slot: slot not in wanted)
+
+
+def discard(store: Store, fleet: str, there: Mapping[str, str], now: float, meant: Callable[[str], bool]) -> int:
+    """Make the records say that workers of these slots are to go, also those that only a driver elsewhere knows; how
+    many there are."""
+    surplus = {one.slot: one for one in of(store, fleet) if meant(one.slot)}
     for slot, zone in there.items():
-        home, _, number = slot.rpartition("-")
-        if slot not in wanted and slot not in surplus and number.isdigit():
-            surplus[slot] = Worker(fleet, list(dict.fromkeys((home, zone))), int(number), "", now, zone)
+        if slot not in surplus and meant(slot) and (home := home_of(slot)):
+            surplus[slot] = Worker(fleet, list(dict.fromkeys((home[0], zone))), home[1], "", now, zone)
     for one in surplus.values():
-        gone = replace(one, wanted="gone", state="active")
-        _change(store, gone, lambda old: replace(old, wanted="gone", state="active", moving=False), "it is to go", now)
+        _discard(store, replace(one, wanted="gone", state="active", moving=False), now)
+    return len(surplus)
 
 
-def located(client: TpuVms, fleet: str, zones: Sequence[str]) -> dict[str, str]:
-    """Zones of what the fleet has, by slot. All zones are asked at once."""
-    with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
-        nodes, queued = list(pool.map(client.nodes, zones)), list(pool.map(client.queued, zones))
-    there: dict[str, str] = {}
-    for zone, of_zone, requests in zip(zones, nodes, queued, strict=True):
-        for labels in (*(one.labels for one in requests), *(one.labels for one in of_zone)):
-            if labels.get(FLEET) == fleet and SLOT in labels:
-                there[labels[SLOT]] = zone
-    return there
+def _discard(store: Store, gone: Worker, now: float) -> None:
+    def how(old: Worker) -> Worker:
+        # One that was gone came back elsewhere: where it is now counts.
+        return gone if old.state == "gone" else replace(old, wanted="gone", state="active", moving=False)
+
+    _change(store, gone, how, "it is to go", now)
 
 
 def _put(store: Store, worker: Worker, now: float) -> None:
@@ -147,6 +146,7 @@ def _put(store: Store, worker: Worker, now: float) -> None:
             zones=worker.zones if old.zone in worker.zones else old.zones,
             tpu_type=worker.tpu_type,
             spot=worker.spot,
+            move_after=worker.move_after,
             wanted="work" if work else worker.wanted,
             work=work,
             state="active" if state == "failed" else state,

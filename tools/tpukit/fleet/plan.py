@@ -16,6 +16,7 @@ class Plan(msgspec.Struct, frozen=True):
     tpu_type: str
     spot: bool = True
     elsewhere: bool = True  # whether workers may move to another of the zones
+    move_after: float = 300.0  # seconds without hardware
     work: Work | None = None
 
     def workers(self, now: float) -> list[Worker]:
@@ -23,6 +24,7 @@ class Plan(msgspec.Struct, frozen=True):
             *(self.name, self.zones, self.workers_per_zone, self.tpu_type, now),
             spot=self.spot,
             elsewhere=self.elsewhere,
+            move_after=self.move_after,
             work=self.work,
         )
 

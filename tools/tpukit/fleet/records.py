@@ -6,17 +6,14 @@ bucket (plan.json), and what was done are the shards. A driver elsewhere makes n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
-from tpukit.errors import Invalid, Problem
 from tpukit.store import Kind
 
 FLEET, SLOT = "tpukit-fleet", "tpukit-fleet-worker"
 """Labels of TPU VMs."""
-_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-[a-z]")
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -49,11 +46,12 @@ class Worker(msgspec.Struct, frozen=True):
     state: str = "active"  # active, done, failed, gone
     message: str = ""
     moving: bool = False  # what is left of it in its zone goes first
+    move_after: float = 300.0  # seconds without hardware, where it may move
     since: float = 0.0  # waits for hardware, since when
     silent: float = 0.0  # its host does not answer, since when
     attempt: int = 0  # the second of its launch, so that a later one has a higher number whoever launches it
     failures: int = 0  # launches in a row that made no shard
-    base: int = 0  # shards in all when it was launched
+    base: int = 0  # shards that it had made when it was launched
     tpu_state: str = ""  # as Google says
     samples: int = 0
     shards: int = 0
@@ -83,6 +81,12 @@ ACTIVE = ("active",)
 msgspec.json.Decoder(Worker)
 
 
+def home_of(slot: str) -> tuple[str, int] | None:
+    """Zone and number of a worker, as its label has them; None where that is no slot."""
+    zone, _, number = slot.rpartition("-")
+    return (zone, int(number)) if zone and number.isdigit() else None
+
+
 def plan(
     fleet: str,
     zones: list[str],
@@ -92,23 +96,16 @@ def plan(
     *,
     spot: bool = True,
     elsewhere: bool = True,
+    move_after: float = 300.0,
     work: Work | None = None,
 ) -> list[Worker]:
     """Workers of a fleet, zone by zone."""
-    problems = [
-        Problem("--zones", f"{zone!r} is no zone", "write such as us-central1-a")
-        for zone in zones
-        if not _ZONE.fullmatch(zone)
-    ]
-    if not zones or len(set(zones)) < len(zones):
-        problems.append(Problem("--zones", "name each zone once", "--zones us-central1-a,us-central1-b"))
-    if not 1 <= per_zone <= 1000:
-        problems.append(Problem("--workers-per-zone", f"{per_zone} workers in a zone: there can be 1 to 1000"))
-    if problems:
-        raise Invalid(problems)
     wanted = "work" if work else "ready"
     made: list[Worker] = []
     for index, zone in enumerate(zones):
         allowed = [zone, *zones[index + 1 :], *zones[:index]] if elsewhere else [zone]
-        made += [Worker(fleet, allowed, number, tpu_type, now, zone, spot, wanted, work) for number in range(per_zone)]
+        made += [
+            Worker(fleet, allowed, number, tpu_type, now, zone, spot, wanted, work, move_after=move_after)
+            for number in range(per_zone)
+        ]
     return made

@@ -15,6 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -22,12 +23,11 @@ from typing import IO, Any
 import msgspec
 
 from tpukit.errors import Invalid, NotFound
+from tpukit.spec.fleet import MOST_STREAMS
 
 BLOCK = 8 << 20
 """Bytes of lines that are read at once."""
 MANIFEST = "streams.json"
-MOST = 1000
-"""Streams of a dataset: each is an open file while it is split."""
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -56,8 +56,8 @@ def name_of(index: int) -> str:
 def split(sources: Sequence[Path], folder: Path, count: int, *, limit: int = 0) -> tuple[Streams, bool]:
     """Make `folder` of `count` streams, with at most `limit` samples each (0: all), unless it is there already; whether
     it had to be made."""
-    if not 1 <= count <= MOST:
-        raise Invalid(f"{count} streams: there can be 1 to {MOST}")
+    if not 1 <= count <= MOST_STREAMS:
+        raise Invalid(f"{count} streams: there can be 1 to {MOST_STREAMS}")
     wanted = {str(source): _mark(source) for source in sources}
     known = load(folder)
     if known and (known.sources, known.limit, len(known.streams)) == (wanted, limit, count):
@@ -89,27 +89,40 @@ def damaged(folder: Path, streams: Streams) -> list[str]:
 
 
 def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> list[Stream]:
-    files, hashes = [], [hashlib.sha256() for _ in range(count)]
+    hashes = [hashlib.sha256() for _ in range(count)]
     samples, sizes = [0] * count, [0] * count
     with ExitStack() as stack:
+        # Hashing and writing let other threads run: meanwhile the next block is read and cut into lines.
+        writer = stack.enter_context(ThreadPoolExecutor(1))
+        pending: Future[None] | None = None
         files = [stack.enter_context((folder / name_of(index)).open("wb")) for index in range(count)]
         done = 0  # samples so far: the next one goes to the stream of that number
         for block in _blocks(sources):
             lines = block[: limit * count - done] if limit else block
+            parts = []
             for index in range(count):
                 mine = lines[(index - done) % count :: count]
-                data = b"".join(mine)
-                files[index].write(data)
-                hashes[index].update(data)
+                parts.append(b"".join(mine))
                 samples[index] += len(mine)
-                sizes[index] += len(data)
+                sizes[index] += len(parts[index])
+            if pending:
+                pending.result()
+            pending = writer.submit(_append, files, hashes, parts)
             done += len(lines)
             if limit and done >= limit * count:
                 break
+        if pending:
+            pending.result()
         for file in files:
             file.flush()
             os.fsync(file.fileno())
     return [Stream(name_of(index), samples[index], sizes[index], hashes[index].hexdigest()) for index in range(count)]
+
+
+def _append(files: Sequence[IO[bytes]], hashes: Sequence[Any], parts: Sequence[bytes]) -> None:
+    for file, digest, part in zip(files, hashes, parts, strict=True):
+        file.write(part)
+        digest.update(part)
 
 
 def _blocks(sources: Sequence[Path]) -> Iterator[list[bytes]]:

@@ -70,7 +70,7 @@ def expected(streams: Streams, run: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _checkpoint(output: str, folder: str, there: Mapping[str, int]) -> Sequence[Mapping[str, Any]]:
-    name = f"{folder}/checkpoint.json"
+    name = f"checkpoints/{folder}.json"
     shards: Sequence[Mapping[str, Any]] = (
         json.loads(dataset.read(f"{output}/{name}"))["shards"] if name in there else []
     )

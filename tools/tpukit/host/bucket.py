@@ -29,6 +29,7 @@ LONGEST_WAIT = 30.0
 PIECE = 1 << 20
 _PASSING = (408, 429, 500, 502, 503, 504)  # https://cloud.google.com/storage/docs/retry-strategy
 _TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 (a path)
+_BYTES = "application/octet-stream"
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Past every proxy: metadata servers are not behind one."""
 
@@ -50,8 +51,9 @@ class Files(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """False: there is one already, and it stays."""
 
-    def replace(self, name: str, data: bytes, mark: str) -> str | None:
-        """Its new mark; None where it is not what it was when `mark` was given. An empty mark: there was none."""
+    def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:
+        """Its new mark; None where it is not what it was when `mark` was given. An empty mark: there was none.
+        `about`: metadata, which lists of a bucket have; a folder has none."""
 
     def delete(self, name: str) -> None: ...
 
@@ -92,7 +94,7 @@ class Folder:
                 return False
         return True
 
-    def replace(self, name: str, data: bytes, mark: str) -> str | None:
+    def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:
         # Whoever is frozen with the lock stops all others: it is held for a moment only.
         with self._draft(name, data) as draft, self._locked():
             there = self.read(name)
@@ -175,19 +177,21 @@ class Bucket:
     def create(self, name: str, data: bytes) -> bool:
         return self._upload(name, data, "0") is not None
 
-    def replace(self, name: str, data: bytes, mark: str) -> str | None:
-        return self._upload(name, data, mark or "0")
+    def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:
+        return self._upload(name, data, mark or "0", about)
 
     def delete(self, name: str) -> None:
         status, data, _ = self._ask("DELETE", self._object(name))
         if status != 404:
             self._expect(status, data, f"delete {name}")
 
-    def _upload(self, name: str, data: bytes, generation: str) -> str | None:
+    def _upload(self, name: str, data: bytes, generation: str, about: Mapping[str, str] | None = None) -> str | None:
         """A request whose answer was lost may have been done: then what is there is what we brought."""
-        query = {"uploadType": "media", "name": self._prefix + name, "ifGenerationMatch": generation}
+        how = "multipart" if about else "media"
+        query = {"uploadType": how, "name": self._prefix + name, "ifGenerationMatch": generation}
         path = f"/upload/storage/v1/b/{quote(self._bucket)}/o?{urlencode(query)}"
-        status, answer, _ = self._ask("POST", path, data)
+        body, kind = _with_metadata(data, about) if about else (data, _BYTES)
+        status, answer, _ = self._ask("POST", path, body, kind)
         if status == 412:
             there = self.read(name)
             return there[1] if there is not None and there[0] == data else None
@@ -197,11 +201,11 @@ class Bucket:
     def _object(self, name: str) -> str:
         return f"/storage/v1/b/{quote(self._bucket)}/o/{quote(self._prefix + name, safe='')}"
 
-    def _ask(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes, Any]:
+    def _ask(self, method: str, path: str, data: bytes | None = None, kind: str = _BYTES) -> tuple[int, bytes, Any]:
         said = ""
         for number in range(TRIES):
             try:
-                with self._open(method, path, data) as answer:
+                with self._open(method, path, data, kind) as answer:
                     return answer.status, answer.read(), answer.headers
             except urllib.error.HTTPError as error:
                 with error:
@@ -214,8 +218,8 @@ class Bucket:
             self._pause(number)
         raise Away(f"gs://{self._bucket} did not answer {TRIES} times: {said}")
 
-    def _open(self, method: str, path: str, data: bytes | None = None) -> Any:
-        headers = {"Content-Type": "application/octet-stream"}
+    def _open(self, method: str, path: str, data: bytes | None = None, kind: str = _BYTES) -> Any:
+        headers = {"Content-Type": kind}
         if not self._anonymous:
             headers["Authorization"] = f"Bearer {self._credentials()}"
         request = urllib.request.Request(self._host + path, data, headers, method=method)  # noqa: S310  # our address
@@ -243,6 +247,15 @@ class Bucket:
             text = json.loads(data)["error"]["message"]
         kind = PermissionError if status in (401, 403) else FileNotFoundError if status == 404 else OSError
         raise kind(f"{asked} in gs://{self._bucket}/{self._prefix}: {status} {text}")
+
+
+def _with_metadata(data: bytes, about: Mapping[str, str]) -> tuple[bytes, str]:
+    """https://cloud.google.com/storage/docs/uploading-objects#uploading-an-object: a multipart upload"""
+    boundary = hashlib.sha256(data).hexdigest()  # it is not in the data
+    first = f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps({'metadata': dict(about)})}\r\n"
+    second = f"--{boundary}\r\nContent-Type: {_BYTES}\r\n\r\n"
+    body = first.encode() + second.encode() + data + f"\r\n--{boundary}--\r\n".encode()
+    return body, f"multipart/related; boundary={boundary}"
 
 
 def _copied(source: Any, target: Any) -> str:

@@ -4,7 +4,9 @@ Below the folder of the output:
 
     run.json                        what all workers have to agree on
     stream_000/shard_00000.EXT ...  shard k holds samples k·n to (k+1)·n of the stream
-    stream_000/checkpoint.json      how far it is; with size and checksum of each shard
+    checkpoints/stream_000.json     how far it is; with size, checksum and maker of each shard
+
+Checkpoints are beside each other, and their metadata has the sums: one list says how far all streams are.
 
 The shards that are there say where to go on, not the checkpoint: whoever was cut off between the two lost nothing.
 """
@@ -25,6 +27,8 @@ from tpukit.host.bucket import Files
 Program = Callable[[list[Any]], bytes]
 """From the samples of a shard to its content. The same samples give the same bytes, on any machine."""
 FETCHES = 3
+MOST_MAKERS = 64
+"""Workers of a stream that its metadata names; that has room for 8 KiB."""
 
 
 class Disagreement(Exception):
@@ -69,12 +73,16 @@ class Stream:
     def folder(self) -> str:
         return self.name.partition(".")[0]
 
+    @property
+    def checkpoint(self) -> str:
+        return f"checkpoints/{self.folder}.json"
+
     def shards(self, size: int) -> int:
         return -(-self.samples // size)
 
 
 def is_done(output: Files, stream: Stream) -> bool:
-    there = output.read(f"{stream.folder}/checkpoint.json")
+    there = output.read(stream.checkpoint)
     return there is not None and json.loads(there[0])["status"] == "completed"
 
 
@@ -90,9 +98,10 @@ class Extraction:
         self._mark = ""
 
     def work(self, program: Program, check: Callable[[], None], made: Callable[[int, int], None]) -> None:
-        """Make what is missing. `check` raises where it is to be left; `made` is told of shards and samples so far."""
-        missing = self._resume()
-        made(len(self._checkpoint), self._samples())
+        """Make what is missing. `check` raises where it is to be left; `made` is told of shards and samples of its own
+        making so far."""
+        missing, shards, own = self._resume(), 0, 0
+        made(0, 0)
         if missing:
             with tempfile.TemporaryDirectory(prefix="stream-", dir=self._scratch) as folder:
                 for index, samples in self._ranges(self._fetched(Path(folder)), missing):
@@ -100,13 +109,14 @@ class Extraction:
                     content = program(samples)
                     check()
                     self._commit(index, len(samples), content)
-                    made(len(self._checkpoint), self._samples())
+                    shards, own = shards + 1, own + len(samples)
+                    made(shards, own)
         self._save("completed")
 
     def _resume(self) -> set[int]:
         """Shards that are still to be made."""
         folder, count = self._stream.folder, self._stream.shards(self._run.shard_samples)
-        there = self._output.read(f"{folder}/checkpoint.json")
+        there = self._output.read(self._stream.checkpoint)
         known = {int(one["index"]): one for one in json.loads(there[0])["shards"]} if there else {}
         self._mark = there[1] if there else ""
         sizes = self._output.list(f"{folder}/")
@@ -168,6 +178,7 @@ class Extraction:
             "samples": samples,
             "bytes": len(content),
             "sha256": digest,
+            "worker": self._worker,
         }
 
     def _save(self, status: str) -> None:
@@ -183,10 +194,19 @@ class Extraction:
             "shards": shards,
         }
         content = json.dumps(document, indent=1).encode()
-        mark = self._output.replace(f"{self._stream.folder}/checkpoint.json", content, self._mark)
+        about = {"samples": str(samples), "shards": str(len(shards)), "status": status, "made": self._makers()}
+        mark = self._output.replace(self._stream.checkpoint, content, self._mark, about)
         if mark is None:
             raise Superseded(f"{self._stream.name}: another worker writes its checkpoint")
         self._mark = mark
+
+    def _makers(self) -> str:
+        """Shards and samples that each worker made."""
+        made: dict[str, list[int]] = {}
+        for one in self._checkpoint.values():
+            each = made.setdefault(one.get("worker", ""), [0, 0])
+            each[0], each[1] = each[0] + 1, each[1] + one["samples"]
+        return json.dumps(dict(sorted(made.items(), key=lambda item: -item[1][0])[:MOST_MAKERS]))
 
     def _samples(self) -> int:
         return sum(one["samples"] for one in self._checkpoint.values())

@@ -13,10 +13,12 @@ MOST = 100
 
 def placed(root: Node, path: Path, what: str, hint: str) -> Problem:
     place = root.place(path)
-    if place != f"--set {dotted(path)}":
-        return Problem(place, what, hint)
-    # The place says the name already, and is what the person has to write again.
-    return Problem(place, what.removeprefix(f"{dotted(path)}: "), hint.replace(f" {path[-1]}: ", f" {place}=", 1))
+    # A flag says the name already, and is what the person has to write again.
+    if place == f"--set {dotted(path)}":
+        return Problem(place, what.removeprefix(f"{dotted(path)}: "), hint.replace(f" {path[-1]}: ", f" {place}=", 1))
+    if place.startswith("--") and not place.startswith("--set "):
+        return Problem(place, what.removeprefix(f"{dotted(path)}: "), hint.replace(f" {path[0]}: ", f" {place} ", 1))
+    return Problem(place, what, hint)
 
 
 def from_the_top(problems: list[Problem]) -> list[Problem]:

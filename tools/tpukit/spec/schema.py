@@ -1,4 +1,4 @@
-"""The JSON Schema of job files, for editors."""
+"""The JSON Schema of job and fleet files, for editors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tpukit.spec.model import Model, models
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(model: type[Model] = JobSpec, title: str = "tpukit job") -> dict[str, Any]:
     """Draft 2020-12. Accepts what `tpu` accepts, apart from rules between fields, which it cannot say."""
-    parts = {model.__name__: model.schema() for model in _parts(JobSpec)}
-    return {"$schema": DIALECT, **JobSpec.schema(), "title": "tpukit job", "$defs": parts}
+    parts = {part.__name__: part.schema() for part in _parts(model)}
+    return {"$schema": DIALECT, **model.schema(), "title": title, "$defs": parts}
 
 
 def _parts(model: type[Model]) -> list[type[Model]]:

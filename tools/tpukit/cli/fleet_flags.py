@@ -1,0 +1,123 @@
+"""The flags of `tpu fleet`, and the fleet that they and a fleet file ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tpukit.errors import Invalid, Problem
+
+if TYPE_CHECKING:
+    from tpukit.fleet.plan import Plan
+    from tpukit.fleet.records import Worker
+    from tpukit.spec.fleet import FleetSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_NAME = "tpu"
+file_ = click.argument("file", required=False, type=click.Path(path_type=Path))
+name_ = click.option("--name", help=f"Name of the fleet, a label of its TPU VMs; {DEFAULT_NAME} if left out.")
+json_ = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+bucket_ = click.option("--gcs-bucket", help="Bucket with datasets/ and activations/.")
+interval_ = click.option("--monitor-interval", type=float, default=60.0, show_default=True, help="Seconds.")
+_WHERE = [
+    click.option("--zones", help="Zones with commas between them."),
+    click.option("--workers-per-zone", type=int, help="1 if left out."),
+    click.option("--tpu-type", help="A slice of one host; v3-8 if left out."),
+    click.option("--on-demand/--spot", default=None, help="TPU VMs that are not taken back, at a higher price."),
+    click.option("--stay/--move", default=None, help="Wait for hardware in its zone, or move to another (default)."),
+    click.option("--move-after", type=int, help="Seconds without hardware until it moves; 300 if left out."),
+    name_,
+]
+_WORK = [
+    click.option("--gcs-bucket", help="Bucket for datasets/ and activations/."),
+    click.option("--dataset", multiple=True, help="JSONL, may be .gz; may be repeated."),
+    click.option("--streams", type=int, help="Streams of the dataset; as many as workers if left out."),
+    click.option("--max-samples", type=int, help="Of each stream, for a test."),
+    click.option("--program", help="FILE.py:NAME; its folder is sent along."),
+    click.option("--option", multiple=True, metavar="NAME=VALUE", help="For the program; may be repeated."),
+    click.option("--model", help="Short for --option model=..."),
+    click.option("--requirements", help="File in the program's folder that each host installs."),
+    click.option("--shard-samples", type=int, help="Samples in each shard; 1000 if left out."),
+    click.option("--patience", type=int, help="Seconds that a program may not move; 1800 if left out."),
+    click.option("--claim-seconds", "claim", type=int, hidden=True, help="After which a lost worker's stream is free."),
+]
+
+
+def where(function: F) -> F:
+    """What says which TPU VMs."""
+    return _with(function, [file_, *_WHERE])
+
+
+def work(function: F) -> F:
+    """What says what they do."""
+    return _with(function, _WORK)
+
+
+def _with(function: F, options: Sequence[Callable[[F], F]]) -> F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def spec_of(file: Path | None, words: dict[str, Any]) -> FleetSpec:
+    """What the file and the flags ask for together."""
+    from tpukit.spec import fleet
+
+    durations = ("patience", "claim", "move_after")
+    own = ("zones", "option", "model", "on_demand", *durations)
+    given = {key: value for key, value in words.items() if value not in (None, ())}
+    flags = {key: value for key, value in given.items() if key in fleet.FleetSpec.fields and key not in own}
+    if "zones" in given:
+        flags["zones"] = split_zones(given["zones"])
+    if "on_demand" in given:
+        flags["capacity"] = "on-demand" if given["on_demand"] else "spot"
+    flags |= {key: f"{given[key]}s" for key in durations if key in given}
+    if bad := [pair for pair in given.get("option", ()) if "=" not in pair]:
+        raise Invalid([Problem("--option", f"{pair}: there is no value", "write NAME=VALUE") for pair in bad])
+    options = dict(pair.split("=", 1) for pair in given.get("option", ()))
+    options |= {"model": given["model"]} if "model" in given else {}
+    return fleet.load(file, {**flags, **({"options": options} if options else {})})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The fleet that a command means which makes none."""
+
+    name: str
+    zones: list[str]  # those that were named in the file: where to look besides those that are known
+    bucket: str | None
+    spec: FleetSpec | None
+
+    def plan(self) -> Plan | None:
+        """What its bucket says of it; None where no bucket was named, or nothing was deployed from it."""
+        from tpukit.errors import NotFound
+        from tpukit.fleet import plan as plans
+
+        try:
+            return plans.load(self.name, self.bucket) if self.bucket else None
+        except NotFound:
+            return None
+
+
+def target_of(file: Path | None, name: str | None, bucket: str | None = None) -> Target:
+    spec = spec_of(file, {}) if file else None
+    if spec is None:
+        return Target(name or DEFAULT_NAME, [], bucket, None)
+    return Target(name or spec.name, list(spec.zones), bucket or spec.gcs_bucket, spec)
+
+
+def split_zones(text: str | None) -> list[str]:
+    return [zone.strip() for zone in (text or "").split(",") if zone.strip()]
+
+
+def zones_of(workers: Sequence[Worker], *more: str) -> list[str]:
+    """Of all that may be there of them, and that of the settings."""
+    from tpukit.cli import vms
+
+    return sorted(
+        {zone for one in workers for zone in (*one.zones, one.zone)} | {vms.settings().zone or "", *more} - {""}
+    )

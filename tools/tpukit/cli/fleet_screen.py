@@ -1,0 +1,161 @@
+"""What people and programs are shown of a fleet: the table, its summary, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpukit.errors import TpukitError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tpukit.fleet.progress import Made, Progress
+    from tpukit.fleet.records import Worker
+
+LOST = ("PREEMPTED", "TERMINATED", "NOT_FOUND", "STOPPED", "HIDDEN")
+ROOM = 6
+"""Lines of the dashboard besides its rows, on a terminal."""
+_STYLES = {"done": "dim", "failed": "red", "READY": "green"}
+
+
+class Screen:
+    """On a terminal the dashboard draws over itself; elsewhere a line is printed when the totals change."""
+
+    def __init__(self, console: Any, *, live: bool, heading: str = "") -> None:
+        self._console, self._wanted, self._heading, self._last = console, live, heading, ""
+        self._live: Any = None
+
+    def __enter__(self) -> Callable[[Sequence[Worker]], None]:
+        if self._wanted and self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, auto_refresh=False, screen=False, vertical_overflow="crop")
+            self._live.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def _show(self, workers: Sequence[Worker]) -> None:
+        if not self._wanted:
+            return
+        made = progress(workers)
+        if self._live:
+            rows = max(1, self._console.size.height - ROOM)
+            self._live.update(dashboard(workers, made, heading=self._heading, rows=rows), refresh=True)
+            return
+        line = summary(workers, made.total)
+        if line != self._last:
+            self._last = line
+            click.echo(line, err=True)
+
+
+def progress(workers: Sequence[Worker]) -> Progress:
+    """What the bucket has; nothing where it does not answer."""
+    from tpukit.fleet import progress as reading
+    from tpukit.fleet.progress import Progress
+
+    outputs = sorted({worker.work.output for worker in workers if worker.work})
+    try:
+        return reading.read(outputs[0]) if outputs else Progress()
+    except TpukitError:
+        return Progress()
+
+
+def counts(workers: Sequence[Worker]) -> dict[str, int]:
+    lost = [one for one in workers if needs_recovery(one)]
+    return {
+        "healthy": sum(1 for one in workers if one.tpu_state == "READY" and not needs_recovery(one)),
+        "working": sum(1 for one in workers if one.attempt and one.state == "active" and not needs_recovery(one)),
+        "needs recovery": len(lost),
+    }
+
+
+def needs_recovery(worker: Worker) -> bool:
+    return worker.state == "failed" or bool(worker.silent) or (worker.state == "active" and worker.tpu_state in LOST)
+
+
+def summary(workers: Sequence[Worker], total: Made) -> str:
+    words = ", ".join(f"{name} {number}" for name, number in counts(workers).items())
+    return f"{len(workers)} workers: {words}; {total.samples} samples in {total.shards} shards"
+
+
+def dashboard(
+    workers: Sequence[Worker], made: Progress, *, heading: str = "", rows: int | None = None
+) -> RenderableType:
+    """`rows`: how many workers there is room for; those that need somebody's eye come first then."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from tpukit.report.layout import FittedTable, TableField, plain
+
+    shown = _most_urgent(workers, rows)
+    figures = [_figures(one, made) for one in shown]
+    total = (made.total.samples, made.total.shards, made.total.shards)
+    numbers = [_right([str(row[at]) for row in (*figures, total)], name) for at, name in enumerate(_NUMBERS)]
+    fields = [
+        TableField("tpu", [plain(one.tpu) for one in shown] + ["total"]),
+        TableField("zone", [plain(one.zone) for one in shown] + [""], drop=1),
+        TableField(
+            "state",
+            [plain(_state(one)) for one in shown] + [""],
+            styles=[_STYLES.get(_state(one), "yellow") for one in shown] + [""],
+        ),
+        *(TableField(head, cells) for head, cells in numbers),
+    ]
+    table = FittedTable(fields, heading="message", texts=[*(plain(one.message) for one in shown), ""])
+    left = len(workers) - len(shown)
+    more = [Text(f"and {left} more workers; `tpu fleet status` shows all", "dim")] if left else []
+    first = [Text(heading, "dim")] if heading else []
+    return Group(*first, table, *more, Text(summary(workers, made.total)))
+
+
+_NUMBERS = ("samples", "shards", "objects")
+
+
+def as_json(workers: Sequence[Worker], made: Progress) -> dict[str, Any]:
+    rows = [
+        {
+            "tpu": one.tpu,
+            "zone": one.zone,
+            "type": one.tpu_type,
+            "state": one.tpu_state or "NOT_FOUND",
+            "worker": one.state,
+            **dict(zip(_NUMBERS, _figures(one, made), strict=True)),
+            "needs recovery": needs_recovery(one),
+            "message": one.message,
+        }
+        for one in workers
+    ]
+    return {"workers": rows, "samples": made.total.samples, "objects": made.total.shards, **counts(workers)}
+
+
+def _figures(worker: Worker, made: Progress) -> tuple[int, int, int]:
+    """Samples and shards that the worker made, as the bucket or its host says, whichever knows of more; objects are
+    those in the bucket."""
+    from tpukit.fleet.progress import Made
+
+    own = made.workers.get(worker.slot, Made())
+    return max(worker.samples, own.samples), max(worker.shards, own.shards), own.shards
+
+
+def _most_urgent(workers: Sequence[Worker], rows: int | None) -> Sequence[Worker]:
+    if rows is None or len(workers) <= rows:
+        return workers
+    chosen = sorted(workers, key=lambda one: (not needs_recovery(one), one.state == "done", not one.message))[
+        : rows - 1
+    ]
+    return [one for one in workers if one in chosen]
+
+
+def _right(cells: list[str], heading: str) -> tuple[str, list[str]]:
+    width = max(map(len, (heading, *cells)))
+    return heading.rjust(width), [cell.rjust(width) for cell in cells]
+
+
+def _state(worker: Worker) -> str:
+    return worker.state if worker.state in ("done", "failed") else worker.tpu_state or "-"

@@ -1,0 +1,73 @@
+"""From what a person asks of a fleet to what its bucket has to have before workers begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tpukit import paths
+from tpukit.errors import Invalid, Problem
+from tpukit.fleet import dataset, streams
+from tpukit.fleet import plan as plans
+from tpukit.fleet.plan import Plan
+from tpukit.fleet.records import Work
+from tpukit.fleet.streams import Streams
+from tpukit.spec.fleet import FleetSpec
+
+
+def check(spec: FleetSpec, *, needs_dataset: bool, needs_program: bool) -> str:
+    """The root of its bucket. Refuses a fleet that cannot be deployed, with all that it lacks."""
+    problems = []
+    if not spec.gcs_bucket:
+        problems.append(Problem("--gcs-bucket", "there is no bucket for the dataset and the output", "name one"))
+    if needs_dataset and not spec.dataset:
+        hint = "name files: --dataset data.jsonl, or say --skip-dataset"
+        problems.append(Problem("--dataset", "there is no dataset to split", hint))
+    if needs_program and not spec.program:
+        problems.append(Problem("--program", "what should the workers do?", "name a function: extract.py:make"))
+    if problems:
+        raise Invalid(problems)
+    return plans.root_of(spec.gcs_bucket or "")
+
+
+def plan(spec: FleetSpec) -> Plan:
+    spot, elsewhere = spec.capacity == "spot", not spec.stay
+    where = (spec.name, list(spec.zones), spec.workers_per_zone, spec.tpu_type)
+    return Plan(*where, spot, elsewhere, float(spec.move_after))
+
+
+def upload(spec: FleetSpec, root: str) -> Streams:
+    """The dataset, split and in the bucket."""
+    count = spec.streams or len(spec.zones) * spec.workers_per_zone
+    folder = paths.data() / "fleets" / spec.name / "streams"
+    made, _ = streams.split([Path(file) for file in spec.dataset], folder, count, limit=spec.max_samples)
+    dataset.upload(folder, made, f"{root}/datasets")
+    return made
+
+
+def with_work(spec: FleetSpec, root: str) -> Plan:
+    """The plan with what the workers do; both it and their code are in the bucket then."""
+    made = replace(plan(spec), work=_work(spec, root))
+    plans.save(made, root)
+    return made
+
+
+def _work(spec: FleetSpec, root: str) -> Work:
+    file, _, function = (spec.program or "").rpartition(":")
+    folder = Path(file).parent if file.endswith(".py") else None
+    digest, content = dataset.pack(folder)
+    archive = f"{root}/fleets/{spec.name}/code/{digest}.tar.gz"
+    dataset.save(archive, content, "application/gzip")
+    return Work(
+        f"{root}/datasets",
+        f"{root}/activations",
+        f"{Path(file).name if folder else file}:{function}",
+        dict(spec.options),
+        shard_samples=spec.shard_samples,
+        patience=float(spec.patience),
+        claim_seconds=float(spec.claim),
+        code=digest,
+        archive=archive,
+        requirements=spec.requirements or "",
+    )
