@@ -10,7 +10,7 @@ from tpukit.drill.losses import Struck
 from tpukit.drill.trace import Trace
 
 WIDTH, HEIGHT = 520, 240
-LEFT, RIGHT, TOP, BOTTOM = 60, 10, 28, 46
+LEFT, RIGHT, TOP, BOTTOM = 72, 10, 28, 46
 _COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
 """Of the attempts; the page has others for a dark screen."""
 _MOST_POINTS = 2000
@@ -82,11 +82,9 @@ class _Frame:
         for step in sorted({self._steps[0], sum(self._steps) // 2, self._steps[1]}):
             anchor = "end" if step == self._steps[1] and self._steps[0] != step else "middle"
             parts.append(_text(self.x(step), HEIGHT - 26, str(step), anchor))
-        return [
-            *parts,
-            _text(LEFT - 6, 15, "loss", "end"),
-            _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, "step", "middle"),
-        ]
+        middle = (TOP + HEIGHT - BOTTOM) / 2
+        beside = _text(14, middle, "loss", "middle").replace("<text ", f'<text transform="rotate(-90 14 {middle})" ')
+        return [*parts, beside, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, "step", "middle")]
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
