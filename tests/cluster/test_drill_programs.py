@@ -26,16 +26,17 @@ LOSSES = (
 Result = dict[str, Any]
 
 
-def drill(folder: Path, program: str, seed: int, losses: tuple[str, ...]) -> Result:
+def drill(folder: Path, expected: Expected, seed: int, losses: tuple[str, ...]) -> Result:
     """In a home of its own: drills side by side do not touch each other."""
     folder.mkdir(parents=True)
-    job = {
+    job: dict[str, Any] = {
         "name": "drilled",
         "tpu": "v4-16",
-        "command": [sys.executable, "-S", f"{program}.py"],
+        "command": [sys.executable, "-S", f"{expected.program}.py"],
         "code": str(PROGRAMS),
-        "env": {"SEED": str(seed)},
+        **expected.job,
     }
+    job["env"] = {"SEED": str(seed), **job.get("env", {})}
     (folder / "job.yaml").write_text(json.dumps(job), encoding="utf-8")
     argv = [sys.executable, "-m", "tpukit", "drill", "job.yaml", "--json", "--seed", str(seed)]
     env = {
@@ -56,7 +57,7 @@ def drill(folder: Path, program: str, seed: int, losses: tuple[str, ...]) -> Res
 def mistakes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Result]]]:
     folder = tmp_path_factory.mktemp("mistakes")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {one.program: pool.submit(drill, folder / one.program, one.program, 0, one.losses) for one in MISTAKES}
+        yield {one.program: pool.submit(drill, folder / one.program, one, 0, one.losses) for one in MISTAKES}
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +65,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Future[Resu
     folder = tmp_path_factory.mktemp("right")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield [
-            pool.submit(drill, folder / str(seed), RIGHT.program, seed, (LOSSES[seed % len(LOSSES)],))
-            for seed in range(SEEDS)
+            pool.submit(drill, folder / str(seed), RIGHT, seed, (LOSSES[seed % len(LOSSES)],)) for seed in range(SEEDS)
         ]
 
 

@@ -223,6 +223,21 @@ for step in range(1, 40 if os.environ["TPUKIT_ATTEMPT"] == "0" else 3):
     assert [attempt["reason"] for attempt in tpu.show(done.stdout.strip())["attempts"]] == ["host lost", "done"]
 
 
+def test_spot_job_that_only_prints_its_saves_outlives_more_than_ten_losses(tpu):
+    program = """
+import os, signal, time
+attempt = int(os.environ["TPUKIT_ATTEMPT"])
+print(f"step {attempt + 1} loss 1.0", flush=True)
+print(f"saved checkpoint at step {attempt + 1}", flush=True)
+if attempt < 11:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    file = tpu.file(sys.executable, "-S", "-c", program, capacity="spot", rule="pre")
+    shown = tpu.show(tpu("run", file).stdout.strip())
+    assert shown["state"] == "completed"
+    assert [attempt["reason"] for attempt in shown["attempts"]] == ["host lost"] * 11 + ["done"]
+
+
 def test_stop_of_a_program_that_exits_0_is_cancelled(tpu):
     process = tpu.start("run", tpu.file(sys.executable, "-S", "-c", POLITE, "bye"))
     job_id = tpu.the_job()

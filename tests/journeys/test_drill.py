@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -60,12 +61,24 @@ def test_drill_killed_leaves_no_process(tpu):
     assert not left.exists()
 
 
-def test_drill_two_at_once_do_not_touch_each_other(tpu):
-    first = tpu.start("drill", job(tpu, name="one"), "--only", "kill-0-0", "--require", "exact")
-    second = tpu.start("drill", job(tpu, name="two"), "--only", "kill-0-1", "--require", "exact")
+def test_drill_two_at_once_do_not_touch_each_other_and_strike_at_the_same_step_by_one_seed(tpu):
+    options = ("--only", "kill-0-1", "--seed", "7", "--require", "exact")
+    first = tpu.start("drill", job(tpu, name="one"), *options)
+    second = tpu.start("drill", job(tpu, name="two"), *options)
     assert (first.wait(), second.wait()) == (0, 0), tpu.said(first) + tpu.said(second)
     assert "one: exact" in tpu.said(first)
     assert "two: exact" in tpu.said(second)
+    planned = [re.search(r"kill-0-1: host 0-1 is killed at step (\d+)", tpu.said(one)) for one in (first, second)]
+    assert planned[0][1] == planned[1][1]
+
+
+def test_drill_small_budget_tries_the_most_telling_first_and_says_what_it_left_out(tpu):
+    result = drilled(tpu, job(tpu), "--budget", "5s")
+    tried = [one["loss"] for one in result["losses"]]
+    left_out = {one["loss"]: one["why"] for one in result["not_tried"]}
+    assert tried == ["kill-0-1", "term", "save-half", "twice", "twice-saved", "before-first-save"][: len(tried)]
+    assert tried
+    assert left_out["hang"] in ("the budget is too small", "the budget is used up")
 
 
 def test_drill_program_that_fails_by_itself_is_refused(tpu):

@@ -134,6 +134,27 @@ def test_judge_preempted_program_that_had_time_to_save_and_did_not_loses_more():
     assert judge(program.unbroken(), program.broken(25, loss), saving_seconds=40.0, grace=30.0).word is Word.EXACT
 
 
+def test_judge_program_that_trains_on_until_the_grace_is_over_saves_too_rarely():
+    program = Program()
+    loss = Loss("term", What.TERM, ((0, 0),), step=22)
+    killed = program.broken(29, loss)  # a step takes a second here
+    told = replace(killed, struck=(replace(killed.struck[0], step=22, at=22.0),))
+    verdict = judge(program.unbroken(), told, saving_seconds=0.1, grace=8.0)
+    assert verdict.word is Word.LOSES_MORE
+    assert "it trained on" in verdict.text
+    assert advice.causes(verdict) == (Cause.LONG_INTERVAL,)
+    stopped_early = judge(program.unbroken(), told, saving_seconds=0.1, grace=30.0)
+    assert advice.causes(stopped_early) == (Cause.NO_SAVE_ON_TERM,)
+
+
+def test_judge_older_checkpoint_is_named_though_the_program_was_told_to_leave():
+    program = Program(mistake="older")
+    loss = Loss("term", What.TERM, ((0, 0),), step=25)
+    verdict = judge(program.unbroken(), program.broken(25, loss), saving_seconds=0.1)
+    assert verdict.word is Word.LOSES_MORE
+    assert advice.causes(verdict) == (Cause.NOT_NEWEST,)
+
+
 def test_judge_steps_numbered_by_the_attempt_are_a_counter_not_data():
     program = Program(digests=False)
     broken = program.broken(25)

@@ -81,6 +81,16 @@ def test_plot_begins_shortly_before_what_was_made_again():
     assert plots.loss_over_step((), (), ()) == ""
 
 
+def test_plot_names_its_axes_and_its_lines_and_has_ticks_that_differ():
+    program = Program()
+    flat = tuple(replace(one, loss=2.0 + one.loss * 1e-6) for one in program.unbroken())
+    for unbroken in (program.unbroken(), flat):
+        shown = plots.loss_over_step(unbroken, (), program.broken(45).struck)
+        texts = re.findall(r"<t(?:ext|span)[^>]*>([^<]+)<", shown)
+        assert {"loss", "step", "unbroken", "lost"} <= set(texts)
+        assert len(set(texts)) == len(texts)
+
+
 def test_junit_is_xml_with_a_case_for_each_loss_and_each_that_was_left_out():
     suite = ET.fromstring(junit.render(drill("data", NASTY)))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "1", "1")

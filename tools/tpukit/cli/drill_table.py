@@ -39,7 +39,7 @@ def show(drill: Drill) -> None:
     console = Console(highlight=False)
 
     def line(text: str, indent: int = 0) -> None:
-        console.print(Padding(text, (0, 0, 0, indent)), markup=False)
+        console.print(Padding(text, (0, 0, 0, indent), expand=False), markup=False)
 
     console.print(_table(drill))
     for one in drill.results:

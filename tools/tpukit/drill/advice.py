@@ -20,7 +20,8 @@ class Cause(StrEnum):
     RNG = "random state not saved"
     OPTIMIZER = "optimizer state or learning rate not restored"
     NOT_ATOMIC = "save not atomic"
-    NO_SAVE_ON_TERM = "save interval longer than the grace, and no save when told to leave"
+    NO_SAVE_ON_TERM = "no save when told to leave"
+    LONG_INTERVAL = "save interval longer than the grace"
     RANK_0_SAVES = "rank 0 alone saves what each host has of its own"
     BARRIER = "barrier missing: hosts disagree on the newest checkpoint"
     STEP_COUNTER = "step counter counts attempts"
@@ -40,6 +41,8 @@ TEXT = {
     Cause.OPTIMIZER: "save the optimizer's state and its count, from which the rate is taken, and use what is restored",
     Cause.NOT_ATOMIC: "write to another name, sync, and rename when all is there; never write over the newest",
     Cause.NO_SAVE_ON_TERM: "save when SIGTERM comes (tpukit.host: leaving() and leave()): there is time for it",
+    Cause.LONG_INTERVAL: "told to leave it trained on until it was killed: save when SIGTERM comes (tpukit.host: "
+    "leaving() and leave()), or more often than every `max.grace`",
     Cause.RANK_0_SAVES: "let each host save its own data position and random keys, or gather them first",
     Cause.BARRIER: "let host 0 say which step is restored, after all hosts have written theirs",
     Cause.STEP_COUNTER: "take the step from the checkpoint alone; nothing may depend on the attempt",
@@ -78,7 +81,7 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
             return (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
         return (Cause.NOT_LOOKED_FOR,) if evidence.saved >= 0 else (Cause.NOTHING_SAVED,)
     if word is Word.LOSES_MORE:
-        return (Cause.NO_SAVE_ON_TERM,) if loss.what in (What.TERM, What.PREEMPT) else (Cause.NOT_NEWEST,)
+        return _of_steps_lost(verdict)
     if loss.damage is not Damage.NONE:
         return (Cause.NO_CHECKSUM,)
     if evidence.counter is not None:
@@ -90,6 +93,14 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
     if evidence.shift and evidence.shift.by:
         return (Cause.OFF_BY_ONE,) if abs(evidence.shift.by) == 1 else (Cause.DATA_POSITION,)
     return _of_values(verdict)
+
+
+def _of_steps_lost(verdict: Verdict) -> tuple[Cause, ...]:
+    loss, evidence = verdict.loss, verdict.evidence
+    older = verdict.resumed_at is not None and verdict.resumed_at < evidence.saved
+    if older or loss.what not in (What.TERM, What.PREEMPT):
+        return (Cause.NOT_NEWEST,)
+    return (Cause.LONG_INTERVAL,) if evidence.trained_on else (Cause.NO_SAVE_ON_TERM,)
 
 
 def _first_host_is_right(verdict: Verdict) -> bool:

@@ -7,7 +7,7 @@ differ afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tpukit.drill import offsets
@@ -76,6 +76,7 @@ class Evidence:
     batches_equal: bool = False
     saved: int = -1
     first_resume_equal: bool | None = None  # of a run with two losses
+    trained_on: bool = False  # told to leave, it made steps through most of the grace
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,9 @@ def judge(
         noise,
         saving_seconds,
         grace,
-        _compare(unbroken, run, resumed, NOISE_FACTOR * noise, saved),
+        replace(
+            _compare(unbroken, run, resumed, NOISE_FACTOR * noise, saved), trained_on=_trained_on(run, struck, grace)
+        ),
     )
     rules = (_incomplete, _starts_over, _apart_hosts, _older_save, _data, _values, _unsaved_on_term)
     word, text = next((found for rule in rules if (found := rule(case))), None) or _exact(case)
@@ -234,6 +237,8 @@ def _unsaved_on_term(case: _Case) -> Finding | None:
     if not told or case.steps_lost <= STEPS_IN_FLIGHT or case.saving_seconds >= case.grace:
         return None
     time = f"it had {case.grace:.0f} s to save and a save takes {case.saving_seconds:.1f}"
+    if case.evidence.trained_on:
+        time += ": it trained on, and was killed before its next save"
     return Word.LOSES_MORE, f"{case.steps_lost} steps were lost, although {time}"
 
 
@@ -285,6 +290,11 @@ def _back(run: Broken) -> float | None:
     reached = max((one.step for one in run.trace if one.attempt <= struck.attempt), default=-1)
     new = [one.at for one in run.trace if one.attempt > struck.attempt and one.step > reached]
     return min(new) - struck.at if new else None
+
+
+def _trained_on(run: Broken, struck: Struck, grace: float) -> bool:
+    last = max((one.at for one in run.trace if one.attempt == struck.attempt), default=struck.at)
+    return run.loss.what in (What.TERM, What.PREEMPT) and last - struck.at > grace / 2
 
 
 def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance: float, saved: int) -> Evidence:

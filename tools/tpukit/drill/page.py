@@ -23,11 +23,11 @@ h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; }
 p, ul { margin: .25rem 0; } .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .25rem .5rem .25rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { overflow-wrap: normal; } td.number, th.number { text-align: right; }
+th, td:first-child { overflow-wrap: normal; } td.number, th.number { text-align: right; }
 a { color: var(--link); } ul { padding-left: 1.25rem; } table { margin: 1rem 0; }
 svg { width: 100%; max-width: 44rem; height: auto; display: block; margin: .5rem 0; overflow: visible; }
 @media (max-width: 34rem) { .wide { display: none; } body { font-size: 15px; padding: .75rem; }
-  svg text { font-size: 16px; } }
+  svg text { font-size: 17px; } }
 """
 
 

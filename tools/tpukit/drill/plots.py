@@ -9,8 +9,8 @@ from html import escape
 from tpukit.drill.losses import Struck
 from tpukit.drill.trace import Trace
 
-WIDTH, HEIGHT = 520, 220
-LEFT, RIGHT, TOP, BOTTOM = 52, 8, 24, 28
+WIDTH, HEIGHT = 520, 240
+LEFT, RIGHT, TOP, BOTTOM = 72, 10, 28, 46
 _COLOURS = ("var(--first)", "var(--second)", "var(--third)", "var(--fourth)")
 """Of the attempts; the page has others for a dark screen."""
 _MOST_POINTS = 2000
@@ -39,6 +39,7 @@ def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> 
         x = frame.x(one.step)
         where = f'x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
         parts.append(f'<line {where} stroke="var(--bad)" stroke-dasharray="4 3"/>')
+    labels += ['<tspan dx="12" fill="var(--bad)">lost</tspan>'] if struck else []
     parts.append(f'<text x="{LEFT}" y="15" font-size="13">{"".join(labels)}</text>')
     about = 'role="img" aria-label="loss over step, unbroken and broken" font-family="system-ui, sans-serif"'
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" {about}>{"".join(parts)}</svg>'
@@ -71,15 +72,19 @@ class _Frame:
     def axes(self) -> list[str]:
         parts = []
         low, high = self._losses
+        # As many digits as tell the lines apart.
+        digits = min(8, max(3, 2 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low)))))
         for share in (0.1, 0.5, 0.9):
             loss = low + share * (high - low)
             y = self.y(loss)
             parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>')
-            parts.append(_text(LEFT - 6, y + 4, f"{loss:.3g}", "end"))
+            parts.append(_text(LEFT - 6, y + 4, f"{loss:.{digits}g}", "end"))
         for step in sorted({self._steps[0], sum(self._steps) // 2, self._steps[1]}):
             anchor = "end" if step == self._steps[1] and self._steps[0] != step else "middle"
-            parts.append(_text(self.x(step), HEIGHT - 8, str(step), anchor))
-        return parts
+            parts.append(_text(self.x(step), HEIGHT - 26, str(step), anchor))
+        middle = (TOP + HEIGHT - BOTTOM) / 2
+        beside = _text(14, middle, "loss", "middle").replace("<text ", f'<text transform="rotate(-90 14 {middle})" ')
+        return [*parts, beside, _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, "step", "middle")]
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
