@@ -310,6 +310,8 @@ def test_lid_that_was_closed_and_clock_that_was_set_cost_no_worker_its_tpu_or_pr
     world.until_working()
     before = {node.id for node in world.cloud.made.values()}
     world.hosts.silent |= {host.internal for node in world.cloud.made.values() for host in node.hosts}
+    for program in world.hosts.running().values():
+        program.hangs = True  # nothing in the bucket speaks for them
     world.round()
     world.clock.set(world.clock.now() + 8 * 3600)  # nobody looked meanwhile
     world.round()

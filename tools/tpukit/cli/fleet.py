@@ -243,7 +243,7 @@ def logs(tpu: str, name: str | None) -> None:
     from tpukit.fleet import driver
 
     fleet = name or flags.DEFAULT_NAME
-    worker = next((one for one in driver.of(context.store(), fleet) if one.tpu == tpu), None)
+    worker = next((one for one in driver.of(context.store(), fleet) if tpu in (one.tpu, one.slot)), None)
     if worker is None:
         raise NotFound(f"{fleet} has no worker {tpu}", hint="`tpu fleet status` shows them")
     acting = fleet_driving.acting()

@@ -98,20 +98,26 @@ def dashboard(
     total = (made.total.samples, made.total.shards, made.total.shards)
     numbers = [_right([str(row[at]) for row in (*figures, total)], name) for at, name in enumerate(_NUMBERS)]
     fields = [
-        TableField("tpu", [plain(one.tpu) for one in shown] + ["total"]),
+        TableField(
+            "tpu",
+            [plain(one.tpu) for one in shown] + ["total"],
+            short=("worker", [plain(one.slot) for one in shown] + ["total"]),
+        ),
         TableField("zone", [plain(one.zone) for one in shown] + [""], drop=1),
         TableField(
             "state",
             [plain(_state(one)) for one in shown] + [""],
+            short=("state", [plain(_short_state(one)) for one in shown] + [""]),
             styles=[_STYLES.get(_state(one), "yellow") for one in shown] + [""],
         ),
         *(TableField(head, cells) for head, cells in numbers),
     ]
-    table = FittedTable(fields, heading="message", texts=[*(plain(one.message) for one in shown), ""])
+    table = FittedTable(fields, heading="message", texts=[*(_message(one) for one in shown), ""])
     left = len(workers) - len(shown)
     more = [Text(f"and {left} more workers; `tpu fleet status` shows all", "dim")] if left else []
     first = [Text(heading, "dim")] if heading else []
-    return Group(*first, table, *more, Text(summary(workers, made.total)))
+    # The summary first: where messages take more lines than there are, the end is cut.
+    return Group(*first, Text(summary(workers, made.total)), table, *more)
 
 
 _NUMBERS = ("samples", "shards", "objects")
@@ -155,6 +161,16 @@ def _most_urgent(workers: Sequence[Worker], rows: int | None) -> Sequence[Worker
 def _right(cells: list[str], heading: str) -> tuple[str, list[str]]:
     width = max(map(len, (heading, *cells)))
     return heading.rjust(width), [cell.rjust(width) for cell in cells]
+
+
+def _message(worker: Worker) -> str:
+    from tpukit.report.layout import plain
+
+    return "" if worker.state == "done" else plain(worker.message)
+
+
+def _short_state(worker: Worker) -> str:
+    return _state(worker).removeprefix("queued: ").partition("_FOR_")[0]
 
 
 def _state(worker: Worker) -> str:
