@@ -190,7 +190,7 @@ def test_every_command_line_of_the_scripts_runs_and_does_what_it_did_there(vms, 
     for line, said, there in LINES:
         if line.startswith("!"):
             strike(vms, *line[1:].split(), grace=0)
-            until(lambda: json.dumps(fleet.status()).count("PREEMPTED"), "a preemption", seconds=100)
+            until(lambda: fleet.status()["needs recovery"], "a preemption", every=1.0)
             continue
         assert said in fleet.run(*line.format(**names, words=words).split()), line
         now = ids(vms)

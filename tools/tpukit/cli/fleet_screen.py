@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from tpukit.fleet.progress import Made, Progress
     from tpukit.fleet.records import Worker
 
-LOST = ("PREEMPTED", "TERMINATED", "NOT_FOUND", "STOPPED", "HIDDEN")
+LOST = (
+    *("PREEMPTED", "TERMINATED", "NOT_FOUND", "STOPPED", "HIDDEN"),
+    *("queued: SUSPENDING", "queued: SUSPENDED", "queued: FAILED"),
+)
 ROOM = 6
 """Lines of the dashboard besides its rows, on a terminal."""
 _STYLES = {"done": "dim", "failed": "red", "READY": "green"}
