@@ -302,7 +302,9 @@ def _are_ready(workers: Sequence[Worker]) -> bool:
 
 
 def _are_launched(workers: Sequence[Worker]) -> bool:
-    return all(one.state != "active" or (one.attempt and one.ran == one.attempt) for one in workers)
+    """Those that are to go are gone, too."""
+    running = [one.state != "active" or (one.attempt > 0 and one.ran == one.attempt) for one in workers]
+    return all(running) and all(one.wanted != "gone" for one in workers)
 
 
 def _are_over(workers: Sequence[Worker]) -> bool:
