@@ -109,6 +109,15 @@ def test_dashboard_with_more_workers_than_lines_shows_those_that_need_somebody(t
     assert "and 991 more workers" in lines[-1]
 
 
+def test_note_while_the_dashboard_is_shown_goes_through_the_console_that_draws_it(capsys):
+    console = Console(width=80, height=24, record=True, file=io.StringIO(), force_terminal=True)
+    with fleet_screen.Screen(console, live=True, interval=60) as screen:
+        screen.show(plan_of(2))
+        screen.say("tpu", "tpu-us-central1-a-0 is launched")
+    assert "tpu: tpu-us-central1-a-0 is launched\n" in console.export_text()
+    assert capsys.readouterr().err == ""  # else the cursor is not where the next drawing begins
+
+
 def plan_of(count: int) -> list[Worker]:
     return Plan("tpu", ["us-central1-a"], count, "v3-8").workers(0.0)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpukit.cli import context
 from tpukit.errors import TpukitError
 
 if TYPE_CHECKING:
@@ -27,29 +29,41 @@ _STYLES = {"done": "dim", "failed": "red", "READY": "green"}
 class Screen:
     """On a terminal the dashboard draws over itself; elsewhere a line is printed when the totals change."""
 
-    def __init__(self, console: Any, *, live: bool, heading: str = "") -> None:
-        self._console, self._wanted, self._heading, self._last = console, live, heading, ""
+    def __init__(self, console: Any, *, live: bool, interval: float) -> None:
+        self._console, self._wanted, self._interval, self._last = console, live, interval, ""
         self._live: Any = None
 
-    def __enter__(self) -> Callable[[Sequence[Worker]], None]:
+    def __enter__(self) -> Screen:
         if self._wanted and self._console.is_terminal:
             from rich.live import Live
 
             self._live = Live(console=self._console, auto_refresh=False, screen=False, vertical_overflow="crop")
             self._live.start()
-        return self._show
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
-    def _show(self, workers: Sequence[Worker]) -> None:
+    def say(self, fleet: str, text: str) -> None:
+        """A line of its own, above the dashboard where there is one: it has to know how far its cursor moved."""
+        if self._live:
+            from rich.text import Text
+
+            self._console.print(Text(f"{fleet}: {text}"), soft_wrap=True)
+        else:
+            context.say(fleet, text)
+
+    def show(self, workers: Sequence[Worker]) -> None:
         if not self._wanted:
             return
         made = progress(workers)
         if self._live:
+            output = next((one.work.output for one in workers if one.work), "")
+            now = f"{output} at {time.strftime('%H:%M:%S')}, every {self._interval:g} s"
             rows = max(1, self._console.size.height - ROOM)
-            self._live.update(dashboard(workers, made, heading=self._heading, rows=rows), refresh=True)
+            drawn = dashboard(workers, made, heading=f"{now}; Ctrl-C leaves the fleet running", rows=rows)
+            self._live.update(drawn, refresh=True)
             return
         line = summary(workers, made.total)
         if line != self._last:
