@@ -59,6 +59,12 @@ class Fleet:
         assert process.returncode == code, (words, said, wrong)
         return said + wrong
 
+    def work(self, *words: str) -> str:
+        argv = [sys.executable, "-m", "tpukit.host.worker", *words]
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        return done.stdout
+
     def status(self, *words: str) -> Any:
         with self.started("status", "--json", *words) as process:
             said, wrong = process.communicate(timeout=300)
@@ -144,7 +150,7 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
 
 LINES = [
     # Every command line of the shell scripts that this is in place of, in our spelling: fewer TPU VMs, and a bucket of
-    # its own for each deployment. {words}: dataset and program, which the scripts had within them.
+    # its own for each deployment. {words}: dataset and program, which the scripts had within them. $: on a bare TPU VM.
     ("create --zones {two} --workers-per-zone 2 --tpu-type v3-8", "4 workers are ready", "a0 a1 b0 b1"),
     ("status --zones {two}", "tpu-us-central1-b-1", "a0 a1 b0 b1"),
     ("list", "tpu-us-central1-a-0  us-central1-a  tpu  READY", "a0 a1 b0 b1"),
@@ -153,6 +159,12 @@ LINES = [
     (
         "deploy --gcs-bucket {one} --zones {two} --workers-per-zone 2 --skip-launch {words}",
         "40 samples in 4",
+        "a0 a1 b0 b1",
+    ),
+    (
+        "$ --gcs-bucket {one} --dataset-stream gs://{one}/datasets/stream_000.jsonl --model small "
+        "--output gs://{one}/hand --program {program} --requirements {empty} --force --home {home}",
+        "stream_000.jsonl is done: 10 samples, 1 shards",
         "a0 a1 b0 b1",
     ),
     ("deploy --gcs-bucket {one} --zones {two} --workers-per-zone 2 --skip-dataset {words}", "launched", "a0 a1 b0 b1"),
@@ -185,14 +197,17 @@ def test_every_command_line_of_the_scripts_runs_and_does_what_it_did_there(vms, 
     names = {"one": "lines-one", "other": "lines-other", "four": "lines-four", "two": ZONES, "four_zones": FOUR_ZONES}
     for bucket in ("one", "other", "four"):
         add_bucket(vms, names[bucket])
-    words = f"--dataset {data} --program {PROGRAM}:make --shard-samples 5 --claim-seconds 5"
+    names |= {"program": f"{PROGRAM}:make", "home": str(tmp_path / "by-hand"), "empty": str(tmp_path / "empty.txt")}
+    (tmp_path / "empty.txt").touch()
+    names["words"] = f"--dataset {data} --program {PROGRAM}:make --shard-samples 5 --claim-seconds 5"
     before: dict[str, str] = {}
     for line, said, there in LINES:
         if line.startswith("!"):
             strike(vms, *line[1:].split(), grace=0)
-            until(lambda: json.dumps(fleet.status()).count("PREEMPTED"), "a preemption", seconds=100)
+            until(lambda: fleet.status()["needs recovery"], "a preemption", every=1.0)
             continue
-        assert said in fleet.run(*line.format(**names, words=words).split()), line
+        argv = line.format(**names).split()
+        assert said in (fleet.work(*argv[1:]) if argv[0] == "$" else fleet.run(*argv)), line
         now = ids(vms)
         marks = there.split()
         assert sorted(now) == sorted(f"tpu-us-central1-{mark[0].lower()}-{mark[1]}" for mark in marks), line

@@ -133,10 +133,18 @@ class World:
         self.driver.close()
         self.store.close()
 
-    def want(self, zones: list[str] = ZONES, per_zone: int = 2, work: Work | None = WORK, *, only: bool = True) -> None:
+    def want(
+        self,
+        zones: list[str] = ZONES,
+        per_zone: int = 2,
+        work: Work | None = WORK,
+        *,
+        only: bool = True,
+        again: bool = False,
+    ) -> None:
         now = self.clock.now()
         workers = records.plan("tpu", zones, per_zone, "v3-8", now, work=work)
-        driver.want(self.store, "tpu", workers, located(self.cloud, "tpu", zones), now, only=only)
+        driver.want(self.store, "tpu", workers, located(self.cloud, "tpu", zones), now, only=only, again=again)
 
     def delete(self) -> None:
         driver.want(self.store, "tpu", [], located(self.cloud, "tpu", ZONES), self.clock.now())

@@ -74,7 +74,8 @@ def test_archive_has_the_program_and_what_runs_it_and_is_the_same_every_time(tmp
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"), [(80, ["tpu-us-central1-a-0", "READY", "samples"]), (200, ["us-central1-a "])]
+    ("width", "shown"),
+    [(80, ["tpu-us-central1-a-0", "READY", "samples"]), (200, ["tpu-us-central1-a-0  us-central1-a "])],
 )
 def test_dashboard_shows_state_samples_shards_and_totals(tmp_path, width, shown):
     world = World(tmp_path)
@@ -104,8 +105,17 @@ def test_dashboard_with_more_workers_than_lines_shows_those_that_need_somebody(t
     lines = console.export_text().splitlines()
     assert len(lines) == 13
     assert any(line.split()[:3] == ["tpu-us-central1-a-700", "us-central1-a", "PREEMPTED"] for line in lines)
-    assert "and 991 more workers" in lines[-2]
-    assert "1000 workers: healthy 999, working 999, needs recovery 1" in lines[-1]
+    assert "1000 workers: healthy 999, working 999, needs recovery 1" in lines[0]
+    assert "and 991 more workers" in lines[-1]
+
+
+def test_note_while_the_dashboard_is_shown_goes_through_the_console_that_draws_it(capsys):
+    console = Console(width=80, height=24, record=True, file=io.StringIO(), force_terminal=True)
+    with fleet_screen.Screen(console, live=True, interval=60) as screen:
+        screen.show(plan_of(2))
+        screen.say("tpu", "tpu-us-central1-a-0 is launched")
+    assert "tpu: tpu-us-central1-a-0 is launched\n" in console.export_text()
+    assert capsys.readouterr().err == ""  # else the cursor is not where the next drawing begins
 
 
 def plan_of(count: int) -> list[Worker]:

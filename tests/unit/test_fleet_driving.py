@@ -14,6 +14,7 @@ from tpukit.errors import NoCapacity
 from tpukit.fleet import driver, records
 from tpukit.fleet.decide import MOST_FAILURES
 from tpukit.fleet.observe import located
+from tpukit.fleet.reach import Reach
 from tpukit.fleet.status import status
 from unit.fleet_world import WORK, ZONES, World
 
@@ -301,3 +302,56 @@ def test_program_that_fails_on_one_worker_is_given_up_while_the_others_go_on(wor
         "tpu-us-central1-a-0": "failed",
         "tpu-us-central1-a-1": "active",
     }
+
+
+def test_lid_that_was_closed_and_clock_that_was_set_cost_no_worker_its_tpu_or_program(world):
+    world.left = 10_000
+    world.want(per_zone=1)
+    world.until_working()
+    before = {node.id for node in world.cloud.made.values()}
+    world.hosts.silent |= {host.internal for node in world.cloud.made.values() for host in node.hosts}
+    for program in world.hosts.running().values():
+        program.hangs = True  # nothing in the bucket speaks for them
+    world.round()
+    world.clock.set(world.clock.now() + 8 * 3600)  # nobody looked meanwhile
+    world.round()
+    world.hosts.silent.clear()
+    for _ in range(5):
+        world.round()
+    assert ({node.id for node in world.cloud.made.values()}, world.hosts.starts) == (before, 2)
+
+
+def test_worker_that_does_not_let_us_in_and_makes_shards_is_left_alone(world):
+    world.left = 10_000
+    world.want([ZONES[0]], 1)
+    world.until_working()
+    (node,) = world.cloud.made.values()
+    world.hosts.silent.add(node.hosts[0].internal)
+    for _ in range(30):
+        world.round()
+    assert (world.cloud.made[node.name].id, world.workers()[0].silent > 0) == (node.id, True)
+
+
+def test_driver_that_launches_a_moment_after_another_one_leaves_the_program_of_that_one(world):
+    world.left = 10_000
+    world.want([ZONES[0]], 1)
+    world.until_working()
+    (node,), (worker,) = world.cloud.made.values(), world.workers()
+    reach = Reach(world.cloud, world.hosts, "ada", True, "other store")
+    login = reach.login(ZONES[0], node)
+    assert login is not None
+    reach.launch(replace(worker, attempt=worker.attempt + 5), login, b"archive", ["python3"], {})
+    ((program,),) = world.hosts.programs.values()
+    assert (program.code, program.stopped, world.hosts.starts) == (None, False, 1)
+
+
+def test_workers_that_are_done_look_again_when_somebody_deploys_again(world):
+    world.left = 3
+    world.want([ZONES[0]], 1)
+    world.rest()
+    world.left = 3
+    world.want([ZONES[0]], 1)
+    assert world.driver.round("tpu") == 0
+    world.want([ZONES[0]], 1, again=True)
+    world.rest()
+    assert (world.left, world.hosts.starts) == (0, 2)

@@ -173,11 +173,11 @@ def deploy(
             _finish(fleet_driving.drive(plan.name, _are_ready), "ready")
         return
     plan = deploying.with_work(spec, root)
-    _want(plan)
+    _want(plan, again=True)
     if monitor:
         _monitor(plan.name, monitor_interval)
         return
-    workers = fleet_driving.drive(plan.name, lambda all_: all(one.attempt or one.state != "active" for one in all_))
+    workers = fleet_driving.drive(plan.name, _are_launched)
     _finish(workers, "launched; `tpu fleet monitor` brings back what is lost")
 
 
@@ -187,7 +187,10 @@ def deploy(
 @flags.interval_
 @flags.name_
 def monitor(file: Path | None, gcs_bucket: str | None, monitor_interval: float, name: str | None) -> None:
-    """Show progress and bring back what is lost, until nothing is left to do. Any number of times, from any machine."""
+    """Show progress and bring back what is lost, until nothing is left to do. Any number of times, from any machine.
+
+    With a bucket its plan counts, as it was deployed last: TPU VMs of the fleet that are not in it are deleted.
+    """
     from tpukit.cli import context
     from tpukit.fleet import driver
     from tpukit.fleet import plan as plans
@@ -240,7 +243,7 @@ def logs(tpu: str, name: str | None) -> None:
     from tpukit.fleet import driver
 
     fleet = name or flags.DEFAULT_NAME
-    worker = next((one for one in driver.of(context.store(), fleet) if one.tpu == tpu), None)
+    worker = next((one for one in driver.of(context.store(), fleet) if tpu in (one.tpu, one.slot)), None)
     if worker is None:
         raise NotFound(f"{fleet} has no worker {tpu}", hint="`tpu fleet status` shows them")
     acting = fleet_driving.acting()
@@ -266,14 +269,14 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(FleetSpec, "tpukit fleet"), indent=2))
 
 
-def _want(plan: Plan, *, only: bool = True) -> None:
+def _want(plan: Plan, *, only: bool = True, again: bool = False) -> None:
     from tpukit.cli import context, vms
     from tpukit.fleet import driver
     from tpukit.fleet.observe import located
 
     known = driver.of(context.store(), plan.name)
     there = located(vms.cloud(), plan.name, sorted({*plan.zones, *(one.zone for one in known)}))
-    driver.want(context.store(), plan.name, plan.workers(_now()), there, _now(), only=only)
+    driver.want(context.store(), plan.name, plan.workers(_now()), there, _now(), only=only, again=again)
 
 
 def _check_there(plan: Plan) -> None:
@@ -296,6 +299,12 @@ def _monitor(name: str, interval: float) -> None:
 
 def _are_ready(workers: Sequence[Worker]) -> bool:
     return all(one.wanted != "gone" and (one.tpu_state == "READY" or one.state == "failed") for one in workers)
+
+
+def _are_launched(workers: Sequence[Worker]) -> bool:
+    """Those that are to go are gone, too."""
+    running = [one.state != "active" or (one.attempt > 0 and one.ran == one.attempt) for one in workers]
+    return all(running) and all(one.wanted != "gone" for one in workers)
 
 
 def _are_over(workers: Sequence[Worker]) -> bool:

@@ -45,7 +45,6 @@ def drive(
     *,
     interval: float = TICK_SECONDS,
     live: bool = False,
-    heading: str = "",
 ) -> list[Worker]:
     """Until it is over; the workers then. Ctrl-C leaves the fleet as it is, and says so."""
     from tpukit.cli import context, fleet_screen
@@ -54,16 +53,16 @@ def drive(
     from tpukit.report import tables
 
     store, act = context.store(), acting()
+    screen = fleet_screen.Screen(tables.console(stderr=True), live=live, interval=interval)
 
     def say(key: str, text: str) -> None:
-        context.say(fleet, text)
+        screen.say(fleet, text)
 
     driver = fleets.Driver(
         store, act, progress.read, context.CLOCK, context.holder(), workers=8, report=say, complain=say
     )
-    screen = tables.console(stderr=True)
     try:
-        with fleet_screen.Screen(screen, live=live, heading=heading) as show:
+        with screen:
             shown = float("-inf")
             while True:
                 driver.round(fleet)
@@ -72,7 +71,7 @@ def drive(
                 ended = over(workers)
                 if ended or time.monotonic() - shown >= interval:
                     shown = time.monotonic()
-                    show(workers)
+                    screen.show(workers)
                 if ended:
                     return workers
                 time.sleep(min(interval, LONGEST_TICK))

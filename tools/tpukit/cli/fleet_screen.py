@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpukit.cli import context
 from tpukit.errors import TpukitError
 
 if TYPE_CHECKING:
@@ -15,7 +17,10 @@ if TYPE_CHECKING:
     from tpukit.fleet.progress import Made, Progress
     from tpukit.fleet.records import Worker
 
-LOST = ("PREEMPTED", "TERMINATED", "NOT_FOUND", "STOPPED", "HIDDEN")
+LOST = (
+    *("PREEMPTED", "TERMINATED", "NOT_FOUND", "STOPPED", "HIDDEN"),
+    *("queued: SUSPENDING", "queued: SUSPENDED", "queued: FAILED"),
+)
 ROOM = 6
 """Lines of the dashboard besides its rows, on a terminal."""
 _STYLES = {"done": "dim", "failed": "red", "READY": "green"}
@@ -24,29 +29,41 @@ _STYLES = {"done": "dim", "failed": "red", "READY": "green"}
 class Screen:
     """On a terminal the dashboard draws over itself; elsewhere a line is printed when the totals change."""
 
-    def __init__(self, console: Any, *, live: bool, heading: str = "") -> None:
-        self._console, self._wanted, self._heading, self._last = console, live, heading, ""
+    def __init__(self, console: Any, *, live: bool, interval: float) -> None:
+        self._console, self._wanted, self._interval, self._last = console, live, interval, ""
         self._live: Any = None
 
-    def __enter__(self) -> Callable[[Sequence[Worker]], None]:
+    def __enter__(self) -> Screen:
         if self._wanted and self._console.is_terminal:
             from rich.live import Live
 
             self._live = Live(console=self._console, auto_refresh=False, screen=False, vertical_overflow="crop")
             self._live.start()
-        return self._show
+        return self
 
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
-    def _show(self, workers: Sequence[Worker]) -> None:
+    def say(self, fleet: str, text: str) -> None:
+        """A line of its own, above the dashboard where there is one: it has to know how far its cursor moved."""
+        if self._live:
+            from rich.text import Text
+
+            self._console.print(Text(f"{fleet}: {text}"), soft_wrap=True)
+        else:
+            context.say(fleet, text)
+
+    def show(self, workers: Sequence[Worker]) -> None:
         if not self._wanted:
             return
         made = progress(workers)
         if self._live:
+            output = next((one.work.output for one in workers if one.work), "")
+            now = f"{output} at {time.strftime('%H:%M:%S')}, every {self._interval:g} s"
             rows = max(1, self._console.size.height - ROOM)
-            self._live.update(dashboard(workers, made, heading=self._heading, rows=rows), refresh=True)
+            drawn = dashboard(workers, made, heading=f"{now}; Ctrl-C leaves the fleet running", rows=rows)
+            self._live.update(drawn, refresh=True)
             return
         line = summary(workers, made.total)
         if line != self._last:
@@ -98,20 +115,26 @@ def dashboard(
     total = (made.total.samples, made.total.shards, made.total.shards)
     numbers = [_right([str(row[at]) for row in (*figures, total)], name) for at, name in enumerate(_NUMBERS)]
     fields = [
-        TableField("tpu", [plain(one.tpu) for one in shown] + ["total"]),
+        TableField(
+            "tpu",
+            [plain(one.tpu) for one in shown] + ["total"],
+            short=("worker", [plain(one.slot) for one in shown] + ["total"]),
+        ),
         TableField("zone", [plain(one.zone) for one in shown] + [""], drop=1),
         TableField(
             "state",
             [plain(_state(one)) for one in shown] + [""],
+            short=("state", [plain(_short_state(one)) for one in shown] + [""]),
             styles=[_STYLES.get(_state(one), "yellow") for one in shown] + [""],
         ),
         *(TableField(head, cells) for head, cells in numbers),
     ]
-    table = FittedTable(fields, heading="message", texts=[*(plain(one.message) for one in shown), ""])
+    table = FittedTable(fields, heading="message", texts=[*(_message(one) for one in shown), ""])
     left = len(workers) - len(shown)
     more = [Text(f"and {left} more workers; `tpu fleet status` shows all", "dim")] if left else []
     first = [Text(heading, "dim")] if heading else []
-    return Group(*first, table, *more, Text(summary(workers, made.total)))
+    # The summary first: where messages take more lines than there are, the end is cut.
+    return Group(*first, Text(summary(workers, made.total)), table, *more)
 
 
 _NUMBERS = ("samples", "shards", "objects")
@@ -155,6 +178,16 @@ def _most_urgent(workers: Sequence[Worker], rows: int | None) -> Sequence[Worker
 def _right(cells: list[str], heading: str) -> tuple[str, list[str]]:
     width = max(map(len, (heading, *cells)))
     return heading.rjust(width), [cell.rjust(width) for cell in cells]
+
+
+def _message(worker: Worker) -> str:
+    from tpukit.report.layout import plain
+
+    return "" if worker.state == "done" else plain(worker.message)
+
+
+def _short_state(worker: Worker) -> str:
+    return _state(worker).removeprefix("queued: ").partition("_FOR_")[0]
 
 
 def _state(worker: Worker) -> str:

@@ -48,6 +48,7 @@ class Seen:
     foreign: bool = False  # one of them is not ours
     host: Host | None = None  # None: it was not asked, or does not answer
     shards: int = 0  # of this worker, in the bucket
+    quiet: float = 0.0  # seconds in which its host was asked, and neither it nor the bucket showed that it moved
     elsewhere: str = ""  # another of its zones, where it is though nothing of it is here
 
 
@@ -150,18 +151,17 @@ def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
 def _program(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     host = seen.host
     if host is None:
-        since = worker.silent or now
-        if now - since >= (SILENT_SECONDS if worker.attempt else BOOT_SECONDS):
-            words = f"{worker.tpu} has not answered for {now - since:.0f} s: it is made anew"
+        if seen.quiet >= (SILENT_SECONDS if worker.attempt else BOOT_SECONDS):
+            words = f"{worker.tpu} has not answered for {seen.quiet:.0f} s: it is made anew"
             return Decision(replace(worker, silent=0.0, attempt=0), Delete(seen.node_id), words)
-        return Decision(replace(worker, silent=since))
+        return Decision(replace(worker, silent=worker.silent or now))
     worker = replace(worker, silent=0.0, samples=host.samples, shards=host.shards)
     if host.running and host.running != worker.attempt:  # another driver launched it: what it does is asked next time
-        return Decision(replace(worker, attempt=host.running, base=seen.shards, message=""))
+        return Decision(replace(worker, attempt=host.running, ran=host.running, base=seen.shards, message=""))
     if host.running:
         patience = worker.work.patience if worker.work else 0.0
-        last = max(host.moved, float(worker.attempt))
-        if host.frozen or now - last > patience + SILENT_SECONDS:  # it leaves by itself when only the program hangs
+        worker = replace(worker, ran=host.running)
+        if host.frozen or seen.quiet > patience + SILENT_SECONDS:  # it leaves by itself when only the program hangs
             words = f"{worker.tpu}: its program {'is frozen' if host.frozen else 'does not move'}: it is launched again"
             return Decision(replace(worker, attempt=host.running), Stop(host.running), words)
         failures = 0 if seen.shards > worker.base else worker.failures

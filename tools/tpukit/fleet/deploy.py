@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from tpukit import paths
-from tpukit.errors import Invalid, Problem
+from tpukit.errors import Invalid, NotFound, Problem
 from tpukit.fleet import dataset, streams
 from tpukit.fleet import plan as plans
 from tpukit.fleet.plan import Plan
@@ -48,9 +50,27 @@ def upload(spec: FleetSpec, root: str) -> Streams:
 
 def with_work(spec: FleetSpec, root: str) -> Plan:
     """The plan with what the workers do; both it and their code are in the bucket then."""
-    made = replace(plan(spec), work=_work(spec, root))
+    work = _work(spec, root)
+    _check_run(work)
+    made = replace(plan(spec), work=work)
     plans.save(made, root)
     return made
+
+
+def _check_run(work: Work) -> None:
+    """Refuses what every worker would: an output that was begun otherwise."""
+    try:
+        run = json.loads(dataset.read(f"{work.output}/run.json"))
+        manifest = dataset.read(f"{work.data}/{streams.MANIFEST}")
+    except (NotFound, FileNotFoundError):
+        return
+    digest = hashlib.sha256(manifest).hexdigest()
+    mine = {"shard_samples": work.shard_samples, "program": work.program, "options": work.options, "dataset": digest}
+    differ = [name for name, value in mine.items() if run.get(name) != value]
+    if differ:
+        words = ", ".join(f"{name} was {run.get(name)!r}, now it is {mine[name]!r}" for name in differ)
+        hint = "name another bucket, or a folder in it: --gcs-bucket BUCKET/FOLDER"
+        raise Invalid(Problem("", f"{work.output} was begun otherwise: {words}", hint))
 
 
 def _work(spec: FleetSpec, root: str) -> Work:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ class FleetUse:
 
     def __init__(self, acting: Acting, progress: Callable[[str], Progress], clock: Clock) -> None:
         self._acting, self._progress, self._clock = acting, progress, clock
+        self._marks: dict[str, tuple[object, float]] = {}  # what was last new of each worker, and when
         self._read: dict[str, tuple[float, Progress]] = {}
 
     def select(self, entries: Sequence[Entry[Worker]]) -> Sequence[Entry[Worker]]:
@@ -39,7 +41,8 @@ class FleetUse:
 
     def observe(self, group: str, entries: Sequence[Entry[Worker]]) -> Mapping[str, Seen | TpukitError]:
         workers = {entry.key: entry.value for entry in entries}
-        return observe(self._acting.client, self._acting.reach, workers, self._recent)
+        seen = observe(self._acting.client, self._acting.reach, workers, self._recent)
+        return {key: dataclasses.replace(one, quiet=self._quiet(key, one)) for key, one in seen.items()}
 
     def decide(self, worker: Worker, seen: Seen | None, now: float) -> Decision[Worker]:
         return Decision(worker) if seen is None else decide(worker, seen, now)
@@ -52,6 +55,14 @@ class FleetUse:
 
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)
+
+    def _quiet(self, key: str, seen: Seen) -> float:
+        """Counted while somebody looks, on a clock that nobody sets: a lid that was closed is no silence."""
+        host, now = seen.host, self._clock.monotonic()
+        mark = (seen.node_id, host.running, host.moved) if host else (seen.node_id, seen.shards)
+        if self._marks.get(key, (None, 0.0))[0] != mark:
+            self._marks[key] = mark, now
+        return now - self._marks[key][1]
 
     def _recent(self, output: str) -> Progress:
         at, made = self._read.get(output, (float("-inf"), Progress()))
@@ -100,15 +111,23 @@ def of(store: Store, fleet: str) -> list[Worker]:
 
 
 def want(
-    store: Store, fleet: str, workers: Sequence[Worker], there: Mapping[str, str], now: float, *, only: bool = True
+    store: Store,
+    fleet: str,
+    workers: Sequence[Worker],
+    there: Mapping[str, str],
+    now: float,
+    *,
+    only: bool = True,
+    again: bool = False,
 ) -> None:
-    """Make the records say what a person wants now: these workers and, with `only`, no other ones of the fleet.
+    """Make the records say what a person wants now: these workers and, with `only`, no other ones of the fleet. With
+    `again`, those that are done look whether there is more to do.
 
     `there`: zones of what the fleet has, by slot (`located`). What is there without a record was made by a driver
     elsewhere: it is taken over or, with `only`, deleted."""
     for worker in workers:
         zone = there.get(worker.slot, worker.zone)
-        _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now)
+        _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now, again=again)
     if only:
         wanted = {worker.slot for worker in workers}
         discard(store, fleet, there, now, lambda slot: slot not in wanted)
@@ -134,12 +153,11 @@ def _discard(store: Store, gone: Worker, now: float) -> None:
     _change(store, gone, how, "it is to go", now)
 
 
-def _put(store: Store, worker: Worker, now: float) -> None:
+def _put(store: Store, worker: Worker, now: float, *, again: bool) -> None:
     def wanted(old: Worker) -> Worker:
         if old.state == "gone":
             return worker
-        same = old.work == worker.work
-        state = old.state if same and old.state == "done" else "active"
+        state = "done" if old.state == "done" and old.work == worker.work and not again else "active"
         work = worker.work or old.work
         return replace(
             old,
@@ -149,8 +167,10 @@ def _put(store: Store, worker: Worker, now: float) -> None:
             move_after=worker.move_after,
             wanted="work" if work else worker.wanted,
             work=work,
-            state="active" if state == "failed" else state,
+            state=state,
             failures=0,
+            # What ended is asked about no more; what runs is known by its own number.
+            attempt=old.attempt if old.state == "active" or state == "done" else 0,
         )
 
     _change(store, worker, wanted, "", now)

@@ -71,6 +71,8 @@ class Reach:
         about = {"job": job_of(worker), "attempt": worker.attempt, "code": worker.work.code}
         ready = self._ask(login, {"do": "prepare", **about})
         if holder := ready["held"]:
+            if holder["job"] == about["job"]:
+                return  # another driver was faster: its attempt is taken for ours when it is next seen
             if not str(holder["job"]).startswith("fleet-"):
                 raise Conflict(f"job {holder['job']} runs on {worker.tpu}", hint="stop it first")
             self._ask(login, {"do": "stop", "grace": 0, **holder})

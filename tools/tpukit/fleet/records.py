@@ -50,6 +50,7 @@ class Worker(msgspec.Struct, frozen=True):
     since: float = 0.0  # waits for hardware, since when
     silent: float = 0.0  # its host does not answer, since when
     attempt: int = 0  # the second of its launch, so that a later one has a higher number whoever launches it
+    ran: int = 0  # the attempt that its host said it runs
     failures: int = 0  # launches in a row that made no shard
     base: int = 0  # shards that it had made when it was launched
     tpu_state: str = ""  # as Google says
