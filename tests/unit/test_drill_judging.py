@@ -191,6 +191,18 @@ def test_judge_parameters_that_differ_are_seen_where_losses_do_not_show_it():
     assert judge(marked, replace(broken, trace=broken.trace)).word is Word.EXACT
 
 
+def test_judge_parameters_that_differ_before_the_loss_too_say_nothing():
+    program = Program()
+    unbroken, broken = program.unbroken(), program.broken(25)
+
+    def marked(trace, by):
+        return tuple(replace(one, params=f"{one.step}{by}") for one in trace)
+
+    later = [replace(one, params=f"{one.step}{'x' if one.attempt else ''}") for one in broken.trace]
+    assert judge(marked(unbroken, ""), replace(broken, trace=marked(broken.trace, "x"))).word is Word.EXACT
+    assert judge(marked(unbroken, ""), replace(broken, trace=tuple(later))).word is Word.DIVERGES
+
+
 def test_judge_loss_that_never_happened_is_said():
     program = Program()
     verdict = judge(program.unbroken(), replace(program.broken(25), struck=()))

@@ -29,6 +29,18 @@ def test_build_trace_file_goes_before_the_log_of_the_same_host():
     assert trace.build(lines) == (Report(0, 0, 1, 2.123456789, "b1", at=5.0), Report(0, 1, 1, 2.12))
 
 
+def test_build_norms_that_a_trainer_prints_with_the_loss_tell_parameters_apart():
+    line = "completed step: 2, loss: 6.705, perplexity: 816.446, diag: raw_grad_norm={}e+00 param_norm=1.443272705e+02"
+    one, same, other = trace.build(
+        [
+            Line(number, 0, line.format(norm))
+            for number, norm in enumerate(["2.457807541", "2.457807541", "2.457807542"])
+        ]
+    )
+    assert one.loss == other.loss == 6.705
+    assert one.params == same.params != other.params
+
+
 def test_build_what_is_said_later_of_a_step_is_added_to_it():
     texts = ['{"step": 9, "loss": 1.5}', '{"saved": 9}', '{"step": 9, "params": "p"}']
     reports = trace.build([Line(0, 0, text, own=True) for text in texts])

@@ -14,7 +14,7 @@ from tpukit.drill import offsets
 from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, Struck, What, When
 from tpukit.drill.offsets import Shift, apart
 from tpukit.drill.saves import Save
-from tpukit.drill.trace import Trace, by_step, hosts
+from tpukit.drill.trace import Report, Trace, by_step, hosts
 
 NOISE_FACTOR = 8.0
 """How many times the noise a difference must be to count."""
@@ -297,6 +297,15 @@ def _trained_on(run: Broken, struck: Struck, grace: float) -> bool:
     return run.loss.what in (What.TERM, What.PREEMPT) and last - struck.at > grace / 2
 
 
+def _other_params(reference: Mapping[int, Report], reports: Iterable[Report]) -> list[int]:
+    """Steps whose parameters are not those of the unbroken run."""
+    return [
+        one.step
+        for one in reports
+        if one.params and (same := reference.get(one.step)) and same.params and same.params != one.params
+    ]
+
+
 def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance: float, saved: int) -> Evidence:
     struck = run.struck[-1]
     different: dict[int, tuple[int, float, float]] = {}
@@ -320,11 +329,9 @@ def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance
         resumed_losses = {step: one.loss for step, one in after.items() if one.loss is not None}
         apart_by = {step: apart(losses[step], loss) for step, loss in resumed_losses.items() if step in losses}
         wrong = sorted(step for step, by in apart_by.items() if by > tolerance)
-        params = [
-            step
-            for step, one in after.items()
-            if one.params and step in reference and reference[step].params and reference[step].params != one.params
-        ]
+        before = [one for one in run.trace if one.host == host and one.attempt <= run.struck[0].attempt]
+        # Where they differ before anything is lost the program is not repeatable to the last bit.
+        params = [] if _other_params(reference, before) else _other_params(reference, after.values())
         if wrong:
             different[host] = (wrong[0], apart_by[wrong[0]], max(apart_by.values()))
             counter = counter or offsets.equal_shift(losses, resumed_losses, tolerance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ class Report:
     step: int
     loss: float | None = None
     batch: str = ""  # digest of what it was trained on; empty where the program does not say
-    params: str = ""  # digest of the parameters after it
+    params: str = ""  # digest of the parameters after it, or norms that were printed with the loss
     saved: int = -1  # newest step that the program says is saved
     at: float = 0.0  # when it was read
 
@@ -39,6 +40,8 @@ Trace = tuple[Report, ...]
 
 _LONGEST = 4096
 _PREFIX = "tpukit-progress "
+_NORM = re.compile(r"(?<![a-z_])(?:raw_grad|grad|param)_norm['\"]?[:=][ '\"]{0,20}[-+.\de]{1,30}", re.IGNORECASE)
+"""Trainers that print the loss with three digits print these with more."""
 
 
 class Reader:
@@ -79,7 +82,10 @@ class Reader:
         if host not in self._logs:
             self._logs[host] = trainer_lines.Reader(self._pattern)
         said = self._logs[host].read(text)
-        return None if said is None else {"step": said.step, "loss": said.loss, "saved": said.saved}
+        if said is None:
+            return None
+        norms = " ".join(_NORM.findall(trainer_lines.plain(text))) if said.step is not None else ""
+        return {"step": said.step, "loss": said.loss, "saved": said.saved, "params": norms}
 
 
 def _with(last: Report, values: Mapping[str, object], saved: int | None) -> Report:
