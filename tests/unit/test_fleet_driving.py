@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import NoCapacity
+from tpukit.errors import Invalid, NoCapacity
 from tpukit.fleet import driver, records
 from tpukit.fleet.decide import MOST_FAILURES
 from tpukit.fleet.observe import located
@@ -89,19 +89,31 @@ def test_zone_without_hardware_moves_its_workers_to_another_and_back_nothing_is_
     assert (world.cloud.made, world.cloud.requests) == ({}, {})
 
 
-def test_zone_that_refuses_at_once_moves_its_workers_to_another(world, monkeypatch):
-    ask = world.cloud.request
-
-    def refuse(zone, request):
-        if zone == ZONES[0]:
-            raise NoCapacity("there is no more capacity in the zone")
-        ask(zone, request)
-
-    monkeypatch.setattr(world.cloud, "request", refuse)
+@pytest.mark.parametrize("error", [NoCapacity("there is no more capacity in the zone"), Invalid("it has no v3-8")])
+def test_zone_that_refuses_at_once_moves_its_workers_to_another(world, monkeypatch, error):
+    refuse_in_first_zone(world, monkeypatch, error)
     world.left = 200
     world.want(per_zone=1)
     world.until_working()
     assert names(world) == ["tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"]
+
+
+def test_zone_that_never_has_the_hardware_fails_workers_that_may_not_move_and_says_why(world, monkeypatch):
+    refuse_in_first_zone(world, monkeypatch, Invalid("it has no v3-8"))
+    world.want([ZONES[0]], 1)
+    world.rest()
+    assert [(one.state, one.message) for one in world.workers()] == [("failed", "it has no v3-8")]
+
+
+def refuse_in_first_zone(world, monkeypatch, error):
+    ask = world.cloud.request
+
+    def refuse(zone, request):
+        if zone == ZONES[0]:
+            raise error
+        ask(zone, request)
+
+    monkeypatch.setattr(world.cloud, "request", refuse)
 
 
 def test_fleet_without_leave_to_move_waits_in_its_zone_and_says_why(world):

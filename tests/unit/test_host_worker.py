@@ -233,7 +233,7 @@ def test_extraction_cut_off_anywhere_any_number_of_times_ends_with_the_same_shar
     work(Folder(folder / "out"))
     parts = [text_of([{"n": number} for number in range(first, min(first + 4, count))]) for first in range(0, count, 4)]
     assert list(shards_of(folder / "out").values()) == parts
-    assert shards.is_done(Folder(folder / "out"), stream)
+    assert shards.completed(Folder(folder / "out")) == {stream.checkpoint}
     assert not list((folder / "out").rglob(".new-*"))
 
 

@@ -108,10 +108,13 @@ def foreign_words(worker: Worker) -> str:
     return f"{worker.tpu} in {worker.zone} was made by somebody else"
 
 
-def refused(worker: Worker, act: object, words: str) -> Decision[Worker] | None:
-    """Of a request that Google refused because it has none to give, or allows no more."""
-    if not isinstance(act, Create) or len(worker.zones) == 1:
+def refused(worker: Worker, act: object, words: str, *, for_good: bool) -> Decision[Worker] | None:
+    """Of a request that Google refused because it has none to give, or allows no more; or, for good, because its zone
+    never has any."""
+    if not isinstance(act, Create):
         return None
+    if len(worker.zones) == 1:
+        return Decision(replace(worker, state="failed", message=words), note=words) if for_good else None
     return Decision(replace(worker, moving=True, message=words), note=words if worker.message != words else "")
 
 

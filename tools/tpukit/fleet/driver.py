@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Kernel, Leases
-from tpukit.errors import Conflict, NoCapacity, NotFound, TpukitError
+from tpukit.errors import Conflict, Invalid, NoCapacity, NotFound, TpukitError
 from tpukit.fleet.act import Acting
 from tpukit.fleet.decide import Seen, decide, refused
 from tpukit.fleet.observe import observe
@@ -51,7 +51,9 @@ class FleetUse:
         self._acting.act(worker, act)
 
     def failed(self, worker: Worker, act: Any, error: TpukitError, now: float) -> Decision[Worker] | None:
-        return refused(worker, act, str(error)) if isinstance(error, NoCapacity) else None
+        if not isinstance(error, (NoCapacity, Invalid)):
+            return None
+        return refused(worker, act, str(error), for_good=isinstance(error, Invalid))
 
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)

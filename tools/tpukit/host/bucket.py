@@ -42,6 +42,9 @@ class Files(Protocol):
     def list(self, prefix: str) -> Mapping[str, int]:
         """Sizes of all files whose names begin so."""
 
+    def about(self, prefix: str) -> Mapping[str, Mapping[str, str]]:
+        """What `replace` was told about all files whose names begin so."""
+
     def read(self, name: str) -> tuple[bytes, str] | None:
         """Content, and a mark that is another one whenever it is replaced. None: there is no such file."""
 
@@ -53,7 +56,7 @@ class Files(Protocol):
 
     def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:
         """Its new mark; None where it is not what it was when `mark` was given. An empty mark: there was none.
-        `about`: metadata, which lists of a bucket have; a folder has none."""
+        `about`: metadata. A folder has none: a document in it has to say the same."""
 
     def delete(self, name: str) -> None: ...
 
@@ -74,6 +77,14 @@ class Folder:
         files = [file for file in self._root.rglob("*") if file.is_file() and not file.name.startswith(".")]
         names = {file.relative_to(self._root).as_posix(): file for file in files}
         return {name: file.stat().st_size for name, file in sorted(names.items()) if name.startswith(prefix)}
+
+    def about(self, prefix: str) -> Mapping[str, Mapping[str, str]]:
+        found = {name: self.read(name) for name in self.list(prefix)}
+        return {
+            name: {key: value for key, value in json.loads(there[0]).items() if isinstance(value, str)}
+            for name, there in found.items()
+            if there is not None
+        }
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         try:
@@ -138,18 +149,10 @@ class Bucket:
         self._token, self._until = "", 0.0
 
     def list(self, prefix: str) -> Mapping[str, int]:
-        sizes: dict[str, int] = {}
-        page = ""
-        while True:
-            query = {"prefix": self._prefix + prefix, "fields": "items(name,size),nextPageToken", "pageToken": page}
-            status, data, _ = self._ask("GET", f"/storage/v1/b/{quote(self._bucket)}/o?{urlencode(query)}")
-            self._expect(status, data, f"list {prefix}")
-            answer = json.loads(data)
-            for one in answer.get("items", ()):
-                sizes[one["name"].removeprefix(self._prefix)] = int(one["size"])
-            page = answer.get("nextPageToken", "")
-            if not page:
-                return sizes
+        return {name: int(one["size"]) for name, one in self._items(prefix, "name,size")}
+
+    def about(self, prefix: str) -> Mapping[str, Mapping[str, str]]:
+        return {name: one.get("metadata", {}) for name, one in self._items(prefix, "name,metadata")}
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         status, data, headers = self._ask("GET", f"{self._object(name)}?alt=media")
@@ -197,6 +200,18 @@ class Bucket:
             return there[1] if there is not None and there[0] == data else None
         self._expect(status, answer, f"write {name}")
         return str(json.loads(answer)["generation"])
+
+    def _items(self, prefix: str, fields: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        page = ""
+        while True:
+            query = {"prefix": self._prefix + prefix, "fields": f"items({fields}),nextPageToken", "pageToken": page}
+            status, data, _ = self._ask("GET", f"/storage/v1/b/{quote(self._bucket)}/o?{urlencode(query)}")
+            self._expect(status, data, f"list {prefix}")
+            answer = json.loads(data)
+            yield from ((one["name"].removeprefix(self._prefix), one) for one in answer.get("items", ()))
+            page = answer.get("nextPageToken", "")
+            if not page:
+                return
 
     def _object(self, name: str) -> str:
         return f"/storage/v1/b/{quote(self._bucket)}/o/{quote(self._prefix + name, safe='')}"

@@ -38,6 +38,8 @@ from tpukit.host.shards import Disagreement, Extraction, Program, Run, Stream, S
 STUCK = 75
 TERMINATED = 143
 WAIT_SECONDS = 5.0
+LOOKS = 20
+"""Claims that are read in a row."""
 log = logging.getLogger("tpukit.worker")
 
 
@@ -117,23 +119,22 @@ class Worker:
         self._moved: Callable[[], None] = lambda: None
 
     def work(self, streams: Sequence[Stream], make: Callable[..., Program], given: Mapping[str, str]) -> int:
-        left = list(streams)
-        while left:
-            before = len(left)
-            for stream in self._in_turn(left):
-                if shards.is_done(self._output, stream) or self._extract(stream, make, given):
-                    left.remove(stream)
-            if len(left) == before:  # other workers have what is left: one of them may be lost
+        first = self._options.first
+        while left := self._left(streams):
+            # Workers begin at different streams, so that they seldom want the same, and look at some at a time: each
+            # look is a request, and at the end all of them look.
+            at = first % len(left)
+            if not any(self._extract(stream, make, given) for stream in [*left[at:], *left[:at]][:LOOKS]):
+                first += LOOKS  # other workers have these: one of them may be lost
                 time.sleep(min(WAIT_SECONDS, self._options.claim_seconds / 4))
                 self._report(0, 0)
         log.info("nothing is left of %d streams", len(streams))
         self._progress.flush()
         return 0
 
-    def _in_turn(self, streams: Sequence[Stream]) -> list[Stream]:
-        """Workers begin at different streams, so that they seldom want the same."""
-        first = self._options.first % len(streams)
-        return [*streams[first:], *streams[:first]]
+    def _left(self, streams: Sequence[Stream]) -> list[Stream]:
+        done = shards.completed(self._output)
+        return [stream for stream in streams if stream.checkpoint not in done]
 
     def _extract(self, stream: Stream, make: Callable[..., Program], given: Mapping[str, str]) -> bool:
         """Whether the stream is done; not while another worker has it."""
