@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 from tpukit.cli import drill_table
 from tpukit.drill import advice, costs, document, junit, page, plots
-from tpukit.drill.engine import Drill, Result
+from tpukit.drill.engine import Drill, Progress, Result
 from tpukit.drill.judging import judge
 from tpukit.drill.planning import Unbroken
 from tpukit.drill.running import Run
@@ -106,6 +106,16 @@ def test_json_has_every_number_of_a_verdict():
     assert (loss["lost_at"], loss["resumed_at"], loss["steps_lost"], loss["batches_shifted_by"]) == (25, 21, 5, 20)
     assert shown["verdict"] == "repeats batches"
     assert shown["not_tried"] == [{"loss": "hang", "why": "budget"}]
+
+
+def test_say_tells_why_a_loss_was_not_exact_before_the_table_comes(capsys):
+    for mistake, why in (("data", "came again"), ("", "")):
+        (result,) = drill(mistake).results
+        drill_table.say(Progress(1, 2, result.verdict.loss, result))
+        said = capsys.readouterr().err
+        assert result.verdict.word in said
+        assert why in said
+        assert (result.verdict.text in said) is bool(mistake)
 
 
 def test_summary_says_the_verdict_first_and_prices_that_nobody_knows_as_unknown():

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 
 def say(progress: Progress) -> None:
-    """One line for each run as it begins and another when it is over, on stderr."""
+    """One line for each run as it begins and another when it is over, on stderr: the table comes when all are, and a
+    drill may be ended before that."""
     loss, result = progress.loss, progress.result
     if loss is None:
         text = "the unbroken run"
     elif result is None:
         text = f"{progress.number} of {progress.count}  {loss.name}: {loss}"
     else:
-        text = f"    {result.verdict.word} ({result.run.seconds:.1f} s)"
+        why = "" if result.verdict.word == "exact" else f": {result.verdict.text}"
+        text = f"    {result.verdict.word} ({result.run.seconds:.1f} s){why}"
     with suppress(OSError):
         click.echo(text, err=True)
 
