@@ -22,6 +22,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import activations
 import drill
 import driving
 import history
@@ -72,6 +73,7 @@ def main() -> int:
         ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
+        ("activations", lambda: activations.measure(environment(HOME), HOME / "activations")),
         ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),
     ]
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
