@@ -3,7 +3,7 @@
     python -m tpukit.host.worker --program extract.py:make --option model=FOLDER --option layers=4,8 ...
 
 A shard is a safetensors file. For each hook and layer it has an array [tokens, width], named `residual.4`; beside them
-`tokens`, and `offsets`: sample i has rows offsets[i] to offsets[i + 1]. Its metadata has the samples' ids and the model.
+`tokens`, and `offsets`: sample i has rows offsets[i] to offsets[i + 1]. Its metadata names samples and model.
 """
 
 from __future__ import annotations

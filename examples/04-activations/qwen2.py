@@ -1,8 +1,8 @@
 """The Qwen2 architecture (Qwen2, Qwen2.5, and what is derived from them) in plain JAX, with hooks.
 
 Parameters are a tree of arrays, the model is a function of them. Layers are stacked along a first axis, which a scan
-walks, so that they are compiled once. Sequences are padded behind their end: attention is causal, so no token ever sees what
-comes after it, and what a token gets does not depend on the padding.
+walks, so that they are compiled once. Sequences are padded behind their end: attention is causal, so no token ever sees
+what comes after it, and what a token gets does not depend on the padding.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ def ours(checkpoint: Path, streams: Path, output: Path, batch: int) -> Callable[
     """What a worker of a fleet does with a stream, its checksums and checkpoints included."""
     sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "examples" / "04-activations")]
     import extract
+
     from tpukit.host.bucket import Folder
     from tpukit.host.shards import Extraction, Run, Stream
 

@@ -19,9 +19,10 @@ import numpy as np
 from measure import in_turn
 from rows import Row, faster, table
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools"), str(ROOT / "examples" / "04-activations")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "04-activations"))
 import make_tiny
+
 import transformers_environment
 from tpukit.fleet import streams
 
@@ -37,9 +38,9 @@ def measure(env: Mapping[str, str], folder: Path, python: str = "") -> list[Row]
     shutil.rmtree(folder, ignore_errors=True)
     make_tiny.make(folder / "model", layers=LAYERS, width=WIDTH, head_dim=64, vocabulary=VOCABULARY)
     tokens = _samples(folder)
-    with _Side(sys.executable, "ours", folder, OURS_TOKENS, env) as ours:
-        with _Side(python, "theirs", folder, THEIR_SAMPLES, env) as theirs:
-            pairs = in_turn(ours, theirs, PAIRS)
+    ours, theirs = (sys.executable, "ours", folder, OURS_TOKENS, env), (python, "theirs", folder, THEIR_SAMPLES, env)
+    with _Side(*ours) as our_pass, _Side(*theirs) as their_pass:
+        pairs = in_turn(our_pass, their_pass, PAIRS)
     words = f"activations of {tokens:,} tokens, {LAYERS} layers of {WIDTH} / transformers and pickle.gz"
     return [faster(words, pairs, at_least=3.0)]
 
