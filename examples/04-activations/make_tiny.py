@@ -1,8 +1,9 @@
-"""A model of random weights in the form of Qwen2, as Hugging Face stores it, and samples to try it on.
+"""A model of random weights in the form of Qwen2, as Hugging Face stores it, and a dataset to try it on.
 
-    python make_tiny.py FOLDER [--layers 4] [--width 64] [--files 2] [--untied]
+    python make_tiny.py FOLDER [--layers 4] [--width 64] [--files 2] [--untied] [--text FILE]
 
-The same words give the same files. Its tokens are the 256 bytes.
+The same words give the same files. Its tokens are the 256 bytes. The paragraphs of the text are samples of FOLDER/data,
+in two streams.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--untied", action="store_true", help="with a head of its own")
-    parser.add_argument("--text", type=Path, help="its paragraphs become samples.jsonl")
+    parser.add_argument("--text", type=Path, help="whose paragraphs are samples")
     given = parser.parse_args(argv)
     make(
         given.folder,
@@ -47,9 +48,7 @@ def main(argv: list[str]) -> None:
         seed=given.seed,
     )
     if given.text:
-        paragraphs = [" ".join(one.split()) for one in given.text.read_text(encoding="utf-8").split("\n\n")]
-        lines = [json.dumps({"id": number, "text": text}) for number, text in enumerate(filter(None, paragraphs))]
-        (given.folder / "samples.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _dataset(given.folder, given.text)
 
 
 def make(
@@ -117,6 +116,15 @@ def _weights(config: dict, head_dim: int, seed: int) -> Iterator[tuple[str, np.n
     yield "model.norm.weight", normal(width, scale=0.2, mean=1.0)
     if not config["tie_word_embeddings"]:
         yield "lm_head.weight", normal(config["vocab_size"], width, scale=width**-0.5)
+
+
+def _dataset(folder: Path, text: Path) -> None:
+    from tpukit.fleet import streams
+
+    paragraphs = [" ".join(one.split()) for one in text.read_text(encoding="utf-8").split("\n\n")]
+    samples = [{"id": number, "tokens": list(one.encode())} for number, one in enumerate(filter(None, paragraphs))]
+    (folder / "samples.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in samples), encoding="utf-8")
+    streams.split([folder / "samples.jsonl"], folder / "data", 2)
 
 
 def _tokenizer() -> dict:
