@@ -27,10 +27,10 @@ import transformers_environment
 from tpukit.fleet import streams
 
 SCRIPT = Path(__file__).with_name("activation_passes.py")
-PAIRS = 7
-LAYERS, WIDTH, VOCABULARY = 6, 384, 8192
-SAMPLES, MEDIAN, LONGEST = 256, 120, 512
-OURS_TOKENS, THEIR_SAMPLES = 1024, 8  # in a batch
+PAIRS = 5
+LAYERS, WIDTH, VOCABULARY = 4, 256, 8192
+SAMPLES, MEDIAN, LONGEST = 512, 120, 512
+OURS_TOKENS, THEIR_SAMPLES = 512, 8  # in a batch
 
 
 def measure(env: Mapping[str, str], folder: Path, python: str = "") -> list[Row]:

@@ -189,7 +189,7 @@ def test_fleet_of_eight_that_is_struck_at_random_and_halved_gives_the_bytes_of_a
 def samples() -> Iterator[dict]:
     draw = np.random.RandomState(4)
     for number in range(SAMPLES):
-        tokens = draw.randint(0, 256, 1 + number % 20).tolist()
+        tokens = draw.randint(0, 256, 1 + number % 16).tolist()
         yield {"id": number, "tokens": tokens, "gated": number >= SAMPLES // 2}
 
 
