@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -64,8 +65,8 @@ def reference() -> str:
         pytest.fail(str(error))
 
 
-def ran(argv: list[str]) -> str:
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(EXAMPLE)}
+def ran(argv: list[str], **more: str) -> str:
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(EXAMPLE), **more}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -92,6 +93,30 @@ def test_every_hook_of_every_layer_is_what_transformers_computes(example, refere
         exact = values.astype(np.float32)
         off = np.sqrt(np.mean((ours[name].astype(np.float32) - exact) ** 2))
         assert off <= tolerance * np.sqrt(np.mean(exact**2)), name
+
+
+SPREAD = """
+import json, sys
+from pathlib import Path
+import extract, jax
+assert jax.local_device_count() == 4
+program = extract.make({"model": sys.argv[1], "batch_tokens": "64"}, lambda _: None)
+Path(sys.argv[2]).write_bytes(program(json.loads(Path(sys.argv[3]).read_text())))
+"""
+
+
+def test_batches_spread_over_four_chips_come_back_as_those_of_one(example, tmp_path):  # noqa: F811
+    example.make_tiny.make(tmp_path / "model", layers=2, width=32, head_dim=8)
+    draw = np.random.RandomState(5)
+    some = [{"id": number, "tokens": draw.randint(0, 256, 1 + number % 16).tolist()} for number in range(21)]
+    (tmp_path / "samples.json").write_text(json.dumps(some))
+    words = [str(tmp_path / "model"), str(tmp_path / "spread"), str(tmp_path / "samples.json")]
+    ran([sys.executable, "-c", SPREAD, *words], JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4")
+    spread = example.tensors.mapped(tmp_path / "spread")
+    alone = extracted(example, tmp_path, some, model=str(tmp_path / "model"))
+    assert spread.keys() == alone.keys()
+    for name, values in alone.items():
+        np.testing.assert_array_equal(spread[name], values, err_msg=name)
 
 
 READ = """
