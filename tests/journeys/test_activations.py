@@ -116,6 +116,8 @@ def test_batches_have_every_sample_once_and_few_shapes(example):
     shapes = {batch.tokens.shape for batch in made}
     assert len(shapes) == len({length for _, length in shapes}) <= 13
     assert all(rows % 4 == 0 for rows, _ in shapes)
+    few = {batch.tokens.shape for batch in example.samples.batches(tokens[:3], 1024, 4)}
+    assert few <= shapes, "a length has the same shape where there are few of it"
     for batch in made:
         assert [int(row.sum()) for row in batch.tokens[: len(batch.samples)]] == [tokens[n].size for n in batch.samples]
         assert all(batch.tokens.shape[1] <= max(16, 1.5 * tokens[number].size) for number in batch.samples)
