@@ -48,11 +48,13 @@ $(CHECKOV): tools/checkov.txt tools/newest-python
 	.venv-checkov/bin/python -m pip install --quiet --disable-pip-version-check -r tools/checkov.txt && touch $@
 
 # Real Terraform with the real provider, real Kubernetes, JobSet and Kueue. The first time, Go builds them side by side (25
-# CPU minutes, kept outside the checkout); what is missing and cannot be built here is a failure with a sentence, never a skip.
+# CPU minutes) and pip installs transformers (4.5 GB), all of it kept outside the checkout; what is missing and cannot be
+# built here is a failure with a sentence, never a skip.
 e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
 	@$(BIN)/python tools/provider/build.py --with-clis & provider=$$!; \
+	$(BIN)/python tests/transformers_environment.py & transformers=$$!; \
 	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
-	wait $$provider && exit $$sandbox
+	wait $$transformers && wait $$provider && exit $$sandbox
 	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 2 --dist=loadfile tests/cluster
 
 bench: $(READY) ## Tables against peers, installed into their own environment

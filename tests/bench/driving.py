@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import fleet
 import kubelet
-from fleet import Size
+import running_jobs
 from history import cpu_seconds, until_ready
 from measure import in_turn
 from rows import Row, below, longer_by
+from running_jobs import Size
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tpukit.plan import ClusterName, Plan
@@ -30,7 +30,7 @@ from tpukit.sandbox.folder import read
 from tpukit.store.sqlite import SqliteStore
 
 FULL = Size(200, "v4-512")
-NAME = "fleet"
+NAME = "driving"
 SENDER = "bench"
 KINDS = 4  # JobSets, Workloads, Jobs, pods
 LOG_READS = 20.0  # a second, of a cluster
@@ -59,7 +59,7 @@ def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path, size: Size 
         with kubelet.serve(place.certificates("cluster")) as port, _silent_server() as dead:
             began = time.monotonic()
             store = _store(home)
-            plans = fleet.fill(place, store, SENDER, size, context, port)
+            plans = running_jobs.fill(place, store, SENDER, size, context, port)
             store.close()
             print(f"  {size} run after {time.monotonic() - began:.0f} s", flush=True)
             env["KUBECONFIG"] = str(_with_dead_cluster(home, kubeconfig, dead))
@@ -144,10 +144,10 @@ def _steady(tpu: str, env: Mapping[str, str], cwd: Path, size: Size, context: st
     requests = (after.requests - before.requests) / rounds
     reads = (after.log_reads - before.log_reads) / seconds
     print(f"  a round each {seconds / rounds:.2f} s", flush=True)
-    most = KINDS * len(fleet.TEAMS)
+    most = KINDS * len(running_jobs.TEAMS)
     what = f"tpu serve, {size}"
     return [
-        below(f"{what} in {len(fleet.TEAMS)} namespaces: requests a round", requests, "", most + 1),
+        below(f"{what} in {len(running_jobs.TEAMS)} namespaces: requests a round", requests, "", most + 1),
         below(f"{what}: reads of logs", reads, "/s", LOG_READS + 1),
         below(f"{what}: CPU", cpu / seconds, " cores", 1.0, digits=2),
         # On a busy machine rounds come late, which looks like little work: what one takes tells.
@@ -192,7 +192,7 @@ def _copy_records(source: Path, target: Path, plans: Sequence[Plan], silent: Seq
     for one in plans:
         new.create(JOBS, one.id, old.get(JOBS, one.id).value)
     for one in silent:
-        new.create(JOBS, one.id, fleet.record(one))
+        new.create(JOBS, one.id, running_jobs.record(one))
     old.close(), new.close()
 
 

@@ -1,215 +1,154 @@
-"""A cluster in which hundreds of large JobSets run, on a machine that could not carry them.
+"""A fleet of a thousand TPU VMs, and a dataset that is larger than memory.
 
-One of them is sent as `tpu` sends it and is brought to run by JobSet, Kueue, the scheduler and kwok. Then the
-controllers are stopped, and all that they made of it (JobSet, Workload, Jobs, pods) is copied for each of the others,
-with names and ids of its own. The API server is a real one and its objects are what it would have. Who would keep them
-alive is not there: nothing happens to them while `tpu serve` is measured.
+$SPLIT_GB says how large (10).
 """
 
 from __future__ import annotations
 
 import json
+import os
+import random
+import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import crowd
-from tpukit import catalogue, plan, render
-from tpukit.clock import SystemClock
-from tpukit.kube import KINDS, Cluster
-from tpukit.places.base import Handle
-from tpukit.places.gke import GkePlace
-from tpukit.plan import ClusterName, Plan
-from tpukit.records import JOBS, Attempt, Job
-from tpukit.sandbox import components
-from tpukit.sandbox.folder import Folder
-from tpukit.spec import JobSpec, Settings
-from tpukit.store import Store
+from measure import Pairs, command
+from rows import Row, as_long, at_most, below, least_cpu
+from tpu_api import TpuApi
 
-Doc = dict[str, Any]
-TEAMS = ("fleet-0", "fleet-1", "fleet-2", "fleet-3")
-CONTROLLERS = ("kube-controller-manager", "kube-scheduler", "jobset", "kueue", "kwok", "agent", "google")
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
-JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
-_THREADS = 8
-_PATIENCE = 600.0
-_GIVEN = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "finalizers")
+WORKERS, TIMES, PAIRS, STREAMS = 1_000, 7, 3, 64
+ZONES = ("us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f")
+PROJECT, BUCKET = "bench-project", "bench-data"
+SPLIT = "import sys; from pathlib import Path; from tpukit.fleet import streams; "
+SPLIT += "streams.split([Path(sys.argv[1])], Path(sys.argv[2]), int(sys.argv[3]))"
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    jobs: int
-    shape: str
-
-    @property
-    def hosts(self) -> int:
-        return catalogue.find(self.shape).hosts
-
-    def __str__(self) -> str:
-        return f"{self.jobs} JobSets of {self.hosts} hosts"
+def measure(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row]:
+    """`home`: an empty $TPUKIT_HOME."""
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    try:
+        return [*_status(tpu, env, home, cwd), *_split(env, home / "split")]
+    finally:
+        shutil.rmtree(home)
 
 
-def fill(place: Folder, store: Store, sender: str, size: Size, context: str, kubelet: int) -> list[Plan]:
-    """The jobs, running in the cluster and scheduled in the store. `kubelet`: the port at which nodes have logs."""
-    cluster = Cluster(place.kubeconfig)
-    name = ClusterName(context, cluster.server.rstrip("/"), cluster.identity())
-    settings = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAMS[0]})
-    plans = [_plan(number, size.shape, settings, name) for number in range(size.jobs)]
-    _furnish(cluster, size.shape, settings)
-    model = _run_one(cluster, place, plans[0], sender)
-    components.stop(place, CONTROLLERS, grace=5.0)
-    for kind in ("mutating", "validating"):
-        cluster.call("DELETE", WEBHOOKS.format(kind))
-    with ThreadPoolExecutor(_THREADS) as threads:
-        copies = list(threads.map(lambda one: _copy_jobset(cluster, model, plans[0], one), plans[1:]))
-        pods = [pod for copied in copies for pod in copied]
-        list(threads.map(cluster.create, _nodes(size, plans, kubelet)))
-        list(threads.map(lambda pod: _create(cluster, pod), pods))
-        _point_to(cluster, model, kubelet)
-    for one in plans:
-        store.create(JOBS, one.id, record(one))
-    return plans
+def _split(env: Mapping[str, str], folder: Path) -> list[Row]:
+    """Against a copy of the same bytes: both are on the disk at the end."""
+    folder.mkdir()
+    gigabytes = float(os.environ.get("SPLIT_GB", "10"))
+    source, copy, streams = folder / "data.jsonl", folder / "copy", folder / "streams"
+    _write_samples(source, int(gigabytes * 1e9))
+    argv = [sys.executable, "-c", SPLIT, str(source), str(streams), str(STREAMS)]
+    times, memory, cpu = [], 0.0, float("inf")
+    for number in range(PAIRS):
+        runs = {}
+        for which in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
+            shutil.rmtree(streams, ignore_errors=True)
+            copy.unlink(missing_ok=True)
+            os.sync()
+            if which == "ours":
+                runs[which], used, peak = _run(argv, env)
+                memory, cpu = max(memory, peak), min(cpu, used)
+            else:
+                runs[which] = _run(["cp", "--reflink=never", str(source), str(copy)], env)[0]
+                runs[which] += _run(["sync", str(copy)], env)[0]
+        times.append((runs["ours"], runs["theirs"]))
+    pairs = Pairs(*(tuple(side) for side in zip(*times, strict=True)))
+    return [
+        as_long(f"{gigabytes:g} GB of JSONL into {STREAMS} streams / cp and sync", pairs, at_most=1.5),
+        below("peak memory of that", memory, " MB", 128, digits=0),
+        # Where others use the machine, this says more than the ratio: a copy hardly needs a core.
+        below("CPU of that for each GB", cpu / gigabytes, " s", 4),
+    ]
 
 
-def _plan(number: int, shape: str, settings: Settings, cluster: ClusterName) -> Plan:
-    spec = {
-        "name": f"fleet-{number:03d}",
-        "tpu": shape,
-        "command": ["sleep", "36000"],  # kwok ends what does not say how long it takes
-        "image": "image:1",
-        "team": TEAMS[number % len(TEAMS)],
-    }
-    return plan.make(JobSpec.from_json(spec), settings, "gke", cluster=cluster)
+def _run(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float, float]:
+    """Seconds, those of a core, and the most megabytes that it had."""
+    before = time.perf_counter()
+    process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"bench: {argv[0]}: exit code {process.returncode}")
+    return time.perf_counter() - before, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def record(made: Plan) -> Job:
-    """As `tpu run --detach` leaves it once the job was sent."""
-    return Job(
-        made.id,
-        "gke",
-        made.team,
-        "bench",
-        time.time(),
-        made.to_json(),
-        state=_scheduled().state,
-        attempts=(_scheduled(),),
-    )
+def _write_samples(file: Path, size: int) -> None:
+    """Lines of many lengths, as texts have; the same ones again and again."""
+    draw = random.Random(0)
+    letters = "".join(draw.choices("abcdefghij klmnop", k=4000))
+    lines = [json.dumps({"id": number, "text": letters[: draw.randint(50, 4000)]}) for number in range(8000)]
+    block = "".join(f"{line}\n" for line in lines).encode()
+    with file.open("wb") as opened:
+        for _ in range(max(1, size // len(block))):
+            opened.write(block)
+        opened.flush()
+        os.fsync(opened.fileno())
 
 
-def _scheduled() -> Attempt:
-    return Attempt(number=0, stage=0, origin=0)
+def _status(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row]:
+    settings = home / "settings.yaml"
+    settings.write_text(f"project: {PROJECT}\nzone: {ZONES[0]}\n", encoding="utf-8")
+    with TpuApi(home / "google", PROJECT, {zone: _nodes(zone) for zone in ZONES}) as cloud:
+        own = {"TPUKIT_HOME": str(home), "TPUKIT_SETTINGS": str(settings), **cloud.environment()}
+        _fill(cloud)
+        cloud.lists = 0
+        argv = [tpu, "fleet", "status", "--gcs-bucket", BUCKET]
+        shows = [f"{WORKERS} workers: healthy {WORKERS}", f"{WORKERS * 1000} samples"]
+        took = [
+            command(argv, env={**env, **own, "STORAGE_EMULATOR_HOST": cloud.address}, cwd=cwd, shows=shows)
+            for _ in range(TIMES)
+        ]
+        calls = cloud.lists / TIMES / len(ZONES)
+    return [
+        least_cpu(f"tpu fleet status, {WORKERS:,} workers in {len(ZONES)} zones", took, below=3.0),
+        at_most("list calls of that for each zone", calls, "", 1, digits=2),
+    ]
 
 
-def _furnish(cluster: Cluster, shape: str, settings: Settings) -> None:
-    found = catalogue.find(shape)
-    for document in render.queues({found: 1}, TEAMS, cpus=8, memory_gb=32):
-        cluster.apply(document)
-    for team in TEAMS:
-        account = {"metadata": {"name": settings.service_account, "namespace": team}}
-        cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
-    for node in crowd.simulated_pool("model", found):
-        cluster.create(node)
+def _fill(cloud: TpuApi) -> None:
+    """A bucket in which every worker has made some shards of a stream."""
+    os.environ["STORAGE_EMULATOR_HOST"] = cloud.address
+    try:
+        from tpukit.fleet import plan
+        from tpukit.fleet.plan import Plan
+        from tpukit.fleet.records import Work
+        from tpukit.host.bucket import opened
+
+        body = json.dumps({"name": BUCKET}).encode()
+        request = urllib.request.Request(f"{cloud.address}/storage/v1/b?project={PROJECT}", data=body, method="POST")
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).close()
+        root = f"gs://{BUCKET}"
+        work = Work(f"{root}/datasets", f"{root}/activations", "extract.py:make", code="c0de", archive="code")
+        plan.save(Plan("tpu", list(ZONES), WORKERS // len(ZONES), "v3-8", work=work), root)
+        files = opened(work.output)
+        for number in range(WORKERS):
+            maker = f"tpu-{ZONES[number % len(ZONES)]}-{number // len(ZONES)}"
+            about = {"samples": "1000", "shards": "10", "made": json.dumps({maker: [10, 1000]})}
+            files.replace(f"checkpoints/stream_{number:03d}.json", b"{}", "", about)
+    finally:
+        del os.environ["STORAGE_EMULATOR_HOST"]
 
 
-def _run_one(cluster: Cluster, place: Folder, made: Plan, sender: str) -> list[Doc]:
-    """One job, sent and running: its JobSet, Workload, Jobs and pods."""
-    sending = GkePlace(place.path / "fleet", SystemClock(), lambda: sender, clusters=_Only(cluster))
-    sending.submit(Handle(made, _scheduled()))
-    sending.close()
-
-    def objects() -> list[Doc]:
-        mine = f"{JOBSET_LABEL}={made.id}"
-        pods = cluster.list("Pod", made.team, labels=mine)
-        if sum(pod["status"].get("phase") == "Running" for pod in pods) < made.hosts:
-            return []
-        jobset = cluster.get("JobSet", made.id, made.team)
-        workloads = [one for one in cluster.list("Workload", made.team) if _owner(one) == jobset["metadata"]["uid"]]
-        jobs = cluster.list("Job", made.team, labels=mine)
-        return [jobset, *workloads, *jobs, *pods]
-
-    due = time.monotonic() + _PATIENCE
-    while not (found := objects()):
-        if time.monotonic() > due:
-            raise SystemExit(
-                "bench: the JobSet that the others are copied from does not run: `tpu team queue` says why"
-            )
-        time.sleep(1.0)
-    return found
-
-
-def _owner(thing: Doc) -> str:
-    return str(thing["metadata"]["ownerReferences"][0]["uid"])
-
-
-class _Only:
-    """The one cluster, for a place that asks which there are."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def open(self, name: ClusterName) -> Cluster:
-        return self._cluster
-
-
-def _copy_jobset(cluster: Cluster, model: Sequence[Doc], like: Plan, made: Plan) -> list[Doc]:
-    """All but pods is made; they are returned."""
-    jobset, *rest = model
-    names = {like.id: made.id, like.subdomain: made.subdomain, f'"{like.team}"': f'"{made.team}"'}
-    uids = {jobset["metadata"]["uid"]: _create(cluster, _renamed(jobset, names))}
-    for thing in (one for one in rest if one["kind"] != "Pod"):
-        uids[thing["metadata"]["uid"]] = _create(cluster, _renamed(thing, names | uids))
-    return [_renamed(one, names | uids) for one in rest if one["kind"] == "Pod"]
-
-
-def _renamed(thing: Doc, names: dict[str, str]) -> Doc:
-    text = json.dumps(thing)
-    for before, after in names.items():
-        text = text.replace(before, after)
-    copied: Doc = json.loads(text)
-    copied["metadata"] = {key: value for key, value in copied["metadata"].items() if key not in _GIVEN}
-    if copied["kind"] == "Pod":
-        copied["spec"]["nodeName"] = _node_name(copied)
-    if copied["kind"] == "Job":
-        copied["spec"]["manualSelector"] = True  # the selector and the labels that go with it are copied too
-    return copied
-
-
-def _create(cluster: Cluster, thing: Doc) -> str:
-    """With its status; its uid."""
-    made = cluster.create(thing)
-    kind, metadata = KINDS[thing["kind"]], made["metadata"]
-    path = kind.path(metadata["namespace"], metadata["name"], "status")
-    cluster.call("PUT", path, body={**made, "status": thing["status"]})
-    return str(metadata["uid"])
-
-
-def _node_name(pod: Doc) -> str:
-    return f"node-{pod['metadata']['name'].rpartition('-')[0]}"
-
-
-def _nodes(size: Size, plans: Iterable[Plan], kubelet: int) -> Iterator[Doc]:
-    shape = catalogue.find(size.shape)
-    for made in plans:
-        for node, host in zip(crowd.simulated_pool(made.id, shape), made.host_names, strict=True):
-            name = f"node-{host}"
-            node["metadata"] |= {"name": name, "labels": {**node["metadata"]["labels"], "kubernetes.io/hostname": name}}
-            yield _with_kubelet(node, kubelet)
-
-
-def _with_kubelet(node: Doc, port: int) -> Doc:
-    address = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-    }
-    return {**node, "status": {**node.get("status", {}), **address}}
-
-
-def _point_to(cluster: Cluster, model: Sequence[Doc], port: int) -> None:
-    """Nodes that kwok had."""
-    for name in {pod["spec"]["nodeName"] for pod in model if pod["kind"] == "Pod"}:
-        cluster.patch("Node", name, {"status": _with_kubelet({}, port)["status"]}, part="status")
+def _nodes(zone: str) -> list[dict[str, Any]]:
+    """As Google lists them."""
+    return [
+        {
+            "name": f"projects/{PROJECT}/locations/{zone}/nodes/tpu-{zone}-{number}",
+            "acceleratorType": "v3-8",
+            "state": "READY",
+            "health": "HEALTHY",
+            "id": f"{ZONES.index(zone)}{number:04d}",
+            "networkEndpoints": [{"ipAddress": f"10.0.{number >> 8}.{number & 255}", "port": 8470}],
+            "schedulingConfig": {"spot": True},
+            "metadata": {"ssh-keys": "ada:ssh-ed25519 AAAA"},
+            "labels": {"tpukit-fleet": "tpu", "tpukit-fleet-worker": f"{zone}-{number}"},
+        }
+        for number in range(WORKERS // len(ZONES))
+    ]

@@ -22,13 +22,14 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import activations
 import drill
 import driving
+import fleet
 import history
 import manager
 import provisioner
 import queueing
-import tpu_fleet
 from measure import command, environment, in_turn, wall
 from rows import Row, as_long, faster, least_cpu, table
 
@@ -73,8 +74,9 @@ def main() -> int:
         ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox", partial(sandbox.measure, TPU, HOME, EMPTY)),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),
-        ("tpu fleet", lambda: tpu_fleet.measure(TPU, environment(HOME), HOME / "tpu-fleet", EMPTY)),
-        ("fleet", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "fleet", EMPTY)),
+        ("fleet", lambda: fleet.measure(TPU, environment(HOME), HOME / "fleet", EMPTY)),
+        ("activations", lambda: activations.measure(environment(HOME), HOME / "activations")),
+        ("driving", lambda: driving.measure(TPU, sandbox.with_programs(HOME), HOME / "driving", EMPTY)),
     ]
     only = [name for name in os.environ.get("ONLY", "").split(",") if name]
     if unknown := set(only) - {name for name, _ in measures}:

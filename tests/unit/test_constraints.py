@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PINNED = {
     path: [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    for path in (ROOT / "constraints.txt", ROOT / "tools" / "checkov.txt", ROOT / "tests" / "bench" / "peers.txt")
+    for path in (
+        *(ROOT / "constraints.txt", ROOT / "tools" / "checkov.txt"),
+        *(ROOT / "tests" / "bench" / "peers.txt", ROOT / "tests" / "transformers.txt"),
+    )
 }
 
 
