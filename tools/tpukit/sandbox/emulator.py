@@ -83,7 +83,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def created(pool: Pool) -> None:
         if not pool.nodes:
-            client.remove_pool(pool.name)
+            client.remove_pool(pool.full_name)
         elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
             kwok_pools.add(cluster(), made)
         else:
@@ -93,7 +93,7 @@ def _hooks(place: Folder) -> Hooks:
         if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
             kwok_pools.remove(cluster(), made)
         else:
-            client.remove_pool(pool.name)
+            client.remove_pool(pool.full_name)
 
     return Hooks(
         on_pool_created=patiently(created),
