@@ -20,7 +20,7 @@ import pytest
 from tpukit.errors import Transient
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main as uploader
-from tpukit.sandbox.google import peers
+from tpukit.sandbox import callers
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
@@ -105,20 +105,20 @@ def test_storage_refuses_programs_of_other_users(google, monkeypatch):
 
 
 def test_kernel_knows_no_connection_that_is_not_there(google):
-    assert not peers.is_ours(("127.0.0.1", 1), ("127.0.0.1", google.port))
+    assert not callers.is_ours(("127.0.0.1", 1), ("127.0.0.1", google.port))
 
 
 def test_caller_is_known_by_its_whole_address_not_by_its_port_alone(google):
     with socket.create_connection(("127.0.0.1", google.port)) as ours:
         port, own = ours.getsockname()[1], ("127.0.0.1", google.port)
-        assert peers.is_ours(("127.0.0.1", port), own)
-        assert not peers.is_ours(("127.0.0.2", port), own)
+        assert callers.is_ours(("127.0.0.1", port), own)
+        assert not callers.is_ours(("127.0.0.2", port), own)
 
 
 def test_caller_over_ipv6s_form_of_the_address_is_known(google):
     with socket.socket(socket.AF_INET6) as ours:
         ours.connect(("::ffff:127.0.0.1", google.port))
-        assert peers.is_ours(("127.0.0.1", ours.getsockname()[1]), ("127.0.0.1", google.port))
+        assert callers.is_ours(("127.0.0.1", ours.getsockname()[1]), ("127.0.0.1", google.port))
 
 
 @pytest.mark.parametrize(

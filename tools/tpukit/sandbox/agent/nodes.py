@@ -117,7 +117,7 @@ class Nodes:
             if record is None:
                 return None
             dead = name in record.lost or record.presence is Presence.AWAY
-            return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead)
+            return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead, record.pool.cluster)
 
     def add(self, pool: Pool) -> None:
         """Safe to repeat, and changes nothing about where the pool is: one that was preempted stays away.
