@@ -20,8 +20,8 @@ from pathlib import Path
 from tpukit.errors import TpukitError, Transient
 from tpukit.kube import Cluster
 from tpukit.sandbox import folder, kwok_pools, pool_adapter
+from tpukit.sandbox.agent.agent_client import AgentClient
 from tpukit.sandbox.agent.archive import printed
-from tpukit.sandbox.agent.client import AgentClient
 from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.emulator_settings import Hooks, Log, Pool, Settings

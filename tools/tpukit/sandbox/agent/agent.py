@@ -15,18 +15,18 @@ from urllib.parse import urlsplit
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
-from tpukit.sandbox.agent import execute, launch, logs
+from tpukit.sandbox.agent import container_logs, execute, launch
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
+from tpukit.sandbox.agent.door import Request, Server
 from tpukit.sandbox.agent.driver import HOST
 from tpukit.sandbox.agent.host_faults import Fault, Faults
+from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Google, Machine
-from tpukit.sandbox.agent.names import Names
 from tpukit.sandbox.agent.nodes import Nodes
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pools import Pool
-from tpukit.sandbox.agent.server import Request, Server
 
 BEAT_SECONDS = 4.0
 TICK_SECONDS = 0.2
@@ -147,9 +147,9 @@ class Agent:
 
     def _logs(self, request: Request) -> None:
         namespace, pod, container = request.words[1:4]
-        wanted = logs.Wanted.from_query(request.query, self._clock.now())
-        run = logs.find_run(self.kubelet.root, namespace, pod, container, previous=wanted.previous)
-        request.stream(logs.read(run, wanted))
+        wanted = container_logs.Wanted.from_query(request.query, self._clock.now())
+        run = container_logs.find_run(self.kubelet.root, namespace, pod, container, previous=wanted.previous)
+        request.stream(container_logs.read(run, wanted))
 
     def _show(self, request: Request) -> None:
         records = [record.to_json() for record in self.nodes.pools()]

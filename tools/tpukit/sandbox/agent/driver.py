@@ -16,14 +16,14 @@ from typing import Any
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound
-from tpukit.sandbox.agent import images, launch, tpu_environment, volumes
+from tpukit.sandbox.agent import image_names, launch, tpu_environment, volumes
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Container, Ending, containers, read_ending, write_ending
 from tpukit.sandbox.agent.decide import Step, next_step
 from tpukit.sandbox.agent.env import BadConfig, Object
+from tpukit.sandbox.agent.host_names import Names, pod_name, reported
 from tpukit.sandbox.agent.launch import Machine, Site
 from tpukit.sandbox.agent.lookups import Lookups
-from tpukit.sandbox.agent.names import Names, pod_name, reported
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pod_status import Waiting, pod_status
 from tpukit.sandbox.agent.times import parse
@@ -108,9 +108,9 @@ class Driver:
 
     def _start(self, pod: Object, folder: Path, node: Node, container: Container) -> Waiting | None:
         image = container.spec["image"]
-        if image in images.ELSEWHERE:
+        if image in image_names.ELSEWHERE:
             return Waiting("ContainerCreating", "a process of the sandbox stands for this pod")
-        if images.missing(image):
+        if image_names.missing(image):
             first = self._clock.now() - folder.stat().st_ctime < RETRY_SECONDS
             why = f'failed to resolve reference "{image}": not found'
             back_off = Waiting("ImagePullBackOff", f"Back-off pulling image: {why}")

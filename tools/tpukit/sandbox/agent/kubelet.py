@@ -17,8 +17,8 @@ from tpukit.sandbox.agent.archive import ARCHIVED, Archive
 from tpukit.sandbox.agent.containers import Ending, pod_folder, write_ending, write_json
 from tpukit.sandbox.agent.driver import RETRY_SECONDS, Driver, Node
 from tpukit.sandbox.agent.env import Object
+from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.launch import Machine
-from tpukit.sandbox.agent.names import Names
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.work import ExitWatcher, Line
 

@@ -20,7 +20,7 @@ from tpukit.pods import Mount, Pod
 from tpukit.sandbox.agent import env as environment
 from tpukit.sandbox.agent import tpu_environment, volumes
 from tpukit.sandbox.agent.containers import Container
-from tpukit.sandbox.agent.names import rewrite
+from tpukit.sandbox.agent.host_names import rewrite
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NOTHING = "nothing"

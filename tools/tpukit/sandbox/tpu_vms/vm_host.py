@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit import pods
-from tpukit.sandbox.tpu_vms import disks, processes, view
+from tpukit.sandbox.tpu_vms import disks, file_view, processes
 from tpukit.sandbox.tpu_vms.metadata_server import MetadataServer, access_token, identity_token
 from tpukit.sandbox.tpu_vms.ssh_server import SshServer
 
@@ -35,7 +35,7 @@ def main(folder: Path, control: socket.socket, *, own_view: bool) -> None:
     common = folder.parents[1]  # of all hosts: their disks and shares outlive them
     for name in ("disks", "shares"):
         (common / name).mkdir(exist_ok=True)
-    own_view = own_view and view.enter(folder, [common / "disks", common / "shares"])
+    own_view = own_view and file_view.enter(folder, [common / "disks", common / "shares"])
     disks.programs(folder / "bin", sys.executable)
     try:
         asyncio.run(Worker(folder, control, own_view).run())
@@ -89,8 +89,8 @@ class Worker:
     async def _boot(self) -> None:
         public = _host_key(self._folder / HOST_KEY)
         if self._own_view:
-            view.plug_in(self._folder, *self._machine["chips"])
-            view.set_name(self._folder, self._machine["name"], self._machine["hosts"])
+            file_view.plug_in(self._folder, *self._machine["chips"])
+            file_view.set_name(self._folder, self._machine["name"], self._machine["hosts"])
         await self._listen()
         kind, text = public.split()[:2]
         self._guest[f"hostkeys/{kind}"] = text
@@ -169,7 +169,7 @@ class Worker:
             "LOGNAME": user,
             "SHELL": "/bin/bash",
             pods.MARK: str(self._folder),
-            **view.session(self._folder, user, self._own_view),
+            **file_view.session(self._folder, user, self._own_view),
         }
 
     def _mount(self, body: bytes) -> str:
