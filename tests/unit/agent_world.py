@@ -23,22 +23,16 @@ CPU = Pool("cpu", "e2-standard-4", {NODE: ZONE}, labels={"tpukit.dev/pool": "cpu
 
 
 class World:
-    def __init__(self, home: Path, api: FakeApi | None = None) -> None:
+    def __init__(self, home: Path, api: FakeApi | None = None, **options: Any) -> None:
         self.api = api or FakeApi()
         self.home = home
         keys = certificates.pair(home / "keys")
-        options = Options(
-            folder=home / "agent",
-            port=0,
-            token="secret",
-            keys=keys,
-            server="https://127.0.0.1:6443",
-            buckets=home / "buckets",
-        )
-        self.agent = Agent(self.api, options, SystemClock())
+        common = {"folder": home / "agent", "port": 0, "token": "secret", "keys": keys, "buckets": home / "buckets"}
+        told = Options(**{**common, "server": "https://127.0.0.1:6443", **options})
+        self.agent = Agent(self.api, told, SystemClock())
         self._thread = threading.Thread(target=self.agent.run)
         self._thread.start()
-        self.client = AgentClient(f"https://127.0.0.1:{self.agent.port}", "secret", keys / "ca.crt")
+        self.client = AgentClient(f"https://127.0.0.1:{self.agent.port}", told.token, keys / "ca.crt")
         self.until(self.client.ready)
 
     def close(self) -> None:

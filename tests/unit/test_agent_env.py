@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tpukit.catalogue import find, slices
 from tpukit.sandbox.agent import tpu_environment
 from tpukit.sandbox.agent.env import BadConfig, environment, expand, quantity
-from tpukit.sandbox.agent.names import Names, reported, rewrite
+from tpukit.sandbox.agent.host_names import Names, reported, rewrite
 from tpukit.sandbox.agent.pools import labels, of_slice
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tpukit.errors import Conflict, NotFound
+from tpukit.errors import Conflict, Invalid, NotFound
+from tpukit.sandbox.agent import Pool
 from unit.agent_api import FakeApi
 from unit.agent_world import CPU, NODE, SPOT, ZONE, World
 
@@ -202,6 +203,26 @@ def test_removed_pool_ends_its_pods_and_its_nodes_are_gone_when_the_call_returns
     assert not has_node(world, FIRST)
     assert list(world.client.pools()) == ["cpu"]
     world.client.remove_pool("spot")  # twice is once
+
+
+def test_pools_of_one_name_in_two_clusters_are_two_and_one_goes_without_the_other(world: World):
+    clusters = [f"projects/p/locations/us-central2/clusters/{name}" for name in ("one", "two")]
+    first, second = (
+        Pool("shared", "e2-standard-4", {f"gke-{cluster[-3:]}-shared-0": ZONE}, cluster=cluster) for cluster in clusters
+    )
+    world.client.add_pool(first)
+    world.client.add_pool(second)
+    assert has_node(world, "gke-one-shared-0")
+    assert has_node(world, "gke-two-shared-0")
+    with pytest.raises(Invalid, match=f"2 pools are called shared\n.*{second.key}"):
+        world.client.preempt("shared")
+    world.client.drain(second.key)
+    assert "unschedulable" not in world.api.get("Node", "gke-one-shared-0")["spec"]
+    world.client.remove_pool(first.key)
+    assert not has_node(world, "gke-one-shared-0")
+    assert has_node(world, "gke-two-shared-0")
+    world.client.drain("shared")  # no other is called so now
+    assert list(world.client.pools()) == ["cpu", "spot", second.key]
 
 
 def test_node_that_was_given_up_while_the_agent_was_silent_is_ready_again(world: World):

@@ -23,7 +23,7 @@ from tpukit.errors import Invalid
 from tpukit.pods import Pod
 from tpukit.records import Attempt
 from tpukit.sandbox.folder import Folder
-from tpukit.sandbox.hosts import Hosts
+from tpukit.sandbox.job_hosts import Hosts
 from tpukit.spec import JobSpec
 from tpukit.spec.job import Mount
 

@@ -20,7 +20,7 @@ import pytest
 from tpukit.errors import Transient
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main as uploader
-from tpukit.sandbox.google import peers
+from tpukit.sandbox import callers
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
@@ -104,21 +104,37 @@ def test_storage_refuses_programs_of_other_users(google, monkeypatch):
     assert ask(google.address, "storage/v1/b?project=tpu-project", google.token)[0] == 200
 
 
+def test_storage_without_a_token_is_for_the_user_of_the_emulator_alone(google):
+    """As root by the real kernel; nobody else can start a program as another user."""
+    root = os.geteuid() == 0
+    assert _status_as(65534 if root else os.geteuid(), google.port) == (401 if root else 200)
+    assert _status_as(os.geteuid(), google.port) == 200
+
+
+def _status_as(user: int, port: int) -> int:
+    lines = (
+        '"GET /storage/v1/b?project=tpu-project HTTP/1.1\\r\\nHost: 127.0.0.1:%s\\r\\nConnection: close\\r\\n\\r\\n"'
+    )
+    script = f'exec 3<>"/dev/tcp/127.0.0.1/$1"; printf {lines} "$1" >&3; head -n 1 <&3'
+    done = subprocess.run(["bash", "-c", script, "bash", str(port)], user=user, cwd="/", capture_output=True, text=True)
+    return int(done.stdout.split()[1])
+
+
 def test_kernel_knows_no_connection_that_is_not_there(google):
-    assert not peers.is_ours(("127.0.0.1", 1), ("127.0.0.1", google.port))
+    assert not callers.is_ours(("127.0.0.1", 1), ("127.0.0.1", google.port))
 
 
 def test_caller_is_known_by_its_whole_address_not_by_its_port_alone(google):
     with socket.create_connection(("127.0.0.1", google.port)) as ours:
         port, own = ours.getsockname()[1], ("127.0.0.1", google.port)
-        assert peers.is_ours(("127.0.0.1", port), own)
-        assert not peers.is_ours(("127.0.0.2", port), own)
+        assert callers.is_ours(("127.0.0.1", port), own)
+        assert not callers.is_ours(("127.0.0.2", port), own)
 
 
 def test_caller_over_ipv6s_form_of_the_address_is_known(google):
     with socket.socket(socket.AF_INET6) as ours:
         ours.connect(("::ffff:127.0.0.1", google.port))
-        assert peers.is_ours(("127.0.0.1", ours.getsockname()[1]), ("127.0.0.1", google.port))
+        assert callers.is_ours(("127.0.0.1", ours.getsockname()[1]), ("127.0.0.1", google.port))
 
 
 @pytest.mark.parametrize(
@@ -128,6 +144,11 @@ def test_caller_over_ipv6s_form_of_the_address_is_known(google):
         {"Origin": "null"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Host": "rebound.example.com"},
+        # What Chromium 156 sent for a page of another site: fetch, fetch without CORS, and a script of the page's own
+        # site whose name was made to lead here, for which it sends no more than that.
+        {"Origin": "http://evil.example:44511", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "empty"},
+        {"Host": "rebound.example:33801"},
     ],
 )
 def test_web_page_gets_nothing_though_the_browser_runs_as_the_same_user(google, header):
@@ -137,6 +158,16 @@ def test_web_page_gets_nothing_though_the_browser_runs_as_the_same_user(google, 
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(request, timeout=20)
     assert ask(google.address, "storage/v1/b?project=tpu-project")[1]["items"] == []
+
+
+def test_preflight_of_a_browser_is_not_answered_with_leave(google):
+    headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "PUT", "Sec-Fetch-Mode": "cors"}
+    request = urllib.request.Request(f"{google.address}/storage/v1/b", headers=headers, method="OPTIONS")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=20)
+    refused.value.close()
+    assert refused.value.code >= 400
+    assert not [name for name in refused.value.headers if name.lower().startswith("access-control-")]
 
 
 def test_only_loopback_is_served(google):

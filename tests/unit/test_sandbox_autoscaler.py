@@ -21,11 +21,11 @@ UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedu
 
 
 def slice_pool(name: str = "tpu-0", size: int = 0) -> Scalable:
-    return Scalable(f"p/{name}", name, LABELS, [TAINT], {"google.com/tpu": "4", "cpu": "240"}, size, 0, 4, True)
+    return Scalable(f"p/{name}", LABELS, [TAINT], {"google.com/tpu": "4", "cpu": "240"}, size, 0, 4, True)
 
 
 def cpu_pool(size: int = 0) -> Scalable:
-    return Scalable("p/cpu", "cpu", {"tpukit.dev/pool": "cpu"}, [], {"cpu": "4", "memory": "16G"}, size, 0, 3, False)
+    return Scalable("p/cpu", {"tpukit.dev/pool": "cpu"}, [], {"cpu": "4", "memory": "16G"}, size, 0, 3, False)
 
 
 def pod(name: str = "a", owner: str = "", chips: int = 4, **spec: Any) -> Doc:

@@ -8,7 +8,7 @@ import yaml
 
 from tpukit.infra import addons
 from tpukit.sandbox import binaries, manifests, releases
-from tpukit.sandbox.agent import images
+from tpukit.sandbox.agent import image_names
 
 
 def hook(name):
@@ -130,8 +130,8 @@ def test_kueue_finds_the_certificate_that_it_would_make(tmp_path):
     ],
 )
 def test_image_that_nobody_can_pull_is_known(image, gone):
-    assert images.missing(image) == gone
-    assert (image in images.ELSEWHERE) == (image == releases.image("jobset"))
+    assert image_names.missing(image) == gone
+    assert (image in image_names.ELSEWHERE) == (image == releases.image("jobset"))
 
 
 def test_only_the_end_of_simulated_pods_is_changed():

@@ -92,17 +92,17 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
         raise Invalid(Problem("--place", f"jobs cannot be drilled on {place}", hint))
     from tpukit import kube
     from tpukit.drill.gke_site import GkeSite
-    from tpukit.sandbox import hosts
+    from tpukit.sandbox import job_hosts
 
     current = kube.current_context()
     found = next((one for one in kube.contexts() if one.name == current), None)
-    sandbox = hosts.of_context(found) if found else None
+    sandbox = job_hosts.of_context(found) if found else None
     if sandbox is None:
         where = found.server if found else "this cluster"
         what = f"{where} is no sandbox of this machine, and hosts are lost and checkpoints spoilt nowhere else"
         hint = "`tpu sandbox up`, then `tpu sandbox shell tpu drill ...`; or leave --place out"
         raise Invalid(Problem("--place", what, hint))
-    return lambda path: GkeSite(path, context.CLOCK, hosts.Hosts(sandbox), retain)
+    return lambda path: GkeSite(path, context.CLOCK, job_hosts.Hosts(sandbox), retain)
 
 
 def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) -> None:

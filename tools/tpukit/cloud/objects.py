@@ -99,7 +99,8 @@ def _parts(address: str) -> tuple[str, str]:
 
 
 def _host() -> str:
-    return os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/") or "https://storage.googleapis.com"
+    named = os.environ.get("STORAGE_EMULATOR_HOST") or os.environ.get("API_ENDPOINT_OVERRIDE") or ""
+    return named.rstrip("/") or "https://storage.googleapis.com"
 
 
 def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:

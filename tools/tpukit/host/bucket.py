@@ -143,7 +143,9 @@ class Bucket:
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket, self._prefix = bucket, prefix
         emulator = os.environ.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
-        self._host = emulator or "https://storage.googleapis.com"
+        # The second variable is that of Google's own client, for an address where one has to sign in.
+        elsewhere = os.environ.get("API_ENDPOINT_OVERRIDE", "").rstrip("/")
+        self._host = emulator or elsewhere or "https://storage.googleapis.com"
         self._metadata = os.environ.get("GCE_METADATA_HOST", "")
         self._anonymous = bool(emulator) and not self._metadata
         self._token, self._until = "", 0.0

@@ -94,8 +94,11 @@ def _token_for(endpoint: str) -> Callable[[], str] | None:
     if endpoint.startswith("https://"):
         return google_token()
     own = os.environ.get(TOKEN, "")
-    local = urllib.parse.urlsplit(endpoint).hostname in ("127.0.0.1", "localhost", "::1")
-    return (lambda: own) if own and local else None
+    if urllib.parse.urlsplit(endpoint).hostname not in ("127.0.0.1", "localhost", "::1"):
+        return None
+    if not own and os.environ.get("GCE_METADATA_HOST"):  # of a pod or TPU VM whose identity is imitated too
+        return google_token()
+    return (lambda: own) if own else None
 
 
 def google_token() -> Callable[[], str]:

@@ -35,7 +35,6 @@ BACKOFF_SECONDS, LONGEST_BACKOFF = 300.0, 1800.0
 (https://github.com/kubernetes/autoscaler, flags initial- and max-node-group-backoff-duration). The emulator's
 `--seconds SCALE_UP_BACKOFF=…` makes the first shorter."""
 BACKOFF_FORGOTTEN = 3 * 3600.0
-_POOL = "cloud.google.com/gke-nodepool"
 _log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
@@ -181,7 +180,6 @@ class Autoscaler:
             document = agent_pools.node_document(pool, next(iter(pool.nodes)))
             yield Scalable(
                 full,
-                pool.name,
                 labels=document["metadata"]["labels"],
                 taints=document["spec"].get("taints", []),
                 capacity=agent_pools.capacity(pool),
@@ -199,11 +197,11 @@ class Autoscaler:
         large = [pool for pool in pools if pool.size > pool.least]
         if not large:
             return {}
-        nodes = {node["metadata"]["name"]: node["metadata"]["labels"].get(_POOL) for node in self._cluster.list("Node")}
+        nodes = {node: full for full, doc in self._cloud.state.all("pool").items() for node in doc["_nodes"]}
         pods = self._cluster.list("Pod", fields="status.phase!=Succeeded,status.phase!=Failed")
         used = {nodes.get(pod["spec"].get("nodeName", "")) for pod in pods}
         now = self._cloud.clock.now()
-        self._idle_since = {pool.full: self._idle_since.get(pool.full, now) for pool in large if pool.name not in used}
+        self._idle_since = {pool.full: self._idle_since.get(pool.full, now) for pool in large if pool.full not in used}
         return {pool.full: pool.least for pool in large if now - self._idle_since.get(pool.full, now) >= IDLE_SECONDS}
 
 

@@ -30,6 +30,7 @@ def agent(folder: Folder) -> Component:
     words = [
         *(f"--{name}={value}" for name, value in flags.items()),
         *(f"--visible={path}" for path in sorted(visible)),
+        *(f"--hidden={path}" for path in folder.secrets),
     ]
     argv = _argv("tpukit.sandbox.agent", *words)
     return Component("agent", argv, _env(), probe=f"{folder.url('agent')}/healthz", starts_pods=True)

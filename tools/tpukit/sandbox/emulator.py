@@ -20,8 +20,8 @@ from pathlib import Path
 from tpukit.errors import TpukitError, Transient
 from tpukit.kube import Cluster
 from tpukit.sandbox import folder, kwok_pools, pool_adapter
+from tpukit.sandbox.agent.agent_client import AgentClient
 from tpukit.sandbox.agent.archive import printed
-from tpukit.sandbox.agent.client import AgentClient
 from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.emulator_settings import Hooks, Log, Pool, Settings
@@ -83,7 +83,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def created(pool: Pool) -> None:
         if not pool.nodes:
-            client.remove_pool(pool.name)
+            client.remove_pool(pool.full_name)
         elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
             kwok_pools.add(cluster(), made)
         else:
@@ -93,7 +93,7 @@ def _hooks(place: Folder) -> Hooks:
         if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
             kwok_pools.remove(cluster(), made)
         else:
-            client.remove_pool(pool.name)
+            client.remove_pool(pool.full_name)
 
     return Hooks(
         on_pool_created=patiently(created),

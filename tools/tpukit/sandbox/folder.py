@@ -72,6 +72,12 @@ class Folder:
         return self.path / "google" / "pods-token"
 
     @property
+    def secrets(self) -> tuple[Path, ...]:
+        """What opens doors as somebody else than the one who reads it."""
+        names = ("token", "kubeconfig", "certificates", "identities", "config", "etcd", "google/token")
+        return tuple(self.path / name for name in (*names, "google/pods-token", "google/state.db"))
+
+    @property
     def trusted(self) -> Path:
         """Authorities of what tools reach here by names that all the world knows."""
         return self.path / "certificates" / "trusted.crt"

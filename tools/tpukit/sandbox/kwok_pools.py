@@ -15,7 +15,6 @@ from tpukit.sandbox.agent import pools
 from tpukit.sandbox.agent.pools import Pool
 
 LABEL = ("tpukit.dev/simulated", "kwok")
-_POOL = "cloud.google.com/gke-nodepool"
 _AT_ONCE = 4
 
 

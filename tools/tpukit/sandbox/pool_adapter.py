@@ -19,4 +19,5 @@ def of_google(pool: GooglePool) -> Pool:
         taints=pool.taints,
         max_pods=pool.max_pods,
         project=pool.project,
+        cluster=pool.cluster_name,
     )

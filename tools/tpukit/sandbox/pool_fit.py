@@ -17,7 +17,6 @@ class Scalable:
     """A pool, and a node of it as it is or would be."""
 
     full: str  # its name in Google's APIs
-    name: str
     labels: Mapping[str, str]
     taints: Sequence[Object]
     capacity: Mapping[str, str]

@@ -9,7 +9,7 @@ what a pod can notice: labels, taints and capacity of nodes, the environment tha
 Jobs give, and the ways in which hosts go away.
 """
 
-from tpukit.sandbox.agent.client import AgentClient
+from tpukit.sandbox.agent.agent_client import AgentClient
 from tpukit.sandbox.agent.host_faults import Fault
 from tpukit.sandbox.agent.pools import Pool, of_slice
 

@@ -22,6 +22,7 @@ from tpukit.clock import SystemClock
 @click.option("--google-token-file", type=click.Path(path_type=Path, exists=True), help="What they show to it.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="For all pods, weaker than their own.")
 @click.option("--visible", multiple=True, type=click.Path(path_type=Path), help="A folder that no volume may hide.")
+@click.option("--hidden", multiple=True, type=click.Path(path_type=Path), help="What no pod may read.")
 def main(
     folder: Path,
     kubeconfig: Path,
@@ -33,6 +34,7 @@ def main(
     google_token_file: Path | None,
     env: tuple[str, ...],
     visible: tuple[Path, ...],
+    hidden: tuple[Path, ...],
 ) -> None:
     """The node agent of a sandbox: runs the pods of its nodes as processes of this machine."""
     from tpukit.kube import Cluster
@@ -52,6 +54,7 @@ def main(
         google_token=google_token_file.read_text(encoding="ascii").strip() if google_token_file else "",
         env=dict(text.partition("=")[::2] for text in env),
         visible=tuple(path.absolute() for path in visible),
+        hidden=tuple(path.absolute() for path in hidden),
     )
     agent = Agent(cluster, options, SystemClock())
     for number in (signal.SIGTERM, signal.SIGINT):

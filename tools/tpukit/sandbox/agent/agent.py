@@ -15,17 +15,18 @@ from urllib.parse import urlsplit
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
-from tpukit.sandbox.agent import execute, launch, logs
+from tpukit.sandbox.agent import container_logs, execute, launch
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
+from tpukit.sandbox.agent.door import Request, Server
 from tpukit.sandbox.agent.driver import HOST
 from tpukit.sandbox.agent.host_faults import Fault, Faults
+from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.kubelet import Kubelet
-from tpukit.sandbox.agent.launch import Machine
-from tpukit.sandbox.agent.names import Names
+from tpukit.sandbox.agent.launch import Google, Machine
 from tpukit.sandbox.agent.nodes import Nodes
+from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pools import Pool
-from tpukit.sandbox.agent.server import Request, Server
 
 BEAT_SECONDS = 4.0
 TICK_SECONDS = 0.2
@@ -47,6 +48,7 @@ class Options:
     google_token: str = ""  # what they show to it
     env: Mapping[str, str] = field(default_factory=dict)  # for all pods, weaker than their own
     visible: tuple[Path, ...] = ()  # folders that no volume of a pod may hide
+    hidden: tuple[Path, ...] = ()  # files and folders that no pod may read
 
 
 class Agent:
@@ -56,18 +58,26 @@ class Agent:
         self._stopped = threading.Event()
         folder = options.folder
         (folder / "empty").mkdir(parents=True, exist_ok=True)
+        (folder / "hidden").mkdir(exist_ok=True)
+        (folder / "hidden" / launch.NOTHING).touch()
         machine = Machine(
             launch.make_bin(folder / "bin"),
             _pod_env(options),
+            _google(options) if options.google else Google(),
             pods.can_mount(folder / "empty"),
             (*options.visible, folder / "bin", options.buckets),
+            options.hidden,
+            folder / "hidden",
         )
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
         self.nodes = Nodes(api, folder / "pools.json", clock, HOST, self.port, self._version())
         self._names = Names(folder / "names")
-        self.kubelet = Kubelet(api, folder / LIVE, self._names, machine, clock, self.nodes.node, options.buckets)
+        self._identities = Identities(api, options.google, options.token)
+        self.kubelet = Kubelet(
+            api, folder / LIVE, self._names, machine, clock, self.nodes.node, options.buckets, self._identities
+        )
         self.faults = Faults(api, self.nodes, self.kubelet, clock, folder / "faults.json")
 
     def run(self) -> None:
@@ -89,6 +99,7 @@ class Agent:
         self.kubelet.line.close()
         self._server.shutdown()
         self._server.server_close()
+        self._identities.close()
         self._names.close()
 
     @property
@@ -136,9 +147,9 @@ class Agent:
 
     def _logs(self, request: Request) -> None:
         namespace, pod, container = request.words[1:4]
-        wanted = logs.Wanted.from_query(request.query, self._clock.now())
-        run = logs.find_run(self.kubelet.root, namespace, pod, container, previous=wanted.previous)
-        request.stream(logs.read(run, wanted))
+        wanted = container_logs.Wanted.from_query(request.query, self._clock.now())
+        run = container_logs.find_run(self.kubelet.root, namespace, pod, container, previous=wanted.previous)
+        request.stream(container_logs.read(run, wanted))
 
     def _show(self, request: Request) -> None:
         records = [record.to_json() for record in self.nodes.pools()]
@@ -168,17 +179,18 @@ def _pod_env(options: Options) -> dict[str, str]:
         "KUBERNETES_SERVICE_PORT": str(address.port or 443),
         "PYTHONPATH": package,  # what an image would have installed
         "TPUKIT_HEARTBEAT": "10",  # hosts of one machine need not wait as long as those of a network
-        **(_google_env(options) if options.google else {}),
         **options.env,
     }
 
 
-def _google_env(options: Options) -> dict[str, str]:
-    """What leads Google's clients to the emulator, where a pod on GKE has Workload Identity and the Internet."""
-    return {
-        "STORAGE_EMULATOR_HOST": options.google,
+def _google(options: Options) -> Google:
+    """What leads Google's clients to the emulator. Those of Cloud Storage that are told STORAGE_EMULATOR_HOST show no
+    token at all, so pods with an identity are told where the API is in the other ways that their clients have."""
+    common = {
         "TENSORSTORE_GCS_HTTP_URL": options.google,  # checkpoints in buckets are Orbax's, which writes by TensorStore
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask by gRPC, before every call, what kind a bucket is
         "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT": f"{options.google}/vertex_ai/v1/",
-        "GOOGLE_OAUTH_ACCESS_TOKEN": options.google_token,
     }
+    owner = {"STORAGE_EMULATOR_HOST": options.google, "GOOGLE_OAUTH_ACCESS_TOKEN": options.google_token}
+    ways = ("API_ENDPOINT_OVERRIDE", "FSSPEC_GCS_ENDPOINT_URL", "FSSPEC_GS_ENDPOINT_URL")
+    return Google({**common, **owner}, {**common, **dict.fromkeys(ways, options.google)})

@@ -16,14 +16,15 @@ from typing import Any
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound
-from tpukit.sandbox.agent import images, launch, tpu_environment, volumes
+from tpukit.sandbox.agent import image_names, launch, tpu_environment, volumes
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Container, Ending, containers, read_ending, write_ending
 from tpukit.sandbox.agent.decide import Step, next_step
 from tpukit.sandbox.agent.env import BadConfig, Object
+from tpukit.sandbox.agent.host_names import Names, pod_name, reported
 from tpukit.sandbox.agent.launch import Machine, Site
 from tpukit.sandbox.agent.lookups import Lookups
-from tpukit.sandbox.agent.names import Names, pod_name, reported
+from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pod_status import Waiting, pod_status
 from tpukit.sandbox.agent.times import parse
 
@@ -39,6 +40,7 @@ class Node:
     labels: Mapping[str, str]
     capacity: Mapping[str, str]
     dead: bool = False  # nothing is done and nothing said there
+    cluster: str = ""  # of GKE, by its full name
 
 
 class Driver:
@@ -50,6 +52,7 @@ class Driver:
         clock: Clock,
         buckets: Path,
         watch: Callable[[str, Path], None],
+        identities: Identities,
     ) -> None:
         """`watch` is told of every run of a pod that is under way, by the pod's uid."""
         self._api = api
@@ -59,6 +62,7 @@ class Driver:
         self._clock = clock
         self._buckets = buckets
         self._watch = watch
+        self._identities = identities
 
     def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
         """Seconds until there is more to do, if nothing happens."""
@@ -86,6 +90,12 @@ class Driver:
                 if trouble := self._start(pod, folder, node, container):
                     waiting[container.name] = trouble
         self._stop(step)
+        unserved = None
+        if any(container.running for container in found):
+            try:
+                self._metadata(pod, folder, node)  # an agent before this one may have started it
+            except OSError:  # somebody else has its port
+                unserved = RETRY_SECONDS
         for container in found:
             if container.running:
                 self._watch(pod["metadata"]["uid"], container.run_folder())
@@ -93,14 +103,14 @@ class Driver:
         if step.over:
             self.let_go(pod)
             return None
-        due_in = (step.again, RETRY_SECONDS if waiting else None, left or None)
+        due_in = (step.again, RETRY_SECONDS if waiting else None, left or None, unserved)
         return min((seconds for seconds in due_in if seconds is not None), default=None)
 
     def _start(self, pod: Object, folder: Path, node: Node, container: Container) -> Waiting | None:
         image = container.spec["image"]
-        if image in images.ELSEWHERE:
+        if image in image_names.ELSEWHERE:
             return Waiting("ContainerCreating", "a process of the sandbox stands for this pod")
-        if images.missing(image):
+        if image_names.missing(image):
             first = self._clock.now() - folder.stat().st_ctime < RETRY_SECONDS
             why = f'failed to resolve reference "{image}": not found'
             back_off = Waiting("ImagePullBackOff", f"Back-off pulling image: {why}")
@@ -192,7 +202,16 @@ class Driver:
         )
         names = self._names.all_addresses(namespace)
         hosts_file = self._names.hosts_file(namespace)
-        return Site(context, folder, node.labels, address, names, slice_names, hosts_file)
+        metadata = self._metadata(pod, folder, node)
+        return Site(context, folder, node.labels, address, names, slice_names, hosts_file, metadata)
+
+    def _metadata(self, pod: Object, folder: Path, node: Node) -> str:
+        """Pods on nodes that no cluster of GKE made have no identity: they are the owner of all."""
+        return self._identities.serve(pod, folder, self._addresses(pod)[0]) if node.cluster else ""
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._identities.forget(uid)
 
 
 def _began(pod: Object) -> bool:

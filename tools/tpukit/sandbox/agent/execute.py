@@ -20,8 +20,8 @@ from typing import IO
 from tpukit import pods
 from tpukit.errors import Invalid
 from tpukit.pods import Phase
-from tpukit.sandbox.agent.logs import find_run
-from tpukit.sandbox.agent.server import Request
+from tpukit.sandbox.agent.container_logs import find_run
+from tpukit.sandbox.agent.door import Request
 
 PROTOCOL = "v5.channel.k8s.io"
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

@@ -82,10 +82,10 @@ class Faults:
             _log.info("%s %s", fault.action, fault.target)
             _ACTIONS[fault.action](self, fault, pool, hosts)
 
-    def remove_pool(self, name: str, grace: float) -> None:
+    def remove_pool(self, key: str, grace: float) -> None:
         """Its pods are ended, then it is gone for good. Done when `tick` says so."""
         with suppress(NotFound):
-            with self._nodes.changed(name) as record:
+            with self._nodes.changed(key) as record:
                 record.removed = True
                 self._leave(record, grace, None)
             self._taint(record)
@@ -94,11 +94,10 @@ class Faults:
         """Go on with what is under way."""
         now = self._clock.now()
         for record in self._nodes.pools():
-            name = record.pool.name
             if record.presence is Presence.LEAVING:
                 self._go_on_leaving(record, now)
             elif record.presence is Presence.AWAY and record.back_at is not None and now >= record.back_at:
-                with self._nodes.changed(name):
+                with self._nodes.changed(record.pool.key):
                     record.presence, record.back_at, record.lost = Presence.HERE, None, {}
                 self._nodes.register(record)
             for host, deadline in list(record.going.items()):
@@ -144,9 +143,9 @@ class Faults:
             return
         self._nodes.unregister(record)
         if record.removed:
-            self._nodes.forget(record.pool.name)
+            self._nodes.forget(record.pool.key)
             return
-        with self._nodes.changed(record.pool.name):
+        with self._nodes.changed(record.pool.key):
             record.presence = Presence.AWAY
             record.back_at = None if record.stays_away is None else now + record.stays_away
 

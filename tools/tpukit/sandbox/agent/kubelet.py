@@ -17,8 +17,9 @@ from tpukit.sandbox.agent.archive import ARCHIVED, Archive
 from tpukit.sandbox.agent.containers import Ending, pod_folder, write_ending, write_json
 from tpukit.sandbox.agent.driver import RETRY_SECONDS, Driver, Node
 from tpukit.sandbox.agent.env import Object
+from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.launch import Machine
-from tpukit.sandbox.agent.names import Names
+from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.work import ExitWatcher, Line
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Kubelet:
         clock: Clock,
         node: Callable[[str], Node | None],
         buckets: Path,
+        identities: Identities,
     ) -> None:
         """`node` tells of a node by its name, None of one that is not this agent's."""
         self.root = folder
@@ -43,7 +45,7 @@ class Kubelet:
         self._lock = threading.Lock()
         self.line = Line()
         self.exits = ExitWatcher(self.line.add)
-        self._driver = Driver(api, names, machine, clock, buckets, self.exits.watch)
+        self._driver = Driver(api, names, machine, clock, buckets, self.exits.watch, identities)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._archive = Archive(folder.parent / ARCHIVED)
 
@@ -116,6 +118,7 @@ class Kubelet:
 
     def _remove(self, uid: str) -> float | None:
         """Nothing of a pod that is no more may stay, but what it printed."""
+        self._driver.forget(uid)
         for folder in self.root.glob(f"*_{uid}"):
             for run in folder.glob("*/*/pod.json"):
                 pods.stop(run.parent, 0)

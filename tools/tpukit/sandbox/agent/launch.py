@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpukit import pods
@@ -20,10 +20,19 @@ from tpukit.pods import Mount, Pod
 from tpukit.sandbox.agent import env as environment
 from tpukit.sandbox.agent import tpu_environment, volumes
 from tpukit.sandbox.agent.containers import Container
-from tpukit.sandbox.agent.names import rewrite
+from tpukit.sandbox.agent.host_names import rewrite
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
+NOTHING = "nothing"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Google:
+    """Variables that lead Google's clients to the emulator: as its owner, and as who a metadata server says."""
+
+    owner: Mapping[str, str] = field(default_factory=dict)
+    identified: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +41,11 @@ class Machine:
 
     bin: Path  # commands that come before those of the machine
     env: Mapping[str, str]  # weaker than what a pod says
+    google: Google  # how programs of pods reach Google's APIs
     mounts: bool  # containers can have mounts of their own
     visible: tuple[Path, ...] = ()  # folders that no volume may hide
+    hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
+    instead: Path = Path()  # a folder with one empty file, which pods see in their place
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +59,7 @@ class Site:
     names: Mapping[str, str]  # addresses of all hosts of the namespace
     slice_names: tuple[str, ...]  # of the hosts of its slice
     hosts_file: Path
+    metadata: str = ""  # HOST:PORT of the pod's metadata server; "": it is the owner of Google's APIs
 
 
 def make_bin(folder: Path) -> Path:
@@ -76,6 +89,7 @@ def start(machine: Machine, site: Site, container: Container) -> None:
     through = _seen_through(inside, (*machine.visible, site.folder, work))
     if machine.mounts:
         mounts = [
+            *_hidden(machine),
             *inside,
             *through,
             Mount(site.hosts_file, "/etc/hosts"),
@@ -104,6 +118,7 @@ def _environment(machine: Machine, site: Site, container: Container, folder: Pat
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         **machine.env,
+        **(_identified(machine, site.metadata) if site.metadata else machine.google.owner),
         **tpu_environment.given(pod, spec, site.labels, site.slice_names),
     }
     context = site.context
@@ -113,6 +128,11 @@ def _environment(machine: Machine, site: Site, container: Container, folder: Pat
         **tpu_environment.simulated(spec, site.labels, site.address, env),
         "TPUKIT_PROGRESS": str(folder / "progress"),
     }
+
+
+def _identified(machine: Machine, metadata: str) -> dict[str, str]:
+    names = ("GCE_METADATA_HOST", "GCE_METADATA_IP", "GCE_METADATA_ROOT")
+    return {**machine.google.identified, **dict.fromkeys(names, metadata)}
 
 
 def _seen_through(inside: list[Mount], needed: tuple[Path, ...]) -> list[Mount]:
@@ -125,6 +145,12 @@ def _seen_through(inside: list[Mount], needed: tuple[Path, ...]) -> list[Mount]:
         if path not in targets and any(path.is_relative_to(target) for target in targets) and path.exists()
     ]
     return [Mount(path, str(path)) for path in hidden]
+
+
+def _hidden(machine: Machine) -> list[Mount]:
+    there = [path for path in machine.hidden if path.exists()]
+    nothing = machine.instead / NOTHING
+    return [Mount(machine.instead if path.is_dir() else nothing, str(path), read_only=True) for path in there]
 
 
 def _termination_log(folder: Path) -> Path:

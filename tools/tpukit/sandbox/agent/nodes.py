@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, NotFound, Transient
+from tpukit.errors import Conflict, Invalid, NotFound, Transient
 from tpukit.sandbox.agent import pools
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import write_json
 from tpukit.sandbox.agent.driver import Node
 from tpukit.sandbox.agent.pools import Pool
 from tpukit.sandbox.agent.times import micro_stamp
+from tpukit.sandbox.gke_labels import POOL
 
 LEASES = "kube-node-lease"
 LEASE_SECONDS = 40
@@ -78,29 +79,34 @@ class Nodes:
         self._address, self._port, self._version = address, port, version
         self._lock = threading.RLock()
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-        self._records = {doc["pool"]["name"]: Record.from_json(doc) for doc in known}
+        self._records = {record.pool.key: record for record in map(Record.from_json, known)}
 
     def pools(self) -> list[Record]:
         with self._lock:
             return list(self._records.values())
 
     @contextmanager
-    def changed(self, name: str) -> Iterator[Record]:
+    def changed(self, key: str) -> Iterator[Record]:
         """A pool to be changed: what is said of it is kept."""
         with self._lock:
-            if name not in self._records:
-                raise NotFound(f"there is no pool {name}", hint=f"pools are: {', '.join(self._records) or 'none'}")
-            yield self._records[name]
+            if key not in self._records:
+                raise NotFound(f"there is no pool {key}", hint=f"pools are: {', '.join(self._records) or 'none'}")
+            yield self._records[key]
             self._write()
 
     def hosts(self, target: str) -> tuple[str, list[str]]:
-        """The pool that is called this and all its hosts, or the pool that has a host called this and that host."""
+        """The key of the pool that is called this and all its hosts, or that of the pool that has a host called this
+        and that host. A name that pools of several clusters have is not enough."""
         with self._lock:
-            if target in self._records:
-                return target, list(self._records[target].pool.nodes)
-            for name, record in self._records.items():
+            named = [target] if target in self._records else []
+            named = named or [key for key, record in self._records.items() if record.pool.name == target]
+            if len(named) > 1:
+                raise Invalid(f"{len(named)} pools are called {target}", hint=f"name one of {', '.join(named)}")
+            if named:
+                return named[0], list(self._records[named[0]].pool.nodes)
+            for key, record in self._records.items():
                 if target in record.pool.nodes:
-                    return name, [target]
+                    return key, [target]
             raise NotFound(
                 f"there is no pool or host {target}", hint=f"pools are: {', '.join(self._records) or 'none'}"
             )
@@ -111,7 +117,7 @@ class Nodes:
             if record is None:
                 return None
             dead = name in record.lost or record.presence is Presence.AWAY
-            return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead)
+            return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead, record.pool.cluster)
 
     def add(self, pool: Pool) -> None:
         """Safe to repeat, and changes nothing about where the pool is: one that was preempted stays away.
@@ -119,13 +125,13 @@ class Nodes:
         With other nodes than before the pool has those; nodes too many go when their pods have ended, as `tick` says.
         """
         with self._lock:
-            known = self._records.get(pool.name)
+            known = self._records.get(pool.key)
             if known is not None and known.removed:
                 raise Conflict(f"pool {pool.name} is being removed", hint="add it when it is gone")
             if known is not None and known.pool.nodes != pool.nodes and pool.slice and pool.slice.hosts > 1:
                 raise Conflict(f"slice {pool.name} is there with other hosts", hint="remove it first")
             before = known.pool if known is not None else None
-            record = self._records.setdefault(pool.name, Record(pool))
+            record = self._records.setdefault(pool.key, Record(pool))
             extra = {name: zone for name, zone in record.pool.nodes.items() if name not in pool.nodes}
             deadline = self._clock.now() + SHRINK_SECONDS
             record.going = {name: record.going.get(name, deadline) for name in extra}
@@ -137,9 +143,9 @@ class Nodes:
             with suppress(NotFound):
                 self.taint(name)
 
-    def forget(self, name: str) -> None:
+    def forget(self, key: str) -> None:
         with self._lock:
-            self._records.pop(name, None)
+            self._records.pop(key, None)
             self._write()
 
     def register(self, record: Record, before: Pool | None = None) -> None:
@@ -176,7 +182,7 @@ class Nodes:
     def drop(self, record: Record, name: str) -> None:
         """The pool is without this host from now on."""
         self._unregister_host(record, name)
-        with self.changed(record.pool.name):
+        with self.changed(record.pool.key):
             nodes = {other: zone for other, zone in record.pool.nodes.items() if other != name}
             record.pool = replace(record.pool, nodes=nodes)
             record.going.pop(name, None)
@@ -208,7 +214,7 @@ class Nodes:
         """Register hosts again whose Node somebody deleted, and those that were given up: where no sign of life came
         for a while Kubernetes calls a node unreachable, and it stays so until its kubelet says that it is ready."""
         records = self.pools()
-        selector = f"cloud.google.com/gke-nodepool in ({','.join(record.pool.name for record in records)})"
+        selector = f"{POOL} in ({','.join(sorted({record.pool.name for record in records}))})"
         there = self._api.list("Node", labels=selector) if records else []
         ready = {node["metadata"]["name"] for node in there if _is_ready(node)}
         for record in records:

@@ -11,6 +11,7 @@ from tpukit.catalogue import Slice, slices
 from tpukit.errors import Invalid
 from tpukit.render.node_labels import node_taints
 from tpukit.sandbox.agent.times import stamp
+from tpukit.sandbox.gke_labels import pool_labels
 
 _LARGE = (240, 1000)
 """vCPUs and GB of a TPU host whose figures nobody publishes: as large as any, so that pods fit."""
@@ -30,6 +31,7 @@ class Pool:
     taints: tuple[Mapping[str, str], ...] = ()  # as Kubernetes spells them: key, value, effect
     max_pods: int = 110
     project: str = "sandbox"
+    cluster: str = ""  # of GKE that has it, by its full name; "": none
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", self.name):
@@ -42,6 +44,11 @@ class Pool:
             raise Invalid(
                 f"{self.slice.name} on {self.machine_type} has {self.slice.hosts} hosts, not {len(self.nodes)}"
             )
+
+    @property
+    def key(self) -> str:
+        """No other pool has it: two clusters may each have a pool of one name."""
+        return f"{self.cluster}/nodePools/{self.name}" if self.cluster else self.name
 
     @property
     def slice(self) -> Slice | None:
@@ -77,34 +84,19 @@ def of_slice(
 
 
 def labels(pool: Pool, node: str) -> dict[str, str]:
-    zone, shape = pool.nodes[node], pool.slice
-    google = "cloud.google.com"
-    found = {
+    """GKE's own win over those that the pool asks for."""
+    zone = pool.nodes[node]
+    return {
+        **pool.labels,
         "kubernetes.io/hostname": node,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
-        "node.kubernetes.io/instance-type": pool.machine_type,
         "topology.kubernetes.io/zone": zone,
         "topology.kubernetes.io/region": zone.rpartition("-")[0],
-        f"{google}/gke-nodepool": pool.name,
-        f"{google}/gke-os-distribution": "cos",
-        f"{google}/machine-family": pool.machine_type.partition("-")[0],
-        f"{google}/gke-max-pods-per-node": str(pool.max_pods),
-        f"{google}/gke-provisioning": pool.capacity if pool.capacity in ("spot", "flex-start") else "standard",
+        "cloud.google.com/gke-os-distribution": "cos",
+        "cloud.google.com/gke-max-pods-per-node": str(pool.max_pods),
+        **pool_labels(pool.name, pool.machine_type, pool.slice, pool.capacity, pool.reservation),
     }
-    if pool.capacity in ("spot", "flex-start"):
-        found[f"{google}/gke-{pool.capacity}"] = "true"
-    if pool.reservation:
-        *project, reservation = pool.reservation.removeprefix("projects/").split("/reservations/")
-        found[f"{google}/reservation-name"] = reservation
-        found |= {f"{google}/reservation-project": project[0]} if project else {}
-    if shape:
-        found |= {
-            f"{google}/gke-tpu-accelerator": shape.accelerator or "",
-            f"{google}/gke-tpu-topology": shape.topology,
-            f"{google}/gke-accelerator-count": str(shape.chips_per_host),
-        }
-    return {**found, **pool.labels}
 
 
 def capacity(pool: Pool) -> dict[str, str]:

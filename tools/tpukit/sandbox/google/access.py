@@ -33,6 +33,7 @@ _SERVICES = {
     "tpu": "tpu",
     "vertex_ai": "aiplatform",
 }
+_POD = re.compile(r"serviceAccount:([a-z0-9-]+)\.svc\.id\.goog\[(.+)/(.+)\]")
 _ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
 _OWN_VERBS = ("getIamPolicy", "setIamPolicy", "enable", "disable", "undelete")
@@ -64,7 +65,7 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
 def need(cloud: Cloud, call: Call, permission: str, scopes: Sequence[str], facts: Facts) -> None:
     principal = call.request.principal
     call.request.needed.append(permission)
-    if principal == OWNER or _may(cloud, principal, permission, scopes, facts):
+    if principal == OWNER or may(cloud, principal, permission, scopes, facts):
         return
     detail = {
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",
@@ -85,8 +86,8 @@ def act_as(cloud: Cloud, call: Call, email: str) -> None:
     project = f"projects/{call['project']}"
     scopes = [f"{project}/serviceAccounts/{email}", project]
     call.request.needed.append("iam.serviceAccounts.actAs")
-    if not _may(cloud, call.request.principal, "iam.serviceAccounts.actAs", scopes, Facts(scopes[0])):
-        shown = "default" if email == _default_account(call) else email
+    if not may(cloud, call.request.principal, "iam.serviceAccounts.actAs", scopes, Facts(scopes[0])):
+        shown = "default" if email == default_account(call["project"]) else email
         raise Refused(
             400,
             f'The user does not have access to service account "{shown}". Ask a project owner to grant you the '
@@ -102,16 +103,27 @@ def _check_exists(cloud: Cloud, email: str) -> None:
         raise invalid(f'Service account "{email}" does not exist.')
 
 
-def _may(cloud: Cloud, principal: str, permission: str, scopes: Sequence[str], facts: Facts) -> bool:
+def may(cloud: Cloud, principal: str, permission: str, scopes: Sequence[str], facts: Facts) -> bool:
+    names = {principal, _principal_uri(principal)}
     for scope in scopes:
         for binding in policy.effective(cloud, scope):
             condition = (binding.get("condition") or {}).get("expression", "")
             role = binding["role"]
             allowed = roles.allows(role, permission) or permission in roles.permissions(cloud, role)
-            given = principal in binding["members"] and allowed
+            given = not names.isdisjoint(binding["members"]) and allowed
             if given and (not condition or conditions.holds(condition, facts)):
                 return True
     return False
+
+
+def _principal_uri(principal: str) -> str:
+    """The other way in which a policy may name a pod's service account.
+    https://cloud.google.com/iam/docs/principal-identifiers#allow"""
+    found = _POD.fullmatch(principal)
+    if not found:
+        return principal
+    pools = f"projects/{number_of(found[1])}/locations/global/workloadIdentityPools"
+    return f"principal://iam.googleapis.com/{pools}/{found[1]}.svc.id.goog/subject/ns/{found[2]}/sa/{found[3]}"
 
 
 def _permission(service: str, method: str, path: str) -> str:
@@ -151,12 +163,12 @@ def _accounts_of_nodes(call: Call) -> list[str]:
         configs.append(cluster.get("nodeConfig") or {})
     if pool is not None:
         configs.append(pool.get("config") or {})
-    return sorted({config.get("serviceAccount") or _default_account(call) for config in configs})
+    return sorted({config.get("serviceAccount") or default_account(call["project"]) for config in configs})
 
 
-def _default_account(call: Call) -> str:
+def default_account(project: str) -> str:
     """https://cloud.google.com/compute/docs/access/service-accounts#default_service_account"""
-    return f"{number_of(call['project'])}-compute@developer.gserviceaccount.com"
+    return f"{number_of(project)}-compute@developer.gserviceaccount.com"
 
 
 def _accounts_of_vms(call: Call) -> list[str]:

@@ -48,6 +48,10 @@ def zones(region: str = "") -> tuple[str, ...]:
     return tuple(sorted(zone for zone in known if zone.rpartition("-")[0] == region or not region))
 
 
+def regions() -> tuple[str, ...]:
+    return tuple(sorted({zone.rpartition("-")[0] for zone in zones()}))
+
+
 def limit_quota(cloud: Cloud, region: str, generation: str, chips: int, *, spot: bool = False) -> None:
     """So many chips may be had in a region, through each API."""
     cloud.state.put("limit", f"quota/{region}/{generation}/{'spot' if spot else 'on-demand'}", {"chips": chips})

@@ -8,6 +8,7 @@ Below `/emulator/` GET shows, POST adds, DELETE clears:
     requests   the requests so far; GET ?agent=&path=&method=
     services   POST makes every project one that was set up long ago, with every API on; {"enabled": ["compute", ...]}
                turns on these alone
+    pods       POST {"node", "namespace", "account", "annotated"}: who a pod is to Google, with its token
     tpu-vms    POST {"action": "freeze", "node": NAME, "worker": 1, ...}: something happens to a TPU VM or a host of it
     resources  what is there: GET ?kind=; POST {"kind", "name", "patch"} changes one as no caller of Google could
 """
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpukit.errors import Invalid, TpukitError
-from tpukit.sandbox.google import capacity, services, vm_faults
+from tpukit.sandbox.google import capacity, pod_identity, services, vm_faults
 from tpukit.sandbox.google.api import Answer, Request, merged
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.cloud import Cloud
@@ -117,6 +118,7 @@ _ACTS: dict[tuple[str, str], _Act] = {
     ("GET", "emulator/requests"): lambda cloud, query, body: cloud.requests(**query),
     ("DELETE", "emulator/requests"): _forget_requests,
     ("POST", "emulator/services"): _enable,
+    ("POST", "emulator/pods"): lambda cloud, query, body: pod_identity.identify(cloud, **body),
     ("POST", "emulator/tpu-vms"): _strike_vm,
     ("GET", "emulator/resources"): _resources,
     ("POST", "emulator/resources"): _patch,

@@ -55,8 +55,12 @@ class Pool:
     max_pods: int
 
     @property
+    def cluster_name(self) -> str:
+        return f"projects/{self.project}/locations/{self.location}/clusters/{self.cluster}"
+
+    @property
     def full_name(self) -> str:
-        return f"projects/{self.project}/locations/{self.location}/clusters/{self.cluster}/nodePools/{self.name}"
+        return f"{self.cluster_name}/nodePools/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

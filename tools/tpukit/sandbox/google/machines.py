@@ -28,9 +28,18 @@ def _region(cloud: Cloud, call: Call) -> Doc:
     zones = capacity.zones(name)
     if not zones:
         raise Refused(404, f"The resource 'projects/{call['project']}/regions/{name}' was not found")
-    links = [f"{ROOT}/projects/{call['project']}/zones/{zone}" for zone in zones]
-    quotas = capacity.quotas(cloud, name)
-    return {"kind": "compute#region", "name": name, "status": "UP", "zones": links, "quotas": quotas}
+    return _region_body(cloud, call["project"], name)
+
+
+def _region_body(cloud: Cloud, project: str, name: str) -> Doc:
+    links = [f"{ROOT}/projects/{project}/zones/{zone}" for zone in capacity.zones(name)]
+    body = {"kind": "compute#region", "name": name, "status": "UP", "zones": links}
+    return {**body, "quotas": capacity.quotas(cloud, name), "selfLink": f"{ROOT}/projects/{project}/regions/{name}"}
+
+
+@api.on("GET", "projects/{project}/regions")
+def _regions(cloud: Cloud, call: Call) -> Doc:
+    return {"items": [_region_body(cloud, call["project"], region) for region in capacity.regions()]}
 
 
 @api.on("GET", "projects/{project}/zones")

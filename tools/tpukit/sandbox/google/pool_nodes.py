@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tpukit.catalogue import Slice, slices
+from tpukit.render.node_labels import QUEUED
+from tpukit.sandbox.gke_labels import pool_labels
 from tpukit.sandbox.google import pod_ranges
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import find_pool
@@ -46,31 +48,11 @@ def _reservation(config: Doc) -> str:
 
 def _labels(doc: Doc, shape: Slice | None) -> dict[str, str]:
     config = doc["config"]
-    google = "cloud.google.com"
     capacity = capacity_of(config)
-    labels = {
-        **config.get("labels", {}),
-        f"{google}/gke-nodepool": doc["name"],
-        f"{google}/machine-family": config["machineType"].partition("-")[0],
-        f"{google}/gke-provisioning": {"spot": "spot", "flex-start": "flex-start"}.get(capacity, "standard"),
-        "node.kubernetes.io/instance-type": config["machineType"],
-    }
-    if shape:
-        labels |= {
-            f"{google}/gke-tpu-accelerator": str(shape.accelerator),
-            f"{google}/gke-tpu-topology": shape.topology,
-            f"{google}/gke-accelerator-count": str(shape.chips_per_host),
-        }
-    if capacity in ("spot", "flex-start"):
-        labels[f"{google}/gke-{capacity}"] = "true"
-    if doc.get("queuedProvisioning", {}).get("enabled"):
-        labels[f"{google}/gke-queued"] = "true"
-    if capacity == "reservation":
-        *owner, name = _reservation(config).removeprefix("projects/").split("/reservations/")
-        labels[f"{google}/reservation-name"] = name
-        if owner:
-            labels[f"{google}/reservation-project"] = owner[0]
-    return labels
+    reservation = _reservation(config) if capacity == "reservation" else ""
+    queued = {QUEUED: "true"} if doc.get("queuedProvisioning", {}).get("enabled") else {}
+    own = pool_labels(doc["name"], config["machineType"], shape, capacity, reservation)
+    return {**config.get("labels", {}), **own, **queued}
 
 
 def _taints(doc: Doc, shape: Slice | None) -> tuple[dict[str, str], ...]:
@@ -81,6 +63,6 @@ def _taints(doc: Doc, shape: Slice | None) -> tuple[dict[str, str], ...]:
         for each in doc["config"].get("taints", ())
     ]
     if doc.get("queuedProvisioning", {}).get("enabled"):
-        own.append({"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NoSchedule"})
+        own.append({"key": QUEUED, "value": "true", "effect": "NoSchedule"})
     tpu = [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}] if shape else []
     return (*own, *tpu)

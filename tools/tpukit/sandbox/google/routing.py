@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
-from tpukit.sandbox.google import access, schemas, services
+from tpukit.sandbox.google import access, paging, schemas, services
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -50,6 +50,8 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
             cloud.settle()
             cloud.wait_while_ending(result.id)
             result = cloud.operation(api, result.id)
+        elif request.method == "GET" and not isinstance(result, Answer):
+            result = paging.page(api.name, request, result)
     except Refused as refused:
         return _json(refused.code, refused.body())
     except Exception as error:

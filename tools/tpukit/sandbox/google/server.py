@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock
 from tpukit.errors import Transient
-from tpukit.sandbox.google import APIS, access, control, credentials, peers, routing
+from tpukit.sandbox import callers
+from tpukit.sandbox.google import APIS, access, control, credentials, routing
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import Hooks, Settings
@@ -181,8 +182,8 @@ class Emulator:
             api, _ = routing.api_of(self.cloud, request.path)
             storage = api.service == STORAGE and not control_door
             own = (HOST, self.port)
-            page = peers.is_from_a_page(request.headers, own)
-            return access.OWNER if storage and not page and peers.is_ours(request.caller, own) else None
+            page = callers.is_from_a_page(request.headers, own)
+            return access.OWNER if storage and not page and callers.is_ours(request.caller, own) else None
         opening = [self.token] if control_door else [self.token, self.pods_token]
         if any(hmac.compare_digest(shown.encode(), f"Bearer {token}".encode()) for token in opening):
             return access.OWNER

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.catalogue import Slice, find
-from tpukit.sandbox.google import os_login, project_metadata
+from tpukit.sandbox.google import access, os_login, project_metadata
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.state import Doc
@@ -53,8 +53,7 @@ def _hosts(vm: Doc, own: str) -> dict[str, str]:
 
 def account_of(vm: Doc) -> str:
     project = vm["name"].split("/")[1]
-    default = f"{number_of(project)}-compute@developer.gserviceaccount.com"
-    return str(vm.get("serviceAccount", {}).get("email") or default)
+    return str(vm.get("serviceAccount", {}).get("email") or access.default_account(project))
 
 
 def instance_name(vm: Doc, worker: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.tpu_vms import view
+from tpukit.sandbox.tpu_vms import file_view
 
 DOOR = "/emulator/mounts"
 """Below the metadata server's address: `{"source", "target", "read_only"}`; without a source it is unmounted."""
@@ -38,7 +38,7 @@ def answer(body: bytes, known: Mapping[str, Doc], folder: Path, own_view: bool) 
         return "this machine allows no mount namespaces: nothing can be mounted on TPU VMs of the sandbox"
     try:
         if not order.get("source"):
-            view.unmount(target)
+            file_view.unmount(target)
             return ""
         if not Path(target).is_dir():
             return f"{target}: mount point does not exist."
@@ -47,7 +47,7 @@ def answer(body: bytes, known: Mapping[str, Doc], folder: Path, own_view: bool) 
             return volume
         path, read_only = volume
         path.mkdir(parents=True, exist_ok=True)
-        view.bind(str(path), target, read_only=read_only or bool(order.get("read_only")))
+        file_view.bind(str(path), target, read_only=read_only or bool(order.get("read_only")))
     except OSError as error:
         return f"{target}: {error.strerror}."
     return ""

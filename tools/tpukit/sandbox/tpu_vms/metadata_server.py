@@ -2,24 +2,32 @@
 
 https://cloud.google.com/compute/docs/metadata/querying-metadata has the rules: a header without which nothing is
 answered, folders that end in a slash, recursive and waiting requests, guest attributes that programs may write.
+
+It hands out tokens, so on a machine that users share it answers programs of its own user alone, and no web page.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
+import inspect
 import json
 import re
 import socket
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tpukit.sandbox import callers
+
 Tree = Mapping[str, Any]
 ROOT = "/computeMetadata/v1/"
 GUEST = "instance/guest-attributes/"
+NAMES = ("metadata.google.internal", "metadata")
 LONGEST_VALUE = 256 * 1024
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _VERBATIM = ("attributes", "guest-attributes", "service-accounts")
@@ -39,11 +47,12 @@ class MetadataServer:
 
     def __init__(
         self,
-        tree: Callable[[], Tree],
-        write_guest: Callable[[str, str | None], None],
+        tree: Callable[[], Any],
+        write_guest: Callable[[str, str | None], None] | None,
         mint: Callable[[str, Mapping[str, str]], Any],
         doors: Mapping[str, Callable[[bytes], str]],
     ) -> None:
+        """`tree` and `mint` may be coroutines. `mint` gives a token, None, or the reply to send in its place."""
         self._tree = tree
         self._write_guest = write_guest
         self._mint = mint
@@ -68,11 +77,16 @@ class MetadataServer:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        own, caller = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
+        if not callers.is_ours(caller, own):
+            writer.close()
+            return
         self._open.add(writer)
         try:
             while request := await _request(reader):
                 method, target, headers, body = request
-                reply = await self.answer(method, target, headers, body)
+                page = callers.is_from_a_page(headers, own, NAMES)
+                reply = Reply(403) if page else await self.answer(method, target, headers, body)
                 lines = {**_FLAVOR, "Content-Type": "application/text", **reply.headers}
                 lines["Content-Length"] = str(len(reply.content))
                 head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -101,22 +115,24 @@ class MetadataServer:
         if not path.startswith(ROOT):
             return Reply(404)
         path = path.removeprefix(ROOT)
-        if path.startswith(GUEST) and method in ("PUT", "DELETE"):
-            return self._write(method, path.removeprefix(GUEST), body)
+        if path.startswith(GUEST) and method in ("PUT", "DELETE") and self._write_guest:
+            return self._write(self._write_guest, method, path.removeprefix(GUEST), body)
         if method not in ("GET", "HEAD"):
             return Reply(405)
         if minted := _MINTED.fullmatch(path):
-            return self._minted(minted[1], query)
+            return await self._minted(minted[1], query)
         return await self._read(path, query)
 
-    def _write(self, method: str, name: str, body: bytes) -> Reply:
+    def _write(self, write: Callable[[str, str | None], None], method: str, name: str, body: bytes) -> Reply:
         if not re.fullmatch(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+", name) or len(body) > LONGEST_VALUE:
             return Reply(400, b"A guest attribute is NAMESPACE/KEY with a value of 256 KiB at most.\n")
-        self._write_guest(name, body.decode(errors="replace") if method == "PUT" else None)
+        write(name, body.decode(errors="replace") if method == "PUT" else None)
         return Reply(200)
 
-    def _minted(self, kind: str, query: Mapping[str, str]) -> Reply:
-        made = self._mint(kind, query)
+    async def _minted(self, kind: str, query: Mapping[str, str]) -> Reply:
+        made = await _awaited(self._mint(kind, query))
+        if isinstance(made, Reply):
+            return made
         if made is None:
             return Reply(400 if kind == "identity" else 404, b"non-empty audience parameter required\n")
         if isinstance(made, str):
@@ -125,16 +141,34 @@ class MetadataServer:
 
     async def _read(self, path: str, query: Mapping[str, str]) -> Reply:
         if query.get("wait_for_change", "").lower() != "true":
-            return _shown(self._tree(), path, query)
+            return _shown(await _awaited(self._tree()), path, query)
         seconds = float(query.get("timeout_sec") or 0) or None
-        reply = _shown(self._tree(), path, query)
+        reply = _shown(await _awaited(self._tree()), path, query)
         before = query.get("last_etag") or reply.headers.get("ETag")
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while reply.headers.get("ETag") == before:
                     await self._changed.wait()
-                    reply = _shown(self._tree(), path, query)
+                    reply = _shown(await _awaited(self._tree()), path, query)
         return reply
+
+
+def identity_token(audience: str, email: str) -> str:
+    """A token of the right form. Nobody can check its signature: there are no certificates of Google here."""
+    now = int(time.time())
+    claims = {"aud": audience, "email": email, "email_verified": True, "iat": now, "exp": now + 3600}
+    claims |= {"iss": "https://accounts.google.com", "sub": email}
+    parts = [{"alg": "RS256", "typ": "JWT"}, claims]
+    text = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
+    return ".".join((*text, "c2FuZGJveA"))
+
+
+def access_token(value: str, expires: float) -> dict[str, Any]:
+    return {"access_token": value, "expires_in": int(expires - time.time()), "token_type": "Bearer"}
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
 def _shown(tree: Tree, path: str, query: Mapping[str, str]) -> Reply:

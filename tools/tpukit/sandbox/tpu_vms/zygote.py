@@ -53,7 +53,7 @@ class Zygote:
 
 
 def main() -> None:
-    from tpukit.sandbox.tpu_vms import worker
+    from tpukit.sandbox.tpu_vms import vm_host
 
     processes.adopt_orphans()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a host ended
@@ -69,7 +69,7 @@ def main() -> None:
             code = 1
             try:
                 folder, own_view = json.loads(message)
-                worker.main(Path(folder), socket.socket(fileno=descriptors[0]), own_view=own_view)
+                vm_host.main(Path(folder), socket.socket(fileno=descriptors[0]), own_view=own_view)
                 code = 0
             except BaseException:
                 traceback.print_exc()

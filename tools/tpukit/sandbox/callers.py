@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _ESTABLISHED = "01"
+_HTTP = 80
 _NOT_OTHER_SITES = ("none", "same-origin")
 
 Address = tuple[str, int]
@@ -31,11 +32,13 @@ def is_ours(caller: Address, own: Address) -> bool:
     return False
 
 
-def is_from_a_page(headers: Mapping[str, str], own: Address) -> bool:
-    """Whether a browser may send this for a web page: of another site, or of one whose name was made to lead here."""
+def is_from_a_page(headers: Mapping[str, str], own: Address, names: Sequence[str] = ("localhost",)) -> bool:
+    """Whether a browser may send this for a web page: of another site, or of one whose name was made to lead here.
+    `names` are those that rightly do."""
     host, port = own
     others = headers.get("sec-fetch-site", "none") not in _NOT_OTHER_SITES
-    return "origin" in headers or others or headers.get("host") not in (f"{host}:{port}", f"localhost:{port}")
+    right = {f"{name}:{port}" for name in (host, *names)} | ({host, *names} if port == _HTTP else set())
+    return "origin" in headers or others or headers.get("host") not in right
 
 
 def _address(text: str) -> Address:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
 from tpukit.sandbox.agent.host_faults import Fault
@@ -30,18 +31,19 @@ class AgentClient:
         self._opener = urllib.request.build_opener(*handlers)
 
     def pools(self) -> dict[str, dict[str, Any]]:
-        """Every pool by its name: what it is, and what is happening to it."""
-        return {record["pool"]["name"]: record for record in self._call("GET", "pools")["pools"]}
+        """Every pool by its key, which is its name where no cluster of GKE has it: what it is, and what is happening
+        to it."""
+        return {Pool.from_json(record["pool"]).key: record for record in self._call("GET", "pools")["pools"]}
 
     def add_pool(self, pool: Pool) -> None:
         """Its nodes, and no others of this pool, are in the API server when this returns. Safe to repeat."""
         self._call("POST", "pools", pool.to_json())
-        self._until(lambda: not self.pools().get(pool.name, {}).get("going"), f"pool {pool.name} does not shrink", 90.0)
+        self._until(lambda: not self.pools().get(pool.key, {}).get("going"), f"pool {pool.name} does not shrink", 90.0)
 
-    def remove_pool(self, name: str, grace: float = 30.0) -> None:
+    def remove_pool(self, key: str, grace: float = 30.0) -> None:
         """Its pods are ended and its nodes gone when this returns; a pool that is not there is gone."""
-        self._call("DELETE", f"pools/{name}?grace={grace}")
-        self._until(lambda: name not in self.pools(), f"pool {name} does not go away", grace + 60.0)
+        self._call("DELETE", f"pools/{quote(key, safe='')}?grace={grace}")
+        self._until(lambda: key not in self.pools(), f"pool {key} does not go away", grace + 60.0)
 
     def preempt(self, target: str, *, grace: float = 25.0, back: float | None = 30.0, step: int | None = None) -> None:
         """Take the pool away that is called this or has a host called this, at once or at a step."""

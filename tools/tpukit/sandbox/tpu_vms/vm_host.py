@@ -8,7 +8,6 @@ attribute. When the socket closes, whoever owns the hosts is gone, and so is thi
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
 import signal
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tpukit import pods
-from tpukit.sandbox.tpu_vms import disks, processes, view
-from tpukit.sandbox.tpu_vms.metadata_server import MetadataServer
+from tpukit.sandbox.tpu_vms import disks, file_view, processes
+from tpukit.sandbox.tpu_vms.metadata_server import MetadataServer, access_token, identity_token
 from tpukit.sandbox.tpu_vms.ssh_server import SshServer
 
 Doc = dict[str, Any]
@@ -36,7 +35,7 @@ def main(folder: Path, control: socket.socket, *, own_view: bool) -> None:
     common = folder.parents[1]  # of all hosts: their disks and shares outlive them
     for name in ("disks", "shares"):
         (common / name).mkdir(exist_ok=True)
-    own_view = own_view and view.enter(folder, [common / "disks", common / "shares"])
+    own_view = own_view and file_view.enter(folder, [common / "disks", common / "shares"])
     disks.programs(folder / "bin", sys.executable)
     try:
         asyncio.run(Worker(folder, control, own_view).run())
@@ -90,8 +89,8 @@ class Worker:
     async def _boot(self) -> None:
         public = _host_key(self._folder / HOST_KEY)
         if self._own_view:
-            view.plug_in(self._folder, *self._machine["chips"])
-            view.set_name(self._folder, self._machine["name"], self._machine["hosts"])
+            file_view.plug_in(self._folder, *self._machine["chips"])
+            file_view.set_name(self._folder, self._machine["name"], self._machine["hosts"])
         await self._listen()
         kind, text = public.split()[:2]
         self._guest[f"hostkeys/{kind}"] = text
@@ -170,7 +169,7 @@ class Worker:
             "LOGNAME": user,
             "SHELL": "/bin/bash",
             pods.MARK: str(self._folder),
-            **view.session(self._folder, user, self._own_view),
+            **file_view.session(self._folder, user, self._own_view),
         }
 
     def _mount(self, body: bytes) -> str:
@@ -195,9 +194,8 @@ class Worker:
     def _mint(self, kind: str, query: Mapping[str, str]) -> Any:
         token = self._machine["token"]
         if kind == "token":
-            left = int(token["expires"] - time.time())
-            return {"access_token": token["value"], "expires_in": left, "token_type": "Bearer"}
-        return _identity(query["audience"], token["email"]) if query.get("audience") else None
+            return access_token(token["value"], token["expires"])
+        return identity_token(query["audience"], token["email"]) if query.get("audience") else None
 
     def _say(self, message: Mapping[str, Any]) -> None:
         assert self._writer is not None
@@ -227,13 +225,3 @@ def _bound(address: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _identity(audience: str, email: str) -> str:
-    """A token of the right form. Nobody can check its signature: there are no certificates of Google here."""
-    now = int(time.time())
-    claims = {"aud": audience, "email": email, "email_verified": True, "iat": now, "exp": now + 3600}
-    claims |= {"iss": "https://accounts.google.com", "sub": email}
-    parts = [{"alg": "RS256", "typ": "JWT"}, claims]
-    text = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
-    return ".".join((*text, "c2FuZGJveA"))

@@ -1,0 +1,168 @@
+"""Where a box was kinder than Google, or stranger: clusters side by side, who pods are, a machine that stood still."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from box import ZONE, Box, sandbox, until
+from tpukit import pods
+from tpukit.errors import Transient
+
+PROJECT = "projects/tpu-project"
+SUSPENDED = 50.0
+"""Seconds; nodes are given up after 20, and leaders after 15."""
+CLUSTERS = f"container/v1/{PROJECT}/locations/us-central2/clusters"
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    with sandbox(tmp_path_factory.mktemp("google"), "google") as made:
+        network, compute = f"{PROJECT}/global/networks/net", f"compute/v1/{PROJECT}"
+        made.ask("POST", f"{compute}/global/networks", {"name": "net", "autoCreateSubnetworks": False})
+        subnet = {"name": "subnet", "ipCidrRange": "10.0.0.0/16", "network": network}
+        made.ask("POST", f"{compute}/regions/us-central2/subnetworks", subnet)
+        yield made
+
+
+def make_cluster(box: Box, name: str, nodes: int = 1, **fields: Any) -> None:
+    wanted: dict[str, Any] = {"name": name, "initialNodeCount": nodes, "locations": [ZONE], **fields}
+    box.ask("POST", CLUSTERS, {"cluster": {**wanted, "network": "net", "subnetwork": "subnet"}})
+    until(lambda: box.ask("GET", f"{CLUSTERS}/{name}")["status"] == "RUNNING", f"cluster {name}")
+
+
+def nodes(box: Box) -> list[str]:
+    """The clusters that the nodes of a pool called default-pool say that they are of."""
+    found = box.cluster.list("Node", labels="cloud.google.com/gke-nodepool=default-pool")
+    return sorted(node["metadata"]["name"].split("-")[1] for node in found)
+
+
+def test_two_clusters_with_pools_of_one_name_have_nodes_of_their_own_and_one_is_deleted_alone(box: Box):
+    make_cluster(box, "aa", 1)
+    make_cluster(box, "bb", 2)
+    assert nodes(box) == ["aa", "bb", "bb"]
+    box.ask("DELETE", f"{CLUSTERS}/aa")
+    until(lambda: "aa" not in nodes(box), "the nodes of aa to go")
+    assert nodes(box) == ["bb", "bb"]
+    assert box.ask("GET", f"{CLUSTERS}/bb")["currentNodeCount"] == 2
+    box.ask("DELETE", f"{CLUSTERS}/bb")
+    until(lambda: nodes(box) == [], "the nodes of bb to go")
+
+
+TEAMS = ("team-a", "team-b")
+WORKLOAD_POOL = "tpu-project.svc.id.goog"
+READ = """
+import google.auth
+from google.auth.transport.requests import Request
+from google.cloud import storage
+
+credentials, project = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+credentials.refresh(Request())
+bucket = storage.Client().bucket("shared")
+for name in ("team-a/mine", "team-b/mine"):
+    try:
+        bucket.blob(name).upload_from_string("x")
+        print("wrote", name)
+    except Exception as error:
+        print(type(error).__name__, name)
+print(project, credentials.service_account_email)
+"""
+SECRETS = (
+    "cat {0}/token {0}/kubeconfig {0}/google/token {0}/google/pods-token; ls {0}/identities {0}/certificates; echo end"
+)
+
+
+def email(team: str) -> str:
+    return f"{team}-pods@tpu-project.iam.gserviceaccount.com"
+
+
+@pytest.fixture(scope="module")
+def teams(box: Box) -> None:
+    """Two teams on one cluster, each with an account that may write below its own prefix of one bucket."""
+    make_cluster(box, "shared", workloadIdentityConfig={"workloadPool": WORKLOAD_POOL})
+    box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "shared"})
+    accounts, bindings = f"iam/v1/{PROJECT}/serviceAccounts", []
+    for team in TEAMS:
+        box.ask("POST", accounts, {"accountId": email(team).partition("@")[0]})
+        member = f"serviceAccount:{WORKLOAD_POOL}[{team}/trainer]"
+        policy = {"bindings": [{"role": "roles/iam.workloadIdentityUser", "members": [member]}]}
+        box.ask("POST", f"{accounts}/{email(team)}:setIamPolicy", {"policy": policy})
+        own = f'resource.name.startsWith("projects/_/buckets/shared/objects/{team}/")'
+        binding = {"role": "roles/storage.objectAdmin", "members": [f"serviceAccount:{email(team)}"]}
+        bindings.append({**binding, "condition": {"title": "own", "expression": own}})
+        box.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": team}})
+        annotations = {"iam.gke.io/gcp-service-account": email(team)}
+        meta = {"name": "trainer", "namespace": team, "annotations": annotations}
+        box.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+    # Google knows an account some time after it was made, and a grant some time after it was given.
+    until(lambda: box.google("PUT", "storage/v1/b/shared/iam", {"version": 3, "bindings": bindings})[0] == 200)
+
+
+def printed(box: Box, name: str, team: str, account: str, *command: str) -> list[str]:
+    """By a pod of a team, when it has ended."""
+    container = {"name": "main", "image": "image", "command": list(command)}
+    spec = {"restartPolicy": "Never", "serviceAccountName": account, "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": team}, "spec": spec}
+    until(lambda: box._applied(pod), "its service account to be there")
+    until(lambda: box.cluster.get("Pod", name, team)["status"].get("phase") in ("Succeeded", "Failed"), name)
+    return box.logs(box.cluster.get("Pod", name, team)).splitlines()
+
+
+@pytest.mark.parametrize(("own", "other"), [TEAMS, TEAMS[::-1]])
+def test_pod_of_a_team_writes_below_its_own_prefix_of_the_bucket_and_not_below_the_others(box: Box, teams, own, other):
+    numbers = iter(range(100))
+
+    def wrote() -> list[str]:
+        said = printed(box, f"writer-{next(numbers)}", own, "trainer", "python", "-c", READ)
+        return said if f"wrote {own}/mine" in said else []
+
+    said = until(wrote, "the grants to arrive")
+    assert f"Forbidden {other}/mine" in said
+    assert said[-1] == f"tpu-project {email(own)}"
+
+
+def test_pod_without_an_annotation_is_nobody_who_was_granted_anything(box: Box, teams):
+    said = printed(box, "plain", "team-a", "default", "python", "-c", READ)
+    assert said == ["Forbidden team-a/mine", "Forbidden team-b/mine", f"tpu-project {WORKLOAD_POOL}"]
+
+
+def test_pod_reads_nothing_of_what_opens_the_box(box: Box, teams):
+    said = printed(box, "curious", "team-a", "default", "sh", "-c", SECRETS.format(box.place.path))
+    assert box.place.token not in "".join(said)
+    assert [line for line in said if line and not line.endswith(":")] == ["nothing", "nothing", "end"]
+
+
+def test_box_that_stood_still_for_longer_than_a_node_may_be_silent_is_well_again(box: Box, teams):
+    """As a laptop that was shut does it: every process, for longer than leases and elections allow."""
+    names = {node["metadata"]["name"] for node in box.cluster.list("Node")}
+    assert names
+    components = json.loads(box.tpu("status", "--json"))["components"]
+    stopped = pods.strays(box.place.path)
+    assert {int(one["pid"]) for one in components} <= set(stopped)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(SUSPENDED)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+
+    def ready() -> bool:
+        try:
+            found = box.cluster.list("Node")
+        except Transient:
+            return False
+        return all(condition(node) == "True" for node in found) and {one["metadata"]["name"] for one in found} == names
+
+    until(ready, "every node to be ready")
+    assert printed(box, "after", "team-a", "default", "echo", "well") == ["well"]
+    make_cluster(box, "later")
+
+
+def condition(node: dict[str, Any]) -> str:
+    """Whether a node is ready, as Kubernetes has it."""
+    return next((one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"), "")

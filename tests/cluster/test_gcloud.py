@@ -1,0 +1,106 @@
+"""The real gcloud against the emulator: what it makes, lists, describes and deletes is there, and then gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.sandbox.google.emulator_settings import Settings
+from tpukit.sandbox.google.server import Emulator
+
+PROJECT, ZONE, REGION = "tpu-project", "us-central2-b", "us-central2"
+
+
+class Gcloud:
+    """With a home of its own: gcloud keeps logs, keys and settings there."""
+
+    def __init__(self, google: Emulator, folder: Path) -> None:
+        self.google = google
+        own = {"HOME": str(folder), "CLOUDSDK_CONFIG": str(folder / "gcloud"), "CLOUDSDK_CORE_PROJECT": PROJECT}
+        quiet = {"CLOUDSDK_CORE_DISABLE_PROMPTS": "1", "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "1"}
+        nowhere = "http://127.0.0.1:1"  # what gcloud asks of anybody but the emulator fails at once
+        proxies = {"HTTPS_PROXY": nowhere, "HTTP_PROXY": nowhere, "NO_PROXY": "127.0.0.1,localhost"}
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("CLOUDSDK_", "GOOGLE_"))}
+        self._env = {
+            **plain,
+            **proxies,
+            **google.environment(),
+            **own,
+            **quiet,
+            "KUBECONFIG": str(folder / "kubeconfig"),
+        }
+
+    def __call__(self, line: str) -> Any:
+        """What a command prints, as data."""
+        argv = ["gcloud", *line.split(), "--format=json"]
+        done = subprocess.run(argv, env=self._env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"gcloud {line}: {done.stderr}"
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+@pytest.fixture(scope="module")
+def gcloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcloud]:
+    if shutil.which("gcloud") is None:
+        pytest.fail("gcloud is not on PATH: install the Google Cloud CLI")
+    used = ("artifactregistry", "cloudresourcemanager", "compute", "container", "iam", "tpu")
+    settings = Settings(enabled=(*Settings().enabled, *used), arrival_seconds=0.0)
+    with Emulator(tmp_path_factory.mktemp("google"), settings) as google:
+        yield Gcloud(google, tmp_path_factory.mktemp("home"))
+
+
+def test_services_are_enabled_and_listed(gcloud: Gcloud):
+    gcloud("services enable aiplatform.googleapis.com cloudbuild.googleapis.com")
+    on = {one["config"]["name"] for one in gcloud("services list --enabled --page-size=5")}
+    assert {"aiplatform.googleapis.com", "cloudbuild.googleapis.com", "storage.googleapis.com"} <= on
+    assert "secretmanager.googleapis.com" not in on
+
+
+def test_project_is_described_and_a_service_account_is_granted_a_role(gcloud: Gcloud):
+    assert gcloud(f"projects describe {PROJECT}")["projectId"] == PROJECT
+    gcloud("iam service-accounts create trainer --display-name Trainer")
+    email = f"trainer@{PROJECT}.iam.gserviceaccount.com"
+    assert [one["email"] for one in gcloud("iam service-accounts list")] == [email]
+    member = f"serviceAccount:{email}"
+    gcloud(
+        f"projects add-iam-policy-binding {PROJECT} --member {member} --role roles/logging.logWriter --condition None"
+    )
+    bindings = gcloud(f"projects get-iam-policy {PROJECT}")["bindings"]
+    assert {"role": "roles/logging.logWriter", "members": [member]} in bindings
+
+
+def test_repository_is_made_listed_described_and_deleted(gcloud: Gcloud):
+    where = f"--location {REGION}"
+    gcloud(f"artifacts repositories create images --repository-format docker {where}")
+    full = f"projects/{PROJECT}/locations/{REGION}/repositories/images"
+    assert [one["name"] for one in gcloud(f"artifacts repositories list {where}")] == [full]
+    assert gcloud(f"artifacts repositories describe images {where}")["format"] == "DOCKER"
+    gcloud(f"artifacts repositories delete images {where}")
+    assert gcloud(f"artifacts repositories list {where}") == []
+
+
+def test_network_cluster_and_slice_pool_are_made_with_a_topology_alone(gcloud: Gcloud):
+    gcloud("compute networks create net --subnet-mode custom")
+    gcloud(f"compute networks subnets create subnet --network net --region {REGION} --range 10.0.0.0/20")
+    assert [one["name"] for one in gcloud("compute networks subnets list --network net")] == ["subnet"]
+    gcloud(f"container clusters create one --zone {ZONE} --num-nodes 1 --network net --subnetwork subnet")
+    pool = "--machine-type ct4p-hightpu-4t --tpu-topology 2x2x2 --num-nodes 2"
+    gcloud(f"container node-pools create slice --cluster one --zone {ZONE} {pool}")
+    shown = gcloud(f"container node-pools describe slice --cluster one --zone {ZONE}")
+    assert (shown["status"], shown["placementPolicy"]["tpuTopology"]) == ("RUNNING", "2x2x2")
+
+
+def test_queued_resource_is_made_listed_and_deleted_with_its_node(gcloud: Gcloud):
+    where = f"--zone {ZONE}"
+    node = "--node-id vm --accelerator-type v4-8 --runtime-version tpu-ubuntu2204-base"
+    gcloud(f"compute tpus queued-resources create waiting {node} {where}")
+    (listed,) = gcloud(f"compute tpus queued-resources list {where}")
+    assert listed["name"].endswith("/queuedResources/waiting")
+    gcloud(f"compute tpus queued-resources delete waiting --force {where}")
+    assert gcloud(f"compute tpus queued-resources list {where}") == []

@@ -1,0 +1,147 @@
+"""Pods on nodes of GKE have a metadata server each, which knows who they are and tells nobody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tpukit import pods
+from tpukit.sandbox.agent import Pool
+from tpukit.sandbox.google import credentials
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.server import Emulator
+from unit.agent_world import CPU, NODE, ZONE, World
+
+CLUSTER = "projects/tpu-project/locations/us-central2/clusters/one"
+HOST = "gke-one-cpu-0"
+TEAM = "team-a@tpu-project.iam.gserviceaccount.com"
+DEFAULT = "/computeMetadata/v1/instance/service-accounts/default"
+VARIABLES = ("GCE_METADATA_HOST", "STORAGE_EMULATOR_HOST", "GOOGLE_OAUTH_ACCESS_TOKEN")
+SHOW = (
+    f"import os; print(*[os.environ.get(name, '-') for name in {VARIABLES}], flush=True); import time; time.sleep(60)"
+)
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """With a cluster that has Workload Identity, a pool, and an account that pods of default/trainer may be."""
+    with Emulator(tmp_path_factory.mktemp("google"), Settings(enabled=EVERY_API, arrival_seconds=0.0)) as made:
+        state = made.cloud.state
+        state.put("cluster", CLUSTER, {"workloadIdentityConfig": {"workloadPool": "tpu-project.svc.id.goog"}})
+        pool = {"name": "cpu", "config": {"machineType": "e2-standard-4"}, "_nodes": {HOST: ZONE}, "_holds": None}
+        state.put("pool", f"{CLUSTER}/nodePools/cpu", {**pool, "_topology": None})
+        account = f"projects/tpu-project/serviceAccounts/{TEAM}"
+        state.put("account", account, {"name": account, "email": TEAM})
+        members = ["serviceAccount:tpu-project.svc.id.goog[default/trainer]"]
+        binding = {"role": "roles/iam.workloadIdentityUser", "members": members}
+        state.put("policy", account, {"version": 1, "bindings": [binding]})
+        yield made
+
+
+def start(home: Path, google: Emulator, before: World | None = None) -> World:
+    secret = home / "secret"
+    secret.write_text("of the box")
+    told = {"google": google.address, "token": google.token, "google_token": google.pods_token}
+    return World(home, before.api if before else None, **told, hidden=(secret, home / "keys"))
+
+
+@pytest.fixture
+def world(home: Path, google: Emulator) -> Iterator[World]:
+    world = start(home, google)
+    world.client.add_pool(CPU)
+    world.client.add_pool(Pool("cpu", "e2-standard-4", {HOST: ZONE}, cluster=CLUSTER))
+    annotations = {"iam.gke.io/gcp-service-account": TEAM}
+    for name in ("trainer", "stranger"):
+        world.api.put(
+            "ServiceAccount", {"metadata": {"name": name, "namespace": "default", "annotations": annotations}}
+        )
+    yield world
+    world.close()
+    pods.kill_strays(home)
+
+
+def variables(world: World, account: str = "trainer", node: str = HOST) -> dict[str, str]:
+    world.pod("python", "-c", SHOW, node=node, spec={"serviceAccountName": account})
+    shown = world.until(lambda: world.status().get("phase") == "Running" and world.log().split())
+    return dict(zip(VARIABLES, shown, strict=True))
+
+
+def ask(address: str, path: str, **headers: str) -> str:
+    request = urllib.request.Request(f"http://{address}{path}", headers={"Metadata-Flavor": "Google", **headers})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+        return str(answer.read().decode())
+
+
+def test_annotated_pod_gets_a_token_of_its_account_and_nothing_of_the_owners(world: World, google: Emulator):
+    env = variables(world)
+    assert (env["STORAGE_EMULATOR_HOST"], env["GOOGLE_OAUTH_ACCESS_TOKEN"]) == ("-", "-")
+    address = env["GCE_METADATA_HOST"]
+    assert ask(address, f"{DEFAULT}/email") == TEAM
+    assert ask(address, "/computeMetadata/v1/project/project-id") == "tpu-project"
+    assert ask(address, "/computeMetadata/v1/instance/attributes/cluster-name") == "one"
+    token = json.loads(ask(address, f"{DEFAULT}/token"))
+    assert credentials.principal_of(google.cloud, token["access_token"]) == f"serviceAccount:{TEAM}"
+    assert token["expires_in"] > 3000
+
+
+def test_pod_that_the_account_does_not_let_be_it_is_refused_in_gkes_words(world: World):
+    address = variables(world, "stranger")["GCE_METADATA_HOST"]
+    with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+        ask(address, f"{DEFAULT}/token")
+    assert "Unable to generate access token" in refused.value.read().decode()
+
+
+def test_pod_on_a_node_that_no_cluster_made_is_the_owner(world: World, google: Emulator):
+    env = variables(world, node=NODE)
+    assert env == {
+        "GCE_METADATA_HOST": "-",
+        "STORAGE_EMULATOR_HOST": google.address,
+        "GOOGLE_OAUTH_ACCESS_TOKEN": google.pods_token,
+    }
+
+
+def test_metadata_server_answers_after_the_agent_was_started_again_and_goes_with_its_pod(
+    world: World, home: Path, google: Emulator
+):
+    address = variables(world)["GCE_METADATA_HOST"]
+    world.close()
+    again = start(home, google, world)
+    try:
+        again.until(lambda: _answers(address))
+        assert ask(address, f"{DEFAULT}/email") == TEAM
+        again.api.delete("Pod", "p", "default")
+        again.until(lambda: not _answers(address))
+    finally:
+        again.close()
+
+
+def test_metadata_server_of_a_pod_tells_other_users_and_web_pages_nothing(world: World, monkeypatch):
+    address = variables(world)["GCE_METADATA_HOST"]
+    for header in ({"Host": "rebound.example.com"}, {"Origin": "http://example.com"}, {"Sec-Fetch-Site": "cross-site"}):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            ask(address, f"{DEFAULT}/token", **header)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(OSError, match=r"(?i)closed|reset"):
+        ask(address, f"{DEFAULT}/token")
+
+
+def test_pod_reads_no_secret_of_the_sandbox(world: World, home: Path):
+    """Where processes can have mounts of their own; elsewhere it is said that they cannot."""
+    if not pods.can_mount(home / "agent" / "empty"):
+        pytest.fail("this machine lets no process have mounts of its own: unprivileged user namespaces are off")
+    world.shell(f"cat {home}/secret; ls -A {home}/keys; echo done", node=HOST)
+    world.phase("Succeeded")
+    assert world.log().split() == ["nothing", "done"]
+
+
+def _answers(address: str) -> bool:
+    try:
+        return bool(ask(address, f"{DEFAULT}/email"))
+    except OSError:
+        return False

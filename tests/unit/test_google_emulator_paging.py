@@ -1,0 +1,92 @@
+"""Lists come in pages, of the sizes that Google's documents state, and together they are the whole list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unit.google_world import PROJECT, World
+
+ZONE = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b"
+BOARDS = f"vertex_ai/v1/projects/{PROJECT}/locations/us-central1/tensorboards"
+NETWORKS = f"compute/v1/projects/{PROJECT}/global/networks"
+ACCOUNTS = f"iam/v1/projects/{PROJECT}/serviceAccounts"
+SERVICES = f"service_usage/v1/projects/{PROJECT}/services"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with World(tmp_path) as made:
+        yield made
+
+
+def pages(world: World, path: str, field: str, size: str = "", **query: str) -> list[list[Any]]:
+    parameter = {"maxResults" if path.startswith(("compute", "storage")) else "pageSize": size} if size else {}
+    found, token = [], {}
+    while True:
+        answer = world.ask("GET", path, **query, **parameter, **token)
+        found.append(list(answer.get(field, [])))
+        if "nextPageToken" not in answer:
+            return found
+        token = {"pageToken": answer["nextPageToken"]}
+
+
+def make_networks(world: World, count: int) -> None:
+    for number in range(count):
+        world.ask("POST", NETWORKS, {"name": f"net-{number}", "autoCreateSubnetworks": False})
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (f"{ZONE}/acceleratorTypes", "acceleratorTypes"),
+        (f"{ZONE}/runtimeVersions", "runtimeVersions"),
+        (f"tpu/v2/projects/{PROJECT}/locations", "locations"),
+        (SERVICES, "services"),
+        (f"compute/v1/projects/{PROJECT}/zones", "items"),
+        (f"compute/v1/projects/{PROJECT}/regions", "items"),
+        (f"compute/v1/projects/{PROJECT}/aggregated/subnetworks", "items"),
+    ],
+)
+def test_pages_of_three_hold_every_thing_once(world: World, path: str, field: str):
+    whole = pages(world, path, field)
+    assert len(whole) == 1
+    parts = pages(world, path, field, "3")
+    assert {len(part) for part in parts[:-1]} == {3}
+    assert [one for part in parts for one in part] == whole[0]
+
+
+def test_accounts_come_by_twenty_unless_told_and_by_a_hundred_at_most(world: World):
+    for number in range(25):
+        world.ask("POST", ACCOUNTS, {"accountId": f"account-{number}"})
+    assert [len(part) for part in pages(world, ACCOUNTS, "accounts")] == [20, 5]
+    assert [len(part) for part in pages(world, ACCOUNTS, "accounts", "5000")] == [25]
+
+
+def test_buckets_networks_and_tensorboards_come_in_pages(world: World):
+    make_networks(world, 3)
+    for number in range(3):
+        world.ask("POST", "storage/v1/b", {"name": f"bucket-{number}"}, project=PROJECT)
+        world.ask("POST", BOARDS, {"displayName": f"board {number}"})
+    assert [len(part) for part in pages(world, NETWORKS, "items", "2")] == [2, 1]
+    assert [len(part) for part in pages(world, "storage/v1/b", "items", "2", project=PROJECT)] == [2, 1]
+    assert [len(part) for part in pages(world, BOARDS, "tensorboards", "2")] == [2, 1]
+
+
+def test_token_of_another_list_or_of_nobody_is_refused(world: World):
+    make_networks(world, 2)
+    token = world.ask("GET", NETWORKS, maxResults="1")["nextPageToken"]
+    firewalls = NETWORKS.replace("networks", "firewalls")
+    assert world.refusal("GET", firewalls, pageToken=token)[0] == 400
+    assert world.refusal("GET", NETWORKS, pageToken="guess")[0] == 400
+    assert world.refusal("GET", NETWORKS, maxResults="many")[0] == 400
+
+
+def test_aggregated_list_has_every_region_with_what_is_there_or_a_warning(world: World):
+    world.network()
+    items = world.ask("GET", f"compute/v1/projects/{PROJECT}/aggregated/subnetworks")["items"]
+    assert [one["name"] for one in items["regions/us-central2"]["subnetworks"]] == ["subnet"]
+    assert items["regions/us-east1"]["warning"]["code"] == "NO_RESULTS_ON_PAGE"

@@ -1,0 +1,62 @@
+"""Who a pod on a node of GKE is to Google: what GKE's metadata server tells it, and the token that it is given.
+
+With Workload Identity a pod is the account that its service account in Kubernetes is annotated with, if that account
+lets it; without an annotation it is itself, and has the roles that were granted to
+`serviceAccount:POOL[NAMESPACE/NAME]` or to the principal of the same meaning. Without Workload Identity it is the
+account of its node, whatever is annotated. https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity
+"""
+
+from __future__ import annotations
+
+from tpukit.errors import Invalid
+from tpukit.sandbox.google import access, credentials
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.conditions import Facts
+from tpukit.sandbox.google.emulator_settings import number_of
+from tpukit.sandbox.google.state import Doc
+
+_TOKEN_SECONDS = 3600.0
+
+
+def identify(cloud: Cloud, node: str, namespace: str, account: str, annotated: str = "") -> Doc:
+    """Where the pod is and who, with a token, or with why there is none. `account` is its own in Kubernetes."""
+    full, pool = next(((full, doc) for full, doc in cloud.state.all("pool").items() if node in doc["_nodes"]), ("", {}))
+    if not full:
+        raise Invalid(f"no pool of GKE has a node {node}")
+    cluster_name = full.partition("/nodePools/")[0]
+    _, project, _, location, _, cluster = cluster_name.split("/")
+    where = {"project": project, "number": number_of(project), "location": location, "cluster": cluster}
+    identities = _identity_pool(cloud, cluster_name, pool)
+    if not identities:
+        own = pool["config"].get("serviceAccount", "default")
+        return _with_token(cloud, where, access.default_account(project) if own == "default" else own)
+    pod = f"{identities}[{namespace}/{account}]"
+    if not annotated:
+        return {**_with_token(cloud, where, pod), "email": identities}
+    known = f"projects/{annotated.partition('@')[2].partition('.')[0]}/serviceAccounts/{annotated}"
+    scopes = [known, known.partition("/serviceAccounts/")[0]]
+    permission = "iam.serviceAccounts.getAccessToken"
+    exists = cloud.state.get("account", known)
+    if not exists or not access.may(cloud, f"serviceAccount:{pod}", permission, scopes, Facts(known)):
+        # The words of GKE's metadata server, as people report them.
+        refused = (
+            "Unable to generate access token; IAM returned 403 Forbidden: "
+            f"Permission '{permission}' denied on resource (or it may not exist).\n"
+            "This error could be caused by a missing IAM policy binding on the target IAM service account."
+        )
+        return {**where, "email": annotated, "refused": refused}
+    return _with_token(cloud, where, annotated)
+
+
+def _identity_pool(cloud: Cloud, cluster_name: str, pool: Doc) -> str:
+    """Of the cluster; "" where it has none, or where these nodes show their own account. Pools of a cluster that has
+    one take part unless they say otherwise."""
+    cluster = cloud.state.get("cluster", cluster_name) or {}
+    mode = (pool["config"].get("workloadMetadataConfig") or {}).get("mode", "GKE_METADATA")
+    found = (cluster.get("workloadIdentityConfig") or {}).get("workloadPool", "")
+    return str(found) if mode == "GKE_METADATA" else ""
+
+
+def _with_token(cloud: Cloud, where: Doc, email: str) -> Doc:
+    expires = cloud.clock.now() + _TOKEN_SECONDS
+    return {**where, "email": email, "token": credentials.mint(cloud, email, expires), "expires": expires}
