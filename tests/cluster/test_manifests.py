@@ -220,7 +220,7 @@ def test_queue_with_monitoring_lets_googles_collectors_in_and_nobody_else():
     (port,) = container["ports"]
     (endpoint,) = by_kind["PodMonitoring", "creator"]["spec"]["endpoints"]
     (ingress,) = by_kind["NetworkPolicy", "creator"]["spec"]["ingress"]
-    assert container["args"][-2:] == ["--bind", "0.0.0.0"]
+    assert container["args"][:2] == ["--bind", "$(POD_IP)"]
     assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
     assert [one["port"] for one in ingress["ports"]] == [port["containerPort"]]
     labels = {"kubernetes.io/metadata.name": "gmp-system"}
