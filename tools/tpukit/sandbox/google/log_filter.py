@@ -1,8 +1,8 @@
 """The Logging query language, as far as logs of containers need it. What is not known here is refused, never guessed.
 
 Comparisons with = != > >= < <= : (has) =~ and !~ (regular expressions), joined by AND, OR, NOT and parentheses. NOT
-binds first, then OR, then AND, and a comparison after another one means AND. Text is compared without regard to case. A label
-or a part of jsonPayload that an entry lacks makes a comparison fail, whichever it is.
+binds first, then OR, then AND, and a comparison after another one means AND. Text is compared without regard to case.
+A label or a part of jsonPayload that an entry lacks makes a comparison fail, whichever it is.
 https://cloud.google.com/logging/docs/view/logging-query-language
 Regular expressions are RE2's, quoted, and regard case; what RE2 lacks is refused.
 Functions and searches without a field are not answered.
