@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from tpukit import plan
 from tpukit.clock import ManualClock
 from tpukit.places.gke import GkePlace
 from tpukit.places.local import LocalPlace
-from tpukit.plan import Plan
+from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.plan import Plan, VmTarget
 from tpukit.spec import JobSpec, Settings
 
 MOUNTS = [{"bucket": "my-data", "path": "/data"}]
@@ -49,3 +51,11 @@ def test_notes_of_gke(tmp_path: Path, fields: dict[str, Any], expected: str) -> 
 
 def test_notes_of_gke_where_all_is_as_expected_there_are_none(tmp_path: Path) -> None:
     assert list(GkePlace(tmp_path, ManualClock(), lambda: "me").notes(make("gke", slices=2))) == []
+
+
+def test_notes_of_tpu_vms_say_where_tensorboard_data_goes(tmp_path: Path) -> None:
+    place = TpuVmPlace(tmp_path, ManualClock(), lambda: "me")
+    made = replace(make("tpu-vm", tensorboard=True), vms=VmTarget("p", "us-central2-b", "me"))
+    assert any("the settings name no `tensorboard`" in note for note in place.notes(made))
+    board = replace(made.settings, tensorboard="projects/p/locations/us-central1/tensorboards/1")
+    assert any("the first host uploads" in note for note in place.notes(replace(made, settings=board)))
