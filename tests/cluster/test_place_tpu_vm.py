@@ -28,6 +28,7 @@ from tpukit.manager.inventory import Vm
 from tpukit.places import peers
 from tpukit.places.tpu_vm import TpuVmPlace
 from tpukit.places.verdict import ABORTED
+from tpukit.plan import VmTarget
 from tpukit.reasons import Reason, State
 from tpukit.sandbox.google.emulator_settings import number_of
 from unit.tpu_vm_driving import SENDER, Driving, reasons
@@ -225,6 +226,17 @@ def test_first_host_uploads_tensorboard_data_with_the_account_of_its_tpu_vm(driv
     assert [point["scalar"]["value"] for point in written()] == [2.0, 1.0, 0.0]
     writes = vms.emulator.cloud.requests(path=f"{job_id}:write")
     assert writes and {one["principal"] for one in writes} == {account}
+
+
+def test_share_of_a_job_is_mounted_on_all_hosts_before_its_program_starts(driving, vms):
+    """By the supervisor, with the hosts' own sudo, mount and mountpoint; in the sandbox a share is a folder."""
+    share = VmTarget("", "", "", ("pair",), disk="10.0.0.2:/share", mount="/mnt/share")
+    script = """
+        mountpoint -q /mnt/share || exit 9
+        touch /mnt/share/host-$TPU_WORKER_ID
+        while [ ! -e /mnt/share/host-0 ] || [ ! -e /mnt/share/host-1 ]; do sleep 0.1; done
+    """
+    assert driving.ended(driving.send(script, target=share)).state is State.COMPLETED
 
 
 @pytest.fixture
