@@ -69,8 +69,10 @@ class Deployed:
         return self.box.cluster.list("Pod", queue_deployment.NAMESPACE, labels=label)
 
     def ask(self, path: str, body: object = None, token: str = "") -> tuple[int, Any]:
-        """The REST front end, at the address of one of its pods."""
-        address = f"http://{self.pods('rest')[0]['status']['podIP']}:9467{path}"
+        """The REST front end, at the address that one of its pods listens on."""
+        pod, namespace = self.pods("rest")[0]["metadata"]["name"], queue_deployment.NAMESPACE
+        own = self.box.kubectl("exec", f"--namespace={namespace}", pod, "--", "printenv", "POD_IP").strip()
+        address = f"http://{own}:9467{path}"
         content = json.dumps(body).encode() if body is not None else None
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         request = urllib.request.Request(address, content, headers)
