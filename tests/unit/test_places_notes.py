@@ -19,9 +19,9 @@ from tpukit.spec import JobSpec, Settings
 MOUNTS = [{"bucket": "my-data", "path": "/data"}]
 
 
-def make(place: str, **fields: Any) -> Plan:
+def make(place: str, settings: Settings | None = None, **fields: Any) -> Plan:
     spec = {"name": "train", "tpu": "v4-16", "command": ["x"], "image": "i:1", **fields}
-    return plan.make(JobSpec.from_json(spec), Settings(), place)
+    return plan.make(JobSpec.from_json(spec), settings or Settings(), place)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,17 @@ def test_notes_of_gke_where_all_is_as_expected_there_are_none(tmp_path: Path) ->
     assert list(GkePlace(tmp_path, ManualClock(), lambda: "me").notes(make("gke", slices=2))) == []
 
 
-def test_notes_of_tpu_vms_say_where_tensorboard_data_goes(tmp_path: Path) -> None:
-    place = TpuVmPlace(tmp_path, ManualClock(), lambda: "me")
-    made = replace(make("tpu-vm", tensorboard=True), vms=VmTarget("p", "us-central2-b", "me"))
-    assert any("the settings name no `tensorboard`" in note for note in place.notes(made))
-    board = replace(made.settings, tensorboard="projects/p/locations/us-central1/tensorboards/1")
-    assert any("the first host uploads" in note for note in place.notes(replace(made, settings=board)))
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "the settings name no `tensorboard`"),
+        ({"tensorboard": "projects/p/locations/us-central1/tensorboards/1"}, "the first host uploads"),
+    ],
+)
+def test_notes_of_tpu_vms_say_where_tensorboard_data_goes(
+    tmp_path: Path, settings: dict[str, Any], expected: str
+) -> None:
+    made = make("tpu-vm", Settings.from_json(settings), tensorboard=True)
+    made = replace(made, vms=VmTarget("p", "us-central2-b", "me"))
+    notes = TpuVmPlace(tmp_path, ManualClock(), lambda: "me").notes(made)
+    assert any(expected in note for note in notes)
