@@ -17,6 +17,7 @@ from typing import Any
 import waiting
 from tpukit import catalogue, plan, pods, render
 from tpukit.errors import Transient
+from tpukit.infra import bootstrap
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
 from tpukit.sandbox.agent import Pool, of_slice
@@ -111,6 +112,28 @@ class Box:
             self.cluster.apply(document)
         account = {"metadata": {"name": SETTINGS.service_account, "namespace": TEAM}}
         self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", **account})
+
+    def let_images_be_built(self, project: str, location: str, repository: str) -> None:
+        """What `tpu cluster up` makes for that: an account, a bucket for source, a repository that it may push to."""
+        email = f"{bootstrap.IMAGE_ACCOUNT}@{project}.iam.gserviceaccount.com"
+        self.ask("POST", f"iam/v1/projects/{project}/serviceAccounts", {"accountId": bootstrap.IMAGE_ACCOUNT})
+        source = bootstrap.source_bucket(project)
+        self.ask("POST", f"storage/v1/b?project={project}", {"name": source, "location": "US"})
+        repositories = f"artifact_registry/v1/projects/{project}/locations/{location}/repositories"
+        self.ask("POST", f"{repositories}?repositoryId={repository}", {"format": "DOCKER"})
+        for role, method, policy in (
+            ("roles/storage.objectViewer", "PUT", f"storage/v1/b/{source}/iam"),
+            ("roles/artifactregistry.writer", "POST", f"{repositories}/{repository}:setIamPolicy"),
+        ):
+            bindings = {"bindings": [{"role": role, "members": [f"serviceAccount:{email}"]}]}
+            body = bindings if method == "PUT" else {"policy": bindings}
+            until(partial(self._taken, method, policy, body), f"{email} to be known")
+
+    def _taken(self, method: str, path: str, body: Doc) -> bool:
+        """Google knows an account some time after it was made."""
+        status, answer = self.google(method, path, body)
+        assert status < 300 or "does not exist" in str(answer), answer
+        return status < 300
 
     def send(self, name: str, *command: str, settings: Settings = SETTINGS, **fields: Any) -> Plan:
         spec = {"name": name, "tpu": V4_16.name, "slices": 2, "command": list(command), "image": "image:1", **fields}

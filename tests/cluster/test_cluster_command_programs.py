@@ -18,7 +18,7 @@ from tpukit.cli import command
 FLAGS = json.loads((Path(__file__).resolve().parents[1] / "fixtures" / "cluster" / "flags.json").read_text())
 # Those that no dry run prints. The others are given to the real gcloud below; Terraform's are run for real elsewhere.
 COMMANDS = [
-    ("gcloud", "artifacts docker images describe"),
+    ("gcloud", "artifacts docker tags list"),
     ("gcloud", "artifacts repositories add-iam-policy-binding"),
     ("gcloud", "builds describe"),
     ("gcloud", "builds submit"),

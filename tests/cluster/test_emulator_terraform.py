@@ -30,6 +30,7 @@ ASKED = {
     "num_tpu_pools": 2,
     "firestore_database": "tpu-jobs",
     "create_service_accounts": True,
+    "queue_monitoring_team": "research",
 }
 CLUSTER = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
 TUNED = """
@@ -54,6 +55,9 @@ class Environment:
         (folder / "tuned_override.tf").write_text(TUNED)
         bucket = {"name": "tf-state", "location": "us-central2", "versioning": {"enabled": True}}
         self.ask("POST", "storage/v1/b?project=tpu-project", bucket)
+        channel = {"type": "email", "labels": {"email_address": "oncall@example.com"}}
+        made = self.ask("POST", "monitoring/v3/projects/tpu-project/notificationChannels", channel)
+        self.channel: str = made["name"]
         done = self.run("init", "-backend-config=bucket=tf-state", "-backend-config=prefix=environment")
         assert done.returncode == 0, done.stderr
 
@@ -69,13 +73,16 @@ class Environment:
         return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
 
     def apply(self, **changes: Any) -> None:
-        (self.folder / "terraform.tfvars.json").write_text(json.dumps({**ASKED, **changes}))
+        (self.folder / "terraform.tfvars.json").write_text(
+            json.dumps({**ASKED, "queue_notification_channels": [self.channel], **changes})
+        )
         done = self.run("apply", "-auto-approve")
         assert done.returncode == 0, done.stderr
 
     def there(self) -> set[str]:
-        """What the environment consists of; the state of Terraform is not part of it."""
-        return {one for one in self.google.cloud.inventory() if "tf-state" not in one}
+        """What the environment consists of; the state of Terraform and who hears of alerts are not part of it."""
+        every = self.google.cloud.inventory()
+        return {one for one in every if "tf-state" not in one and not one.startswith("notification_channel ")}
 
     def marks(self) -> dict[str, str]:
         """What changes when a pool is made anew, by pool."""
@@ -115,13 +122,26 @@ def test_apply_makes_everything_of_the_guide(environment, kubernetes):
     region = "projects/tpu-project/regions/us-central2"
     services = "projects/tpu-project/locations/us-central1"
     (board,) = environment.google.cloud.state.all("tensorboard")
+    (dashboard,) = environment.google.cloud.state.all("dashboard")
+    policies = environment.google.cloud.state.all("alert_policy")
+    assert sorted(one["displayName"] for one in policies.values()) == [
+        "A queued job runs for long",
+        "Nobody supervises the queue",
+        "Queued jobs fail",
+        "Queued jobs hold many chips",
+        "Queued jobs wait for long",
+    ]
+    assert all(one["notificationChannels"] == [environment.channel] for one in policies.values())
     assert environment.there() == {
         f"account {account.format('cloud-tpu-sa')}",
         f"account {account.format('gke-sa')}",
+        *(f"alert_policy {name}" for name in policies),
         "bucket tpu-artifacts",
         f"cluster {CLUSTER}",
+        f"dashboard {dashboard}",
         "database projects/tpu-project/databases/tpu-jobs",
         "firewall projects/tpu-project/global/firewalls/tpu-network-webhooks",
+        "log_metric projects/tpu-project/metrics/tpukit_queue_failed",
         "network projects/tpu-project/global/networks/tpu-network",
         "policy b/tpu-artifacts",
         "policy projects/tpu-project",
@@ -203,6 +223,7 @@ def test_changes_in_place_are_made_and_kept(environment):
         labels={"owner": "research"},
         release_channel="RAPID",
         authorized_networks={"office": "203.0.113.0/24"},
+        queue_alert_limits={"chips": 8},
         cpu_pool_node_count=4,
         cpu_pool_machine_type="n2-standard-8",
     )
@@ -212,6 +233,9 @@ def test_changes_in_place_are_made_and_kept(environment):
     done = environment.run("plan", "-detailed-exitcode")
     assert done.returncode == 0, done.stdout
     assert environment.marks() == before
+    policies = environment.google.cloud.state.all("alert_policy").values()
+    (cost,) = [one for one in policies if one["displayName"] == "Queued jobs hold many chips"]
+    assert cost["conditions"][0]["conditionPrometheusQueryLanguage"]["query"].endswith(" > 8")
 
 
 def test_plan_after_somebody_deleted_a_pool_makes_it_again(environment):

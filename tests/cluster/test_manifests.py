@@ -176,6 +176,8 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
     from click.testing import CliRunner
 
     from tpukit.cli import command
+    from tpukit.cli.queue import PORT
+    from tpukit.serve import http
 
     documents = template.parse(kubectl("kustomize", QUEUE))
     for document in documents:
@@ -185,11 +187,15 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
     (source,) = container["envFrom"]
     settings = by_kind["ConfigMap", source["configMapRef"]["name"]]["data"]
     named = {word[2:-1] for word in container["args"] if word.startswith("$(")}
-    assert named <= set(settings)
-    probes = [container[f"{name}Probe"]["exec"]["command"] for name in ("startup", "liveness", "readiness")]
-    for program, *arguments in [container["command"] + container["args"], *probes]:
-        assert program == "tpu"
-        assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
+    assert named <= {*settings, *(one["name"] for one in container["env"])}
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    assert [one["path"] for one in probes] == [http.PROBES[name] for name in ("live", "live", "ready")]
+    (port,) = container["ports"]
+    assert {one["port"] for one in probes} == {port["name"]}
+    assert port["containerPort"] == PORT
+    program, *arguments = [*container["command"], *container["args"]]
+    assert program == "tpu"
+    assert CliRunner().invoke(command, [*arguments, "--help"]).exit_code == 0
     (rules,) = [one["rules"] for one in documents if one["kind"] == "Role"]
     allowed = {resource: rule["verbs"] for rule in rules for resource in rule["resources"]}
     made = ["get", "list", "create", "delete"]
@@ -220,7 +226,7 @@ def test_queue_with_monitoring_lets_googles_collectors_in_and_nobody_else():
     (port,) = container["ports"]
     (endpoint,) = by_kind["PodMonitoring", "creator"]["spec"]["endpoints"]
     (ingress,) = by_kind["NetworkPolicy", "creator"]["spec"]["ingress"]
-    assert container["args"][-2:] == ["--bind", "0.0.0.0"]
+    assert container["args"][:2] == ["--bind", "$(POD_IP)"]
     assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
     assert [one["port"] for one in ingress["ports"]] == [port["containerPort"]]
     labels = {"kubernetes.io/metadata.name": "gmp-system"}

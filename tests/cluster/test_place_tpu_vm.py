@@ -17,6 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+import tpukit
 from tpukit import cli
 from tpukit.cli import context, vm_doctor
 from tpukit.cli import vms as vm_commands
@@ -27,9 +28,12 @@ from tpukit.manager.inventory import Vm
 from tpukit.places import peers
 from tpukit.places.tpu_vm import TpuVmPlace
 from tpukit.places.verdict import ABORTED
+from tpukit.plan import VmTarget
 from tpukit.reasons import Reason, State
+from tpukit.sandbox.google.emulator_settings import number_of
 from unit.tpu_vm_driving import SENDER, Driving, reasons
 from unit.tpu_vm_world import V4_16, TpuVms
+from waiting import until
 
 STEPS = 30
 TRAIN = """
@@ -65,6 +69,16 @@ for step in range(first, steps):
     time.sleep(0.1)
 if me == 0:
     print("from", first, "to", steps)
+"""
+
+SCALARS = """
+import os
+from tpukit.host.scalars import Scalars
+if os.environ["TPU_WORKER_ID"] == "0":
+    scalars = Scalars(os.environ["TPUKIT_WORKDIR"] + "/tensorboard/train")
+    for step in range(3):
+        scalars.write(step, loss=2.0 - step)
+    scalars.close()
 """
 
 
@@ -185,6 +199,44 @@ def test_host_that_freezes_is_lost_and_named(driving, vms, shared):
     assert job.attempts[0].host.endswith("-slice-0-1")
     vms.ask("DELETE", "tpu/v2/projects/tpu-project/locations/us-central2-b/nodes/cold")
     assert driving.ended(job_id).state is State.FAILED
+
+
+def test_first_host_uploads_tensorboard_data_with_the_account_of_its_tpu_vm(driving, vms):
+    boards = "projects/tpu-project/locations/us-central1/tensorboards"
+    board = vms.ask("POST", f"vertex_ai/v1/{boards}", {"displayName": "board"})["response"]["name"]
+    account = f"serviceAccount:{number_of('tpu-project')}-compute@developer.gserviceaccount.com"
+    binding = {"role": "roles/aiplatform.user", "members": [account]}
+    policy = {"policy": {"bindings": [binding]}}
+    vms.ask("POST", "resource_manager/v1/projects/tpu-project:setIamPolicy", policy)
+    job_id = driving.send(
+        ["python", "-c", SCALARS],
+        on=("pair",),
+        settings={"tensorboard": board},
+        tensorboard=True,
+        env={"PYTHONPATH": str(Path(tpukit.__file__).parents[1])},
+    )
+    assert driving.ended(job_id).state is State.COMPLETED
+    series = f"vertex_ai/v1/{board}/experiments/{job_id}/runs/train/timeSeries/loss:read"
+
+    def written() -> list[Any]:
+        status, answer = vms.send("GET", series)  # the uploader's last pass comes after the end
+        return answer["timeSeriesData"]["values"] if status == 200 else []
+
+    until(lambda: len(written()) >= 3, "every point to be written", every=0.2)
+    assert [point["scalar"]["value"] for point in written()] == [2.0, 1.0, 0.0]
+    writes = vms.emulator.cloud.requests(path=f"{job_id}:write")
+    assert writes and {one["principal"] for one in writes} == {account}
+
+
+def test_share_of_a_job_is_mounted_on_all_hosts_before_its_program_starts(driving, vms):
+    """By the supervisor, with the hosts' own sudo, mount and mountpoint; in the sandbox a share is a folder."""
+    share = VmTarget("", "", "", ("pair",), disk="10.0.0.2:/share", mount="/mnt/share")
+    script = """
+        mountpoint -q /mnt/share || exit 9
+        touch /mnt/share/host-$TPU_WORKER_ID
+        while [ ! -e /mnt/share/host-0 ] || [ ! -e /mnt/share/host-1 ]; do sleep 0.1; done
+    """
+    assert driving.ended(driving.send(script, target=share)).state is State.COMPLETED
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from box import ROOT, sandbox, until
 from fault_points import EXIT, POINTS
 from provisioned import ACTOR, NAME, PROJECT, SYSTEM, V4_16, Provisioned, lines, stop
 from tpukit import catalogue, render
-from tpukit.infra import bootstrap
 from tpukit.provisioner.deployment import PERMISSIONS, ROLE
 
 
@@ -175,16 +174,8 @@ def test_provisioner_needs_every_rule_of_its_cluster_role_and_no_other(world: Pr
 
 def test_provisioner_image_is_built_and_pushed_by_the_line_that_init_prints(world: Provisioned):
     """Into a project where `tpu cluster up` has made what builds of images need."""
-    builder = f"{bootstrap.IMAGE_ACCOUNT}@{PROJECT}.iam.gserviceaccount.com"
-    accounts = {"accountId": bootstrap.IMAGE_ACCOUNT, "serviceAccount": {}}
-    world.box.ask("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", accounts)
-    bucket = {"name": bootstrap.source_bucket(PROJECT), "location": "US"}
-    world.box.ask("POST", f"storage/v1/b?project={PROJECT}", bucket)
+    world.box.let_images_be_built(PROJECT, "us", "images")
     repositories = f"artifact_registry/v1/projects/{PROJECT}/locations/us/repositories"
-    world.box.ask("POST", f"{repositories}?repositoryId=images", {"format": "DOCKER"})
-    for role in ("roles/storage.objectViewer", "roles/artifactregistry.writer"):
-        grant = f"gcloud projects add-iam-policy-binding {PROJECT} --member serviceAccount:{builder} --role {role}"
-        until(lambda: world.type(f"{grant} --condition None"), lambda: world.typed[-1])  # noqa: B023
     assert world.type(world.image_line), world.typed[-1]
     (image,) = world.box.ask("GET", f"{repositories}/images/dockerImages")["dockerImages"]
     assert image["uri"].startswith(f"us-docker.pkg.dev/{PROJECT}/images/tpu-provisioner@sha256:")

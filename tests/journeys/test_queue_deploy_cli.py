@@ -16,8 +16,9 @@ REPOSITORY = "us-central1-docker.pkg.dev/my-project-1/tpu-cluster"
 DIGEST = f"sha256:{'a' * 64}"
 LOCAL_QUEUE = {"to": ["kubectl", "get localqueues"], "out": "localqueue.kueue.x-k8s.io/research\n"}
 POLICY = {"to": ["get-iam-policy"], "out": '{"bindings": [], "etag": "x"}'}
-BUILT_EARLIER = {"to": ["docker images describe"], "out": f"{DIGEST}\n"}
-NOT_BUILT = {"to": ["docker images describe"], "code": 1, "err": "ERROR: NOT_FOUND: no such image\n"}
+BUILT_EARLIER = {"to": ["docker tags list"], "out": f"{DIGEST}\n"}
+NOT_BUILT = {"to": ["docker tags list"], "code": 1, "err": "ERROR: NOT_FOUND: no such image\n"}
+OTHERS_BUILT = {"to": ["docker tags list"], "out": ""}
 
 
 def builds(name, dockerfile):
@@ -86,6 +87,13 @@ def test_deploy_again_builds_nothing_and_leaves_the_token_that_callers_have(mach
     assert done.returncode == 0, done.stderr
     assert not [call for call in machine.calls() if "builds submit" in call or "kubectl create" in call]
     assert applied(machine)[0]["QUEUE_IMAGE"] == f"{REPOSITORY}/tpukit-queue-worker@{DIGEST}"
+
+
+def test_deploy_of_a_changed_source_builds_beside_the_images_of_others(machine, deploy, submitted):
+    machine.answer(LOCAL_QUEUE, POLICY, OTHERS_BUILT, submitted)
+    done = deploy()
+    assert done.returncode == 0, done.stderr
+    assert len([call for call in machine.calls() if "builds submit" in call]) == 2
 
 
 def test_deploy_of_a_team_without_a_queue_says_how_to_make_one_and_changes_nothing(machine, deploy):

@@ -23,6 +23,7 @@ DOCUMENTS = {
     "iam": "iam",
     "iam_credentials": "iamcredentials",
     "logging": "logging",
+    "monitoring": "monitoring",
     "oslogin": "oslogin",
     "resource_manager": "cloudresourcemanager",
     "service_usage": "serviceusage",

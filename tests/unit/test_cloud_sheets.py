@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from manager_desk import Desk
+from tpukit.cli import serve
 from tpukit.cloud import sheets
 from tpukit.errors import Denied, Invalid, NotFound
+from tpukit.spec import settings
 
 ROWS = [["name", "state", "user"], ["g-v4-8-1", "READY", "ada"], ["g-v4-8-2", "READY", "=HYPERLINK(1)"]]
 
@@ -120,3 +123,24 @@ def test_sheet_that_is_not_ours_or_not_there_is_refused_in_words(server, monkeyp
     with pytest.raises(Denied, match="does not have permission"):
         sheets.replace("mine", "TPUs", ROWS)
     assert server.writes == 0
+
+
+def test_serve_writes_the_inventory_to_the_sheet_of_the_settings_and_again_when_it_has_changed(
+    server, tmp_path, monkeypatch
+):
+    for name in ("home", "code"):
+        (tmp_path / name).mkdir()
+    desk = Desk(tmp_path / "home", tmp_path / "code", monkeypatch)
+    assert serve._mirror() is None
+    desk("vm note g-v4-8-1 new")
+    settings.save({"inventory_sheet": "mine"})
+    write = serve._mirror()
+    write()
+    write()
+    assert server.writes == 1
+    desk("vm note g-v4-8-1 broken")
+    write()
+    assert server.writes == 2
+    assert [row[0] for row in server.tabs["TPUs"] if any(row)][1:] == ["g-v4-8-1"]
+    assert "broken" in server.tabs["TPUs"][1]
+    desk.forget()

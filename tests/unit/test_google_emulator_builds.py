@@ -142,3 +142,12 @@ def test_build_of_a_dockerfile_that_is_named_wants_that_one(world, words):
     source = archive("./deploy/Dockerfile")
     world.ask("POST", "upload/storage/v1/b/source/o", source, uploadType="media", name="code.tgz")
     assert ended(world, steps=[step])["status"] == "SUCCESS"
+
+
+def test_tags_of_an_image_name_its_digest_and_an_image_that_is_not_there_has_none(world):
+    tags = f"{REPOSITORIES}/images/packages/train/tags"
+    assert world.refusal("GET", tags)[0] == 404
+    (image,) = ended(world)["results"]["images"]
+    (tag,) = world.ask("GET", tags)["tags"]
+    assert tag["name"].endswith("/packages/train/tags/1")
+    assert tag["version"].endswith(f"/packages/train/versions/{image['digest']}")

@@ -256,6 +256,10 @@ def test_times_of_a_filter_bound_what_is_read(world, agent):
         (f'logName="projects/{PROJECT}/logs/stdout"', "abc"),
         (f'logName="projects/{PROJECT}/logs/stderr"', ""),
         ('textPayload="say \\"fine\\""', ""),
+        ('textPayload=~"^f[^ ]+e"', "ac"),
+        ('textPayload=~"^F"', ""),
+        ('textPayload!~"^fail"', "bc"),
+        ('labels."k8s-pod/app_io/name"!~"two"', "ab"),
     ],
 )
 def test_filter_chooses(world, agent, condition, matches):
@@ -273,8 +277,10 @@ def test_filter_chooses(world, agent, condition, matches):
         "error",
         '"error"',
         "textPayload=~'x'",
-        'textPayload=~"x"',
-        'textPayload!~"x"',
+        "textPayload=~x",
+        'textPayload=~"("',
+        'textPayload=~"(?!x)y"',
+        'severity=~"ERR"',
         "nowhere=1",
         "resource=1",
         "labels=1",

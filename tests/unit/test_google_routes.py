@@ -18,6 +18,7 @@ TABLE = Path(__file__).parents[2] / "tools" / "tpukit" / "sandbox" / "google" / 
 VERSIONS = {
     "artifact_registry": ("v1", "v1beta2"),
     "logging": ("v2",),
+    "monitoring": ("v3", "v1"),
     "resource_manager": ("v1", "v3"),
     "tpu": ("v2", "v2alpha1", "v1"),
 }

@@ -265,3 +265,30 @@ def test_key_is_not_laid_where_somebody_else_has_put_a_link(host, tmp_path):
         assert list(elsewhere.iterdir()) == []
     finally:
         laid.parent.unlink()
+
+
+def test_uploader_copies_while_the_attempt_runs_and_once_more_after_its_end(host, tmp_path):
+    board, work = tmp_path / "board", host.root / "work" / "tensorboard" / "train"
+    packages = os.pathsep.join(path for path in sys.path if path)
+    uploader = [sys.executable, "-m", "tpukit.host.tensorboard", "--to", str(board), "--every", "0.1"]
+    script = f"""
+        mkdir -p {work}; echo early > {work}/events.out.tfevents.1
+        while [ ! -e {board}/train/events.out.tfevents.1 ]; do sleep 0.1; done
+        echo late > {work}/events.out.tfevents.2
+    """
+    request = host.request(script)
+    host.ask("start", **request | {"env": {"PYTHONPATH": packages}}, uploader=uploader)
+    folder = host.root / "jobs" / "try-1" / "attempt-0"
+    until(lambda: pods.status(folder).phase is Phase.ENDED)
+    until(lambda: pods.status(folder / "uploader").phase is Phase.ENDED, "the uploader to leave by itself")
+    assert sorted(file.name for file in (board / "train").iterdir()) == [
+        "events.out.tfevents.1",
+        "events.out.tfevents.2",
+    ]
+    assert pods.status(folder / "uploader").code == 0
+
+
+def test_uploader_that_cannot_start_keeps_no_attempt_from_running(host):
+    host.start("echo done", uploader=["/no/such/program"])
+    until(lambda: host.facts()["end"])
+    assert host.facts()["end"]["code"] == 0

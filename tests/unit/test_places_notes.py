@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ from tpukit import plan
 from tpukit.clock import ManualClock
 from tpukit.places.gke import GkePlace
 from tpukit.places.local import LocalPlace
-from tpukit.plan import Plan
+from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.plan import Plan, VmTarget
 from tpukit.spec import JobSpec, Settings
 
 MOUNTS = [{"bucket": "my-data", "path": "/data"}]
 
 
-def make(place: str, **fields: Any) -> Plan:
+def make(place: str, settings: Settings | None = None, **fields: Any) -> Plan:
     spec = {"name": "train", "tpu": "v4-16", "command": ["x"], "image": "i:1", **fields}
-    return plan.make(JobSpec.from_json(spec), Settings(), place)
+    return plan.make(JobSpec.from_json(spec), settings or Settings(), place)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,19 @@ def test_notes_of_gke(tmp_path: Path, fields: dict[str, Any], expected: str) -> 
 
 def test_notes_of_gke_where_all_is_as_expected_there_are_none(tmp_path: Path) -> None:
     assert list(GkePlace(tmp_path, ManualClock(), lambda: "me").notes(make("gke", slices=2))) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "the settings name no `tensorboard`"),
+        ({"tensorboard": "projects/p/locations/us-central1/tensorboards/1"}, "the first host uploads"),
+    ],
+)
+def test_notes_of_tpu_vms_say_where_tensorboard_data_goes(
+    tmp_path: Path, settings: dict[str, Any], expected: str
+) -> None:
+    made = make("tpu-vm", Settings.from_json(settings), tensorboard=True)
+    made = replace(made, vms=VmTarget("p", "us-central2-b", "me"))
+    notes = TpuVmPlace(tmp_path, ManualClock(), lambda: "me").notes(made)
+    assert any(expected in note for note in notes)

@@ -20,6 +20,7 @@ tensorboard: projects/my-project-1/locations/us-central1/tensorboards/123
 tools_image: us-docker.pkg.dev/my-project-1/tools/tpukit:1
 service_account: trainer
 store: firestore://my-project-1/team-a
+inventory_sheet: 1AbC-dEf_2gHiJk
 runtime_version: tpu-ubuntu2204-base
 queued: false
 setup: [pip, install, -r, requirements.txt]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,14 @@ class Driving:
         on: tuple[str, ...] = (),
         code: Path | None = None,
         target: VmTarget | None = None,
+        settings: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> str:
         command = ["sh", "-c", script] if isinstance(script, str) else script
         spec = JobSpec.from_json({"name": "train", "tpu": "v4-16", "command": command, **fields})
-        made = plan.make(spec, Settings.from_json({**SETTINGS}), "tpu-vm", taken=self.store.keys(JOBS, "train"))
+        made = plan.make(
+            spec, Settings.from_json({**SETTINGS, **(settings or {})}), "tpu-vm", taken=self.store.keys(JOBS, "train")
+        )
         if on or target:
             made = replace(made, vms=target or VmTarget("", "", "", on))
         if code:

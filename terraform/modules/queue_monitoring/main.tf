@@ -2,6 +2,12 @@ locals {
   # Managed Service for Prometheus has the creator's metrics, which deploy/queue-monitoring has it collect
   # (https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed).
   conditions = {
+    failed = {
+      title    = "Queued jobs fail"
+      query    = "sum(increase(logging_googleapis_com:user_${google_logging_metric.failed.name}{monitored_resource=\"k8s_container\"}[1h])) > ${var.limits.failed_per_hour}"
+      duration = "0s"
+      help     = "`tpu queue list --status failed` says why each of them did; `--dead` shows those that lost their machines."
+    }
     long = {
       title    = "A queued job runs for long"
       query    = "max(tpukit_queue_longest_seconds) > ${var.limits.longest_seconds}"
@@ -51,34 +57,6 @@ resource "google_logging_metric" "failed" {
   }
 }
 
-resource "google_monitoring_alert_policy" "failed" {
-  project               = var.project_id
-  display_name          = "Queued jobs fail"
-  combiner              = "OR"
-  notification_channels = var.notification_channels
-  user_labels           = var.labels
-
-  conditions {
-    display_name = "More than ${var.limits.failed_per_hour} in an hour"
-    condition_threshold {
-      filter          = "resource.type=\"k8s_container\" AND metric.type=\"logging.googleapis.com/user/${google_logging_metric.failed.name}\""
-      comparison      = "COMPARISON_GT"
-      threshold_value = var.limits.failed_per_hour
-      duration        = "0s"
-      aggregations {
-        alignment_period     = "3600s"
-        per_series_aligner   = "ALIGN_SUM"
-        cross_series_reducer = "REDUCE_SUM"
-      }
-    }
-  }
-
-  documentation {
-    mime_type = "text/markdown"
-    content   = "`tpu queue list --status failed` says why each of them did; `--dead` shows those that lost their machines."
-  }
-}
-
 resource "google_monitoring_alert_policy" "this" {
   for_each              = local.conditions
   project               = var.project_id
@@ -93,6 +71,9 @@ resource "google_monitoring_alert_policy" "this" {
       query               = each.value.query
       duration            = each.value.duration
       evaluation_interval = "60s"
+      # Metrics exist once somebody has sent one, and those of logs minutes after they were made: on a new project a
+      # policy that insists on them is refused (https://github.com/hashicorp/terraform-provider-google/issues/11102).
+      disable_metric_validation = true
     }
   }
 

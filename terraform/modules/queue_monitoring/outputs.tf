@@ -5,5 +5,5 @@ output "dashboard" {
 
 output "alerts" {
   description = "Names of the alert policies"
-  value       = concat([google_monitoring_alert_policy.failed.name], [for policy in google_monitoring_alert_policy.this : policy.name])
+  value       = [for policy in google_monitoring_alert_policy.this : policy.name]
 }

@@ -13,6 +13,8 @@ import click
 from tpukit.cli.leaving import Leaving
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
@@ -74,7 +76,8 @@ def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_ht
     leaving = Leaving()
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
-    service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, housekeeping=_prune)
+    beside = {"housekeeping": _prune, "mirror": _mirror()}
+    service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, **beside)
     if not no_http:
         _start_http(service, metrics, port)
     _say("serving; Ctrl-C leaves, jobs run on")
@@ -136,6 +139,23 @@ def _prune() -> None:
     report = housekeeping.run(paths.data(), paths.state(), known, context.CLOCK.now(), limits, active=active)
     if report.removed:
         _say(f"removed {len(report.removed)} things of old jobs, {report.freed >> 20} MiB; `tpu clean` says more")
+
+
+def _mirror() -> Callable[[], None] | None:
+    """What `tpu vm mirror` does, for the sheet of the settings."""
+    from tpukit.spec import settings
+
+    sheet = settings.load().inventory_sheet
+    if not sheet:
+        return None
+    written: list[list[str]] = []
+
+    def write() -> None:
+        from tpukit.cli import vms
+
+        written[:] = vms.write_sheet(sheet, before=written)
+
+    return write
 
 
 def _unit(arguments: list[str], install: bool, now: bool) -> None:

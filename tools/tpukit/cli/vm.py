@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tpukit.cli import vm_act, vm_doctor
+from tpukit.cli.vms import SHEET_TAB
 from tpukit.cli.who import user_name, user_option
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -75,20 +76,19 @@ def note(tpu: str, text: str) -> None:
 
 @command.command()
 @click.argument("sheet")
-@click.option("--tab", default="TPUs", show_default=True, help="Which tab of it; made where there is none.")
+@click.option("--tab", default=SHEET_TAB, show_default=True, help="Which tab of it; made where there is none.")
 def mirror(sheet: str, tab: str) -> None:
     """Write the inventory into a Google Sheet, by the id in its address. The store stays the truth.
+
+    With the setting inventory_sheet, `tpu serve` does so whenever it has changed.
 
     You need write access to the sheet, with credentials that have the scope of spreadsheets:
     `gcloud auth application-default login --scopes=https://www.googleapis.com/auth/spreadsheets,https://www.googleapis.com/auth/cloud-platform`
     """
     from tpukit.cli import vms
-    from tpukit.cloud import sheets
-    from tpukit.manager import inventory
 
-    rows = vms.rows()
-    sheets.replace(sheet, tab, [inventory.HEADINGS, *(row.fields for row in rows)])
-    click.echo(f"{len(rows)} TPUs written to {tab}", err=True)
+    table = vms.write_sheet(sheet, tab)
+    click.echo(f"{len(table) - 1} TPUs written to {tab}", err=True)
 
 
 @command.command("check-status")

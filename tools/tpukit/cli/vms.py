@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tpukit.manager.inventory import Row, Vm
     from tpukit.spec import Settings
 
+SHEET_TAB = "TPUs"
+
 
 @cache
 def settings() -> Settings:
@@ -113,3 +115,14 @@ def public_key() -> str:
         return f"{target.login_user(own)}:{ssh.public_key()}"
     finally:
         ssh.close()
+
+
+def write_sheet(sheet: str, tab: str = SHEET_TAB, before: Sequence[Sequence[str]] = ()) -> list[list[str]]:
+    """The inventory as a table, written into a Google Sheet unless it is as it was `before`."""
+    from tpukit.cloud import sheets
+    from tpukit.manager import inventory
+
+    table = [list(inventory.HEADINGS), *(list(row.fields) for row in rows())]
+    if table != list(before):
+        sheets.replace(sheet, tab, table)
+    return table

@@ -115,6 +115,9 @@ def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
         if not os.path.exists(os.path.join(folder, "pod.json")):
             write(os.path.join(folder, "pod.json"), pod(request, folder, cwd))
         run_shim(folder)
+        if request.get("uploader"):
+            with suppress(Refused, OSError):  # the job goes on without it
+                beside("host_uploader").start(folder, request["uploader"], MARK, run_shim)
         return facts(job, number, None)
 
 
@@ -141,9 +144,8 @@ def stop(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
             # On a full disk there is no note and so no grace, which is better than a program that nobody can stop.
             kill(read(os.path.join(folder, "began")), folder)
             raise
-    began = read(
-        os.path.join(folder, "began")
-    )  # read after the note was written: we find the shim, or it finds the note
+    # Read after the note was written: we find the shim, or it finds the note.
+    began = read(os.path.join(folder, "began"))
     if began is not None and is_locked(os.path.join(folder, "lock")):
         with suppress(ProcessLookupError):
             os.kill(began["shim"], signal.SIGTERM)

@@ -8,6 +8,7 @@ restart begins from the beginning, and does no harm by it.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import os
 import signal
@@ -22,6 +23,8 @@ from tpukit.host.events import EventFile, event_files
 from tpukit.host.vertex import ENDPOINT, Vertex
 
 _log = logging.getLogger("tpukit.tensorboard")
+LOCK_SECONDS = 0.5
+"""Between two looks at a lock."""
 
 
 class Target(Protocol):
@@ -76,6 +79,24 @@ def follow(logdir: Any, target: Target, *, every: float, leaving: threading.Even
     return _pass(logdir, target)
 
 
+def _leave_when_free(lock: Path, leaving: threading.Event) -> None:
+    """The job's supervisor holds it while the job runs, and is killed with it: there may be nobody left to tell."""
+    while _is_locked(lock):
+        leaving.wait(LOCK_SECONDS)
+    leaving.set()
+
+
+def _is_locked(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _pass(logdir: Any, target: Target) -> bool:
     try:
         moved = target.sync(logdir) if logdir.exists() else 0
@@ -95,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--experiment", help="what this job is called there")
     parser.add_argument("--endpoint", default="", help=f"of an emulator, in place of Google's and of ${ENDPOINT}")
     parser.add_argument("--every", type=float, default=15.0, metavar="SECONDS")
+    parser.add_argument("--while-locked", type=Path, metavar="FILE", help="leave when nobody holds the lock on it")
     parser.add_argument("--once", action="store_true", help="one pass, then end")
     options = parser.parse_args(arguments)
     if options.tensorboard and (options.to or not options.experiment):
@@ -113,6 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.once:
         leaving.set()
+    if options.while_locked:
+        waiting = threading.Thread(target=_leave_when_free, args=(options.while_locked, leaving), daemon=True)
+        waiting.start()
     return 0 if follow(_folder(options.logdir), target, every=options.every, leaving=leaving) else 1
 
 

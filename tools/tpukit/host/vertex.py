@@ -26,6 +26,9 @@ ENDPOINT = "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT"
 TOKEN = "GOOGLE_OAUTH_ACCESS_TOKEN"  # noqa: S105 (a name)
 """Variables by which Google's Terraform provider is led elsewhere too: what holds for one holds for the other."""
 
+METADATA = "GCE_METADATA_HOST"
+"""Variable by which Google's clients find a metadata server that is not at its usual address."""
+
 _TENSORBOARD = re.compile(r"projects/[^/]+/locations/(?P<location>[a-z0-9-]+)/tensorboards/[^/]+")
 
 
@@ -96,9 +99,9 @@ def _token_for(endpoint: str) -> Callable[[], str] | None:
     own = os.environ.get(TOKEN, "")
     if urllib.parse.urlsplit(endpoint).hostname not in ("127.0.0.1", "localhost", "::1"):
         return None
-    if not own and os.environ.get("GCE_METADATA_HOST"):  # of a pod or TPU VM whose identity is imitated too
-        return google_token()
-    return (lambda: own) if own else None
+    if own:
+        return lambda: own
+    return google_token() if os.environ.get(METADATA) else None
 
 
 def google_token() -> Callable[[], str]:

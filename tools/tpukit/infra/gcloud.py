@@ -66,6 +66,15 @@ def read(question: Command, doing: str, *, limit: float = LIMIT_SECONDS) -> str:
     return done.output
 
 
+def read_if_there(question: Command, doing: str) -> str:
+    """What it answers; nothing where the thing is not there."""
+    programs.need("gcloud", INSTALL)
+    done = programs.run(question, limit=LIMIT_SECONDS)
+    if done.code and not _ABSENT.search(done.errors):
+        raise diagnosis.failure("gcloud", done.errors, doing)
+    return "" if done.code else done.output
+
+
 def settled(attempt: Callable[[], T], clock: Clock) -> T:
     """What `attempt` gives, tried again for a while where Google does not know yet what was made a moment ago."""
     until, pause = clock.now() + _PATIENCE_SECONDS, 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -95,11 +96,10 @@ def lines(asked: Deployment) -> list[str]:
     ]
     made += [line for step in _bindings(asked) for line in step.lines()]
     for name, dockerfile in DOCKERFILES.items():
-        image = f"{asked.repository.url}/{name}:{tag(asked.checkout, dockerfile)}"
         built = images.submit(asked.repository, asked.checkout, images.config_file())
-        made.append(f"{_digest_of(image)} || {built}")
+        made.append(_unless(_digest(asked, name, tag(asked.checkout, dockerfile)), built))
     made += [f"# tpu writes what is applied to {asked.folder}", str(_apply(asked))]
-    made += [f"{_token_exists(asked)} || {_create(asked)}"]
+    made += [_unless(_token_exists(asked), _create(asked))]
     return [*made, *(str(_rollout(asked, name)) for name in DEPLOYMENTS)]
 
 
@@ -140,6 +140,8 @@ def write(asked: Deployment, *, serve: str, worker: str) -> None:
         "WORKER_SERVICE_ACCOUNT": asked.email(WORKER),
         "REST_SERVICE_ACCOUNT": asked.email("tpukit-queue-rest"),
     }
+    if emulator := os.environ.get("FIRESTORE_EMULATOR_HOST"):
+        values["FIRESTORE_EMULATOR_HOST"] = emulator  # pods find the store where whoever deploys finds it
     text = "".join(f"{name}={value}\n" for name, value in values.items())
     (asked.folder / "config.env").write_text(text, encoding="utf-8")
     file = asked.folder / "kustomization.yaml"
@@ -217,15 +219,23 @@ def _bindings(asked: Deployment) -> Iterator[Step]:
 
 def _image(asked: Deployment, name: str, dockerfile: str, say: Callable[[str], None]) -> str:
     label = tag(asked.checkout, dockerfile)
-    question = _digest_of(f"{asked.repository.url}/{name}:{label}")
-    if gcloud.exists(question, "asking for the image"):
+    digest = gcloud.read_if_there(_digest(asked, name, label), "asking for the image").strip()
+    if digest:
         say(f"{name}:{label} is there")
-        return f"{asked.repository.url}/{name}@{gcloud.read(question, 'asking for the image').strip()}"
+        return f"{asked.repository.url}/{name}@{digest}"
     return images.push(asked.repository, asked.checkout, dockerfile, name, label, say)
 
 
-def _digest_of(image: str) -> Command:
-    return gcloud.command("artifacts", "docker", "images", "describe", image, "--format=value(image_summary.digest)")
+def _digest(asked: Deployment, name: str, label: str) -> Command:
+    """Out of the image's tags: `images describe` asks for vulnerabilities too, which is one more API to switch on."""
+    return gcloud.command(
+        *("artifacts", "docker", "tags", "list", f"{asked.repository.url}/{name}"),
+        *(f"--filter=tag~/tags/{label}$", "--format=value(version.basename())"),
+    )
+
+
+def _unless(question: Command, order: Command) -> str:
+    return f'test -n "$({question})" || {order}'
 
 
 def _have_token(asked: Deployment, say: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""What `tpu serve` does for ever: rounds over all jobs, and beside them sweeping and housekeeping."""
+"""What `tpu serve` does for ever: rounds over all jobs; beside them sweeping, housekeeping and a mirror."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tpukit.store import Store
 SWEEP_SECONDS = 60.0
 """Between two sweeps: what is to be removed has to be seen twice over a minimum age."""
 HOUSEKEEPING_SECONDS = 3600.0
+MIRROR_SECONDS = 300.0
 SETTLE_SECONDS = 5.0
 
 
@@ -31,8 +32,11 @@ class Service:
         tick: float,
         say: Callable[[str], None],
         housekeeping: Callable[[], None] | None = None,
+        mirror: Callable[[], None] | None = None,
     ) -> None:
-        self._store, self._driver, self._say, self._housekeeping = store, driver, say, housekeeping
+        """`mirror` shows elsewhere what the store has."""
+        self._store, self._driver, self._say = store, driver, say
+        self._beside = [("housekeeping", housekeeping, HOUSEKEEPING_SECONDS), ("mirror", mirror, MIRROR_SECONDS)]
         self.loop = Loop(
             self._round,
             clock,
@@ -46,8 +50,9 @@ class Service:
 
     def run(self, *, until_idle: bool = False) -> None:
         swept = self.loop.beside("sweep", self._sweep, SWEEP_SECONDS)
-        if self._housekeeping:
-            self.loop.beside("housekeeping", self._housekeeping, HOUSEKEEPING_SECONDS)
+        for name, work, seconds in self._beside:
+            if work:
+                self.loop.beside(name, work, seconds)
         unwatch = self._watch()
         try:
             self.loop.run(until_idle=until_idle)

@@ -133,6 +133,12 @@ class Settings(Model):
         "firestore://my-project-1",
         default=None,
     )
+    inventory_sheet: str | None = field(
+        _WORD,
+        "Google Sheet that `tpu serve` writes who holds which TPU VM into: the id in its address.",
+        "1AbC-dEf_2gHiJkLmNoPqRsTuVwXyZ",
+        default=None,
+    )
     aliases: dict[str, str] = field(
         Named(Text(KEY, _free), _SETTING),
         "Short names for settings of programs, beside the built-in ones.",

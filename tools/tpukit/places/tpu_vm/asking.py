@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -163,6 +164,7 @@ class Hosts:
         slice_index, host_index = divmod(index, plan.slice.hosts)
         return {
             "store": target.store_label(self.sender()),
+            "uploader": _uploader(plan) if index == 0 else [],
             "argv": list(plan.command_of(attempt.stage)),
             "env": environment.host(plan, attempt, slice_index, host_index, first.hosts[0].internal),
             "workdir": workdir(plan, attempt.origin),
@@ -221,6 +223,16 @@ def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
         for one in plan.spec.mounts
     ]
     return [*share, *buckets]
+
+
+def _uploader(plan: Plan) -> list[str]:
+    """With the Python of the job's command: that is where its packages are."""
+    if not plan.spec.tensorboard or not plan.settings.tensorboard:
+        return []
+    first = plan.command_of(0)[0]
+    python = first if re.fullmatch(r"python[0-9.]*", Path(first).name) else "python3"
+    where = ["--tensorboard", plan.settings.tensorboard, "--experiment", plan.id]
+    return [python, "-m", "tpukit.host.tensorboard", *where]
 
 
 def _accepted(call: Call, answer: Answer) -> Answer:

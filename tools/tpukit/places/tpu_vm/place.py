@@ -29,6 +29,8 @@ from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.plan import Plan, VmTarget
 
 FOLLOW_SECONDS = 0.5
+_BOARD = "the first host uploads TensorBoard data: the Python of the job's command needs tpukit[tpu] there"
+_NO_BOARD = "TensorBoard data stays in the workdir: the settings name no `tensorboard` to upload to"
 
 
 def google(project: str) -> TpuVms:
@@ -180,7 +182,7 @@ class TpuVmPlace:
         return [
             *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
             *(["hosts need gcsfuse to mount buckets: `setup` in the settings can install it"] if spec.mounts else []),
-            *(["TensorBoard data stays in the workdir"] if spec.tensorboard else []),
+            *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
             *([] if plan.workdir else ["checkpoints stay on the hosts' disks, and go with them: name a workdir"]),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
             *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),

@@ -28,6 +28,7 @@ _SERVICES = {
     "firestore": "datastore",
     "iam": "iam",
     "logging": "logging",
+    "monitoring": "monitoring",
     "resource_manager": "resourcemanager",
     "service_usage": "serviceusage",
     "tpu": "tpu",
@@ -37,6 +38,8 @@ _POD = re.compile(r"serviceAccount:([a-z0-9-]+)\.svc\.id\.goog\[(.+)/(.+)\]")
 _ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
 _OWN_VERBS = ("getIamPolicy", "setIamPolicy", "enable", "disable", "undelete")
+_OTHER_NAMES = {"logging.metrics": "logMetrics"}
+"""Collections whose permissions are not called as their paths are."""
 _WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/repositories)/[^/:]+")
 
 
@@ -136,6 +139,7 @@ def _permission(service: str, method: str, path: str) -> str:
     # `projects/P/global/networks` has a part without a name, so that its collections stand one place further.
     item = len(parts) % 2 == ("global" in parts[2:3])
     collection = parts[-2] if item else parts[-1]
+    collection = _OTHER_NAMES.get(f"{service}.{collection}", collection)
     if verb in _OWN_VERBS:
         return f"{service}.{collection}.{verb}"
     verbs = _ITEM_VERBS if item else _COLLECTION_VERBS

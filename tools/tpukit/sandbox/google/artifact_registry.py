@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 from tpukit.sandbox.google import longrunning, policy
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
@@ -90,6 +91,21 @@ def _set_policy(cloud: Cloud, call: Call) -> Doc:
 @api.on("GET", REPOSITORY + "/dockerImages")
 def _images(cloud: Cloud, call: Call) -> Doc:
     return {"dockerImages": list(cloud.state.all("image", f"{_find(cloud, call)['name']}/").values())}
+
+
+@api.on("GET", REPOSITORY + "/packages/{package}/tags")
+def _tags(cloud: Cloud, call: Call) -> Doc:
+    repository = _find(cloud, call)["name"]
+    images = cloud.state.all("image", f"{repository}/dockerImages/{call['package']}@")
+    if not images:
+        raise Refused(404, f"Requested entity was not found: {repository}/packages/{call['package']}")
+    package = f"{repository}/packages/{quote(call['package'], safe='')}"
+    tags = [
+        {"name": f"{package}/tags/{tag}", "version": f"{package}/versions/{name.rpartition('@')[2]}"}
+        for name, image in images.items()
+        for tag in image["tags"]
+    ]
+    return {"tags": tags} if tags else {}
 
 
 def push(cloud: Cloud, repository: str, name: str, tag: str, digest: str) -> None:

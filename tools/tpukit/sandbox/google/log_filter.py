@@ -1,10 +1,11 @@
 """The Logging query language, as far as logs of containers need it. What is not known here is refused, never guessed.
 
-Comparisons with = != > >= < <= and : (has), joined by AND, OR, NOT and parentheses. NOT binds first, then OR, then AND,
-and a comparison after another one means AND. Text is compared without regard to case. A label or a part of jsonPayload
-that an entry lacks makes a comparison fail, whichever it is.
+Comparisons with = != > >= < <= : (has) =~ and !~ (regular expressions), joined by AND, OR, NOT and parentheses. NOT
+binds first, then OR, then AND, and a comparison after another one means AND. Text is compared without regard to case.
+A label or a part of jsonPayload that an entry lacks makes a comparison fail, whichever it is.
 https://cloud.google.com/logging/docs/view/logging-query-language
-Regular expressions (=~ !~), functions and searches without a field are not answered.
+Regular expressions are RE2's, quoted, and regard case; what RE2 lacks is refused.
+Functions and searches without a field are not answered.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_SIGNS = (*_COMPARE, ":")
+_MATCHES = ("=~", "!~")
+_SIGNS = (*_COMPARE, *_MATCHES, ":")
+_NOT_RE2 = re.compile(r"\(\?(?:[=!]|<[=!]|P[=>]|#|\()|\\[1-9]")
+"""Looking around, conditions and references back: https://github.com/google/re2/wiki/Syntax"""
 _MISSING = object()
 
 Entry = Mapping[str, Any]
@@ -70,6 +74,8 @@ class Comparison:
             value = "DEFAULT" if self.path == ("severity",) else ""
         if self.sign == ":":
             return bool(value) if self.value == "*" else self.value.casefold() in str(value).casefold()
+        if self.sign in _MATCHES:
+            return bool(re.search(self.value, str(value))) == (self.sign == "=~")
         left, right = self._sides(value)
         return bool(_COMPARE[self.sign](left, right))
 
@@ -215,6 +221,11 @@ class _Parser:
 
     def _values(self, path: tuple[str, ...], sign: str) -> Node:
         """One value, or several of which any or each is meant: `resource.type = ("a" OR "b")`."""
+        if sign in _MATCHES:
+            word = self._pop()
+            if word.kind != "quoted":
+                raise _unparseable(word.text)
+            return _expression(path, sign, word.text[1:-1].replace('\\"', '"'))
         if not self._take("("):
             return _comparison(path, sign, self._value())
         parts = [_comparison(path, sign, self._value())]
@@ -278,6 +289,18 @@ def _comparison(path: tuple[str, ...], sign: str, value: str) -> Node:
         if sign == ":":
             raise invalid("Unparseable filter: a timestamp cannot be compared with ':'")
         value = moment(value)
+    return Comparison(path, sign, value)
+
+
+def _expression(path: tuple[str, ...], sign: str, value: str) -> Node:
+    if path == ("severity",) or path[0] in _TIMES:
+        raise invalid(f"Unparseable filter: {path[0]} cannot be compared with a regular expression")
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise invalid(f"Unparseable filter: regex {value!r}: {error}") from error
+    if _NOT_RE2.search(value):
+        raise invalid(f"Unparseable filter: regex {value!r}: invalid or unsupported Perl syntax")
     return Comparison(path, sign, value)
 
 

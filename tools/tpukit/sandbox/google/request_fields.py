@@ -42,7 +42,9 @@ REQUESTS = {
         *("CreateServiceAccountRequest", "PatchServiceAccountRequest", "SetIamPolicyRequest"),
         *("CreateRoleRequest", "QueryTestablePermissionsRequest", "UndeleteRoleRequest"),
     ),
-    "logging/v2": ("ListLogEntriesRequest",),
+    "logging/v2": ("ListLogEntriesRequest", "LogMetric"),
+    "monitoring/v1": ("Dashboard",),
+    "monitoring/v3": ("AlertPolicy", "NotificationChannel"),
     "serviceusage/v1": ("BatchEnableServicesRequest", "DisableServiceRequest"),
     "tpu/v2": ("Node", "QueuedResource"),
 }
@@ -77,7 +79,11 @@ def gather(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
             properties = schemas[message].get("properties", {})
             messages[message] = {field: _type(f"{message}.{field}", what) for field, what in properties.items()}
             waiting += [reference for what in properties.values() for reference in _references(what)]
-        found[name] = dict(sorted(messages.items()))
+        known = found.get(name, {})
+        differing = [one for one in known.keys() & messages.keys() if known[one] != messages[one]]
+        if differing:
+            raise ValueError(f"versions of {name} have different messages of one name: {', '.join(differing)}")
+        found[name] = dict(sorted({**known, **messages}.items()))
     return found
 
 

@@ -58,6 +58,7 @@ _PRODUCTS = {
     "IAM_BETA": "iam/v1/",
     "IAM_CREDENTIALS": "iam_credentials/v1/",
     "LOGGING": "logging/v2/",
+    "MONITORING": "monitoring/",
     "OS_LOGIN": "oslogin/v1/",
     "RESOURCE_MANAGER": "resource_manager/v1/",
     "SERVICE_USAGE": "service_usage/v1/",

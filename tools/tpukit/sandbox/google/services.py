@@ -14,11 +14,22 @@ from tpukit.sandbox.google.state import Doc
 
 EMULATED = (
     *("aiplatform", "artifactregistry", "cloudbilling", "cloudbuild", "cloudresourcemanager"),
-    *("compute", "container", "firestore", "iam", "iamcredentials", "logging", "serviceusage", "storage", "tpu"),
+    *(
+        "compute",
+        "container",
+        "firestore",
+        "iam",
+        "iamcredentials",
+        "logging",
+        "monitoring",
+        "serviceusage",
+        "storage",
+        "tpu",
+    ),
 )
 NOT_EMULATED = (
     *("binaryauthorization", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
-    *("containersecurity", "datastore", "monitoring", "oauth2", "secretmanager"),
+    *("containersecurity", "datastore", "oauth2", "secretmanager"),
 )
 """Enabled by people who set up a project; nothing of them is emulated."""
 KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))

@@ -1,0 +1,190 @@
+"""`tpu queue deploy` in a sandbox: real gcloud, kubectl, API server and Kueue; Google's Firestore emulator as store;
+creator, REST front end and workers are pods of the sandbox. The tests follow one deployment, in their order."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from box import ROOT, TEAM, ZONE, Box, sandbox, until
+from firestore_emulator import emulator
+from tpukit import catalogue, render
+from tpukit.infra import queue_deployment
+from tpukit.sandbox import environment
+from tpukit.sandbox.agent import Pool, of_slice
+
+PROJECT, LOCATION, REPOSITORY = "tpu-project", "us-central2", "images"
+SHAPE = catalogue.find("v5e-4")
+KINDS = ("Deployment", "ServiceAccount", "ConfigMap", "Secret", "Role", "NetworkPolicy", "ResourceQuota", "Service")
+
+
+@dataclass
+class Deployed:
+    box: Box
+    home: Path
+    firestore: str
+    said: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
+
+    def deploy(self) -> subprocess.CompletedProcess[str]:
+        url = f"{LOCATION}-docker.pkg.dev/{PROJECT}/{REPOSITORY}"
+        words = ["--tpu=v5e-4:spot", "--results=gs://my-artifacts/queue", f"--repository={url}", f"--team={TEAM}"]
+        argv = [sys.executable, "-m", "tpukit", "queue", "deploy", str(ROOT), f"--store=firestore://{PROJECT}", *words]
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr + self.box.kubectl("describe", "deployments,pods", "-A")
+        self.said.append(done)
+        return done
+
+    def type(self, line: str) -> str:
+        """Into a shell, as somebody does who was told to."""
+        done = subprocess.run(["bash", "-euc", line], env=self.env, cwd=self.home, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr + self.box.kubectl("describe", "workloads,pods", "-A")
+        return done.stdout
+
+    @property
+    def env(self) -> dict[str, str]:
+        tpu = self.home / "bin" / "tpu"
+        if not tpu.exists():
+            tpu.parent.mkdir(parents=True)
+            tpu.write_text(f'#!/bin/sh\nexec {sys.executable} -m tpukit "$@"\n')
+            tpu.chmod(0o755)
+        inside = environment.variables(self.box.place)
+        own = {"TPUKIT_HOME": str(self.home), "PYTHONPATH": str(ROOT / "tools"), "CLOUDSDK_CONFIG": str(self.home)}
+        path = os.pathsep.join((str(tpu.parent), inside["PATH"]))
+        return {**os.environ, **inside, **own, "PATH": path, "FIRESTORE_EMULATOR_HOST": self.firestore}
+
+    def pods(self, component: str) -> list[dict[str, Any]]:
+        label = f"app.kubernetes.io/component={component}"
+        return self.box.cluster.list("Pod", queue_deployment.NAMESPACE, labels=label)
+
+    def ask(self, path: str, body: object = None, token: str = "") -> tuple[int, Any]:
+        """The REST front end, at the address that one of its pods listens on."""
+        pod, namespace = self.pods("rest")[0]["metadata"]["name"], queue_deployment.NAMESPACE
+        own = self.box.kubectl("exec", f"--namespace={namespace}", pod, "--", "printenv", "POD_IP").strip()
+        address = f"http://{own}:9467{path}"
+        content = json.dumps(body).encode() if body is not None else None
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        request = urllib.request.Request(address, content, headers)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=60) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, None
+
+    def token(self) -> str:
+        secret = self.box.cluster.get("Secret", queue_deployment.TOKEN, queue_deployment.NAMESPACE)
+        return base64.b64decode(secret["data"]["token"]).decode()
+
+    def everything(self) -> dict[str, Any]:
+        """All that a deployment makes, on both sides: to the last field, but for what controllers count."""
+        made = {
+            f"{kind} {one['metadata']['namespace']}/{one['metadata']['name']}": (
+                one["metadata"]["uid"],
+                one["metadata"].get("generation"),
+                {key: value for key, value in one.items() if key not in ("metadata", "status")},
+            )
+            for kind in KINDS
+            for namespace in (queue_deployment.NAMESPACE, TEAM)
+            for one in self.box.cluster.list(kind, namespace)
+        }
+        every = self.box.ask("GET", "emulator/resources")
+        return {**made, "google": [one for one in every if one.split()[0] in ("account", "build", "image", "policy")]}
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """With a slice of one host, a CPU node, a team and what `tpu cluster up` leaves in a project."""
+    home = tmp_path_factory.mktemp("deployed")
+    with emulator(home / "firestore.log") as firestore, sandbox(home, "queue") as box:
+        box.agent.add_pool(of_slice("v5e", SHAPE, ZONE, capacity="spot"))
+        cpus = {f"cpu-{number}": ZONE for number in range(2)}
+        box.agent.add_pool(Pool("cpu", "e2-standard-8", cpus, labels=dict([render.node_labels.CPU_POOL])))
+        for document in render.queues({render.PoolKind(SHAPE, "spot"): 1}, [TEAM], cpus=8, memory_gb=32):
+            box.cluster.apply(document)
+        box.ask("POST", f"storage/v1/b?project={PROJECT}", {"name": "my-artifacts"})
+        box.let_images_be_built(PROJECT, LOCATION, REPOSITORY)
+        made = Deployed(box, home / "person", firestore.address)
+        made.deploy()
+        yield made
+
+
+def test_deploy_makes_accounts_without_keys_builds_both_images_and_waits_until_all_pods_serve(deployed: Deployed):
+    done = deployed.said[0]
+    assert "account tpukit-queue-worker: done" in done.stderr
+    policy = deployed.box.ask("POST", f"resource_manager/v1/projects/{PROJECT}:getIamPolicy", {})
+    (users,) = [one["members"] for one in policy["bindings"] if one["role"] == "roles/datastore.user"]
+    accounts = {member.partition(":")[2].partition("@")[0] for member in users}
+    assert accounts == {"tpukit-queue", "tpukit-queue-rest", "tpukit-queue-worker"}
+    asked = deployed.box.ask("GET", "emulator/requests?path=iam/")
+    assert not [one for one in asked if one["path"].endswith("/keys") and one["method"] == "POST"]
+    registry = f"artifact_registry/v1/projects/{PROJECT}/locations/{LOCATION}/repositories/{REPOSITORY}"
+    images = deployed.box.ask("GET", f"{registry}/dockerImages")["dockerImages"]
+    digests = {one["uri"].rpartition("/")[2].partition("@")[0]: one["uri"] for one in images}
+    assert set(digests) == set(queue_deployment.DOCKERFILES)
+    for name in queue_deployment.DEPLOYMENTS:
+        found = deployed.box.cluster.get("Deployment", name, queue_deployment.NAMESPACE)
+        assert found["status"]["availableReplicas"] == 2
+        assert found["spec"]["template"]["spec"]["containers"][0]["image"] == digests[queue_deployment.SERVE]
+
+
+def test_line_that_deploy_prints_sends_both_test_jobs_and_prints_their_results(deployed: Deployed):
+    line = deployed.said[0].stdout.strip()
+    assert line == f"TPUKIT_STORE=firestore://{PROJECT} tpu queue test --timeout 300"
+    devices, product = deployed.type(line).splitlines()
+    assert devices == "Found 4 devices"
+    assert float(product) == 1e9
+
+
+def test_rest_front_end_takes_a_job_from_who_shows_the_token_and_nobody_else(deployed: Deployed):
+    assert deployed.ask("/v1/jobs")[0] == 401
+    assert deployed.ask("/v1/jobs", {"code": "result = 6 * 7"}, token="x" * 32)[0] == 401
+    token = deployed.token()
+    status, made = deployed.ask("/v1/jobs", {"code": "result = 6 * 7"}, token=token)
+    assert status < 300
+
+    def ended() -> Any:
+        _, job = deployed.ask(f"/v1/jobs/{made['id']}", token=token)
+        return job if job["status"] in ("completed", "failed") else None
+
+    assert until(ended, lambda: deployed.box.kubectl("describe", "workloads,pods"))["result"] == "42"
+
+
+def test_creator_that_is_taken_away_is_replaced_and_a_failure_is_what_the_alert_counts(deployed: Deployed):
+    for pod in deployed.pods("creator"):
+        deployed.box.cluster.delete("Pod", pod["metadata"]["name"], queue_deployment.NAMESPACE)
+    send = f"TPUKIT_STORE=firestore://{PROJECT} tpu queue submit --code 'raise ValueError(7)'"
+    key = deployed.type(send).strip()
+    show = f"TPUKIT_STORE=firestore://{PROJECT} tpu queue show {key} --json"
+    until(lambda: json.loads(deployed.type(show))["status"] == "failed", every=2.0)
+    module = (ROOT / "terraform" / "modules" / "queue_monitoring" / "main.tf").read_text()
+    wanted = re.search(r'\n  filter +=  ?(".*")\n', module)
+    assert wanted
+    condition = json.loads(wanted[1]).replace("${var.team}", TEAM)
+
+    def counted() -> list[Any]:
+        body = {"resourceNames": [f"projects/{PROJECT}"], "filter": condition}
+        return list(deployed.box.ask("POST", "logging/v2/entries:list", body).get("entries", []))
+
+    until(counted, "the line that says so")
+    assert [one["textPayload"].partition(":")[0] for one in counted()] == [key]
+
+
+def test_second_deploy_changes_nothing(deployed: Deployed):
+    before = deployed.everything()
+    again = deployed.deploy()
+    assert deployed.everything() == before
+    assert "building" not in again.stderr
+    assert "roles for Firestore: already there" in again.stderr
