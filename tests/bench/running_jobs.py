@@ -32,7 +32,7 @@ from tpukit.spec import JobSpec, Settings
 from tpukit.store import Store
 
 Doc = dict[str, Any]
-TEAMS = ("fleet-0", "fleet-1", "fleet-2", "fleet-3")
+TEAMS = ("team-0", "team-1", "team-2", "team-3")
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler", "jobset", "kueue", "kwok", "agent", "google")
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
@@ -78,7 +78,7 @@ def fill(place: Folder, store: Store, sender: str, size: Size, context: str, kub
 
 def _plan(number: int, shape: str, settings: Settings, cluster: ClusterName) -> Plan:
     spec = {
-        "name": f"fleet-{number:03d}",
+        "name": f"job-{number:03d}",
         "tpu": shape,
         "command": ["sleep", "36000"],  # kwok ends what does not say how long it takes
         "image": "image:1",
@@ -118,7 +118,7 @@ def _furnish(cluster: Cluster, shape: str, settings: Settings) -> None:
 
 def _run_one(cluster: Cluster, place: Folder, made: Plan, sender: str) -> list[Doc]:
     """One job, sent and running: its JobSet, Workload, Jobs and pods."""
-    sending = GkePlace(place.path / "fleet", SystemClock(), lambda: sender, clusters=_Only(cluster))
+    sending = GkePlace(place.path / "sender", SystemClock(), lambda: sender, clusters=_Only(cluster))
     sending.submit(Handle(made, _scheduled()))
     sending.close()
 
