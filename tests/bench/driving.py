@@ -1,4 +1,4 @@
-"""One `tpu serve` that drives many jobs: what it asks of the API server, what it takes of this machine, and what a second
+"""One `tpu serve` that drives jobs: what it asks of the API server, what it takes of this machine, and what a second
 cluster that does not answer costs the jobs of the first.
 """
 
