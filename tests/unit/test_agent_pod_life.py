@@ -157,8 +157,9 @@ def test_delete_tells_the_first_process_and_reports_its_code_before_the_pod_is_g
 
 
 def test_delete_kills_what_does_not_leave_within_its_grace(world: World):
-    world.shell("trap '' TERM; while :; do sleep 0.1; done", spec={"terminationGracePeriodSeconds": 1})
+    world.shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done", spec={"terminationGracePeriodSeconds": 1})
     world.phase("Running")
+    world.until(lambda: world.log() == "deaf\n")
     began = time.monotonic()
     world.api.delete_pod("p")
     world.until(world.gone)
