@@ -96,6 +96,16 @@ def test_deploy_of_a_changed_source_builds_beside_the_images_of_others(machine, 
     assert len([call for call in machine.calls() if "builds submit" in call]) == 2
 
 
+def test_deploy_with_an_emulator_in_the_environment_passes_it_on_and_says_so(machine, deploy, monkeypatch):
+    machine.answer(LOCAL_QUEUE, POLICY, BUILT_EARLIER)
+    monkeypatch.delenv("FIRESTORE_EMULATOR_HOST", raising=False)
+    assert "FIRESTORE_EMULATOR_HOST" not in deploy().stderr
+    assert "FIRESTORE_EMULATOR_HOST" not in applied(machine)[0]
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:8080")
+    assert "pods use the emulator at 127.0.0.1:8080" in deploy().stderr
+    assert applied(machine)[0]["FIRESTORE_EMULATOR_HOST"] == "127.0.0.1:8080"
+
+
 def test_deploy_of_a_team_without_a_queue_says_how_to_make_one_and_changes_nothing(machine, deploy):
     done = deploy()
     assert done.returncode != 0

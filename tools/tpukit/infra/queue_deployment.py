@@ -36,6 +36,7 @@ _SOURCE = ("pyproject.toml", "constraints.txt", "jobset", "kueue", "terraform", 
 _PLACEHOLDER = "tpukit-queue-creator"  # the image in deploy/queue
 _WRITES = "400"
 _ROLLOUT = "--timeout=600s"
+_EMULATOR = "FIRESTORE_EMULATOR_HOST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,8 @@ def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
         bootstrap.have(step, clock, say)
     built = {name: _image(asked, name, dockerfile, say) for name, dockerfile in DOCKERFILES.items()}
     write(asked, serve=built[SERVE], worker=built[WORKER])
+    if emulator := os.environ.get(_EMULATOR):
+        say(f"${_EMULATOR} is set: pods use the emulator at {emulator}, not Google's Firestore")
     say(f"applying {asked.folder}")
     _do(_apply(asked))
     _have_token(asked, say)
@@ -140,8 +143,8 @@ def write(asked: Deployment, *, serve: str, worker: str) -> None:
         "WORKER_SERVICE_ACCOUNT": asked.email(WORKER),
         "REST_SERVICE_ACCOUNT": asked.email("tpukit-queue-rest"),
     }
-    if emulator := os.environ.get("FIRESTORE_EMULATOR_HOST"):
-        values["FIRESTORE_EMULATOR_HOST"] = emulator  # pods find the store where whoever deploys finds it
+    if emulator := os.environ.get(_EMULATOR):
+        values[_EMULATOR] = emulator  # pods find the store where whoever deploys finds it
     text = "".join(f"{name}={value}\n" for name, value in values.items())
     (asked.folder / "config.env").write_text(text, encoding="utf-8")
     file = asked.folder / "kustomization.yaml"
