@@ -125,7 +125,10 @@ def plan_of(count: int) -> list[Worker]:
     return Plan("tpu", ["us-central1-a"], count, "v3-8").workers(0.0)
 
 
-def test_deploy_of_another_dataset_into_an_output_that_was_begun_is_refused_before_anything_is_replaced(tmp_path):
+def test_deploy_of_another_dataset_into_an_output_that_was_begun_is_refused_before_anything_is_replaced(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TPUKIT_HOME", str(tmp_path / "home"))
     source, root = tmp_path / "data.jsonl", str(tmp_path / "bucket")
     source.write_text('{"n": 1}\n{"n": 2}\n')
     words = {"zones": ["us-central1-a"], "gcs_bucket": root, "dataset": [str(source)], "program": "module:make"}
