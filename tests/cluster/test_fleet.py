@@ -228,38 +228,53 @@ def assert_nothing_is_left(vms: TpuVms) -> None:
         assert not vms.ask("GET", f"tpu/v2/projects/{PROJECT}/locations/{zone}/queuedResources").get("queuedResources")
 
 
-def test_fleet_from_a_file_moves_from_a_zone_without_stock_through_a_busy_bucket_or_stays_and_says_why(vms, tmp_path):
-    fleet = Fleet(vms, tmp_path / "home")
-    add_bucket(vms, "busy-data")
-    (tmp_path / "data.jsonl").write_text("".join(f'{{"text": "sample {number}"}}\n' for number in range(40)))
-    shutil.copy(PROGRAM, tmp_path)
-    file = tmp_path / "fleet.yaml"
+@pytest.fixture
+def short_zone(vms: TpuVms) -> Iterator[None]:
+    """The first zone has nothing to give."""
+    vms.ask("POST", "emulator/faults", {"kind": "stockout", "match": "^us-central1-a "})
+    yield
+    vms.ask("DELETE", "emulator/faults")
+
+
+def fleet_file(folder: Path) -> str:
+    (folder / "data.jsonl").write_text("".join(f'{{"text": "sample {number}"}}\n' for number in range(40)))
+    shutil.copy(PROGRAM, folder)
+    file = folder / "fleet.yaml"
     file.write_text(
         f"name: night\nzones: [{ZONES.replace(',', ', ')}]\nworkers_per_zone: 1\ngcs_bucket: busy-data\n"
         "dataset: [data.jsonl]\nprogram: fleet_program.py:make\nshard_samples: 5\nmove_after: 2s\nclaim: 5s\n"
     )
-    faults = [{"kind": "stockout", "match": "^us-central1-a "}]
-    faults += [{"kind": "refuse", "match": "storage", "status": code, "chance": 0.15} for code in (429, 503)]
-    for fault in faults:
-        vms.ask("POST", "emulator/faults", fault)
-    try:
-        said = fleet.run("deploy", str(file), "--create-tpus", "--monitor", "--monitor-interval", "1")
-        assert "tpu-us-central1-b-for-us-central1-a-0 is asked for instead" in said
-        assert set(ids(vms)) == {"tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"}
-        struck = {one["status"]: one["struck"] for one in vms.send("GET", "emulator/faults")[1]}
-        assert struck[429] and struck[503], struck
-        assert "all is there: 40 samples in 8 shards" in fleet.run("verify", str(file))
-        fleet.run("delete", str(file))
-        assert_nothing_is_left(vms)
-        with fleet.started("create", str(file), "--stay") as create:
-            why = "us-central1-a has no v3-8 free now"
-            until(lambda: why in json.dumps(fleet.status(str(file))) or create.poll() is not None, why, seconds=100)
-            create.send_signal(signal.SIGINT)
-            assert (create.wait(60), set(ids(vms))) == (130, {"tpu-us-central1-b-0"})
-        fleet.run("delete", str(file))
-        assert_nothing_is_left(vms)
-    finally:
-        vms.ask("DELETE", "emulator/faults")
+    return str(file)
+
+
+@pytest.mark.usefixtures("short_zone")
+def test_fleet_from_a_file_moves_from_a_zone_without_stock_and_works_through_a_busy_bucket(vms, tmp_path):
+    fleet, file = Fleet(vms, tmp_path / "home"), fleet_file(tmp_path)
+    add_bucket(vms, "busy-data")
+    for code in (429, 503):
+        vms.ask("POST", "emulator/faults", {"kind": "refuse", "match": "storage", "status": code, "chance": 0.15})
+    said = fleet.run("deploy", file, "--create-tpus", "--monitor", "--monitor-interval", "1")
+    assert "tpu-us-central1-b-for-us-central1-a-0 is asked for instead" in said
+    assert set(ids(vms)) == {"tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"}
+    struck = {one["status"]: one["struck"] for one in vms.send("GET", "emulator/faults")[1] if one["kind"] == "refuse"}
+    assert struck[429] and struck[503], struck
+    assert "all is there: 40 samples in 8 shards" in fleet.run("verify", file)
+    fleet.run("delete", file)
+    assert_nothing_is_left(vms)
+
+
+@pytest.mark.usefixtures("short_zone")
+def test_fleet_that_stays_in_a_zone_without_stock_says_why_and_delete_leaves_no_request(vms, tmp_path):
+    fleet, file = Fleet(vms, tmp_path / "home"), fleet_file(tmp_path)
+    why = "us-central1-a has no v3-8 free now"
+    with fleet.started("create", file, "--stay") as create:
+        until(lambda: why in json.dumps(fleet.status(file)) or create.poll() is not None, why, every=2.0)
+        create.send_signal(signal.SIGINT)
+        wrong = create.communicate(timeout=100)[1]
+    assert (create.returncode, "the fleet goes on without us" in wrong) == (130, True), wrong
+    assert set(ids(vms)) == {"tpu-us-central1-b-0"}
+    fleet.run("delete", file)
+    assert_nothing_is_left(vms)
 
 
 def undisturbed(data: Path, folder: Path, gate: Path) -> dict[str, str]:

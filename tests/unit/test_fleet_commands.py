@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 import subprocess
@@ -16,12 +17,14 @@ from rich.console import Console
 
 from tpukit.cli import fleet_screen
 from tpukit.cli.fleet import command
-from tpukit.fleet import dataset, plan, streams, verify
+from tpukit.errors import Invalid
+from tpukit.fleet import dataset, deploy, plan, streams, verify
 from tpukit.fleet.act import argv
 from tpukit.fleet.plan import Plan
 from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.records import Work, Worker
 from tpukit.host import worker as host_worker
+from tpukit.spec.fleet import FleetSpec
 from unit.fleet_world import World
 
 LINES = [
@@ -120,6 +123,30 @@ def test_note_while_the_dashboard_is_shown_goes_through_the_console_that_draws_i
 
 def plan_of(count: int) -> list[Worker]:
     return Plan("tpu", ["us-central1-a"], count, "v3-8").workers(0.0)
+
+
+def test_deploy_of_another_dataset_into_an_output_that_was_begun_is_refused_before_anything_is_replaced(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TPUKIT_HOME", str(tmp_path / "home"))
+    source, root = tmp_path / "data.jsonl", str(tmp_path / "bucket")
+    source.write_text('{"n": 1}\n{"n": 2}\n')
+    words = {"zones": ["us-central1-a"], "gcs_bucket": root, "dataset": [str(source)], "program": "module:make"}
+    made = deploy.upload(FleetSpec.from_json(words), root)
+    run = {"dataset": made.digest, "shard_samples": 1000, "program": "module:make", "options": {}}
+    (tmp_path / "bucket" / "activations").mkdir()
+    (tmp_path / "bucket" / "activations" / "run.json").write_text(json.dumps(run))
+    again = tmp_path / "elsewhere.jsonl"
+    again.write_bytes(source.read_bytes())
+    deploy.upload(FleetSpec.from_json({**words, "dataset": [str(again)]}), root)  # the same samples
+    deploy.with_work(FleetSpec.from_json(words), root)
+    manifest = (tmp_path / "bucket" / "datasets" / "streams.json").read_bytes()
+    again.write_text('{"n": 3}\n')
+    with pytest.raises(Invalid, match="was begun otherwise: dataset was"):
+        deploy.upload(FleetSpec.from_json({**words, "dataset": [str(again)]}), root)
+    assert (tmp_path / "bucket" / "datasets" / "streams.json").read_bytes() == manifest
+    with pytest.raises(Invalid, match="was begun otherwise: shard_samples was 1000, now it is 5"):
+        deploy.with_work(FleetSpec.from_json({**words, "shard_samples": 5}), root)
 
 
 def test_verify_names_what_is_missing_damaged_and_too_much(tmp_path):

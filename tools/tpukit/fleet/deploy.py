@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -44,6 +45,7 @@ def upload(spec: FleetSpec, root: str) -> Streams:
     count = spec.streams or len(spec.zones) * spec.workers_per_zone
     folder = paths.data() / "fleets" / spec.name / "streams"
     made, _ = streams.split([Path(file) for file in spec.dataset], folder, count, limit=spec.max_samples)
+    _check_run(root, {"dataset": made.digest})  # before what workers read is replaced
     dataset.upload(folder, made, f"{root}/datasets")
     return made
 
@@ -51,26 +53,25 @@ def upload(spec: FleetSpec, root: str) -> Streams:
 def with_work(spec: FleetSpec, root: str) -> Plan:
     """The plan with what the workers do; both it and their code are in the bucket then."""
     work = _work(spec, root)
-    _check_run(work)
+    same = {"shard_samples": work.shard_samples, "program": work.program, "options": work.options}
+    _check_run(root, same)
     made = replace(plan(spec), work=work)
     plans.save(made, root)
     return made
 
 
-def _check_run(work: Work) -> None:
+def _check_run(root: str, mine: Mapping[str, Any]) -> None:
     """Refuses what every worker would: an output that was begun otherwise."""
+    output = f"{root}/activations"
     try:
-        run = json.loads(dataset.read(f"{work.output}/run.json"))
-        manifest = dataset.read(f"{work.data}/{streams.MANIFEST}")
+        run = json.loads(dataset.read(f"{output}/run.json"))
     except (NotFound, FileNotFoundError):
         return
-    digest = hashlib.sha256(manifest).hexdigest()
-    mine = {"shard_samples": work.shard_samples, "program": work.program, "options": work.options, "dataset": digest}
     differ = [name for name, value in mine.items() if run.get(name) != value]
     if differ:
         words = ", ".join(f"{name} was {run.get(name)!r}, now it is {mine[name]!r}" for name in differ)
         hint = "name another bucket, or a folder in it: --gcs-bucket BUCKET/FOLDER"
-        raise Invalid(Problem("", f"{work.output} was begun otherwise: {words}", hint))
+        raise Invalid(Problem("", f"{output} was begun otherwise: {words}", hint))
 
 
 def _work(spec: FleetSpec, root: str) -> Work:

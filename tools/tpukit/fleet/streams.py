@@ -45,6 +45,12 @@ class Streams(msgspec.Struct, frozen=True):
     streams: list[Stream]
 
     @property
+    def digest(self) -> str:
+        """Of the samples, wherever they came from. Workers compute the same (host.worker.digest_of)."""
+        lines = [f"{stream.name} {stream.samples} {stream.sha256}" for stream in self.streams]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
     def samples(self) -> int:
         return sum(stream.samples for stream in self.streams)
 

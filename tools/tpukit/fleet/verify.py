@@ -32,11 +32,11 @@ def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
     if "run.json" not in there:
         raise Invalid(f"there is no run.json in {output}: no worker has begun")
     run = json.loads(dataset.read(f"{output}/run.json"))
-    manifest = dataset.read(f"{data}/{MANIFEST}")
+    streams = msgspec.json.decode(dataset.read(f"{data}/{MANIFEST}"), type=Streams)
     problems = []
-    if hashlib.sha256(manifest).hexdigest() != run["dataset"]:
+    if streams.digest != run["dataset"]:
         problems.append(f"{data} is not the dataset that the output was made of")
-    wanted = expected(msgspec.json.decode(manifest, type=Streams), run)
+    wanted = expected(streams, run)
     checkpoints = {name: _checkpoint(output, name, there) for name in {name.partition("/")[0] for name in wanted}}
     recorded = {f"{folder}/{one['name']}": one for folder, one in _entries(checkpoints)}
     problems += [f"{name} is missing" for name in wanted if name not in there]

@@ -47,7 +47,7 @@ class Run:
     suffix: str
     program: str
     options: Mapping[str, str]
-    dataset: str  # SHA-256 of streams.json
+    dataset: str  # digest of its streams
 
     def agree(self, output: Files) -> None:
         """The first worker writes it down; one that would make other shards is refused."""

@@ -101,10 +101,16 @@ def _work(options: argparse.Namespace) -> int:
         raise Disagreement(f"there is no {', '.join(sorted(unknown))} in {options.data}")
     make = load(options.program)
     given = dict(pair.split("=", 1) for pair in options.option)
-    digest = hashlib.sha256(manifest[0]).hexdigest()
-    run = Run(options.shard_samples, getattr(make, "suffix", ".bin"), Path(options.program).name, given, digest)
+    suffix, name = getattr(make, "suffix", ".bin"), Path(options.program).name
+    run = Run(options.shard_samples, suffix, name, given, digest_of(every))
     run.agree(output)
     return Worker(options, data, output, run).work(chosen, make, given)
+
+
+def digest_of(streams: Sequence[Stream]) -> str:
+    """Of a dataset, wherever it was split."""
+    lines = [f"{stream.name} {stream.samples} {stream.sha256}" for stream in streams]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class Worker:
