@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +17,15 @@ from rows import Row, below, least
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import crowd
 from tpukit.kube import Cluster
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.server import Emulator
+from tpukit.sandbox.tpu_vms.hypervisor import SIMULATED
 
 NAME = "bench"
 STARTS = 3
 LOOKS = 5
+VMS = 1000
+IDLE_SECONDS = 10.0
 
 
 def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
@@ -52,7 +58,33 @@ def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
         below("sandbox without jobs", memory, " GiB", 1.5, digits=2),
         least(f"tpu job list {crowded}", listed, below=2.0),
         least(f"tpu team queue {crowded}", queued, below=3.0),
+        below(f"Google's APIs with {VMS:,} TPU VMs, idle", idle_percent(home), " % of a core", 2.0),
     ]
+
+
+def idle_percent(home: Path) -> float:
+    """CPU time of an emulator of this process that nobody asks anything, in percent of the time that passes. Its TPU
+    VMs are without hosts, which are processes of their own."""
+    with Emulator(home / "idle", Settings(enabled=EVERY_API)) as google:
+        state = google.cloud.state
+        body = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base", "labels": {SIMULATED: "yes"}}
+        request = urllib.request.Request(
+            f"{google.address}/tpu/v2/projects/tpu-project/locations/us-central2-b/nodes?nodeId=vm",
+            json.dumps(body).encode(),
+            {"Authorization": f"Bearer {google.token}", "Content-Type": "application/json"},
+        )
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60).close()
+        while not (known := [vm for vm in state.all("vm").values() if vm["state"] == "READY"]):
+            time.sleep(0.1)
+        (first,) = known
+        with state.transaction():
+            for number in range(1, VMS):
+                name = f"{first['name']}-{number}"
+                state.put("vm", name, {**first, "name": name, "id": str(int(first["id"]) + number)})
+        time.sleep(2.0)  # what that set going
+        before, began = time.process_time(), time.monotonic()
+        time.sleep(IDLE_SECONDS)
+        return 100 * (time.process_time() - before) / (time.monotonic() - began)
 
 
 def with_programs(home: Path) -> dict[str, str]:

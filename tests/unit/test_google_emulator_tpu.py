@@ -243,3 +243,19 @@ def test_zone_lists_what_it_offers(world):
     zones = [one["locationId"] for one in world.ask("GET", f"tpu/v2/projects/{PROJECT}/locations")["locations"]]
     assert "us-central2-b" in zones
     assert "us-central2-a" not in zones
+
+
+def test_time_that_passes_over_many_vms_reads_none_of_them_while_nothing_changes(world, monkeypatch):
+    """Ten times a second, so that a box that stands by costs next to nothing."""
+    make(world)
+    world.pass_time(100)
+    world.pass_time(1)
+    read: list[str] = []
+    everything = world.cloud.state.all
+    monkeypatch.setattr(world.cloud.state, "all", lambda kind, prefix="": read.append(kind) or everything(kind, prefix))
+    world.pass_time(1)
+    assert "vm" not in read
+    world.cloud.faults.set(Fault("preempt", times=1))
+    world.pass_time(1)
+    assert "vm" in read
+    assert [vm["state"] for vm in everything("vm").values()] == ["PREEMPTED"]

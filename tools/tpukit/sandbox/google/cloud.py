@@ -49,6 +49,7 @@ class Cloud:
         self.apis = {api.name: api for api in apis}
         self.network = "127.77"  # whose addresses TPU VMs have
         self._forgot = self.clock.now()  # when operations were last cleaned up
+        self._ticked = -1  # changes of the state that ticks have seen
         self._ending: set[str] = set()
         self._ended = threading.Condition()
         self._projects = {number_of(project): project for project in self.settings.projects}
@@ -150,6 +151,12 @@ class Cloud:
                 with self._ended:
                     self._ending.discard(operation["id"])
                     self._ended.notify_all()
+        # Ticks follow from the state and from faults: where neither is new there is nothing to be read. This is called
+        # ten times a second, with a thousand TPU VMs too.
+        changes = self.state.changes()
+        if changes == self._ticked and not self.faults.table():
+            return
+        self._ticked = changes
         for api in self.apis.values():
             for tick in api.ticks:
                 with self.state.transaction():

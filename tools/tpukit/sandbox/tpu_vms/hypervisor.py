@@ -63,6 +63,7 @@ class Hypervisor:
         self._tokens: dict[str, Doc] = {}
         self._crashed: dict[_Key, float] = {}
         self._seen = (-1, 0.0)
+        self._failed = False
         self._closed = False
         self._selector: selectors.BaseSelector | None = None
         self._zygote: Zygote | None = None
@@ -117,12 +118,16 @@ class Hypervisor:
             if self._closed:
                 return
             state = (self._cloud.state.changes(), time.monotonic())
-            if state[0] == self._seen[0] and state[1] < self._seen[1] + _REFRESH:
+            # Time alone changes something for hosts that are there, or that could not be started.
+            waits = not (self._hosts or self._crashed or self._failed) or state[1] < self._seen[1] + _REFRESH
+            if state[0] == self._seen[0] and waits:
                 return
             self._seen = state
+            self._failed = False
             try:
                 self._reconcile()
             except (OSError, TpukitError):
+                self._failed = True
                 logging.getLogger(__name__).exception("hosts of TPU VMs")
 
     def _reconcile(self) -> None:
