@@ -10,7 +10,7 @@ from pathlib import Path
 
 from box import ROOT
 
-LOSSES = ("kill-1-0", "save-half", "corrupt-newest")
+LOSSES = ("kill-1-0", "term", "save-half", "corrupt-newest")
 CHANGES = (
     "tpu=v4-8",
     "config.training.steps=24",

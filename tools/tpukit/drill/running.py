@@ -113,7 +113,10 @@ class Runs:
             while True:
                 if self._clock.monotonic() >= next_round:
                     active = driver.round([plan.id])
-                    attempt = self._store.get(JOBS, plan.id).value.attempt
+                    newest = self._store.get(JOBS, plan.id).value.attempt
+                    if newest is not None and attempt is not None and newest.number != attempt.number:
+                        heard = self._clock.monotonic()  # it starts and compiles anew, and may take as long again
+                    attempt = newest
                     next_round = self._clock.monotonic() + self._site.round_seconds
                 if attempt is not None:
                     del observed[:-1]
