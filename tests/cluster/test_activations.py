@@ -181,6 +181,7 @@ def test_fleet_of_eight_that_is_struck_at_random_and_halved_gives_the_bytes_of_a
         struck = random.Random(13).sample(sorted(before), 6)
         preempted, hung, lost = struck[:2], struck[2:4], struck[4:]
         programs = {name: programs_of(vms, before[name]) for name in (*hung, *lost)}
+        assert all(programs.values()), "there is a program to strike on each"
         for name in preempted:
             strike(vms, "preempt", name, grace=0)
         for name in (*hung, *lost):
