@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARD_SAMPLES = 256
+SHARD_SAMPLES = 512
 
 
 def ours(checkpoint: Path, streams: Path, output: Path, batch: int) -> Callable[[], None]:
