@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +26,10 @@ from tpukit.errors import Invalid, NotFound
 from tpukit.spec.fleet import MOST_STREAMS
 
 BLOCK = 8 << 20
-"""Bytes of lines that are read at once."""
+"""Bytes that are read at once."""
+THREADS = 2
+_SPACE = ord(" ")
+Line = bytes | memoryview
 MANIFEST = "streams.json"
 
 
@@ -98,10 +101,8 @@ def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> lis
     hashes = [hashlib.sha256() for _ in range(count)]
     samples, sizes = [0] * count, [0] * count
     with ExitStack() as stack:
-        # Hashing and writing let other threads run: meanwhile the next block is read and cut into lines.
-        writer = stack.enter_context(ThreadPoolExecutor(1))
-        pending: Future[None] | None = None
-        files = [stack.enter_context((folder / name_of(index)).open("wb")) for index in range(count)]
+        beside = stack.enter_context(ThreadPoolExecutor(THREADS))
+        files = [stack.enter_context((folder / name_of(index)).open("wb", buffering=0)) for index in range(count)]
         done = 0  # samples so far: the next one goes to the stream of that number
         for block in _blocks(sources):
             lines = block[: limit * count - done] if limit else block
@@ -111,34 +112,53 @@ def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> lis
                 parts.append(b"".join(mine))
                 samples[index] += len(mine)
                 sizes[index] += len(parts[index])
-            if pending:
-                pending.result()
-            pending = writer.submit(_append, files, hashes, parts)
+            # Waited for before lines are cut again: threads that hash and write need the interpreter for moments, and
+            # would wait milliseconds for each of them.
+            shares = [slice(number, None, THREADS) for number in range(THREADS)]
+            list(beside.map(lambda share: _append(files[share], hashes[share], parts[share]), shares))  # noqa: B023
             done += len(lines)
             if limit and done >= limit * count:
                 break
-        if pending:
-            pending.result()
-        for file in files:
-            file.flush()
-            os.fsync(file.fileno())
+        list(beside.map(lambda file: os.fsync(file.fileno()), files))
     return [Stream(name_of(index), samples[index], sizes[index], hashes[index].hexdigest()) for index in range(count)]
 
 
 def _append(files: Sequence[IO[bytes]], hashes: Sequence[Any], parts: Sequence[bytes]) -> None:
     for file, digest, part in zip(files, hashes, parts, strict=True):
-        file.write(part)
         digest.update(part)
+        left = memoryview(part)
+        while left:  # a file without a buffer may take less than all, as one on a disk that fills up
+            left = left[file.write(left) :]
 
 
-def _blocks(sources: Sequence[Path]) -> Iterator[list[bytes]]:
+def _blocks(sources: Sequence[Path]) -> Iterator[list[Line]]:
     """Lines of all sources in turn, some at a time, each with its end. Blank ones are no samples."""
     for source in sources:
         with _opened(source) as file:
-            while lines := file.readlines(BLOCK):
-                if not lines[-1].endswith(b"\n"):
-                    lines[-1] += b"\n"
-                yield [line for line in lines if not line.isspace()]
+            rest = b""  # of a line whose end is in the next block
+            while block := file.read(BLOCK):
+                end = block.rfind(b"\n") + 1
+                if end:
+                    yield _lines(rest, block, end)
+                    rest = block[end:]
+                else:
+                    rest += block
+            if rest and not rest.isspace():
+                yield [rest + b"\n"]
+
+
+def _lines(rest: bytes, block: bytes, end: int) -> list[Line]:
+    """Views, because a copy of each line would cost as much as all else that is done with it."""
+    start = block.find(b"\n") + 1
+    first = rest + block[:start]
+    lines: list[Line] = [] if first.isspace() else [first]
+    view = memoryview(block)
+    while start < end:
+        stop = block.find(b"\n", start) + 1
+        if block[start] > _SPACE or not block[start:stop].isspace():
+            lines.append(view[start:stop])
+        start = stop
+    return lines
 
 
 def _opened(source: Path) -> IO[bytes]:
