@@ -116,6 +116,16 @@ def test_judge_program_that_fails_on_its_checkpoint_left_one_that_cannot_be_read
     assert advice.causes(verdict)[0] is expected
 
 
+def test_judge_attempt_that_was_ended_for_its_silence_did_not_fail_on_its_checkpoint():
+    program = Program()
+    loss = Loss("truncated-newest", What.KILL, ((0, 0),), When.SAVED, 20, damage=Damage.TRUNCATE)
+    broken = program.broken(25, loss)
+    trace = tuple(one for one in broken.trace if one.attempt == 0)
+    ended = Ended(False, "stopped", (False, True))
+    silent = replace(broken, trace=trace, ended=ended, given_up="no step was reported for 36 s")
+    assert judge(program.unbroken(), silent).word is Word.NOT_BACK
+
+
 def test_judge_run_that_ends_early_with_success_does_not_come_back():
     program = Program()
     broken = program.broken(25)

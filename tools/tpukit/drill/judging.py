@@ -257,7 +257,8 @@ def _not_back(run: Broken) -> Finding:
     loss = run.loss
     why = run.given_up or run.ended.message or "no further step was reported"
     spoilt = loss.when in DURING_SAVE or loss.what is What.DISK_FULL or loss.damage is not Damage.NONE
-    failed = any(run.ended.failures[run.struck[-1].attempt + 1 :])
+    # An attempt that the drill ended for its silence did not fail on what it read: it may have been slow to start.
+    failed = not run.given_up and any(run.ended.failures[run.struck[-1].attempt + 1 :])
     return Word.UNREADABLE if spoilt and failed else Word.NOT_BACK, f"no step came after the loss: {why}"
 
 
