@@ -114,8 +114,12 @@ def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> lis
                 sizes[index] += len(parts[index])
             # Waited for before lines are cut again: threads that hash and write need the interpreter for moments, and
             # would wait milliseconds for each of them.
-            shares = [slice(number, None, THREADS) for number in range(THREADS)]
-            list(beside.map(lambda share: _append(files[share], hashes[share], parts[share]), shares))  # noqa: B023
+            running = [
+                beside.submit(_append, files[number::THREADS], hashes[number::THREADS], parts[number::THREADS])
+                for number in range(THREADS)
+            ]
+            for one in running:
+                one.result()
             done += len(lines)
             if limit and done >= limit * count:
                 break
