@@ -11,17 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
-from manager_desk import Desk
+from manager_desk import Desk, set_up, type_every_line
 from tpukit import pods
 from tpukit.cli import context
-from tpukit.manager import inventory, users, windows
+from tpukit.manager import inventory, windows
 from tpukit.reasons import State
 from tpukit.records import JOBS
-
-LINES = [
-    line["typed"]
-    for line in json.loads(Path(__file__).parents[1].joinpath("fixtures/job-manager-commands.json").read_text())
-]
 
 
 @pytest.fixture
@@ -39,37 +34,8 @@ def desk(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         pods.lose(attempt)
 
 
-def set_up(desk: Desk) -> None:
-    for name in ("xibo", "lyy"):
-        desk(f"add-user {name}")
-        desk(f"set-cur 1 {name}")
-        desk(f"set-cur 2 {name}")
-        desk(f"set-settings monitor_after_run False {name}")
-    for short in ("v2-32-6", "v2-32-7", "v2-32-2", "v2-32-p1", "v2-32-p2", "v4-32-py2", "kmh-tpuvm-v2-32-1"):
-        desk(f"-ta {short} g-v4-8-1")
-    desk("apply g-v4-8-1")
-    inventory.set_disk(context.store(), "g-v4-8-1", "10.0.0.2:/share", "/mnt/share", 1.0)
-
-
 def test_every_short_command_line_runs(desk):
-    set_up(desk)
-    for line in LINES:
-        typed = line.removeprefix("tpu ")
-        numbers = [word.rpartition("=")[2].rpartition(":")[2] for word in typed.split()]
-        if windowed := [number for number in numbers if number in ("3", "101")]:
-            if f"xibo:{windowed[0]}" not in context.store().keys(windows.WINDOWS):
-                users.set_last_window(context.store(), "xibo", int(windowed[0]) - 1, 1.0)
-                desk("run v2-32-6 xibo -q")
-            if not typed.startswith(("kill", "-k")):
-                desk.end()
-        if typed.startswith(("del-dir", "swap-dir")):
-            desk("set-cur 2 xibo")
-        desk(typed)
-        if typed.startswith(("run", "release", "reapply", "restart")):
-            desk.end()
-        if typed.startswith(("kill", "-k")):
-            assert desk.job("xibo:101").state is State.CANCELLED
-            desk("clear xibo")
+    type_every_line(desk)
 
 
 def test_job_of_another_user_on_a_tpu_is_said_and_not_touched(desk):
