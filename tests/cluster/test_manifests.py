@@ -212,7 +212,7 @@ def test_queue_is_made_of_documents_that_kubernetes_knows_and_runs_commands_that
     }
     policies = {one["metadata"]["name"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
     assert policies["queue-worker"]["podSelector"]["matchLabels"] == {"tpukit.dev/queue": "worker"}
-    assert {name for name, policy in policies.items() if policy["ingress"]} == {"queue-worker-hosts", "rest"}
+    assert {name for name, policy in policies.items() if policy.get("ingress")} == {"queue-worker-hosts", "rest"}
     (callers,) = policies["rest"]["ingress"]
     assert callers["from"] == [{"namespaceSelector": {"matchLabels": {"tpukit.dev/queue-client": "true"}}}]
     quotas = {one["metadata"]["namespace"]: one["spec"]["hard"] for one in documents if one["kind"] == "ResourceQuota"}
