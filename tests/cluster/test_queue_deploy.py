@@ -6,12 +6,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,18 @@ import pytest
 from box import ROOT, TEAM, ZONE, Box, sandbox, until
 from firestore_emulator import emulator
 from tpukit import catalogue, render
+from tpukit.errors import Transient
 from tpukit.infra import queue_deployment
+from tpukit.queue.client import Client
+from tpukit.queue.records import ENDED, QueuedJob
 from tpukit.sandbox import environment
 from tpukit.sandbox.agent import Pool, of_slice
+from tpukit.store.home import open_store
 
 PROJECT, LOCATION, REPOSITORY = "tpu-project", "us-central2", "images"
 SHAPE = catalogue.find("v5e-4")
+SLICES, CLIENTS = 3, 8
+JOBS = int(os.environ.get("QUEUE_JOBS", "16"))  # 200 take a quarter of an hour
 KINDS = (
     "deployments,serviceaccounts,configmaps,secrets,roles,rolebindings,networkpolicies,resourcequotas,services,"
     "poddisruptionbudgets"
@@ -108,13 +116,14 @@ class Deployed:
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """With a slice of one host, a CPU node, a team and what `tpu cluster up` leaves in a project."""
+    """With slices of one host, CPU nodes, a team and what `tpu cluster up` leaves in a project."""
     home = tmp_path_factory.mktemp("deployed")
     with emulator(home / "firestore.log") as firestore, sandbox(home, "queue") as box:
-        box.agent.add_pool(of_slice("v5e", SHAPE, ZONE, capacity="spot"))
+        for number in range(SLICES):
+            box.agent.add_pool(of_slice(f"v5e-{number}", SHAPE, ZONE, capacity="spot"))
         cpus = {f"cpu-{number}": ZONE for number in range(2)}
         box.agent.add_pool(Pool("cpu", "e2-standard-8", cpus, labels=dict([render.node_labels.CPU_POOL])))
-        for document in render.queues({render.PoolKind(SHAPE, "spot"): 1}, [TEAM], cpus=8, memory_gb=32):
+        for document in render.queues({render.PoolKind(SHAPE, "spot"): SLICES}, [TEAM], cpus=8, memory_gb=32):
             box.cluster.apply(document)
         box.ask("POST", f"storage/v1/b?project={PROJECT}", {"name": "my-artifacts"})
         box.let_images_be_built(PROJECT, LOCATION, REPOSITORY)
@@ -182,6 +191,57 @@ def test_creator_that_is_taken_away_is_replaced_and_a_failure_is_what_the_alert_
 
     until(counted, "the line that says so")
     assert [one["textPayload"].partition(":")[0] for one in counted()] == [key]
+
+
+def test_jobs_of_8_clients_end_once_while_creators_and_workers_are_killed(deployed: Deployed, monkeypatch):
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", deployed.firestore)
+    queue = Client(open_store(f"firestore://{PROJECT}", deployed.home))
+
+    def send(number: int) -> list[str]:
+        client = Client(open_store(f"firestore://{PROJECT}", deployed.home / str(number)))
+        ids = [
+            client.submit(f"result = '{number}/{index}'", timeout=600, max_faults=1000)
+            for index in range(JOBS // CLIENTS)
+        ]
+        client.close()
+        return ids
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        sent = [key for ids in pool.map(send, range(CLIENTS)) for key in ids]
+    dice, struck = random.Random(14), 0
+
+    def jobs() -> dict[str, QueuedJob]:
+        try:
+            return {key: queue.get(key) for key in sent}
+        except Transient:  # a busy machine: somebody else has its turn
+            return {}
+
+    def ended() -> int:
+        return sum(one.status in ENDED for one in jobs().values())
+
+    def running(namespace: str, label: str) -> list[str]:
+        found = deployed.box.cluster.list("Pod", namespace, labels=label)
+        return [one["metadata"]["name"] for one in found if one["status"].get("phase") == "Running"]
+
+    for share in range(1, 5):
+        until(lambda share=share: ended() >= JOBS * share // 6, every=1.0)
+        for namespace, label in (
+            (queue_deployment.NAMESPACE, "app.kubernetes.io/component=creator"),
+            (TEAM, "tpukit.dev/queue=worker"),
+        ):
+            if victims := running(namespace, label):
+                name = dice.choice(victims)
+                deployed.box.kubectl("delete", "pod", name, f"--namespace={namespace}", "--grace-period=0", "--force")
+                struck += 1
+    assert struck >= 6
+    until(lambda: ended() == JOBS, lambda: deployed.box.kubectl("describe", "workloads,pods", "-A"), every=1.0)
+    done = jobs()
+    assert {one.status for one in done.values()} == {"completed"}
+    assert len({one.result for one in done.values()}) == JOBS
+    for key, job in done.items():
+        assert job.created_at <= job.scheduled_at <= job.started_at <= job.completed_at
+        assert len([one for one in queue.events(key) if one.text.startswith("completed")]) == 1
+    queue.close()
 
 
 def test_second_deploy_changes_nothing(deployed: Deployed):
