@@ -17,7 +17,10 @@ from tpukit.spec.settings import Settings as PersonSettings
 
 PROJECT, HOST, REGION = "tpu-project", "host-project", "us-central2"
 SUBNET = "regions/us-central2/subnetworks/tpu-subnet"
-SMALL = {"firestore_database": None, "num_tpu_pools": 1, "tpu_type": "v4-8", "cpu_pool_node_count": 1}
+SMALL = {
+    **{"firestore_database": None, "queue_monitoring_team": None},
+    **{"num_tpu_pools": 1, "tpu_type": "v4-8", "cpu_pool_node_count": 1},
+}
 ASKED_SMALL = {**ASKED, **SMALL}
 NAMED = {"create_subnet": False, "pods_range_name": "for-pods", "services_range_name": "for-services"}
 
