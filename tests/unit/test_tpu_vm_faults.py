@@ -84,7 +84,7 @@ def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
     eventually(lambda: vms.node("spot")["state"] == "PREEMPTED")
     assert not lives(polite)
     assert not lives(int(stubborn.stdout))
-    assert refused(vms, "spot")
+    eventually(lambda: refused(vms, "spot"))
     eventually(lambda: not home.exists())
 
 
