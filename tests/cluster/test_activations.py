@@ -1,4 +1,5 @@
-"""Extraction of activations beside transformers and by a fleet. Its cases run in a process of their own: one that has JAX in it warns of every fork."""
+"""Extraction of activations beside transformers and by a fleet. Its cases run in a process of their own: one that has
+JAX in it warns of every fork."""
 
 from __future__ import annotations
 
