@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ def test_jobs_of_8_clients_end_once_while_creators_and_workers_are_killed(deploy
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         sent = [key for ids in pool.map(send, range(CLIENTS)) for key in ids]
-    dice, struck = random.Random(14), 0
+    dice = random.Random(14)
 
     def jobs() -> dict[str, QueuedJob]:
         try:
@@ -229,11 +230,9 @@ def test_jobs_of_8_clients_end_once_while_creators_and_workers_are_killed(deploy
             (queue_deployment.NAMESPACE, "app.kubernetes.io/component=creator"),
             (TEAM, "tpukit.dev/queue=worker"),
         ):
-            if victims := running(namespace, label):
-                name = dice.choice(victims)
-                deployed.box.kubectl("delete", "pod", name, f"--namespace={namespace}", "--grace-period=0", "--force")
-                struck += 1
-    assert struck >= 6
+            name = dice.choice(until(partial(running, namespace, label), every=0.2))
+            gone = ("--grace-period=0", "--force", "--ignore-not-found")
+            deployed.box.kubectl("delete", "pod", name, f"--namespace={namespace}", *gone)
     until(lambda: ended() == JOBS, lambda: deployed.box.kubectl("describe", "workloads,pods", "-A"), every=1.0)
     done = jobs()
     assert {one.status for one in done.values()} == {"completed"}
