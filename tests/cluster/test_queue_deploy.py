@@ -35,7 +35,7 @@ from tpukit.store.home import open_store
 PROJECT, LOCATION, REPOSITORY = "tpu-project", "us-central2", "images"
 SHAPE = catalogue.find("v5e-4")
 SLICES, CLIENTS = 3, 8
-JOBS = int(os.environ.get("QUEUE_JOBS", "16"))  # 200 take a quarter of an hour
+JOBS = int(os.environ.get("QUEUE_JOBS", "16"))  # 200 take minutes
 KINDS = (
     "deployments,serviceaccounts,configmaps,secrets,roles,rolebindings,networkpolicies,resourcequotas,services,"
     "poddisruptionbudgets"
