@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -88,11 +89,12 @@ def test_fork_bomb_is_ended_with_all_that_it_made(execute):
     assert "processes" in done.error or "timeout" in done.error
 
 
-def test_code_that_leaves_a_process_behind_leaves_none(execute, tmp_path):
-    done = execute("import subprocess, sys\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\nresult = 1")
-    assert done.reason is Reason.DONE
+def test_code_that_leaves_a_process_behind_leaves_none(execute):
+    seconds = str(10_000 + os.getpid())  # no other test, here or beside this one, sleeps as long
+    code = f"import subprocess\nsubprocess.Popen(['sleep', '{seconds}'], start_new_session=True)\nresult = 1"
+    assert execute(code).reason is Reason.DONE
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
-    assert b"sleep\x001000\x00" not in commands
+    assert f"sleep\0{seconds}\0".encode() not in commands
 
 
 def test_code_that_closes_all_descriptors_still_gives_its_result(execute):
