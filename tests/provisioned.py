@@ -18,7 +18,7 @@ from typing import Any
 from box import ROOT, ZONE, Box, until
 from tpukit.errors import Conflict, NotFound
 from tpukit.provisioner import names
-from tpukit.sandbox import environment
+from tpukit.sandbox import box_environment
 from tpukit.sandbox.kwok_pools import LABEL
 from unit.kube_server import kubeconfig
 
@@ -96,7 +96,7 @@ class Provisioned:
         return done.returncode == 0
 
     def _as_person(self) -> dict[str, str]:
-        env = {**os.environ, **environment.variables(self.box.place), "TPUKIT_HOME": str(self.folder)}
+        env = {**os.environ, **box_environment.variables(self.box.place), "TPUKIT_HOME": str(self.folder)}
         return {**env, "KUBECONFIG": str(self.box.place.kubeconfig), "PYTHONPATH": str(ROOT / "tools")}
 
     def _kubeconfig(self) -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 
@@ -116,7 +116,7 @@ def test_plan_of_an_empty_project_changes_nothing(person):
 
 
 def test_apply_stops_at_a_stock_out_with_the_pool_and_the_way_out(person):
-    capacity.limit_stock(person.google.cloud, "us-central2-b", "v4", 16)
+    stock_and_quota.limit_stock(person.google.cloud, "us-central2-b", "v4", 16)
     done = person.tpu("apply", "--yes")
     assert done.returncode == 1
     assert 'google_container_node_pool.this["tpu-node-pool-' in done.stderr
@@ -126,7 +126,7 @@ def test_apply_stops_at_a_stock_out_with_the_pool_and_the_way_out(person):
 
 
 def test_apply_again_goes_on_from_there(person):
-    capacity.limit_stock(person.google.cloud, "us-central2-b", "v4", 32)
+    stock_and_quota.limit_stock(person.google.cloud, "us-central2-b", "v4", 32)
     done = person.tpu("apply", "--yes")
     assert done.returncode == 0, done.stderr
     assert set(person.pools()) == {"cpu-pool", "tpu-node-pool-0", "tpu-node-pool-1"}

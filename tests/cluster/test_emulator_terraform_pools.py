@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 from tpukit.sandbox.google.server import Emulator
@@ -119,13 +119,13 @@ def v4(tmp_path: Path, terraform_environment: dict[str, str]) -> Iterator[Pools]
 
 
 def test_quota_refuses_at_once_and_leaves_nothing(v4):
-    capacity.limit_quota(v4.google.cloud, "us-central2", "v4", 24)
+    stock_and_quota.limit_quota(v4.google.cloud, "us-central2", "v4", 24)
     done = v4.apply({"a": shape("v4-32"), "b": shape("v4-32")}, auto_upgrade=False)
     assert done.returncode == 1
     assert 'Insufficient regional quota to satisfy request: resource "TPU_PODSLICE_V4"' in done.stderr
     assert "short '8.0'" in done.stderr
     assert [v4.pool("a"), v4.pool("b")].count(None) == 1
-    capacity.limit_quota(v4.google.cloud, "us-central2", "v4", 32)
+    stock_and_quota.limit_quota(v4.google.cloud, "us-central2", "v4", 32)
     v4.applied({"a": shape("v4-32"), "b": shape("v4-32")})
 
 
@@ -144,7 +144,7 @@ def test_broken_server_is_tried_again(v4):
 
 
 def test_stock_out_leaves_a_pool_in_error_that_the_next_apply_replaces(v4):
-    capacity.limit_stock(v4.google.cloud, "us-central2-b", "v4", 16)
+    stock_and_quota.limit_stock(v4.google.cloud, "us-central2-b", "v4", 16)
     done = v4.apply({"a": shape("v4-32"), "b": shape("v4-32")})
     assert done.returncode == 1
     assert 'was created in the error state "ERROR"' in done.stderr
@@ -153,7 +153,7 @@ def test_stock_out_leaves_a_pool_in_error_that_the_next_apply_replaces(v4):
     assert condition["code"] == "GCE_STOCKOUT"
     assert "us-central2-b" in v4.pool(failed)["statusMessage"]
     before = v4.pool(failed)["etag"]
-    capacity.limit_stock(v4.google.cloud, "us-central2-b", "v4", 32)
+    stock_and_quota.limit_stock(v4.google.cloud, "us-central2-b", "v4", 32)
     v4.applied({"a": shape("v4-32"), "b": shape("v4-32")})
     assert v4.pool(failed)["status"] == "RUNNING"
     assert v4.pool(failed)["etag"] != before
@@ -194,7 +194,7 @@ def test_shape_that_gke_does_not_have_is_refused_in_its_words(v4):
 )
 def test_pool_of_every_kind_applies_plans_clean_and_goes(tmp_path, terraform_environment, zone, pools, changes):
     with Emulator(tmp_path / "google", Settings(enabled=EVERY_API)) as google:
-        capacity.reserve(google.cloud, "ours", zone, "v5p", 8)
+        stock_and_quota.reserve(google.cloud, "ours", zone, "v5p", 8)
         module = Pools(tmp_path / "terraform", google, terraform_environment, zone)
         before = google.cloud.inventory()
         module.applied(pools, **changes)

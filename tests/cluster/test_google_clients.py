@@ -14,7 +14,7 @@ from google.iam.v1 import iam_policy_pb2
 from google.oauth2.credentials import Credentials
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
@@ -83,14 +83,14 @@ def test_tpu_vm_is_made_labelled_and_deleted_by_operations_that_are_waited_for(g
 
 
 def test_tpu_vm_without_capacity_raises_what_the_client_calls_exhausted(google):
-    capacity.limit_stock(google.cloud, "us-central2-b", "v4", 0)
+    stock_and_quota.limit_stock(google.cloud, "us-central2-b", "v4", 0)
     try:
         node = tpu_v2.Node(accelerator_type="v4-8", runtime_version="tpu-ubuntu2204-base")
         operation = client(google, tpu_v2.TpuClient, "tpu").create_node(parent=ZONE, node=node, node_id="none")
         with pytest.raises(exceptions.ResourceExhausted):
             operation.result(timeout=60)
     finally:
-        capacity.limit_stock(google.cloud, "us-central2-b", "v4", 1000)
+        stock_and_quota.limit_stock(google.cloud, "us-central2-b", "v4", 1000)
 
 
 def test_gke_operations_are_listed_for_all_locations(google):

@@ -28,7 +28,7 @@ from tpukit.errors import Transient
 from tpukit.infra import queue_deployment
 from tpukit.queue.client import Client
 from tpukit.queue.records import ENDED, QueuedJob
-from tpukit.sandbox import environment
+from tpukit.sandbox import box_environment
 from tpukit.sandbox.agent import Pool, of_slice
 from tpukit.store.home import open_store
 
@@ -71,7 +71,7 @@ class Deployed:
             tpu.parent.mkdir(parents=True)
             tpu.write_text(f'#!/bin/sh\nexec {sys.executable} -m tpukit "$@"\n')
             tpu.chmod(0o755)
-        inside = environment.variables(self.box.place)
+        inside = box_environment.variables(self.box.place)
         own = {"TPUKIT_HOME": str(self.home), "PYTHONPATH": str(ROOT / "tools"), "CLOUDSDK_CONFIG": str(self.home)}
         path = os.pathsep.join((str(tpu.parent), inside["PATH"]))
         return {**os.environ, **inside, **own, "PATH": path, "FIRESTORE_EMULATOR_HOST": self.firestore}

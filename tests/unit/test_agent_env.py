@@ -13,7 +13,7 @@ from tpukit.catalogue import find, slices
 from tpukit.sandbox.agent import tpu_environment
 from tpukit.sandbox.agent.env import BadConfig, environment, expand, quantity
 from tpukit.sandbox.agent.host_names import Names, reported, rewrite
-from tpukit.sandbox.agent.pools import labels, of_slice
+from tpukit.sandbox.agent.registered_pools import labels, of_slice
 
 
 class Known:

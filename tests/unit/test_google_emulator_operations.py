@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from unit.google_world import PROJECT, World, pool
 
@@ -79,7 +79,7 @@ def test_vertex_operations_are_found_where_its_client_asks_for_them(world):
 
 def test_gke_operation_that_failed_has_the_number_of_googles_own_codes(world):
     pools = world.cluster()
-    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 0)
+    stock_and_quota.limit_stock(world.cloud, "us-central2-b", "v4", 0)
     name = world.ask("POST", pools, pool())["name"]
     world.pass_time(2000)
     assert world.ask("GET", f"{CONTAINER}/us-central2/operations/{name}")["error"]["code"] == 8  # RESOURCE_EXHAUSTED

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.catalogue import Slice, slices
-from tpukit.sandbox.google import capacity, pool_checks
+from tpukit.sandbox.google import pool_checks, stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks, Pool
 from tpukit.sandbox.google.refusal import Refused
@@ -208,7 +208,7 @@ def test_pool_is_provisioning_until_its_operation_ends(make):
 
 
 def test_quota_counts_chips_of_a_region_by_generation_and_tier(world):
-    capacity.limit_quota(world.cloud, "us-central2", "v4", 16)
+    stock_and_quota.limit_quota(world.cloud, "us-central2", "v4", 16)
     pools = world.cluster()
     world.ask("POST", pools, pool("a"))
     status, word, text = world.refusal("POST", pools, pool("b"))
@@ -229,7 +229,7 @@ def test_topology_without_a_placement_type_is_taken_as_gcloud_sends_it(world):
 
 
 def test_stock_out_keeps_the_pool_in_error_until_there_are_chips(world):
-    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 16)
+    stock_and_quota.limit_stock(world.cloud, "us-central2-b", "v4", 16)
     pools = world.cluster()
     world.ask("POST", pools, pool("a"))
     operation = world.ask("POST", pools, pool("b"))
@@ -247,8 +247,8 @@ def test_stock_out_keeps_the_pool_in_error_until_there_are_chips(world):
 
 
 def test_reservation_gives_its_chips_to_those_who_name_it(world):
-    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 0)
-    capacity.reserve(world.cloud, "ours", "us-central2-b", "v4", 16)
+    stock_and_quota.limit_stock(world.cloud, "us-central2-b", "v4", 0)
+    stock_and_quota.reserve(world.cloud, "ours", "us-central2-b", "v4", 16)
     pools = world.cluster()
     affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "compute.googleapis.com/reservation-name"}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google import capacity, vms
+from tpukit.sandbox.google import stock_and_quota, tpu_nodes
 from tpukit.sandbox.google.api_faults import Fault
 from unit.google_world import PROJECT, World
 
@@ -95,7 +95,7 @@ def test_vm_that_is_not_offered_is_refused(world, node, words):
 
 
 def test_vm_without_capacity_fails_and_is_gone(world):
-    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 3)
+    stock_and_quota.limit_stock(world.cloud, "us-central2-b", "v4", 3)
     operation = make(world)
     world.pass_time(60)
     told = world.ask("GET", f"tpu/v2/{operation['name']}")
@@ -105,7 +105,7 @@ def test_vm_without_capacity_fails_and_is_gone(world):
 
 
 def test_quota_is_told_apart_from_capacity_by_its_words(world):
-    capacity.limit_quota(world.cloud, "us-central2", "v4", 0, spot=True)
+    stock_and_quota.limit_quota(world.cloud, "us-central2", "v4", 0, spot=True)
     spot = {**V4_8, "schedulingConfig": {"spot": True}}
     status, word, text = world.refusal("POST", f"{ZONE}/nodes", spot, nodeId="vm")
     assert (status, word) == (429, "RESOURCE_EXHAUSTED")
@@ -114,7 +114,7 @@ def test_quota_is_told_apart_from_capacity_by_its_words(world):
 
 
 def test_preempted_vm_stays_and_counts_until_it_is_deleted(world):
-    capacity.limit_quota(world.cloud, "us-central2", "v4", 4)
+    stock_and_quota.limit_quota(world.cloud, "us-central2", "v4", 4)
     make(world)
     world.pass_time(60)
     world.cloud.faults.set(Fault("preempt", "nodes/vm$", seconds=100))
@@ -149,7 +149,7 @@ def test_queued_resource_goes_through_its_life(world):
     assert (queued(world), state(world, "wish-1")) == ("PROVISIONING", "CREATING")
     world.pass_time(10)
     assert (queued(world), state(world, "wish-1")) == ("ACTIVE", "READY")
-    vms.preempt(world.cloud, f"{ZONE.removeprefix('tpu/v2/')}/nodes/wish-0")
+    tpu_nodes.preempt(world.cloud, f"{ZONE.removeprefix('tpu/v2/')}/nodes/wish-0")
     world.pass_time(1)
     told = world.ask("GET", f"{ZONE}/queuedResources/wish")["state"]
     assert (told["state"], told["stateInitiator"]) == ("SUSPENDING", "SERVICE")
@@ -165,7 +165,7 @@ def test_queued_resource_goes_through_its_life(world):
 
 
 def test_queued_resource_waits_for_capacity(world):
-    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 16)
+    stock_and_quota.limit_stock(world.cloud, "us-central2-b", "v4", 16)
     make(world, node=V4_32)
     world.pass_time(60)
     queue(world)
@@ -181,7 +181,7 @@ def test_queued_resource_waits_for_capacity(world):
 
 
 def test_queued_resource_that_waited_too_long_fails_and_stays(world):
-    capacity.limit_stock(world.cloud, "us-central2-b", "v4", 0)
+    stock_and_quota.limit_stock(world.cloud, "us-central2-b", "v4", 0)
     queue(world, queueingPolicy={"validUntilDuration": "60s"})
     for _ in range(70):
         world.pass_time(1)
@@ -213,7 +213,7 @@ def test_same_request_twice_is_one(world):
 
 
 def test_suspended_queued_resource_still_uses_quota(world):
-    capacity.limit_quota(world.cloud, "us-central2", "v4", 16, spot=True)
+    stock_and_quota.limit_quota(world.cloud, "us-central2", "v4", 16, spot=True)
     queue(world, spot={})
     world.pass_time(10)
     world.pass_time(10)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tpukit.cli import sandbox_faults
-from tpukit.sandbox.google import os_login, vm_faults
+from tpukit.sandbox.google import login_profiles, vm_faults
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.tpu_vms.logins import logins
 from unit.google_world import PROJECT, World
@@ -92,7 +92,7 @@ def test_project_metadata_changes_only_from_its_latest_fingerprint(world):
 
 
 def test_os_login_profile_has_an_account_from_its_first_key_on(world):
-    user = os_login.OWNER_EMAIL
+    user = login_profiles.OWNER_EMAIL
     assert world.ask("GET", f"{OS_LOGIN}/{user}/loginProfile")["posixAccounts"] == []
     profile = world.ask("POST", f"{OS_LOGIN}/{user}:importSshPublicKey", {"key": KEY}, projectId=PROJECT)[
         "loginProfile"
@@ -109,12 +109,12 @@ def test_os_login_lets_in_those_whom_the_policy_does(world):
     world.ask("POST", iam, {"accountId": "robot-1", "serviceAccount": {}})
     me = f"serviceAccount:{robot}"
     world.ask("POST", f"{OS_LOGIN}/{robot}:importSshPublicKey", {"key": KEY}, principal=me)
-    assert world.send("GET", f"{OS_LOGIN}/{os_login.OWNER_EMAIL}/loginProfile", principal=me)[0] == 403
-    assert list(os_login.who_may_log_in(world.cloud, PROJECT)) == []
+    assert world.send("GET", f"{OS_LOGIN}/{login_profiles.OWNER_EMAIL}/loginProfile", principal=me)[0] == 403
+    assert list(login_profiles.who_may_log_in(world.cloud, PROJECT)) == []
     binding = {"role": "roles/compute.osLogin", "members": [me]}
     policy = f"resource_manager/v1/projects/{PROJECT}:setIamPolicy"
     world.ask("POST", policy, {"policy": {"bindings": [binding]}})
-    assert len(list(os_login.who_may_log_in(world.cloud, PROJECT))) == 1
+    assert len(list(login_profiles.who_may_log_in(world.cloud, PROJECT))) == 1
 
 
 def test_vm_cannot_run_as_an_account_that_is_not_there(world):

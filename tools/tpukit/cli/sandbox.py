@@ -133,10 +133,10 @@ def status(name: str, as_json: bool) -> None:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def shell(name: str, words: tuple[str, ...]) -> None:
     """A shell, or the command given, in which KUBECONFIG, PATH and Google's endpoints lead into a sandbox."""
-    from tpukit.sandbox import environment, folder
+    from tpukit.sandbox import box_environment, folder
 
     argv = words or (os.environ.get("SHELL") or "/bin/sh",)
-    env = os.environ | environment.variables(folder.find(name))
+    env = os.environ | box_environment.variables(folder.find(name))
     if not words:
         click.echo(f"this shell talks to sandbox {name}; exit leaves it", err=True)
     try:

@@ -17,7 +17,7 @@ from typing import Any
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster
 from tpukit.sandbox import scale_events
-from tpukit.sandbox.agent import pools as agent_pools
+from tpukit.sandbox.agent import registered_pools as agent_pools
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import Pool
 from tpukit.sandbox.google.pool_nodes import described

@@ -37,7 +37,7 @@ def agent(folder: Folder) -> Component:
 
 
 def addons(folder: Folder) -> Component:
-    argv = _argv("tpukit.sandbox.addons", str(folder.path))
+    argv = _argv("tpukit.sandbox.addon_processes", str(folder.path))
     return Component("addons", argv, {**_env(), **_cache()}, starts_pods=True)
 
 

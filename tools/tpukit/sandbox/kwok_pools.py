@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from tpukit.errors import Conflict
 from tpukit.kube import Cluster, Doc
-from tpukit.sandbox.agent import pools
-from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.agent import registered_pools
+from tpukit.sandbox.agent.registered_pools import Pool
 
 LABEL = ("tpukit.dev/simulated", "kwok")
 _AT_ONCE = 4
@@ -46,7 +46,7 @@ def remove(cluster: Cluster, pool: Pool) -> None:
 
 
 def _node(pool: Pool, name: str) -> Doc:
-    document = pools.node_document(pool, name)
+    document = registered_pools.node_document(pool, name)
     document["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
-    amounts = pools.capacity(pool)
+    amounts = registered_pools.capacity(pool)
     return {**document, "status": {"capacity": amounts, "allocatable": amounts}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.agent.registered_pools import Pool
 from tpukit.sandbox.google.emulator_settings import Pool as GooglePool
 
 

@@ -11,6 +11,6 @@ Jobs give, and the ways in which hosts go away.
 
 from tpukit.sandbox.agent.agent_client import AgentClient
 from tpukit.sandbox.agent.host_faults import Fault
-from tpukit.sandbox.agent.pools import Pool, of_slice
+from tpukit.sandbox.agent.registered_pools import Pool, of_slice
 
 __all__ = ["AgentClient", "Fault", "Pool", "of_slice"]

@@ -26,7 +26,7 @@ from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Google, Machine
 from tpukit.sandbox.agent.nodes import Nodes
 from tpukit.sandbox.agent.pod_metadata import Identities
-from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.agent.registered_pools import Pool
 
 BEAT_SECONDS = 4.0
 TICK_SECONDS = 0.2

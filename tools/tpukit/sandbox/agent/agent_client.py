@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
 from tpukit.sandbox.agent.host_faults import Fault
-from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.agent.registered_pools import Pool
 
 _ERRORS = {400: Invalid, 401: Denied, 403: Denied, 404: NotFound, 409: Conflict}
 

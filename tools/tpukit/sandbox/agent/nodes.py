@@ -17,11 +17,11 @@ from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound, Transient
-from tpukit.sandbox.agent import pools
+from tpukit.sandbox.agent import registered_pools
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import write_json
 from tpukit.sandbox.agent.driver import Node
-from tpukit.sandbox.agent.pools import Pool
+from tpukit.sandbox.agent.registered_pools import Pool
 from tpukit.sandbox.agent.times import micro_stamp
 from tpukit.sandbox.gke_labels import POOL
 
@@ -117,7 +117,12 @@ class Nodes:
             if record is None:
                 return None
             dead = name in record.lost or record.presence is Presence.AWAY
-            return Node(pools.labels(record.pool, name), pools.capacity(record.pool), dead, record.pool.cluster)
+            return Node(
+                registered_pools.labels(record.pool, name),
+                registered_pools.capacity(record.pool),
+                dead,
+                record.pool.cluster,
+            )
 
     def add(self, pool: Pool) -> None:
         """Safe to repeat, and changes nothing about where the pool is: one that was preempted stays away.
@@ -152,11 +157,11 @@ class Nodes:
         """Nodes for all hosts of the pool that live. Those that are there are brought up to date: labels and taints
         that the pool had `before` and has no longer go, those that somebody else put on the node stay."""
         for name in _alive(record):
-            document = pools.node_document(record.pool, name)
+            document = registered_pools.node_document(record.pool, name)
             try:
                 self._api.create(document)
             except Conflict:
-                had = pools.node_document(before, name) if before and name in before.nodes else document
+                had = registered_pools.node_document(before, name) if before and name in before.nodes else document
                 self._update(name, had, document)
             self.say(record, name, ready=True)
             self._renew(name)
@@ -170,7 +175,7 @@ class Nodes:
         self._api.patch("Node", name, change)
 
     def say(self, record: Record, name: str, *, ready: bool) -> None:
-        status = pools.node_status(
+        status = registered_pools.node_status(
             record.pool, self._address, self._port, self._version, self._clock.now(), ready=ready
         )
         self._api.patch("Node", name, {"status": status}, part="status", way="strategic-merge")

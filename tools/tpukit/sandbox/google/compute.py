@@ -10,7 +10,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from tpukit.sandbox.google import capacity, network_rules, policy
+from tpukit.sandbox.google import network_rules, policy, stock_and_quota
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -121,7 +121,7 @@ def _aggregated(cloud: Cloud, call: Call, collection: Collection) -> Doc:
     https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks/aggregatedList has it."""
     name = collection.path.rpartition("/")[2]
     items: Doc = {}
-    for region in capacity.regions():
+    for region in stock_and_quota.regions():
         found = cloud.state.all(collection.kind, f"projects/{call['project']}/regions/{region}/{name}/")
         none = {
             "code": "NO_RESULTS_ON_PAGE",

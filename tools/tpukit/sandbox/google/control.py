@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpukit.errors import Invalid, TpukitError
-from tpukit.sandbox.google import capacity, pod_identity, services, vm_faults
+from tpukit.sandbox.google import pod_identity, services, stock_and_quota, vm_faults
 from tpukit.sandbox.google.api import Answer, Request, merged
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.cloud import Cloud
@@ -53,9 +53,9 @@ def _clear_faults(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) 
 
 def _limit(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
     setters: dict[str, Callable[..., None]] = {
-        "quota": capacity.limit_quota,
-        "stock": capacity.limit_stock,
-        "reservation": capacity.reserve,
+        "quota": stock_and_quota.limit_quota,
+        "stock": stock_and_quota.limit_stock,
+        "reservation": stock_and_quota.reserve,
     }
     for kind, words in body.items():
         if kind not in setters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from tpukit.sandbox.google import access, iam
+from tpukit.sandbox.google import iam, permissions
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.conditions import Facts
@@ -21,7 +21,7 @@ def _generate(cloud: Cloud, call: Call) -> Doc:
         raise invalid("Scopes are required.")
     account = iam.find(cloud, call)
     scopes = [account["name"], f"projects/{call['project']}"]
-    access.need(cloud, call, "iam.serviceAccounts.getAccessToken", scopes, Facts(account["name"]))
+    permissions.need(cloud, call, "iam.serviceAccounts.getAccessToken", scopes, Facts(account["name"]))
     if account.get("disabled"):
         raise Refused(400, f"Service account {account['email']} is disabled.", status="FAILED_PRECONDITION")
     seconds = min(float(call.body.get("lifetime", "3600s").removesuffix("s")), LONGEST_SECONDS)

@@ -6,14 +6,14 @@ import re
 import zlib
 
 from tpukit.catalogue.zones import offers
-from tpukit.sandbox.google import capacity, machines, pod_ranges, pool_checks
+from tpukit.sandbox.google import compute_zones, pod_ranges, pool_checks, stock_and_quota
 from tpukit.sandbox.google.api import After, Call, Started, merged, public
-from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, admit, api, find_cluster, find_pool, pool_of, scope
 from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.stock_and_quota import Holding
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 HEAL_SECONDS = 60.0
@@ -52,17 +52,17 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     pool = merged(_defaults(cluster), body)
     wish = pool_checks.check(cloud, cluster, pool)
     full = f"{cluster_name}/nodePools/{pool['name']}"
-    if wish.holding and (short := capacity.short_by(cloud, wish.holding, capacity.GKE, full)):
+    if wish.holding and (short := stock_and_quota.short_by(cloud, wish.holding, stock_and_quota.GKE, full)):
         raise _over_quota(cluster["_project"], wish.holding, *short)
     mark = f"{zlib.crc32(f'{full} {cloud.state.next()}'.encode()):08x}"
-    group = machines.group(cluster["name"][:20], pool["name"][:20], mark)
+    group = compute_zones.group(cluster["name"][:20], pool["name"][:20], mark)
     made = {
         **pool,
         "status": "PROVISIONING",
         "selfLink": f"https://container.googleapis.com/v1/{full}",
         "etag": mark,
         "instanceGroupUrls": [
-            machines.group_link(cluster["_project"], zone, group) for zone in sorted(pool["locations"])
+            compute_zones.group_link(cluster["_project"], zone, group) for zone in sorted(pool["locations"])
         ],
         "_group": group,
         "_size": wish.nodes,
@@ -98,7 +98,7 @@ def _defaults(cluster: Doc) -> Doc:
 def _over_quota(project: str, asked: Holding, short: int, limit: int) -> Refused:
     return Refused(
         403,
-        f'Insufficient regional quota to satisfy request: resource "{capacity.metric(asked)}": request requires '
+        f'Insufficient regional quota to satisfy request: resource "{stock_and_quota.metric(asked)}": request requires '
         f"'{asked.chips}.0' and is short '{short}.0'. project has a quota of '{limit}.0' with "
         f"'{asked.chips - short}.0' available. View and manage quotas at "
         f"https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}.",
@@ -132,7 +132,7 @@ def bring_up(cloud: Cloud, operation: Doc, full: str) -> After | None:
         try:
             pod_ranges.check(cloud, cluster_name, cluster)
             if holding:
-                capacity.find(cloud, holding, full)
+                stock_and_quota.find(cloud, holding, full)
         except Refused as refused:
             _stay_down(cloud, operation, full, pool, refused)
             return None

@@ -9,7 +9,7 @@ account of its node, whatever is annotated. https://cloud.google.com/kubernetes-
 from __future__ import annotations
 
 from tpukit.errors import Invalid
-from tpukit.sandbox.google import access, credentials
+from tpukit.sandbox.google import credentials, permissions
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.emulator_settings import number_of
@@ -29,7 +29,7 @@ def identify(cloud: Cloud, node: str, namespace: str, account: str, annotated: s
     identities = _identity_pool(cloud, cluster_name, pool)
     if not identities:
         own = pool["config"].get("serviceAccount", "default")
-        return _with_token(cloud, where, access.default_account(project) if own == "default" else own)
+        return _with_token(cloud, where, permissions.default_account(project) if own == "default" else own)
     pod = f"{identities}[{namespace}/{account}]"
     if not annotated:
         return {**_with_token(cloud, where, pod), "email": identities}
@@ -37,7 +37,7 @@ def identify(cloud: Cloud, node: str, namespace: str, account: str, annotated: s
     scopes = [known, known.partition("/serviceAccounts/")[0]]
     permission = "iam.serviceAccounts.getAccessToken"
     exists = cloud.state.get("account", known)
-    if not exists or not access.may(cloud, f"serviceAccount:{pod}", permission, scopes, Facts(known)):
+    if not exists or not permissions.may(cloud, f"serviceAccount:{pod}", permission, scopes, Facts(known)):
         # The words of GKE's metadata server, as people report them.
         refused = (
             "Unable to generate access token; IAM returned 403 Forbidden: "

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from tpukit.catalogue import Slice, slices
 from tpukit.catalogue.zones import is_ai_zone, offers
-from tpukit.sandbox.google.capacity import Holding
-from tpukit.sandbox.google.capacity import zones as known_zones
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.stock_and_quota import Holding
+from tpukit.sandbox.google.stock_and_quota import zones as known_zones
 
 _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
 _SHUTDOWN_SECONDS = (0, 30, 120)

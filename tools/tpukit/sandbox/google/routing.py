@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
-from tpukit.sandbox.google import access, paging, schemas, services
+from tpukit.sandbox.google import paging, permissions, schemas, services
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -74,7 +74,7 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
     if route.body:
         body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
     call = Call(request, names, body)
-    access.check(cloud, api, rest, call)
+    permissions.check(cloud, api, rest, call)
     return api, route, call
 
 

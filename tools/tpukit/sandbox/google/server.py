@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING
 from tpukit.clock import Clock
 from tpukit.errors import Transient
 from tpukit.sandbox import callers
-from tpukit.sandbox.google import APIS, access, control, credentials, routing
+from tpukit.sandbox.google import APIS, control, credentials, permissions, routing
 from tpukit.sandbox.google.api import Answer, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import Hooks, Settings
-from tpukit.sandbox.google.os_login import OWNER_EMAIL
+from tpukit.sandbox.google.login_profiles import OWNER_EMAIL
 from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.storage import SERVICE as STORAGE
@@ -184,10 +184,10 @@ class Emulator:
             storage = api.service == STORAGE and not control_door
             own = (HOST, self.port)
             page = callers.is_from_a_page(request.headers, own)
-            return access.OWNER if storage and not page and callers.is_ours(request.caller, own) else None
+            return permissions.OWNER if storage and not page and callers.is_ours(request.caller, own) else None
         opening = [self.token] if control_door else [self.token, self.pods_token]
         if any(hmac.compare_digest(shown.encode(), f"Bearer {token}".encode()) for token in opening):
-            return access.OWNER
+            return permissions.OWNER
         return None if control_door else credentials.principal_of(self.cloud, shown.removeprefix("Bearer "))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tpukit.sandbox.google import access, object_versions, policy
+from tpukit.sandbox.google import object_versions, permissions, policy
 from tpukit.sandbox.google.api import Answer, Api, Call, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
@@ -32,7 +32,7 @@ def need(cloud: Cloud, call: Call, permission: str, bucket: str, name: str | Non
     Objects are listed by the policy of a managed folder only where the prefix lies inside it.
     https://cloud.google.com/storage/docs/managed-folders
     """
-    if call.request.principal == access.OWNER:
+    if call.request.principal == permissions.OWNER:
         return
     project = f"projects/{cloud.project(find_bucket(cloud, bucket)['projectNumber'])}"
     folders = [one["name"] for one in cloud.state.all("folder", f"{bucket}/").values()]
@@ -42,7 +42,7 @@ def need(cloud: Cloud, call: Call, permission: str, bucket: str, name: str | Non
     kind = "storage.googleapis.com/Bucket"
     if name and permission != "storage.objects.list":
         full, kind = f"{full}/objects/{name}", "storage.googleapis.com/Object"
-    access.need(cloud, call, permission, scopes, Facts(full, kind))
+    permissions.need(cloud, call, permission, scopes, Facts(full, kind))
 
 
 def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> None:
@@ -60,7 +60,7 @@ def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> Non
 def _create(cloud: Cloud, call: Call) -> Doc:
     project = cloud.project(call.query.get("project", ""))
     project_scope = f"projects/{project}"
-    access.need(cloud, call, "storage.buckets.create", [project_scope], Facts(project_scope))
+    permissions.need(cloud, call, "storage.buckets.create", [project_scope], Facts(project_scope))
     name = call.body.get("name", "")
     if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]", name) or name.startswith("goog"):
         raise invalid(f"Invalid bucket name: '{name}'")
@@ -95,7 +95,7 @@ def _create(cloud: Cloud, call: Call) -> Doc:
 def _listed(cloud: Cloud, call: Call) -> Doc:
     project = cloud.project(call.query.get("project", ""))
     number = number_of(project)
-    access.need(cloud, call, "storage.buckets.list", [f"projects/{project}"], Facts(f"projects/{project}"))
+    permissions.need(cloud, call, "storage.buckets.list", [f"projects/{project}"], Facts(f"projects/{project}"))
     prefix = call.query.get("prefix", "")
     mine = [doc for doc in cloud.state.all("bucket", prefix).values() if doc["projectNumber"] == number]
     return {"kind": "storage#buckets", "items": mine}

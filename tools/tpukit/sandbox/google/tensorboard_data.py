@@ -12,7 +12,16 @@ from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.vertex import BOARD, LOCATION, MESSAGES, api, find_board, get_or_refuse, numbered, patched
+from tpukit.sandbox.google.tensorboards import (
+    BOARD,
+    LOCATION,
+    MESSAGES,
+    api,
+    find_board,
+    get_or_refuse,
+    numbered,
+    patched,
+)
 
 EXPERIMENT = BOARD + "/experiments/{experiment}"
 RUN = EXPERIMENT + "/runs/{run}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tpukit.catalogue import Slice, find, find_shape, slices
 from tpukit.errors import Invalid
-from tpukit.sandbox.google import capacity, longrunning
+from tpukit.sandbox.google import longrunning, stock_and_quota
 from tpukit.sandbox.google.api import Api, Call
-from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.stock_and_quota import Holding
 
 LOCATION = "projects/{project}/locations/{location}"
 RUNTIMES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
@@ -54,7 +54,7 @@ def shape_of(node: Doc, zone: str) -> Slice:
 
 
 def check_quota(cloud: Cloud, asked: Holding, target: str) -> None:
-    short = capacity.short_by(cloud, asked, capacity.TPU_API, target)
+    short = stock_and_quota.short_by(cloud, asked, stock_and_quota.TPU_API, target)
     if short:
         kind = "Preemptible" if asked.spot else ""
         limit = f"TPU{asked.generation.upper()}{kind}PerProjectPerRegionForTPUAPI"
@@ -73,7 +73,7 @@ def no_capacity(zone: str) -> Refused:
 
 @api.on("GET", "projects/{project}/locations")
 def _locations(cloud: Cloud, call: Call) -> Doc:
-    return {"locations": [_location(call["project"], zone) for zone in capacity.zones() if offered(zone)]}
+    return {"locations": [_location(call["project"], zone) for zone in stock_and_quota.zones() if offered(zone)]}
 
 
 @api.on("GET", LOCATION)
@@ -87,7 +87,7 @@ def _location(project: str, zone: str) -> Doc:
 
 
 def _known(zone: str) -> None:
-    if zone not in capacity.zones():
+    if zone not in stock_and_quota.zones():
         raise Refused(404, f"Location {zone} is not found or access is unauthorized.")
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpukit.sandbox.google import capacity, pool_checks
+from tpukit.sandbox.google import pool_checks, stock_and_quota
 from tpukit.sandbox.google.api import After, Call, Started, merged
-from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
 from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.stock_and_quota import Holding
 
 _PLACES = {
     "desiredDatapathProvider": "networkConfig.datapathProvider",
@@ -103,7 +103,7 @@ def _resize(cloud: Cloud, call: Call) -> Started:
         wish = pool_checks.check(cloud, cluster, {**pool, "initialNodeCount": count})
         assert wish.holding is not None
         more = Holding(holding.zone, holding.generation, max(0, wish.holding.chips - holding.chips), holding.spot)
-        if capacity.short_by(cloud, more, capacity.GKE, full):
+        if stock_and_quota.short_by(cloud, more, stock_and_quota.GKE, full):
             raise Refused(403, f"Insufficient regional quota to resize {full}.")
         holding = wish.holding
     holds = holding.doc() if holding else None
@@ -125,7 +125,7 @@ def scale(cloud: Cloud, full: str, count: int) -> None:
             assert shape is not None
             asked = Holding(**{**holds, "chips": count * shape.chips_per_host * len(pool["locations"]), "up": False})
             more = replace(asked, chips=max(0, asked.chips - holds["chips"]))
-            if capacity.short_by(cloud, more, capacity.GKE, full):
+            if stock_and_quota.short_by(cloud, more, stock_and_quota.GKE, full):
                 raise Refused(403, f"Insufficient regional quota to scale {full} to {count} nodes.")
             holds = asked.doc()
         before = {"_size": pool["_size"], "_holds": pool["_holds"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from tpukit.sandbox.google import object_versions, objects
+from tpukit.sandbox.google import object_versions, storage_objects
 from tpukit.sandbox.google.api import Answer, Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -41,9 +41,9 @@ def _named(call: Call, about: Doc) -> Doc:
 
 
 def _store(cloud: Cloud, call: Call, about: Doc, content: bytes) -> Doc:
-    objects.may_write(cloud, call, call["bucket"], about["name"])
+    storage_objects.may_write(cloud, call, call["bucket"], about["name"])
     check_preconditions(call.query, object_versions.live(cloud, call["bucket"], about["name"]))
-    return objects.shown(call, object_versions.store(cloud, find_bucket(cloud, call["bucket"]), about, content))
+    return storage_objects.shown(call, object_versions.store(cloud, find_bucket(cloud, call["bucket"]), about, content))
 
 
 def _parts(call: Call) -> tuple[Doc, bytes]:
@@ -71,7 +71,7 @@ def _begin(cloud: Cloud, call: Call) -> Answer:
     about = json.loads(call.request.content or b"{}")
     about = _named(call, about)
     about.setdefault("contentType", call.request.headers.get("x-upload-content-type"))
-    objects.may_write(cloud, call, call["bucket"], about["name"])
+    storage_objects.may_write(cloud, call, call["bucket"], about["name"])
     check_preconditions(call.query, object_versions.live(cloud, call["bucket"], about["name"]))
     upload = f"{cloud.state.next():016x}"
     conditions = {key: value for key, value in call.query.items() if key.startswith("if")}
@@ -102,7 +102,7 @@ def _piece(cloud: Cloud, call: Call) -> Answer | Doc:
     check_preconditions(session["query"], object_versions.live(cloud, session["bucket"], session["about"]["name"]))
     cloud.state.delete("upload", upload)
     cloud.state.delete_content(f"upload {upload}")
-    return objects.shown(
+    return storage_objects.shown(
         call, object_versions.store(cloud, find_bucket(cloud, session["bucket"]), session["about"], have)
     )
 

@@ -18,7 +18,7 @@ from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import V2, api, place
-from tpukit.sandbox.google.vms import POWER_OFF_SECONDS, VM, find_vm, preempt
+from tpukit.sandbox.google.tpu_nodes import POWER_OFF_SECONDS, VM, find_vm, preempt
 
 HEALTH = ("UNHEALTHY_TENSORFLOW", "UNHEALTHY_MAINTENANCE", "TIMEOUT")
 SYMPTOMS = (

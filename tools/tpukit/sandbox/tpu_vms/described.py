@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.catalogue import Slice, find
-from tpukit.sandbox.google import access, os_login, project_metadata
+from tpukit.sandbox.google import login_profiles, permissions, project_metadata
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.state import Doc
@@ -34,7 +34,7 @@ def machine(cloud: Cloud, vm: Doc, worker: int, network: networks.Network, token
         "ssh": [[one, network.ssh_port] for one in (address, external) if one],
         "metadata_address": [address, network.metadata_port],
         "metadata": _metadata(cloud, vm, worker, token["email"]),
-        "logins": logins(node, common, os_login.who_may_log_in(cloud, project), cloud.clock.now()),
+        "logins": logins(node, common, login_profiles.who_may_log_in(cloud, project), cloud.clock.now()),
         "env": _environment(vm, f"{address}:{network.metadata_port}", address, google),
         "guest": cloud.state.get("vm_guest", f"{vm['id']}/{worker}") or {},
         "token": token,
@@ -53,7 +53,7 @@ def _hosts(vm: Doc, own: str) -> dict[str, str]:
 
 def account_of(vm: Doc) -> str:
     project = vm["name"].split("/")[1]
-    return str(vm.get("serviceAccount", {}).get("email") or access.default_account(project))
+    return str(vm.get("serviceAccount", {}).get("email") or permissions.default_account(project))
 
 
 def instance_name(vm: Doc, worker: int) -> str:

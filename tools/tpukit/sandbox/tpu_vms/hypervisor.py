@@ -22,7 +22,7 @@ from typing import Any
 
 from tpukit import pods
 from tpukit.errors import TpukitError, Transient
-from tpukit.sandbox.google import credentials, vm_faults, vms
+from tpukit.sandbox.google import credentials, tpu_nodes, vm_faults
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.tpu_vms import described, network, processes, ssh_config
@@ -138,7 +138,7 @@ class Hypervisor:
             for worker in range(vm["_hosts"]):
                 key = (vm["id"], worker)
                 soon = time.monotonic() < self._crashed.get(key, 0.0) + _REFRESH
-                if vms.runs(vm, worker) and key not in self._hosts and not soon:
+                if tpu_nodes.runs(vm, worker) and key not in self._hosts and not soon:
                     self._start_serving()
                     self._boot(vm, worker)
         for (node, worker), host in self._hosts.items():
@@ -150,7 +150,7 @@ class Hypervisor:
     def _end_if_due(self, key: _Key, host: _Host, vm: Doc | None) -> None:
         if vm is None or (host.due is not None and time.monotonic() > host.due):
             self._kill(key)
-        elif host.due is None and (shutdown := vms.shutdown_of(vm, key[1])):
+        elif host.due is None and (shutdown := tpu_nodes.shutdown_of(vm, key[1])):
             if host.fault or not host.up:
                 self._kill(key)
                 return
@@ -159,7 +159,7 @@ class Hypervisor:
             grace = float(shutdown["grace"])
             self._tell(host, "shutdown", grace=grace)
             host.due = time.monotonic() + grace + 5.0
-        elif host.due is None and (not vms.runs(vm, key[1]) or host.boot != vms.boot(vm, key[1])):
+        elif host.due is None and (not tpu_nodes.runs(vm, key[1]) or host.boot != tpu_nodes.boot(vm, key[1])):
             self._kill(key)
 
     def _start_serving(self) -> None:
@@ -171,7 +171,7 @@ class Hypervisor:
         self.network = network.claim(last.read_text(encoding="ascii") if last.exists() else "")
         self._folder.mkdir(exist_ok=True)
         last.write_text(self.network.prefix, encoding="ascii")
-        vms.renumber(self._cloud, self.network.prefix)
+        tpu_nodes.renumber(self._cloud, self.network.prefix)
         self._selector = selectors.DefaultSelector()
         threading.Thread(target=self._listen, name="tpu-vms", daemon=True).start()
 
@@ -187,7 +187,7 @@ class Hypervisor:
             raise
         began = processes.started(pid)
         (folder / "pid").write_text(f"{pid} {began}", encoding="ascii")
-        host = _Host(folder, pid, began, control, vms.boot(vm, worker))
+        host = _Host(folder, pid, began, control, tpu_nodes.boot(vm, worker))
         self._hosts[vm["id"], worker] = host
         self._selector.register(control, selectors.EVENT_READ, (vm["id"], worker))
 
@@ -232,7 +232,7 @@ class Hypervisor:
                 continue
             for worker in range(vm["_hosts"]):
                 host = self._hosts.get((vm["id"], worker))
-                if not vms.runs(vm, worker):
+                if not tpu_nodes.runs(vm, worker):
                     continue
                 if host is None or host.due or not host.up or (host.done < host.sent and host.fault != "freeze"):
                     return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import capacity, network_rules, node_pools
+from tpukit.sandbox.google import network_rules, node_pools, stock_and_quota
 from tpukit.sandbox.google.api import After, Call, Started, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import relative
@@ -52,9 +52,9 @@ def _create(cloud: Cloud, call: Call) -> Started:
 
 def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
     location = call["location"]
-    zones = capacity.zones(location)
+    zones = stock_and_quota.zones(location)
     region = location if zones else location.rpartition("-")[0]
-    if not zones and location not in capacity.zones():
+    if not zones and location not in stock_and_quota.zones():
         raise invalid(f'Location "{location}" does not exist.')
     network, subnet = _network(cloud, call["project"], region, body)
     version = _version(body.get("initialClusterVersion", ""))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from tpukit.sandbox.google import capacity, longrunning
+from tpukit.sandbox.google import longrunning, stock_and_quota
 from tpukit.sandbox.google.api import After, Call, Started, public
-from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.stock_and_quota import Holding
 from tpukit.sandbox.google.tpu import LOCATION, V2, accelerator_config, api, check_quota, no_capacity, place, shape_of
 
 VM = LOCATION + "/nodes/{node}"
@@ -127,7 +127,7 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
     refused = Refused(500, operation["fail"]) if operation["fail"] else None
     if refused is None:
         try:
-            capacity.find(cloud, Holding(**vm["_holds"]), full)
+            stock_and_quota.find(cloud, Holding(**vm["_holds"]), full)
         except Refused:
             refused = no_capacity(vm["_holds"]["zone"])
     if refused is None:

@@ -13,12 +13,12 @@ import re
 from datetime import datetime
 from functools import partial
 
-from tpukit.sandbox.google import capacity, longrunning, vms
+from tpukit.sandbox.google import longrunning, stock_and_quota, tpu_nodes
 from tpukit.sandbox.google.api import After, Call, Started, public
-from tpukit.sandbox.google.capacity import Holding
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import CODES, Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.stock_and_quota import Holding
 from tpukit.sandbox.google.tpu import LOCATION, V2, api, check_quota, place
 
 QUEUED = LOCATION + "/queuedResources/{queued}"
@@ -82,7 +82,7 @@ def _parent(parent: str, call: Call) -> str:
 def _holding(call: Call, nodes: Doc) -> Holding:
     spot = "spot" in call.body
     reservation = call.body.get("reservationName", "").rpartition("/")[2]
-    each = [vms.asked_for(node, call["location"], spot=spot, reservation=reservation) for node in nodes.values()]
+    each = [tpu_nodes.asked_for(node, call["location"], spot=spot, reservation=reservation) for node in nodes.values()]
     if len({(one.generation, one.chips, one.spot) for one in each}) > 1:
         raise invalid("All nodes of a queued resource must have the same accelerator and tier.")
     return Holding(each[0].zone, each[0].generation, sum(one.chips for one in each), each[0].spot, reservation)
@@ -131,7 +131,7 @@ def _advance(cloud: Cloud, event: Doc) -> After | None:
             _fail(cloud, full, doc, fault.message or "An internal error has occurred.", "INTERNAL")
             return None
         for name in doc["_nodes"]:
-            vms.make_ready(cloud, name)
+            tpu_nodes.make_ready(cloud, name)
         _put(cloud, full, doc, "ACTIVE")
         return partial(cloud.hooks.on_vm_changed, "")
     elif state == "SUSPENDING" and any(map(cloud.hooks.vm_has_hosts, doc["_nodes"])):
@@ -148,11 +148,11 @@ def _seek_capacity(cloud: Cloud, full: str, doc: Doc) -> None:
         return
     holding = Holding(**doc["_wants"])
     try:
-        capacity.find(cloud, holding, full)
+        stock_and_quota.find(cloud, holding, full)
         for name, node in doc["_nodes"].items():
             chips = holding.chips // len(doc["_nodes"])
             share = Holding(holding.zone, holding.generation, chips, holding.spot, holding.reservation, up=True)
-            vms.add(cloud, name, node, share, queuedResource=full, **_slice(doc, name))
+            tpu_nodes.add(cloud, name, node, share, queuedResource=full, **_slice(doc, name))
     except Refused as refused:
         if refused.code == 409:
             _fail(cloud, full, doc, refused.message, "ALREADY_EXISTS")
@@ -181,7 +181,7 @@ def _remove_vms(cloud: Cloud, doc: Doc) -> None:
     for name in doc["_nodes"]:
         vm = cloud.state.get("vm", name)
         if vm and vm.get("queuedResource") == doc["name"]:
-            vms.remove(cloud, name)
+            tpu_nodes.remove(cloud, name)
 
 
 @api.on("GET", LOCATION + "/queuedResources")

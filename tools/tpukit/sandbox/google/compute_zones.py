@@ -5,7 +5,7 @@ A pool has one group in each of its zones, read from the pool: what Terraform co
 
 from __future__ import annotations
 
-from tpukit.sandbox.google import capacity
+from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api import Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import ROOT, api
@@ -25,31 +25,35 @@ def group_link(project: str, zone: str, name: str) -> str:
 @api.on("GET", "projects/{project}/regions/{region}")
 def _region(cloud: Cloud, call: Call) -> Doc:
     name = call["region"]
-    zones = capacity.zones(name)
+    zones = stock_and_quota.zones(name)
     if not zones:
         raise Refused(404, f"The resource 'projects/{call['project']}/regions/{name}' was not found")
     return _region_body(cloud, call["project"], name)
 
 
 def _region_body(cloud: Cloud, project: str, name: str) -> Doc:
-    links = [f"{ROOT}/projects/{project}/zones/{zone}" for zone in capacity.zones(name)]
+    links = [f"{ROOT}/projects/{project}/zones/{zone}" for zone in stock_and_quota.zones(name)]
     body = {"kind": "compute#region", "name": name, "status": "UP", "zones": links}
-    return {**body, "quotas": capacity.quotas(cloud, name), "selfLink": f"{ROOT}/projects/{project}/regions/{name}"}
+    return {
+        **body,
+        "quotas": stock_and_quota.quotas(cloud, name),
+        "selfLink": f"{ROOT}/projects/{project}/regions/{name}",
+    }
 
 
 @api.on("GET", "projects/{project}/regions")
 def _regions(cloud: Cloud, call: Call) -> Doc:
-    return {"items": [_region_body(cloud, call["project"], region) for region in capacity.regions()]}
+    return {"items": [_region_body(cloud, call["project"], region) for region in stock_and_quota.regions()]}
 
 
 @api.on("GET", "projects/{project}/zones")
 def _zones(cloud: Cloud, call: Call) -> Doc:
-    return {"items": [_zone_body(call["project"], zone) for zone in capacity.zones()]}
+    return {"items": [_zone_body(call["project"], zone) for zone in stock_and_quota.zones()]}
 
 
 @api.on("GET", "projects/{project}/zones/{zone}")
 def _zone(cloud: Cloud, call: Call) -> Doc:
-    if call["zone"] not in capacity.zones():
+    if call["zone"] not in stock_and_quota.zones():
         raise Refused(404, f"The resource 'projects/{call['project']}/zones/{call['zone']}' was not found")
     return _zone_body(call["project"], call["zone"])
 

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 
-from tpukit.sandbox.google import access, policy, roles
+from tpukit.sandbox.google import permissions, policy, roles
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -71,7 +71,7 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
 
 def _profile(cloud: Cloud, call: Call) -> Doc:
     who = call.request.principal
-    if who != access.OWNER and who.partition(":")[2] != call["user"]:
+    if who != permissions.OWNER and who.partition(":")[2] != call["user"]:
         raise Refused(403, f"The caller does not have permission on the login profile of {call['user']}.")
     return cloud.state.get(_KIND, call["user"]) or {"name": _number(call["user"]), "posixAccounts": []}
 

@@ -1,6 +1,6 @@
 """JobSet and Kueue of one sandbox, as a process: runs them while their Deployments are there.
 
-python -m tpukit.sandbox.addons FOLDER
+python -m tpukit.sandbox.addon_processes FOLDER
 
 Somebody applies a release, with kubectl or in any other way. Its Deployment then runs as a process of this machine when
 its image is the version that was built, and is Available once that process is ready and its webhooks can be called; any
@@ -170,7 +170,7 @@ async def _serve(place: Folder, addons: list[Addon]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    words = argparse.ArgumentParser(prog="python -m tpukit.sandbox.addons", description=__doc__)
+    words = argparse.ArgumentParser(prog="python -m tpukit.sandbox.addon_processes", description=__doc__)
     words.add_argument("folder", type=Path)
     place = folder.read(words.parse_args(argv).folder)
     programs, cluster = binaries.ensure(), Cluster(place.kubeconfig)
