@@ -29,7 +29,7 @@ from tpukit.fleet import streams
 SCRIPT = Path(__file__).with_name("activation_passes.py")
 PAIRS = 5
 LAYERS, WIDTH, VOCABULARY = 4, 256, 8192
-SAMPLES, MEDIAN, LONGEST = 512, 120, 512
+SAMPLES, MEDIAN, LONGEST = 128, 120, 512
 OURS_TOKENS, THEIR_SAMPLES = 512, 8  # in a batch
 
 
