@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import signal
 import tracemalloc
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpukit.errors import Invalid, NotFound
+from tpukit.errors import Invalid, NotFound, Transient
 from tpukit.fleet import streams
 
 LINE = st.binary(min_size=1, max_size=20).map(lambda line: line.replace(b"\n", b" ")).filter(lambda line: line.strip())
@@ -36,6 +38,31 @@ def test_split_has_every_sample_once_in_its_order_whatever_the_blocks(tmp_path_f
     assert together(folder / "streams", made) == [line for n in range(files) for line in lines[n::files]]
     assert max(one.samples for one in made.streams) - min(one.samples for one in made.streams) <= 1
     assert streams.damaged(folder / "streams", made) == []
+
+
+def test_split_by_several_processes_is_the_split_by_one(tmp_path, monkeypatch):
+    source = tmp_path / "data.jsonl"
+    source.write_bytes(b"".join(b"%d" % number * (number % 50 + 1) + b"\n" for number in range(1000)))
+    alone, _ = streams.split([source], tmp_path / "alone", 5, limit=90)
+    monkeypatch.setattr(streams, "LARGE", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    shared, _ = streams.split([source], tmp_path / "shared", 5, limit=90)
+    assert shared.streams == alone.streams
+    assert streams.damaged(tmp_path / "shared", alone) == []
+
+
+def test_split_whose_process_is_killed_says_so_and_leaves_nothing(tmp_path, monkeypatch):
+    (tmp_path / "data.jsonl").write_text("a\nb\n")
+    monkeypatch.setattr(streams, "LARGE", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(streams, "_write_some", _kill_me)
+    with pytest.raises(Transient, match="was killed"):
+        streams.split([tmp_path / "data.jsonl"], tmp_path / "streams", 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["data.jsonl"]
+
+
+def _kill_me(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_split_twice_is_once_and_a_changed_dataset_is_split_again(tmp_path):

@@ -11,23 +11,29 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
-from tpukit.errors import Invalid, NotFound
+from tpukit.errors import Invalid, NotFound, Transient
 from tpukit.spec.fleet import MOST_STREAMS
 
-BLOCK = 8 << 20
+BLOCK = 4 << 20
 """Bytes that are read at once."""
-THREADS = 2
+LARGE = 256 << 20
+"""Bytes of a dataset for which it is worth while to start processes."""
+MOST_PROCESSES = 8
 _SPACE = ord(" ")
 Line = bytes | memoryview
 MANIFEST = "streams.json"
@@ -98,41 +104,66 @@ def damaged(folder: Path, streams: Streams) -> list[str]:
 
 
 def _write(sources: Sequence[Path], folder: Path, count: int, limit: int) -> list[Stream]:
-    hashes = [hashlib.sha256() for _ in range(count)]
-    samples, sizes = [0] * count, [0] * count
+    """Where there is much to do, processes share the streams: each reads everything and writes what is its own. Threads
+    would not do: cutting lines keeps the interpreter from the checksums, which are half of the work."""
+    size = sum(source.stat().st_size for source in sources)
+    shares = min(len(os.sched_getaffinity(0)), count, MOST_PROCESSES) if size >= LARGE else 1
+    part = partial(_write_some, sources, folder, count, limit)
+    if shares == 1:
+        return part(range(count))
+    mine = [range(first, count, shares) for first in range(shares)]
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(shares, spawn, initializer=_leave_quietly) as processes:
+        try:
+            made = [stream for some in processes.map(part, mine) for stream in some]
+        except BrokenProcessPool as error:
+            why = "a process that splits the dataset was killed"
+            raise Transient(why, hint="by the kernel, if memory ran out; then say it again") from error
+    return sorted(made, key=lambda stream: stream.name)
+
+
+def _leave_quietly() -> None:
+    """On Ctrl-C: who asked says what happened."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _write_some(sources: Sequence[Path], folder: Path, count: int, limit: int, mine: range) -> list[Stream]:
+    """The streams of these numbers."""
     with ExitStack() as stack:
-        beside = stack.enter_context(ThreadPoolExecutor(THREADS))
-        files = [stack.enter_context((folder / name_of(index)).open("wb", buffering=0)) for index in range(count)]
+        writers = {index: stack.enter_context(closing(_Writer(folder / name_of(index)))) for index in mine}
         done = 0  # samples so far: the next one goes to the stream of that number
         for block in _blocks(sources):
             lines = block[: limit * count - done] if limit else block
-            parts = []
-            for index in range(count):
-                mine = lines[(index - done) % count :: count]
-                parts.append(b"".join(mine))
-                samples[index] += len(mine)
-                sizes[index] += len(parts[index])
-            # Waited for before lines are cut again: threads that hash and write need the interpreter for moments, and
-            # would wait milliseconds for each of them.
-            running = [
-                beside.submit(_append, files[number::THREADS], hashes[number::THREADS], parts[number::THREADS])
-                for number in range(THREADS)
-            ]
-            for one in running:
-                one.result()
+            for index, writer in writers.items():
+                writer.append(lines[(index - done) % count :: count])
             done += len(lines)
             if limit and done >= limit * count:
                 break
-        list(beside.map(lambda file: os.fsync(file.fileno()), files))
-    return [Stream(name_of(index), samples[index], sizes[index], hashes[index].hexdigest()) for index in range(count)]
+        return [writer.end() for writer in writers.values()]
 
 
-def _append(files: Sequence[IO[bytes]], hashes: Sequence[Any], parts: Sequence[bytes]) -> None:
-    for file, digest, part in zip(files, hashes, parts, strict=True):
-        digest.update(part)
+class _Writer:
+    """Of one stream."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, path.open("wb", buffering=0)
+        self._digest, self._samples, self._size = hashlib.sha256(), 0, 0
+
+    def append(self, lines: Sequence[Line]) -> None:
+        part = b"".join(lines)
+        self._digest.update(part)
+        self._samples += len(lines)
+        self._size += len(part)
         left = memoryview(part)
         while left:  # a file without a buffer may take less than all, as one on a disk that fills up
-            left = left[file.write(left) :]
+            left = left[self._file.write(left) :]
+
+    def end(self) -> Stream:
+        os.fsync(self._file.fileno())
+        return Stream(self._path.name, self._samples, self._size, self._digest.hexdigest())
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def _blocks(sources: Sequence[Path]) -> Iterator[list[Line]]:
