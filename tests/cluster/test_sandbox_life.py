@@ -83,6 +83,23 @@ def comes_and_goes_with_its_deployment(bare):
     assert "404" in done.stderr
 
 
+def test_new_one_begins_with_the_snapshot_of_its_build_and_has_keys_of_its_own(box, cluster):
+    second = Box(box.home, "again")
+    second.tpu("up", "--addons")
+    try:
+        begun = [one.get("Namespace", "kube-system")["metadata"]["uid"] for one in (cluster, second.cluster)]
+        assert begun[0] == begun[1]
+        keys = [(one.folder / "certificates" / "cluster" / "ca.crt").read_text() for one in (box, second)]
+        assert keys[0] != keys[1]
+        until(lambda: second.cluster.get("ConfigMap", "kube-root-ca.crt", "default")["data"]["ca.crt"] == keys[1])
+        for part in ("token", "certificates/accounts.key"):
+            assert (box.folder / part).read_bytes() != (second.folder / part).read_bytes()
+        assert second.cluster.list("ClusterQueue") == []
+    finally:
+        second.tpu("down")
+    assert box.status()["running"]
+
+
 def test_down_leaves_no_process_and_no_file(home):
     box = Box(home, "leaving")
     box.tpu("up")

@@ -101,7 +101,7 @@ def ensure(report: Report = lambda text: None) -> Binaries:
     """The build of this tpukit's pins; made now when it is not in the cache yet (minutes)."""
     folder = _cache() / _digest()
     if not folder.is_dir():
-        with _alone(folder, report):
+        with alone(folder, report):
             if not folder.is_dir():
                 _check_go()
                 _build(folder, report)
@@ -133,8 +133,8 @@ def _pinned(name: str, dependency: str) -> str:
 
 
 @contextmanager
-def _alone(folder: Path, report: Report) -> Iterator[None]:
-    """Whoever comes second waits for the first one's build."""
+def alone(folder: Path, report: Report) -> Iterator[None]:
+    """Whoever comes second waits until the first one has made the folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
         began = time.monotonic()
@@ -143,7 +143,7 @@ def _alone(folder: Path, report: Report) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                report(f"waiting for another build of the same programs, {_elapsed(began)}")
+                report(f"waiting for another process that makes {folder.name}, {_elapsed(began)}")
                 time.sleep(1)
         yield
 

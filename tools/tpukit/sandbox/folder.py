@@ -31,6 +31,7 @@ from tpukit import paths
 from tpukit.errors import Invalid, NotFound
 
 HOST = "127.0.0.1"
+RECORD = "sandbox.json"
 
 DOORS = (
     *("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
@@ -109,7 +110,7 @@ class Folder:
 
 def names() -> list[str]:
     """The sandboxes of this machine's user."""
-    return sorted(file.parent.name for file in _root().glob("*/sandbox.json"))
+    return sorted(file.parent.name for file in _root().glob(f"*/{RECORD}"))
 
 
 def find(name: str) -> Folder:
@@ -123,7 +124,7 @@ def find(name: str) -> Folder:
 
 def read(path: Path) -> Folder:
     """The sandbox that has this folder."""
-    record = json.loads((path / "sandbox.json").read_bytes())
+    record = json.loads((path / RECORD).read_bytes())
     return Folder(path, record["ports"], tuple(record["google"]))
 
 
@@ -203,7 +204,7 @@ def _record(path: Path, google: tuple[str, ...] | None, running: frozenset[str])
             taken.add(port)
             ports[door] = port
         folder = Folder(path, ports, had.google if google is None else google)
-        write(path / "sandbox.json", json.dumps({"ports": ports, "google": folder.google}, indent=1))
+        write(path / RECORD, json.dumps({"ports": ports, "google": folder.google}, indent=1))
     return folder
 
 

@@ -6,19 +6,17 @@ missing with the state that was there.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tpukit import pods
 from tpukit.errors import NotFound, Transient
-from tpukit.kube import Cluster, Doc
+from tpukit.kube import Cluster
 from tpukit.pods import Phase
 from tpukit.sandbox import (
     binaries,
@@ -26,17 +24,17 @@ from tpukit.sandbox import (
     components,
     control_plane,
     folder,
-    provisioning_requests,
+    installing,
     releases,
     simulated,
+    snapshots,
 )
 from tpukit.sandbox.folder import Folder
 
 Report = Callable[[str], None]
 
 _PATIENCE = 300.0
-_TRIES = 4
-_RECORD = "tpukit-sandbox"
+_AUTHORITY = "kube-root-ca.crt"  # in every namespace: whom pods trust as API server
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class ComponentStatus:
     running: bool
     pid: int
     ports: tuple[int, ...]
-    memory: int  # bytes, resident, with the process above it
+    memory: int  # bytes, with the process above it; pages that several share count in part
     began: float
     restarts: int
     log: Path
@@ -77,7 +75,13 @@ def up(
     """A sandbox that is ready for use. `google`: options of the emulator; None keeps those it had. `addons`: with
     JobSet and Kueue; without, there is what somebody installed before."""
     programs = binaries.ensure(report)
-    with folder.locked(name):
+    if addons and name != snapshots.NAME:
+        snapshot = snapshots.ensure(programs, installing.addons(programs), partial(_stopped, report), report)
+    else:
+        snapshot = None
+    with folder.locked(name) as path:
+        if snapshot and not (path / folder.RECORD).exists():
+            snapshots.lay(snapshot, path)
         place = folder.prepare(name, google=google, running=_open_doors(name))
         # All of them are made before the first is started, because making one writes what others are judged by.
         store, api_server = control_plane.store(place, programs), control_plane.api_server(place, programs)
@@ -90,7 +94,8 @@ def up(
         died = any(
             one.name in earlier and earlier[one.name].state.phase is not Phase.RUNNING for one in (store, api_server)
         )
-        components.start(place, [store, api_server, runner])
+        # What does not need the API server to start comes up beside it, and waits for it.
+        components.start(place, [store, api_server, runner, agent, emulator])
         components.wait(place, [api_server])
         if died:
             # Released ones exit when they cannot renew their lease. Without leases, Kueue was seen to live on and to
@@ -103,24 +108,17 @@ def up(
         revived = before is not None and before.state.phase is not Phase.RUNNING
         if revived:
             simulated.free(cluster)
-        components.start(place, [agent])
-        _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), provisioning_requests.definition()])
+        installing.install_own(cluster, programs)
         # It gives up before long where what it looks for is not allowed to it.
         components.start(place, [kwok])
         if addons:
             report("installing JobSet and Kueue")
-            for one in releases.NAMES:
-                released = releases.documents(one, programs.manifests(one))
-                _install(cluster, f"{_RECORD}-{one}", releases.marked(one, released), again=not _runs(cluster, one))
-        components.wait(place, [agent])
-        # It tells the agent of its pools as soon as it runs.
-        components.start(place, [emulator])
-        components.wait(place, [emulator, *controllers, kwok, runner])
+            installing.install_addons(cluster, programs)
+        components.wait(place, [agent, emulator, *controllers, kwok, runner])
         _until(partial(_takes_pods, cluster), otherwise="the cluster takes no pods")
-        installed = [one for one in releases.NAMES if _runs(cluster, one)]
-        if installed:
+        if installed := installing.installed_addons(cluster):
             report("waiting for JobSet and Kueue")
-            ready = partial(_addons_ready, cluster, place, installed)
+            ready = partial(installing.addons_ready, cluster, place, installed)
             _until(ready, otherwise="JobSet and Kueue are not ready")
         if revived:
             simulated.wake(cluster)
@@ -141,6 +139,26 @@ def down(name: str) -> None:
                 raise Transient(f"processes of sandbox {name} do not end: {pods.strays(path)}")
             time.sleep(0.05)
         shutil.rmtree(path)
+
+
+@contextmanager
+def _stopped(report: Report) -> Iterator[Path]:
+    """The folder of a sandbox with JobSet and Kueue in which nothing runs any more, nor is anything of its own left."""
+    with suppress(NotFound):
+        down(snapshots.NAME)  # of somebody who was killed
+    place = up(snapshots.NAME, lambda text: report(f"{text}, once, for a snapshot of this build"), addons=True)
+    try:
+        store, api_server = "etcd", "kube-apiserver"
+        components.stop(place, [one for one in components.runs(place) if one not in (store, api_server)], grace=5.0)
+        cluster = Cluster(place.kubeconfig)
+        for found in cluster.list("ConfigMap"):
+            if found["metadata"]["name"] == _AUTHORITY:
+                cluster.delete("ConfigMap", _AUTHORITY, found["metadata"]["namespace"])
+        for one in (api_server, store):
+            components.stop(place, [one], grace=30.0)
+        yield place.path
+    finally:
+        down(snapshots.NAME)
 
 
 def status(name: str) -> Status:
@@ -177,87 +195,11 @@ def _owner(door: str) -> str:
     return door.removesuffix("-webhook").removesuffix("-peer").removesuffix("-downloads")
 
 
-def _install(cluster: Cluster, record: str, documents: list[Doc], *, again: bool = False) -> None:
-    """As `kubectl apply` does, unless these were applied before; `again`: even then."""
-    mark = hashlib.sha256(json.dumps(documents).encode()).hexdigest()
-    if _installed(cluster, record) == mark and not again:
-        return
-    first = ("Namespace", "CustomResourceDefinition")
-    for document in documents:
-        if document["kind"] == "CustomResourceDefinition":
-            # A definition that was half taken in when the API server was killed is looked at again when it changes.
-            document["metadata"].setdefault("annotations", {})["tpukit.dev/applied"] = str(time.time_ns())
-    with ThreadPoolExecutor(2) as pool:
-        for batch in (
-            [document for document in documents if document["kind"] in first],
-            [document for document in documents if document["kind"] not in first],
-        ):
-            list(pool.map(partial(_apply, cluster), batch))
-    about = {"metadata": {"name": record, "namespace": "kube-system"}, "data": {"installed": mark}}
-    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **about})
-
-
-def _apply(cluster: Cluster, document: Doc) -> None:
-    """The API server gives up on a change after half a minute, which is not long for a large one on a busy machine."""
-    for _ in range(_TRIES):
-        try:
-            cluster.apply(document)
-            return
-        except Transient:
-            continue
-    cluster.apply(document)
-
-
-def _installed(cluster: Cluster, record: str) -> str:
-    try:
-        return str(cluster.get("ConfigMap", record, "kube-system")["data"]["installed"])
-    except NotFound:
-        return ""
-
-
-def _runs(cluster: Cluster, name: str) -> bool:
-    """Whether a release is installed that the sandbox can run."""
-    try:
-        found = cluster.get("Deployment", releases.deployment(name), releases.namespace(name))
-    except NotFound:
-        return False
-    return bool(found["spec"]["template"]["spec"]["containers"][0]["image"] == releases.image(name))
-
-
-def _addons_ready(cluster: Cluster, place: Folder, installed: list[str]) -> bool:
-    """Whether they answer, their Deployments say so, and a job passes the webhooks."""
-    for name in installed:
-        if not components.answers(place, control_plane.addon_probe(place, name)):
-            return False
-        found = cluster.get("Deployment", releases.deployment(name), releases.namespace(name))
-        conditions = found.get("status", {}).get("conditions", [])
-        if found["spec"].get("replicas") or not any(
-            one["type"] == "Available" and one["status"] == "True" for one in conditions
-        ):
-            return False
-    return "jobset" not in installed or _takes_jobs(cluster)
-
-
 def _takes_pods(cluster: Cluster) -> bool:
     """Whether pods have an account to run as."""
     try:
         cluster.get("ServiceAccount", "default", "default")
     except NotFound:
-        return False
-    return True
-
-
-def _takes_jobs(cluster: Cluster) -> bool:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "probe", "image": "probe"}]}
-    job = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "probe", "namespace": "default"},
-        "spec": {"replicatedJobs": [{"name": "probe", "template": {"spec": {"template": {"spec": pod}}}}]},
-    }
-    try:
-        cluster.apply(job, dry_run=True)
-    except (NotFound, Transient):
         return False
     return True
 
