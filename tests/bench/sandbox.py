@@ -54,8 +54,8 @@ def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
         subprocess.run(down, env=env, capture_output=True, check=False)
     crowded = f"on {crowd.POOLS * crowd.SHAPE.hosts:,} hosts and {crowd.JOBS} JobSets"
     return [
-        least("tpu sandbox up, programs built", starts, below=20.0),
-        below("sandbox without jobs", memory, " GiB", 1.5, digits=2),
+        least("tpu sandbox up with JobSet and Kueue, programs built", starts, below=8.0),
+        below("sandbox without jobs", memory, " GiB", 1.1, digits=2),
         least(f"tpu job list {crowded}", listed, below=2.0),
         least(f"tpu team queue {crowded}", queued, below=3.0),
         below(f"Google's APIs with {VMS:,} TPU VMs, idle", idle_percent(home), " % of a core", 2.0),
