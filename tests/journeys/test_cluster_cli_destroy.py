@@ -91,6 +91,7 @@ def test_destroy_held_up_by_firewall_rules_of_gke_removes_them_and_goes_on(machi
     done = machine.tpu("destroy", "--name", "tpu-cluster")
     assert done.returncode == 0, done.stderr
     calls = machine.calls()
+    assert any('name ~ "^(gke|k8s)-"' in call for call in calls if "firewall-rules list" in call)
     assert any("firewall-rules delete gke-tpu-cluster-all k8s-fw-1" in call for call in calls)
     assert sum(" apply " in call for call in calls) == 2
 

@@ -210,7 +210,8 @@ class Local:
     def _sweep(self) -> bool:
         """GKE can leave firewall rules of its own behind, and no network goes while it has any."""
         project = f"--project={self._spec.project_id}"
-        pattern = f"network ~ /{self._spec.network_name}$ AND name ~ ^(gke|k8s)-"
+        # Without quotes gcloud takes the parentheses for its own and refuses the filter.
+        pattern = f'network ~ "/{self._spec.network_name}$" AND name ~ "^(gke|k8s)-"'
         rules = gcloud.read(
             gcloud.command("compute", "firewall-rules", "list", project, f"--filter={pattern}", "--format=value(name)"),
             "looking for firewall rules",

@@ -82,6 +82,7 @@ class Route:
     pattern: re.Pattern[str]
     handler: Handler
     body: str | None
+    lists: str | None
 
 
 @dataclass(slots=True)
@@ -97,12 +98,18 @@ class Api:
     effects: dict[str, Effect] = field(default_factory=dict)
     ticks: list[Callable[[Cloud], None]] = field(default_factory=list)
 
-    def on(self, methods: str, path: str, body: str | None = None) -> Callable[[Handler], Handler]:
-        """Answers `methods` ("GET", "PUT PATCH") of this path; `body` is the message that is sent with them."""
+    def on(
+        self, methods: str, path: str, body: str | None = None, lists: str | None = None
+    ) -> Callable[[Handler], Handler]:
+        """Answers `methods` ("GET", "PUT PATCH") of this path; `body` is the message that is sent with them.
+
+        `lists` is the message that is listed, where Google takes a filter: the handler's list is narrowed by it. With
+        "" the handler sees to the filter itself.
+        """
 
         def register(handler: Handler) -> Handler:
             for method in methods.split():
-                self.routes.setdefault(method, []).append(Route(_pattern(path), handler, body))
+                self.routes.setdefault(method, []).append(Route(_pattern(path), handler, body, lists))
             return handler
 
         return register

@@ -43,7 +43,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "CREATE", scope, full, response=response)
 
 
-@api.on("GET", LOCATION + "/repositories")
+@api.on("GET", LOCATION + "/repositories", lists="Repository")
 def _listed(cloud: Cloud, call: Call) -> Doc:
     return {"repositories": list(cloud.state.all("repository", f"{LOCATION.format(**call.names)}/").values())}
 
@@ -93,7 +93,7 @@ def _images(cloud: Cloud, call: Call) -> Doc:
     return {"dockerImages": list(cloud.state.all("image", f"{_find(cloud, call)['name']}/").values())}
 
 
-@api.on("GET", REPOSITORY + "/packages/{package}/tags")
+@api.on("GET", REPOSITORY + "/packages/{package}/tags", lists="Tag")
 def _tags(cloud: Cloud, call: Call) -> Doc:
     repository = _find(cloud, call)["name"]
     images = cloud.state.all("image", f"{repository}/dockerImages/{call['package']}@")

@@ -10,7 +10,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from tpukit.sandbox.google import network_rules, policy, stock_and_quota
+from tpukit.sandbox.google import network_rules, paging, policy, stock_and_quota
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -78,11 +78,11 @@ api = Api(
 
 def _register(collection: Collection) -> None:
     path = f"projects/{{project}}/{collection.path}"
-    api.on("GET", path)(lambda cloud, call: _listed(cloud, call, collection))
+    api.on("GET", path, lists=collection.message)(lambda cloud, call: _listed(cloud, call, collection))
     api.on("POST", path, body=collection.message)(lambda cloud, call: _insert(cloud, call, collection))
     if collection.path.startswith("regions/"):
         name = collection.path.rpartition("/")[2]
-        api.on("GET", f"projects/{{project}}/aggregated/{name}")(
+        api.on("GET", f"projects/{{project}}/aggregated/{name}", lists=collection.message)(
             lambda cloud, call: _aggregated(cloud, call, collection)
         )
     api.on("GET", f"{path}/{{name}}")(lambda cloud, call: find(cloud, collection.kind, _full(call, collection)))
@@ -117,18 +117,13 @@ def _listed(cloud: Cloud, call: Call, collection: Collection) -> Doc:
 
 
 def _aggregated(cloud: Cloud, call: Call, collection: Collection) -> Doc:
-    """What there is in each region, and a warning where there is none, as
-    https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks/aggregatedList has it."""
+    """What there is in each region, and a warning where there is none."""
     name = collection.path.rpartition("/")[2]
     items: Doc = {}
     for region in stock_and_quota.regions():
         found = cloud.state.all(collection.kind, f"projects/{call['project']}/regions/{region}/{name}/")
-        none = {
-            "code": "NO_RESULTS_ON_PAGE",
-            "message": f"There are no results for scope 'regions/{region}' on this page.",
-            "data": [{"key": "scope", "value": f"regions/{region}"}],
-        }
-        items[f"regions/{region}"] = {name: list(found.values())} if found else {"warning": none}
+        scope = f"regions/{region}"
+        items[scope] = {name: list(found.values())} if found else paging.no_results(scope)
     return {"id": f"projects/{call['project']}/aggregated/{name}", "items": items}
 
 

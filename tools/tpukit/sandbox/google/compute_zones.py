@@ -41,12 +41,12 @@ def _region_body(cloud: Cloud, project: str, name: str) -> Doc:
     }
 
 
-@api.on("GET", "projects/{project}/regions")
+@api.on("GET", "projects/{project}/regions", lists="Region")
 def _regions(cloud: Cloud, call: Call) -> Doc:
     return {"items": [_region_body(cloud, call["project"], region) for region in stock_and_quota.regions()]}
 
 
-@api.on("GET", "projects/{project}/zones")
+@api.on("GET", "projects/{project}/zones", lists="Zone")
 def _zones(cloud: Cloud, call: Call) -> Doc:
     return {"items": [_zone_body(call["project"], zone) for zone in stock_and_quota.zones()]}
 
@@ -64,12 +64,12 @@ def _zone_body(project: str, zone: str) -> Doc:
     return {"kind": "compute#zone", "name": zone, "status": "UP", "region": region, "selfLink": link}
 
 
-@api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers")
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers", lists="InstanceGroupManager")
 def _listed(cloud: Cloud, call: Call) -> Doc:
     return {"items": list(_managers(cloud, call).values())}
 
 
-@api.on("GET", "projects/{project}/zones/{zone}/instanceGroups")
+@api.on("GET", "projects/{project}/zones/{zone}/instanceGroups", lists="InstanceGroup")
 def _listed_groups(cloud: Cloud, call: Call) -> Doc:
     return {"items": [_instance_group(manager) for manager in _managers(cloud, call).values()]}
 
@@ -103,7 +103,9 @@ def _manager(cloud: Cloud, call: Call) -> Doc:
     return found
 
 
-@api.on("POST", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}/listManagedInstances")
+@api.on(
+    "POST", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}/listManagedInstances", lists="ManagedInstance"
+)
 def _instances(cloud: Cloud, call: Call) -> Doc:
     manager = _manager(cloud, call)
     root = f"{ROOT}/projects/{call['project']}/zones/{call['zone']}/instances"

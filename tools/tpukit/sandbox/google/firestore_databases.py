@@ -21,7 +21,7 @@ api = Api(
         lambda doc: longrunning.message(f"google.firestore.admin.v1.{doc['type'].title()}DatabaseMetadata", {})
     ),
 )
-longrunning.serve(api, DATABASE + "/operations")
+longrunning.serve(api, DATABASE + "/operations", message="GoogleLongrunningOperation")
 
 
 @api.on("POST", "projects/{project}/databases", body=MESSAGE)

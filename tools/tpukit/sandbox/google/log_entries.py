@@ -25,6 +25,7 @@ from tpukit.sandbox.google import log_files, log_filter
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import Log
+from tpukit.sandbox.google.filter_grammar import Node
 from tpukit.sandbox.google.log_files import Line
 from tpukit.sandbox.google.log_filter import SEVERITIES
 from tpukit.sandbox.google.refusal import invalid
@@ -46,7 +47,7 @@ api = Api("logging", service="logging.googleapis.com", schema="logging")
 @dataclass(frozen=True, slots=True)
 class _Query:
     projects: tuple[str, ...]
-    condition: log_filter.Node
+    condition: Node
     descending: bool
     size: int
     after: tuple[str, str] | None  # time and insertId of the last entry that was searched

@@ -39,10 +39,11 @@ def message(kind: str, body: Doc) -> Doc:
     return {"@type": TYPES + kind, **body}
 
 
-def serve(api: Api, path: str, *, listed: bool = True) -> None:
-    """Answers for the operations of an API below this path; not every API lists them."""
+def serve(api: Api, path: str, *, listed: bool = True, message: str = "Operation") -> None:
+    """Answers for the operations of an API below this path; not every API lists them. `message` is what its documents
+    call them."""
 
-    @api.on("GET" if listed else "", path)
+    @api.on("GET" if listed else "", path, lists=message)
     def every(cloud: Cloud, call: Call) -> Doc:
         prefix = path.removesuffix("/operations").format(**call.names)
         mine = [

@@ -47,7 +47,7 @@ def _create_policy(cloud: Cloud, call: Call) -> Doc:
     return made
 
 
-@api.on("GET", POLICIES)
+@api.on("GET", POLICIES, lists="AlertPolicy")
 def _list_policies(cloud: Cloud, call: Call) -> Doc:
     found = list(cloud.state.all("alert_policy", f"projects/{call['project']}/").values())
     return {"alertPolicies": found, "totalSize": len(found)} if found else {}

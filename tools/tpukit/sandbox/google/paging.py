@@ -55,6 +55,13 @@ def page(api: str, request: Request, answer: Doc) -> Doc:
     return {**rest, field: listed}
 
 
+def no_results(scope: str) -> Doc:
+    """What an aggregated list has for a place with nothing in it, as
+    https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks/aggregatedList has it."""
+    message = f"There are no results for scope '{scope}' on this page."
+    return {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": message, "data": [{"key": "scope", "value": scope}]}}
+
+
 def _number(query: Mapping[str, str]) -> int:
     text = query.get("pageSize") or query.get("maxResults") or "0"
     if not text.isdecimal():

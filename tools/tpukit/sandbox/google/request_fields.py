@@ -1,4 +1,5 @@
-"""The rules from which `fields.json` is written: which fields Google's requests have, and of what type.
+"""The rules from which `fields.json` is written: which fields Google's requests have, and what its lists hold, and of
+what type.
 
     python -m tpukit.sandbox.google.request_fields FOLDER    writes it
 
@@ -48,6 +49,15 @@ REQUESTS = {
     "serviceusage/v1": ("BatchEnableServicesRequest", "DisableServiceRequest"),
     "tpu/v2": ("Node", "QueuedResource"),
 }
+LISTED = {
+    "artifactregistry/v1": ("Tag",),
+    "aiplatform/v1": ("GoogleLongrunningOperation",),
+    "compute/v1": ("InstanceGroup", "InstanceGroupManager", "ManagedInstance", "Region", "Zone"),
+    "firestore/v1": ("GoogleLongrunningOperation",),
+    "serviceusage/v1": ("Operation",),
+    "tpu/v2": ("AcceleratorType", "Location", "Operation", "RuntimeVersion"),
+}
+"""What lists hold besides what requests do: their filters name its fields."""
 
 _LOGGING = (0, 1, 2, 3, 4, 5, 7, 8, 9, 10)
 _MONITORING = (0, 1, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
@@ -65,13 +75,13 @@ NUMBERS = {
 
 
 def gather(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Every message that the requests are made of, by API."""
+    """Every message that the requests and the lists are made of, by API."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for api, roots in REQUESTS.items():
         name = api.partition("/")[0]
         schemas = json.loads((folder / api / f"{name}-api.json").read_text(encoding="utf-8"))["schemas"]
         messages: dict[str, dict[str, Any]] = {}
-        waiting = list(roots)
+        waiting = [*roots, *LISTED.get(api, ())]
         while waiting:
             message = waiting.pop()
             if message in messages:

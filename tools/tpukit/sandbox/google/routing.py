@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
-from tpukit.sandbox.google import paging, permissions, schemas, services
+from tpukit.sandbox.google import list_filter, paging, permissions, schemas, services
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -44,14 +44,16 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
         api, route, call = _find(cloud, request)
         if fault := cloud.faults.strike("refuse", f"{request.method} {request.path}"):
             raise Refused(fault.status, fault.message or "The emulator was told to refuse this request.")
+        wanted = list_filter.condition(api, route, request)
         with cloud.state.transaction():
             result = route.handler(cloud, call)
         if isinstance(result, Started):
             cloud.settle()
             cloud.wait_while_ending(result.id)
             result = cloud.operation(api, result.id)
-        elif request.method == "GET" and not isinstance(result, Answer):
-            result = paging.page(api.name, request, result)
+        elif not isinstance(result, Answer):
+            result = list_filter.narrowed(result, wanted) if wanted else result
+            result = paging.page(api.name, request, result) if request.method == "GET" else result
     except Refused as refused:
         return _json(refused.code, refused.body())
     except Exception as error:

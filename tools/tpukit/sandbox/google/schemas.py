@@ -26,7 +26,7 @@ _KINDS = {
 def check(api: str, message: str, body: dict[str, Any], *, drop_unknown: bool = False) -> dict[str, Any]:
     """The body with names for numbers of enumerations. All that is wrong with it is said at once."""
     problems: list[tuple[str, str]] = []
-    checked: dict[str, Any] = _message(_fields()[api], message, body, "", problems)
+    checked: dict[str, Any] = _message(fields_of_messages()[api], message, body, "", problems)
     if drop_unknown:
         problems = [(where, text) for where, text in problems if not text.endswith(_UNKNOWN)]
     if problems:
@@ -44,7 +44,7 @@ def check(api: str, message: str, body: dict[str, Any], *, drop_unknown: bool = 
 
 
 @cache
-def _fields() -> dict[str, dict[str, dict[str, Any]]]:
+def fields_of_messages() -> dict[str, dict[str, dict[str, Any]]]:
     found: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name("fields.json").read_bytes())
     return found
 

@@ -35,6 +35,8 @@ NOT_EMULATED = (
 KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"
 V1 = "google.api.serviceusage.v1"
+FILTERS = ("", "state:ENABLED", "state:DISABLED")
+"""All that there are, says the discovery document; the words of the refusal of another one are a guess."""
 
 api = Api(
     "service_usage",
@@ -47,11 +49,13 @@ api = Api(
 longrunning.serve(api, "operations")
 
 
-@api.on("GET", SERVICES)
+@api.on("GET", SERVICES, lists="")
 def _listed(cloud: Cloud, call: Call) -> Doc:
+    wanted = call.query.get("filter", "")
+    if wanted not in FILTERS:
+        raise invalid(f"Invalid filter: {wanted!r}. The allowed ones are {' and '.join(FILTERS[1:])}.")
     services = [_body(cloud, call["project"], service) for service in KNOWN]
-    wanted = call.query.get("filter", "").removeprefix("state:")
-    return {"services": [service for service in services if wanted in ("", service["state"])]}
+    return {"services": [service for service in services if wanted in ("", f"state:{service['state']}")]}
 
 
 @api.on("GET", SERVICES + "/{service}")

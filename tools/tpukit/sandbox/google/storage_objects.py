@@ -92,14 +92,14 @@ def _media(cloud: Cloud, call: Call, found: Doc) -> Answer:
     return Answer(206, object_versions.content_of(cloud, found, start, end - start + 1), headers)
 
 
-@api.on("GET", BUCKET + "/o")
+@api.on("GET", BUCKET + "/o", lists="")
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    bucket = find_bucket(cloud, call["bucket"])["name"]
     query = call.query
     if ignored := [name for name in ("matchGlob", "filter") if query.get(name)] + ["softDeleted"] * call.flag(
         "softDeleted"
     ):
         raise invalid(f"The emulator cannot list by {', '.join(ignored)}.")
+    bucket = find_bucket(cloud, call["bucket"])["name"]
     need(cloud, call, "storage.objects.list", bucket, query.get("prefix", ""))
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     every = call.flag("versions")

@@ -53,12 +53,10 @@ def _register(level: Level) -> None:
     def create(cloud: Cloud, call: Call) -> Doc:
         return _make(cloud, level, numbered(call, parent), call.query.get(level.id, ""), call.body)
 
-    @api.on("GET", parent)
+    @api.on("GET", parent, lists=MESSAGES + level.message)
     def listed(cloud: Cloud, call: Call) -> Doc:
         prefix = f"{numbered(call, parent)}/"
-        name = re.fullmatch(r'display_?name ?= ?"(.*)"', call.query.get("filter", ""), re.IGNORECASE)
-        everything = cloud.state.all(level.kind, prefix).values()
-        return {level.plural: [doc for doc in everything if not name or doc.get("displayName") == name[1]]}
+        return {level.plural: list(cloud.state.all(level.kind, prefix).values())}
 
     @api.on("GET", level.path)
     def show(cloud: Cloud, call: Call) -> Doc:
@@ -146,8 +144,10 @@ def _write(cloud: Cloud, run: str, data: list[Doc]) -> None:
             cloud.state.put("point", f"{name}/{int(value.get('step', 0)):020d}", value)
 
 
-@api.on("GET", SERIES + ":read")
+@api.on("GET", SERIES + ":read", lists="")
 def _read(cloud: Cloud, call: Call) -> Doc:
+    if call.query.get("filter"):
+        raise invalid("The emulator cannot choose points by a filter.")  # no page says what may stand in it
     name = numbered(call, SERIES)
     return {"timeSeriesData": _data(cloud, name, int(call.query.get("maxDataPoints") or 1000))}
 

@@ -33,7 +33,7 @@ api = Api(
         )
     ),
 )
-longrunning.serve(api, LOCATION + "/operations")
+longrunning.serve(api, LOCATION + "/operations", message="GoogleLongrunningOperation")
 
 
 def numbered(call: Call, path: str) -> str:
@@ -80,7 +80,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "CREATE", scope, full, response=longrunning.message(f"{V1}.Tensorboard", made))
 
 
-@api.on("GET", LOCATION + "/tensorboards")
+@api.on("GET", LOCATION + "/tensorboards", lists=f"{MESSAGES}Tensorboard")
 def _listed(cloud: Cloud, call: Call) -> Doc:
     return {"tensorboards": list(cloud.state.all("tensorboard", f"{numbered(call, LOCATION)}/").values())}
 

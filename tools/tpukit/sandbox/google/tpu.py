@@ -71,7 +71,7 @@ def no_capacity(zone: str) -> Refused:
     )
 
 
-@api.on("GET", "projects/{project}/locations")
+@api.on("GET", "projects/{project}/locations", lists="Location")
 def _locations(cloud: Cloud, call: Call) -> Doc:
     return {"locations": [_location(call["project"], zone) for zone in stock_and_quota.zones() if offered(zone)]}
 
@@ -91,7 +91,7 @@ def _known(zone: str) -> None:
         raise Refused(404, f"Location {zone} is not found or access is unauthorized.")
 
 
-@api.on("GET", LOCATION + "/acceleratorTypes")
+@api.on("GET", LOCATION + "/acceleratorTypes", lists="AcceleratorType")
 def _types(cloud: Cloud, call: Call) -> Doc:
     _known(call["location"])
     return {"acceleratorTypes": [_type(call, shape) for shape in offered(call["location"])]}
@@ -115,7 +115,7 @@ def accelerator_config(shape: Slice) -> Doc:
     return {"type": words[shape.generation], "topology": shape.topology}
 
 
-@api.on("GET", LOCATION + "/runtimeVersions")
+@api.on("GET", LOCATION + "/runtimeVersions", lists="RuntimeVersion")
 def _runtimes(cloud: Cloud, call: Call) -> Doc:
     _known(call["location"])
     root = f"{place(call)}/runtimeVersions"
