@@ -1,4 +1,5 @@
-"""What all tests share: repeatable property tests, a place for files of their own, and nothing left running.
+"""What all tests share: repeatable property tests, a place for files of their own, nothing left running, and no answer
+that Google could not give.
 
 Helpers that are not fixtures are modules below this folder (`journeys.world`), importable from any test.
 """
@@ -9,12 +10,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tpukit.sandbox import kept_answers
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite(
@@ -24,6 +28,25 @@ pytest.register_assert_rewrite(
 # Loads differ between machines, examples do not.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def check_answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], None]]:
+    """What the emulators of Google's APIs answer, here and in sandboxes, is held against Google's own documents: after
+    each test, and when the last sandbox is gone."""
+    from google_answers import check
+
+    file = tmp_path_factory.mktemp("answers") / "answers.jsonl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(kept_answers.VARIABLE, str(file))
+        yield partial(check, file)
+    check(file)
+
+
+@pytest.fixture(autouse=True)
+def no_answer_that_google_could_not_give(check_answers: Callable[[], None]) -> Iterator[None]:
+    yield
+    check_answers()
 
 
 def processes_of(folder: Path) -> dict[int, str]:

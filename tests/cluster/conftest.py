@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tpukit.sandbox.google import routing
-from unit import discovery
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,31 +35,3 @@ def terraform_environment() -> dict[str, str]:
         "HTTP_PROXY": nowhere,
         "NO_PROXY": "127.0.0.1,localhost",
     }
-
-
-_WRONG: list[str] = []
-
-
-@pytest.fixture(scope="session", autouse=True)
-def checked_answers() -> Iterator[None]:
-    """What the emulators of this process answer is held against Google's own documents."""
-    answer = routing.answer
-
-    def checked(cloud: routing.Cloud, request: routing.Request) -> routing.Answer:
-        given = answer(cloud, request)
-        content = request.query.get("alt") == "media"  # of an object: it may be JSON of anybody's
-        if given.status < 300 and not content and "json" in given.headers.get("content-type", ""):
-            _WRONG.extend(discovery.problems(request.method, request.path, json.loads(given.content)))
-        return given
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routing, "answer", checked)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def no_answer_that_google_could_not_give(checked_answers: None) -> Iterator[None]:
-    yield
-    wrong = sorted(set(_WRONG))
-    _WRONG.clear()
-    assert not wrong, "\n".join(wrong)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -53,6 +53,16 @@ def test_two_clusters_with_pools_of_one_name_have_nodes_of_their_own_and_one_is_
     assert box.ask("GET", f"{CLUSTERS}/bb")["currentNodeCount"] == 2
     box.ask("DELETE", f"{CLUSTERS}/bb")
     until(lambda: nodes(box) == [], "the nodes of bb to go")
+
+
+def test_answer_of_a_box_that_google_could_not_give_fails_the_test(box: Box, check_answers: Callable[[], None]):
+    network = f"{PROJECT}/global/networks/net"
+    change = {"kind": "network", "name": network}
+    box.ask("POST", "emulator/resources", {**change, "patch": {"mtu": "wide"}})
+    box.ask("GET", f"compute/v1/{network}")
+    with pytest.raises(AssertionError, match=rf'GET compute/v1/{network}: Network\.mtu is "wide", no integer'):
+        check_answers()
+    box.ask("POST", "emulator/resources", {**change, "patch": {"mtu": None}})
 
 
 TEAMS = ("team-a", "team-b")

@@ -39,6 +39,9 @@ _PREFIXED = ("compute", "storage")
 UNDOCUMENTED = re.compile("GET storage/v1/b/[^/]+/anywhereCaches/")
 """The Terraform provider asks so before it deletes a bucket."""
 
+_UPLOAD = re.compile("(resumable/)?upload/(?=storage/)")
+"""Before the path of a method that takes what an object holds; what is sent in pieces is answered as if at once."""
+
 _TYPES = {"string": str, "boolean": bool, "integer": int, "number": (int, float), "object": dict, "array": list}
 _FORMATS = {
     "int64": r"-?\d+",
@@ -54,6 +57,8 @@ _CODES = range(17)
 
 def problems(method: str, path: str, body: Any) -> list[str]:
     """What Google's documents refuse in the answer to a request that went well; each says where."""
+    if upload := _UPLOAD.match(path):
+        method, path = "POST", path[upload.end() :]
     first, _, rest = path.partition("/")
     if first not in DOCUMENTS:
         return []  # what belongs to no API is an object of Cloud Storage

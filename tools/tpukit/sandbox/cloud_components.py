@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import tpukit
+from tpukit.sandbox import kept_answers
 from tpukit.sandbox.control_plane import Component
 from tpukit.sandbox.folder import HOST, Folder
 
@@ -43,7 +44,8 @@ def addons(folder: Folder) -> Component:
 
 def google(folder: Folder) -> Component:
     argv = _argv("tpukit.sandbox.emulator", str(folder.path), *folder.google)
-    return Component("google", argv, _env(), probe=f"http://{HOST}:{folder.ports['google']}/emulator/limits")
+    env = {**_env(), **kept_answers.variables()}
+    return Component("google", argv, env, probe=f"http://{HOST}:{folder.ports['google']}/emulator/limits")
 
 
 def _argv(module: str, *words: str) -> tuple[str, ...]:

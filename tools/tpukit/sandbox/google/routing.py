@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
+from tpukit.sandbox import kept_answers
 from tpukit.sandbox.google import list_filter, paging, permissions, schemas, services
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
@@ -60,7 +61,10 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
         # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
         logging.getLogger(__name__).exception("%s %s", request.method, request.path)
         return _json(500, Refused(500, f"The emulator failed: {type(error).__name__}: {error}").body())
-    return result if isinstance(result, Answer) else _json(200, result)
+    if isinstance(result, Answer):
+        return result
+    kept_answers.keep(request.method, request.path, result)
+    return _json(200, result)
 
 
 def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from urllib.parse import quote
 
@@ -172,7 +171,7 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="")
 @api.on("POST", BUCKET + "/o/{object+}/copyTo/b/{to}/o/{copy+}", body="")
-def _copy(cloud: Cloud, call: Call) -> Answer | Doc:
+def _copy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     may_write(cloud, call, call["to"], call["copy"])
     found = find(cloud, call)
@@ -187,4 +186,4 @@ def _copy(cloud: Cloud, call: Call) -> Answer | Doc:
     if "/copyTo/" in call.request.path:
         return made
     sizes = {"totalBytesRewritten": made["size"], "objectSize": made["size"], "done": True}
-    return Answer(200, json.dumps({**sizes, "resource": made}).encode(), {"content-type": "application/json"})
+    return {**sizes, "resource": made}
