@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpukit.infra import local_terraform
 from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
 
@@ -39,10 +40,13 @@ class Gcloud:
 
     def __call__(self, line: str) -> Any:
         """What a command prints, as data."""
-        argv = ["gcloud", *line.split(), "--format=json"]
+        printed = self.run(["gcloud", *line.split(), "--format=json"])
+        return json.loads(printed) if printed.strip() else None
+
+    def run(self, argv: Sequence[str]) -> str:
         done = subprocess.run(argv, env=self._env, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"gcloud {line}: {done.stderr}"
-        return json.loads(done.stdout) if done.stdout.strip() else None
+        assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}"
+        return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +108,12 @@ def test_queued_resource_is_made_listed_and_deleted_with_its_node(gcloud: Gcloud
     assert listed["name"].endswith("/queuedResources/waiting")
     gcloud(f"compute tpus queued-resources delete waiting --force {where}")
     assert gcloud(f"compute tpus queued-resources list {where}") == []
+
+
+def test_rules_that_gke_left_are_found_by_destroy_and_no_others(gcloud: Gcloud):
+    for network in ("ours", "ours-too"):
+        gcloud(f"compute networks create {network} --subnet-mode=custom")
+        for rule in ("gke", "k8s", "webhooks"):
+            gcloud(f"compute firewall-rules create {rule}-{network} --network={network} --allow=tcp:1")
+    found = gcloud.run(local_terraform.rules_of_gke(PROJECT, "ours").argv)
+    assert sorted(found.split()) == ["gke-ours", "k8s-ours"]

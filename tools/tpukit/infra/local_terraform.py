@@ -209,18 +209,19 @@ class Local:
 
     def _sweep(self) -> bool:
         """GKE can leave firewall rules of its own behind, and no network goes while it has any."""
-        project = f"--project={self._spec.project_id}"
-        # Without quotes gcloud takes the parentheses for its own and refuses the filter.
-        pattern = f'network ~ "/{self._spec.network_name}$" AND name ~ "^(gke|k8s)-"'
-        rules = gcloud.read(
-            gcloud.command("compute", "firewall-rules", "list", project, f"--filter={pattern}", "--format=value(name)"),
-            "looking for firewall rules",
-        ).split()
+        project = self._spec.project_id
+        rules = gcloud.read(rules_of_gke(project, self._spec.network_name), "looking for firewall rules").split()
         if rules:
-            gcloud.read(
-                gcloud.command("compute", "firewall-rules", "delete", *rules, project), "deleting firewall rules"
-            )
+            order = gcloud.command("compute", "firewall-rules", "delete", *rules, f"--project={project}")
+            gcloud.read(order, "deleting firewall rules")
         return bool(rules)
+
+
+def rules_of_gke(project: str, network: str) -> Command:
+    # Without quotes gcloud takes the parentheses for its own and refuses the filter.
+    pattern = f'network ~ "/{network}$" AND name ~ "^(gke|k8s)-"'
+    words = (f"--project={project}", f"--filter={pattern}", "--format=value(name)")
+    return gcloud.command("compute", "firewall-rules", "list", *words)
 
 
 def _nothing(event: Event) -> None:
