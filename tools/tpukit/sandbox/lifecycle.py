@@ -146,7 +146,7 @@ def _stopped(report: Report) -> Iterator[Path]:
     """The folder of a sandbox with JobSet and Kueue in which nothing runs any more, nor is anything of its own left."""
     with suppress(NotFound):
         down(snapshots.NAME)  # of somebody who was killed
-    place = up(snapshots.NAME, lambda text: report(f"{text}, once, for a snapshot of this build"), addons=True)
+    place = up(snapshots.NAME, lambda text: report(f"snapshot, once: {text}"), addons=True)
     try:
         store, api_server = "etcd", "kube-apiserver"
         components.stop(place, [one for one in components.runs(place) if one not in (store, api_server)], grace=5.0)
