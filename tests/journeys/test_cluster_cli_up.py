@@ -11,8 +11,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from journeys.cluster_machine import PLANNED, ROOT
 from tpukit.spec import settings
 
@@ -96,12 +94,15 @@ def test_up_shows_cost_and_quota_before_it_asks(machine):
     assert not any(" apply " in call for call in machine.calls())
 
 
-@pytest.mark.parametrize("call", FIRST_CALLS, ids=lambda call: call.split()[0])
-def test_up_that_is_killed_at_the_beginning_of_a_step_goes_on_with_the_same_command(machine, call):
-    machine.answer({"to": [call], "times": 1, "kill": True}, *EMPTY)
-    killed = up(machine)
-    assert killed.returncode == -9, killed.stderr
-    assert not settings.path().exists()
+def test_up_that_is_killed_at_the_beginning_of_each_step_in_turn_goes_on_with_the_same_command(machine):
+    machine.answer(*({"to": [call], "times": 1, "kill": True} for call in FIRST_CALLS), *EMPTY)
+    for number, call in enumerate(FIRST_CALLS, start=1):
+        before = len(machine.calls())
+        killed = up(machine)
+        assert killed.returncode == -9, killed.stderr
+        assert any(call in one for one in machine.calls()[before:])
+        assert steps(killed.stderr)[-1] == str(number)
+        assert not settings.path().exists()
     done = up(machine)
     assert done.returncode == 0, done.stderr
     assert settings.load().to_json(given=True) == MADE
