@@ -101,7 +101,7 @@ def ensure(report: Report = lambda text: None) -> Binaries:
     """The build of this tpukit's pins; made now when it is not in the cache yet (minutes)."""
     folder = _cache() / _digest()
     if not folder.is_dir():
-        with alone(folder, report):
+        with alone(folder, "programs", report):
             if not folder.is_dir():
                 _check_go()
                 _build(folder, report)
@@ -133,7 +133,7 @@ def _pinned(name: str, dependency: str) -> str:
 
 
 @contextmanager
-def alone(folder: Path, report: Report) -> Iterator[None]:
+def alone(folder: Path, what: str, report: Report) -> Iterator[None]:
     """Whoever comes second waits until the first one has made the folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock:
@@ -143,7 +143,7 @@ def alone(folder: Path, report: Report) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                report(f"waiting for another process that makes {folder.name}, {_elapsed(began)}")
+                report(f"waiting for another process that makes the same {what}, {_elapsed(began)}")
                 time.sleep(1)
         yield
 

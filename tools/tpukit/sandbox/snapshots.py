@@ -35,7 +35,7 @@ def ensure(
     content = json.dumps([_LAYOUT, programs.folder.name, installed], sort_keys=True)
     kept = programs.folder.parent / f"{programs.folder.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     if not kept.is_dir():
-        with binaries.alone(kept, report):
+        with binaries.alone(kept, "snapshot", report):
             if not kept.is_dir():
                 with made() as path:
                     _keep(path, kept)
