@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tpukit.cli import job_check
+from tpukit.cli import context, job_check
+from tpukit.clock import ManualClock
 from tpukit.manager import overview
 from tpukit.manager.settings import UserSettings
 from tpukit.manager.windows import Window
@@ -51,7 +52,8 @@ def test_line_says_what_is_not_in_the_state():
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
-def test_rows_to_choose_from_are_one_line_each_and_fit(width):
+def test_rows_to_choose_from_are_one_line_each_and_fit(width, monkeypatch):
+    monkeypatch.setattr(context, "CLOCK", ManualClock(100_000.0))  # else an age is a letter longer after ten o'clock
     long = "the program on host 0 failed: " + "a long sentence " * 20
     listed = [window(number) for number in range(1, 101)]
     jobs = {one.job: job(one.number, State.FAILED, long) for one in listed}
