@@ -6,9 +6,6 @@ READY := $(VENV)/.ready
 CHECKOV := .venv-checkov/.ready
 WITH_CHECKOV := PATH="$(CURDIR)/.venv-checkov/bin:$$PATH"
 
-# Tests start thousands of processes: what one of them has compiled, the others need not compile again.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check bench e2e clean
 
