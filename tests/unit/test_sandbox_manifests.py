@@ -102,9 +102,9 @@ def test_kueue_keeps_the_webhooks_of_what_it_queues_and_of_its_own_objects():
     assert names == ["mjob.kb.io", "mjobset.kb.io", "mworkload.kb.io"]
 
 
-def test_what_calls_webhooks_and_what_would_be_silent_is_known_by_its_path():
-    paths = [path.rpartition("/")[2] for _, path in releases.with_webhooks(RELEASED)]
-    assert paths == ["workloads", "kueue-mutating"]
+def test_what_calls_webhooks_is_known_by_kind_and_what_would_be_silent_by_its_path():
+    calling = {"CustomResourceDefinition": ["workloads"], "MutatingWebhookConfiguration": ["kueue-mutating"]}
+    assert releases.with_webhooks(RELEASED) == calling
     assert releases.aggregated(RELEASED) == ["/apis/apiregistration.k8s.io/v1/apiservices/visibility"]
 
 

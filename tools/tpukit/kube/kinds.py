@@ -45,6 +45,13 @@ KINDS = {
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings"),
     "ClusterRole": Kind("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False),
     "ClusterRoleBinding": Kind("rbac.authorization.k8s.io/v1", "clusterrolebindings", namespaced=False),
+    "CustomResourceDefinition": Kind("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False),
+    "MutatingWebhookConfiguration": Kind(
+        "admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", namespaced=False
+    ),
+    "ValidatingWebhookConfiguration": Kind(
+        "admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", namespaced=False
+    ),
     "JobSet": Kind("jobset.x-k8s.io/v1alpha2", "jobsets"),
     "ClusterQueue": Kind("kueue.x-k8s.io/v1beta2", "clusterqueues", namespaced=False),
     "Cohort": Kind("kueue.x-k8s.io/v1beta2", "cohorts", namespaced=False),

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class Addon:
         self._bundle = releases.encoded(place.certificates("webhooks") / "ca.crt")
         self.addresses: frozenset[str] = frozenset()  # HOST:PORT of its Service
         self._ready: tuple[str, ...] = ()  # how it was started when it was ready
+        self._trusting: dict[tuple[str, str], str] = {}  # versions, by kind and name, that trust the webhooks
 
     @property
     def webhooks(self) -> int:
@@ -99,16 +101,24 @@ class Addon:
                 continue
         if self.name == "kueue":
             self._fill_secret(space)
-        every = True
-        for kind, path in self._calling:
+        return all(self._trusts(kind, names) for kind, names in self._calling.items())
+
+    def _trusts(self, kind: str, names: Iterable[str]) -> bool:
+        """Reads what changed since it trusted, no more: Kueue's definitions are large, and this looks all the time."""
+        versions = {
+            one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in self._cluster.list_metadata(kind)
+        }
+        for name in names:
+            if name in versions and self._trusting.get((kind, name)) == versions[name]:
+                continue
             try:
-                document = {**self._cluster.call("GET", path), "kind": kind}
+                document = {**self._cluster.get(kind, name), "kind": kind}
                 if change := releases.trusted(document, self._bundle):
-                    content = "application/merge-patch+json"
-                    self._cluster.call("PATCH", path, body=change, content=content)
+                    document = self._cluster.patch(kind, name, change)
             except (NotFound, Conflict):
-                every = False
-        return every
+                return False
+            self._trusting[kind, name] = document["metadata"]["resourceVersion"]
+        return True
 
     def _fill_secret(self, space: str) -> None:
         wanted = releases.certificate(self._place.certificates("webhooks"))

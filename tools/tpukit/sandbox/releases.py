@@ -101,19 +101,14 @@ def _answered(configuration: str, hook: Mapping[str, Any]) -> bool:
     return not configuration.startswith("kueue-") or hook["name"] in known
 
 
-def with_webhooks(released: Iterable[Doc]) -> list[tuple[str, str]]:
-    """Path and name of everything that calls webhooks."""
-    paths = {
-        "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-        "ValidatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
-    }
-    return [
-        (document["kind"], f"{paths[document['kind']]}/{document['metadata']['name']}")
-        for document in released
-        if document["kind"] in paths
-        and (document["kind"] != "CustomResourceDefinition" or "conversion" in document["spec"])
-    ]
+def with_webhooks(released: Iterable[Doc]) -> dict[str, list[str]]:
+    """The names of everything that calls webhooks, by kind."""
+    made: dict[str, list[str]] = {}
+    for document in released:
+        converted = document["kind"] == "CustomResourceDefinition" and "conversion" in document["spec"]
+        if converted or document["kind"] in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            made.setdefault(document["kind"], []).append(document["metadata"]["name"])
+    return made
 
 
 def aggregated(released: Iterable[Doc]) -> list[str]:
