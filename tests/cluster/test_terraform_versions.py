@@ -14,6 +14,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,11 +128,9 @@ def _command_line(name: str, environment: dict[str, str]) -> CommandLine:
     return CommandLine(program, {**environment, "TF_CLI_CONFIG_FILE": config.stdout.strip()})
 
 
-@pytest.mark.parametrize("name", ["terraform-1.5.7", "terraform", "opentofu"])
-def test_environment_lives_from_apply_over_changes_in_place_to_destroy(name, tmp_path, terraform_environment):
-    line = _command_line(name, terraform_environment)
-    with Emulator(tmp_path / "google", Settings(**QUICK)) as google:
-        environment = type("With", (Versioned,), {"cli": line.program})(tmp_path / "tf", google, line.environment)
+def _from_apply_to_destroy(line: CommandLine, folder: Path) -> None:
+    with Emulator(folder / "google", Settings(**QUICK)) as google:
+        environment = type("With", (Versioned,), {"cli": line.program})(folder / "tf", google, line.environment)
         environment.ask_for()
         done = environment.run("apply", "-auto-approve")
         assert done.returncode == 0, done.stderr
@@ -196,12 +195,9 @@ def drawn(seed: int) -> list[Fault]:
     return faults
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned(
-    seed, prepared, tmp_path, terraform_environment
-):
-    with Emulator(tmp_path / "google", Settings(**QUICK, seed=seed)) as google:
-        environment = Prepared(tmp_path / "tf", prepared, google, terraform_environment)
+def _struck_by_faults(seed: int, folder: Path, prepared: Path, variables: dict[str, str]) -> None:
+    with Emulator(folder / "google", Settings(**QUICK, seed=seed)) as google:
+        environment = Prepared(folder / "tf", prepared, google, variables)
         # As it is by default. A cluster that was made half-way is made anew, which protection would forbid.
         environment.ask_for(deletion_protection=False)
         for fault in drawn(seed):
@@ -215,6 +211,39 @@ def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned
         environment.check_clean()
         assert environment.things() == environment.held(), context
         assert environment.grants_there() == environment.grants_held(), context
+
+
+@pytest.fixture(scope="module")
+def lives(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    terraform_environment: dict[str, str],
+    prepared: Path,
+) -> Iterator[dict[str | int, Future[None]]]:
+    """Every life that a test asks for, by command line or seed. Most of one is the provider's waiting for Google's
+    sake, so three are lived at a time."""
+    with ThreadPoolExecutor(3) as pool:
+        made: dict[str | int, Future[None]] = {}
+        for item in request.session.items:
+            if item.path != request.path or not isinstance(item, pytest.Function) or "lives" not in item.fixturenames:
+                continue
+            life, folder = item.callspec.params["life"], tmp_path_factory.mktemp("life")
+            if isinstance(life, str):
+                line = _command_line(life, terraform_environment)
+                made[life] = pool.submit(_from_apply_to_destroy, line, folder)
+            else:
+                made[life] = pool.submit(_struck_by_faults, life, folder, prepared, terraform_environment)
+        yield made
+
+
+@pytest.mark.parametrize("life", ["terraform-1.5.7", "terraform", "opentofu"])
+def test_environment_lives_from_apply_over_changes_in_place_to_destroy(life, lives):
+    lives[life].result()
+
+
+@pytest.mark.parametrize("life", range(20))
+def test_apply_after_an_apply_that_faults_ended_is_clean_and_nothing_is_orphaned(life, lives):
+    lives[life].result()
 
 
 def test_protected_cluster_that_was_half_made_is_deleted_by_hand_and_then_made(
