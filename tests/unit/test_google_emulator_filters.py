@@ -23,6 +23,7 @@ TPU = f"tpu/v2/projects/{PROJECT}/locations"
 REPOSITORIES = f"artifact_registry/v1/projects/{PROJECT}/locations/us-central1/repositories"
 FULL = REPOSITORIES.removeprefix("artifact_registry/v1/")
 BOARDS = f"vertex_ai/v1/projects/{PROJECT}/locations/us-central1/tensorboards"
+BY = ("alertPolicies", "displayName")
 POLICIES = f"monitoring/v3/projects/{PROJECT}/alertPolicies"
 SERVICES = f"service_usage/v1/projects/{PROJECT}/services"
 
@@ -298,7 +299,25 @@ def test_policies_are_chosen_and_counted(world: World):
     assert names(world, POLICIES, 'display_name = "one" AND enabled = true', "alertPolicies", "displayName") == ["one"]
     assert names(world, POLICIES, "conditions.display_name:c", "alertPolicies", "displayName") == ["one", "two"]
     assert names(world, POLICIES, 'display_name = "three"', "alertPolicies") == []
-    assert world.refusal("GET", POLICIES, filter='display_name = has_substring("o")')[0] == 400
+    for called, found in (
+        ('display_name = starts_with("o")', ["one"]),
+        ('display_name = ends_with("o")', ["two"]),
+        ('display_name != has_substring("w")', ["one"]),
+        (
+            'display_name = has_substring("o") AND user_labels.team = ops',
+            names(world, POLICIES, "user_labels.team = ops", *BY),
+        ),
+        ('display_name = monitoring.regex.full_match("t.*|three")', ["two"]),
+    ):
+        assert names(world, POLICIES, called, *BY) == found, called
+    for wrong in (
+        'display_name > starts_with("o")',
+        'enabled = starts_with("t")',
+        "display_name = starts_with(o)",
+        'display_name = like("o")',
+        'display_name = monitoring.regex.full_match("(")',
+    ):
+        assert world.refusal("GET", POLICIES, filter=wrong)[0] == 400, wrong
 
 
 def test_what_cloud_tpu_has_is_chosen(world: World):

@@ -16,17 +16,17 @@ import hashlib
 import json
 import logging
 import threading
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.errors import NotFound, TpukitError
 from tpukit.kube import Cluster, Doc
 from tpukit.sandbox import binaries, components, control_plane, downloads, folder, releases, tunnel
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.control_plane import Component
 from tpukit.sandbox.folder import Folder
+from tpukit.sandbox.webhook_trust import WebhookTrust
 
 _log = logging.getLogger(__name__)
 _PAUSE_SECONDS = 0.5
@@ -40,11 +40,11 @@ class Addon:
         self.name, self._place, self._programs, self._cluster = name, place, programs, cluster
         released = releases.documents(name, programs.manifests(name))
         self.manifest = releases.manifest(released)
-        self._calling, self._aggregated = releases.with_webhooks(released), releases.aggregated(released)
-        self._bundle = releases.encoded(place.certificates("webhooks") / "ca.crt")
+        self._aggregated = releases.aggregated(released)
+        bundle = releases.encoded(place.certificates("webhooks") / "ca.crt")
+        self._callers = WebhookTrust(cluster, released, bundle)
         self.addresses: frozenset[str] = frozenset()  # HOST:PORT of its Service
         self._ready: tuple[str, ...] = ()  # how it was started when it was ready
-        self._trusting: dict[tuple[str, str], str] = {}  # versions, by kind and name, that trust the webhooks
 
     @property
     def webhooks(self) -> int:
@@ -101,24 +101,7 @@ class Addon:
                 continue
         if self.name == "kueue":
             self._fill_secret(space)
-        return all(self._trusts(kind, names) for kind, names in self._calling.items())
-
-    def _trusts(self, kind: str, names: Iterable[str]) -> bool:
-        """Reads what changed since it trusted, no more: Kueue's definitions are large, and this looks all the time."""
-        versions = {
-            one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in self._cluster.list_metadata(kind)
-        }
-        for name in names:
-            if name in versions and self._trusting.get((kind, name)) == versions[name]:
-                continue
-            try:
-                document = {**self._cluster.get(kind, name), "kind": kind}
-                if change := releases.trusted(document, self._bundle):
-                    document = self._cluster.patch(kind, name, change)
-            except (NotFound, Conflict):
-                return False
-            self._trusting[kind, name] = document["metadata"]["resourceVersion"]
-        return True
+        return self._callers.settle()
 
     def _fill_secret(self, space: str) -> None:
         wanted = releases.certificate(self._place.certificates("webhooks"))

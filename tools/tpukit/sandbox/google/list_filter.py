@@ -3,8 +3,8 @@
 Comparisons with = != > >= < <= and : (has), as https://google.aip.dev/160 has them: a list is compared with : alone, *
 in text stands for any letters, and `labels.x:*` asks whether there is such a label. With another value : means = there
 for what is in a map, and here for every plain field. Compute Engine has regular expressions besides. Artifact Registry
-has no regard to case, says its discovery document. Searches without a field and functions are refused, though Cloud
-Monitoring has some: https://cloud.google.com/monitoring/api/v3/sorting-and-filtering.
+has no regard to case, says its discovery document. Cloud Monitoring has functions besides:
+https://cloud.google.com/monitoring/api/v3/sorting-and-filtering. Searches without a field are refused.
 
 Guesses: that all of these APIs take all of this, that what lacks a label is unlike every value of it, and the words of
 refusals. Those of Compute Engine are known: https://github.com/googleapis/google-api-go-client/issues/815.
@@ -32,6 +32,16 @@ _TOKEN = re.compile(
     |(?P<sign>!=|>=|<=|[=<>:()])
     |(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
     |(?P<text>[^\s"'=<>:!~(),\[\]]+(?:"(?:[^"\\]|\\.)*"[^\s"'=<>:!~(),\[\]]*)*)""",
+    re.VERBOSE | re.DOTALL,
+)
+_FUNCTIONS: Mapping[str, Callable[[str, str], bool]] = {
+    "starts_with": str.startswith,
+    "ends_with": str.endswith,
+    "has_substring": str.__contains__,
+    "monitoring.regex.full_match": lambda text, expression: bool(re.fullmatch(expression, text)),
+}
+_WITH_FUNCTIONS = re.compile(
+    rf"""(?P<function>(?:{"|".join(map(re.escape, _FUNCTIONS))})\("(?:[^"\\]|\\.)*"\))|{_TOKEN.pattern}""",
     re.VERBOSE | re.DOTALL,
 )
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -76,6 +86,18 @@ class Comparison:
         return (str(value).casefold(), self.value.casefold()) if self.fold else (str(value), self.value)
 
 
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """A comparison with a function of Cloud Monitoring: `display_name = starts_with("x")`."""
+
+    field: Field
+    function: str
+    argument: str
+
+    def holds(self, thing: Thing) -> bool:
+        return any(_FUNCTIONS[self.function](str(value), self.argument) for value in self.field.values(thing))
+
+
 def condition(api: Api, route: Route, request: Request) -> Node | None:
     """What the things of the answer must fulfil; None where there is no filter, or the handler sees to it."""
     text = request.query.get("filter", "")
@@ -93,7 +115,7 @@ def parse(schema: str, message: str, text: str) -> Node:
     find = partial(filter_fields.find, schema, message)
     comparison = partial(_comparison, find, schema == "artifactregistry")
     if schema != "compute":
-        return filter_grammar.parse(text, _TOKEN, comparison)
+        return filter_grammar.parse(text, _WITH_FUNCTIONS if schema == "monitoring" else _TOKEN, comparison)
     try:
         if match_filter.is_one(text):
             return match_filter.parse(text, find)
@@ -123,6 +145,8 @@ def narrowed(answer: Doc, wanted: Node) -> Doc:
 
 def _comparison(find: Callable[[Word], Field], fold: bool, word: Word, sign: str, given: Word) -> Node:
     field, value = find(word), given.value
+    if given.kind == "function":
+        return _calling(field, word, sign, value)
     made = Comparison(field, sign, value, fold)
     if sign == ":" and value == "*":
         return made
@@ -137,3 +161,14 @@ def _comparison(find: Callable[[Word], Field], fold: bool, word: Word, sign: str
     if field.time:
         moment(value)
     return made
+
+
+def _calling(field: Field, word: Word, sign: str, call: str) -> Node:
+    function, _, rest = call.partition("(")
+    argument = Word("quoted", rest[:-1]).value
+    if sign not in ("=", "!=") or field.number or field.kind == "boolean" or not field.plain:
+        raise invalid(f"Invalid filter: {word.text} cannot be compared with {sign} {function}.")
+    if function.endswith("full_match"):
+        filter_grammar.check_expression(argument)
+    made = Calling(field, function, argument)
+    return made if sign == "=" else filter_grammar.Not(made)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from tpukit.sandbox import kept_answers
-from tpukit.sandbox.google import list_filter, paging, permissions, schemas, services
+from tpukit.sandbox.google import list_filter, list_order, paging, permissions, schemas, services
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -45,7 +45,7 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
         api, route, call = _find(cloud, request)
         if fault := cloud.faults.strike("refuse", f"{request.method} {request.path}"):
             raise Refused(fault.status, fault.message or "The emulator was told to refuse this request.")
-        wanted = list_filter.condition(api, route, request)
+        wanted, by = list_filter.condition(api, route, request), list_order.keys(api, route, request)
         with cloud.state.transaction():
             result = route.handler(cloud, call)
         if isinstance(result, Started):
@@ -54,6 +54,7 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
             result = cloud.operation(api, result.id)
         elif not isinstance(result, Answer):
             result = list_filter.narrowed(result, wanted) if wanted else result
+            result = list_order.ordered(result, by) if by else result
             result = paging.page(api.name, request, result) if request.method == "GET" else result
     except Refused as refused:
         return _json(refused.code, refused.body())
