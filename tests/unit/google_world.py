@@ -12,7 +12,6 @@ from tpukit.sandbox.google.api import Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 from tpukit.sandbox.google.routing import answer as answer_of
-from unit import discovery
 
 PROJECT = "tpu-project"
 
@@ -43,12 +42,7 @@ class World:
         answer = answer_of(
             self.cloud, Request(method, path, query, {"user-agent": agent}, content, principal=principal)
         )
-        if "json" not in answer.headers.get("content-type", "") or not answer.content:
-            return answer.status, json.loads(answer.content) if answer.content else None
-        said = json.loads(answer.content)
-        if answer.status < 300:
-            assert not (wrong := discovery.problems(method, path, said)), wrong
-        return answer.status, said
+        return answer.status, json.loads(answer.content) if answer.content else None
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         status, answer = self.send(method, path, body, **query)
