@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
@@ -59,3 +61,23 @@ def test_signal_that_was_answered_is_not_raised_again(interrupts):
     with interrupts.armed():
         pass
     interrupts.check()
+
+
+HANGS = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from tpukit import cli
+
+def interrupted():
+    ThreadPoolExecutor(1).submit(threading.Event().wait)
+    print("said before", flush=False)
+    raise KeyboardInterrupt
+
+cli._call = interrupted
+cli.main()
+"""
+
+
+def test_command_that_is_interrupted_waits_for_no_thread_that_hangs():
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (130, "said before\n"), done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +68,28 @@ def test_host_that_does_not_know_us_says_so_and_others_are_answered_all_the_same
     assert isinstance(refused, Denied) and "eve" in refused.message
     assert isinstance(lost, Transient)
     assert isinstance(answered, dict)
+
+
+def test_thread_that_waits_for_a_host_is_told_when_the_channel_is_closed(vms, ssh, monkeypatch):
+    monkeypatch.delenv(CONFIG)
+    monkeypatch.setattr("tpukit.places.tpu_vm.ssh.CONNECT_SECONDS", 1000.0)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        real = asyncssh.connect
+        monkeypatch.setattr(asyncssh, "connect", lambda host, **more: real(host, mute.getsockname()[1], **more))
+        answers: list[object] = []
+
+        def ask() -> None:
+            try:
+                ssh.ask([Call(Login("127.0.0.1", "ada", login(vms).host_keys), REQUEST)])
+            except Transient as error:
+                answers.append(error.message)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        with mute.accept()[0]:
+            ssh.close()
+            thread.join(60)
+    assert answers == ["the connections were closed before an answer came"]
 
 
 def test_project_with_os_login_knows_our_key_and_says_who_we_are(vms, ssh, monkeypatch):

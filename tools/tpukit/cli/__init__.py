@@ -6,6 +6,7 @@ Commands are loaded when they are called: `tpu --help` imports click and nothing
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from contextlib import suppress
@@ -16,6 +17,7 @@ from tpukit import __version__
 from tpukit.cli import spellings
 from tpukit.errors import TpukitError
 
+INTERRUPTED = 130  # as shells have it
 COMMANDS = {
     "run": ("tpukit.cli.run", "Send a job and follow it."),
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
@@ -99,7 +101,7 @@ def main() -> None:
         output.silence(sys.stdout)
         code = 0
     except (_Interrupted, KeyboardInterrupt):
-        code = 130
+        code = INTERRUPTED
     except TpukitError as error:
         _complain(str(error))
         code = error.exit_code
@@ -111,6 +113,8 @@ def main() -> None:
     if failed := output.flush():
         _complain(output.sentence(failed))
         code = code or 1
+    if code == INTERRUPTED:
+        os._exit(code)  # threads that hang in something that is away are not waited for
     sys.exit(code)
 
 
@@ -120,7 +124,7 @@ def _call() -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except click.Abort:  # a question that nobody answered
-        return 130
+        return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -7,14 +7,16 @@ import json
 import os
 import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tpukit.errors import Denied, Invalid, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
 
+T = TypeVar("T")
 Executed = tuple[int, bytes, bytes]
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS, KEEPALIVES = 5, 3
@@ -45,6 +47,7 @@ class Ssh:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._waiting: set[Future[Any]] = set()  # what threads wait for
         self._connections: dict[Login, asyncio.Task[Any]] = {}
 
     def public_key(self) -> str:
@@ -54,8 +57,7 @@ class Ssh:
         if not calls:
             return []
         self._private()
-        future = asyncio.run_coroutine_threadsafe(self._ask_all(calls), self._running_loop())
-        return future.result()
+        return self._wait(self._ask_all(calls))
 
     def execute(self, logins: Sequence[Login], argv: Sequence[str], seconds: float) -> list[Executed | TpukitError]:
         """A program on each of these hosts, all at once: exit code, output, errors."""
@@ -70,26 +72,42 @@ class Ssh:
         async def everywhere() -> list[Executed | TpukitError]:
             return list(await asyncio.gather(*map(one, logins)))
 
-        return asyncio.run_coroutine_threadsafe(everywhere(), self._running_loop()).result()
+        return self._wait(everywhere())
 
     def close(self) -> None:
+        """Whoever still waits for an answer is told that none will come."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+            waiting = list(self._waiting)
         if loop is None or thread is None:
             return
+        for future in waiting:
+            future.cancel()
         with suppress(Exception):
             asyncio.run_coroutine_threadsafe(self._disconnect(), loop).result(5)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = self._begin(coroutine)
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise Transient("the connections were closed before an answer came") from error
+        finally:
+            with self._lock:
+                self._waiting.discard(future)
+
+    def _begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._lock:  # what begins before `close` is known to it
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True)
                 self._thread.start()
-            return self._loop
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._waiting.add(future)
+            return future
 
     def _private(self) -> Any:
         with self._lock:
@@ -204,9 +222,12 @@ class Ssh:
             task.result().abort()
 
     async def _disconnect(self) -> None:
+        under_way = asyncio.all_tasks() - {asyncio.current_task()}
         for login in list(self._connections):
             self._drop(login)
-        await asyncio.sleep(0)
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     def _translated(self, login: Login, error: Exception) -> TpukitError:
         said = f"{login.user}@{login.address}: {error}"
