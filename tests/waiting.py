@@ -11,16 +11,21 @@ T = TypeVar("T")
 PATIENCE = 600.0
 """Seconds. On a machine that is busy with something else everything takes several times as long; where all is well
 nobody waits longer for it."""
+LONGEST_PAUSE = 1.0
 
 
 def until(true: Callable[[], T], what: object = "", seconds: float = PATIENCE, *, every: float = 0.01) -> T:
     """The first true thing that it gives. `what` it waits for is in the message, or what there is to read when it is
-    called then: a log."""
+    called then: a log. Looking is left to take a fifth of the time: a look may be a program that is started, and what
+    is waited for needs the machine as well."""
     due = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < due, f"waited {seconds} s for {what() if callable(what) else what or true}"
-        time.sleep(every)
-    return found
+    while True:
+        began = time.monotonic()
+        if found := true():
+            return found
+        now = time.monotonic()
+        assert now < due, f"waited {seconds} s for {what() if callable(what) else what or true}"
+        time.sleep(max(every, min(4 * (now - began), LONGEST_PAUSE)))
 
 
 def alive(pid: int) -> bool:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from tpukit.sandbox.folder import Folder
 from tpukit.sandbox.webhook_trust import WebhookTrust
 
 _log = logging.getLogger(__name__)
-_PAUSE_SECONDS = 0.5
+_PAUSE_SECONDS, _REST_SECONDS = 0.5, 2.0
+"""Between two looks; the longer one while both run: a look is some twenty requests then."""
 _COMPONENTS = {"jobset": control_plane.jobset, "kueue": control_plane.kueue}
 
 
@@ -50,8 +52,8 @@ class Addon:
     def webhooks(self) -> int:
         return int(self._place.ports[f"{self.name}-webhook"])
 
-    def settle(self) -> None:
-        """Do what is due."""
+    def settle(self) -> bool:
+        """Do what is due; whether it runs and nothing is left to do."""
         space = releases.namespace(self.name)
         try:
             found = self._cluster.get("Deployment", releases.deployment(self.name), space)
@@ -60,9 +62,9 @@ class Addon:
         if found is None or _image(found) != releases.image(self.name):
             self.addresses, self._ready = frozenset(), ()
             components.stop(self._place, [self.name], grace=5.0)
-            return
+            return False
         if not self._served():
-            return
+            return False
         self.addresses = self._service(space)
         trusted = self._trust(space)
         component = self._component(found, space)
@@ -74,6 +76,8 @@ class Addon:
         wanted = 0 if ready else 1
         if (ready or self._ready != component.argv) and found["spec"].get("replicas") != wanted:
             self._cluster.patch("Deployment", found["metadata"]["name"], {"spec": {"replicas": wanted}}, space)
+            return False
+        return ready
 
     def _served(self) -> bool:
         for path, plurals in releases.SERVED[self.name].items():
@@ -128,19 +132,18 @@ def _image(deployment: Doc) -> str:
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def _settle(addons: list[Addon]) -> None:
-    for addon in addons:
-        try:
-            addon.settle()
-        except TpukitError as error:
-            _log.warning("%s: %s", addon.name, error)
+def _settled(addon: Addon) -> bool:
+    try:
+        return addon.settle()
+    except TpukitError as error:
+        _log.warning("%s: %s", addon.name, error)
+        return False
 
 
 def _keep_settling(addons: list[Addon]) -> None:
-    pause = threading.Event()
     while True:
-        _settle(addons)
-        pause.wait(_PAUSE_SECONDS)
+        done = [_settled(addon) for addon in addons]
+        time.sleep(_REST_SECONDS if all(done) else _PAUSE_SECONDS)
 
 
 def _route(addons: list[Addon], target: str) -> int | None:
