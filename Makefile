@@ -6,6 +6,9 @@ READY := $(VENV)/.ready
 CHECKOV := .venv-checkov/.ready
 WITH_CHECKOV := PATH="$(CURDIR)/.venv-checkov/bin:$$PATH"
 
+# Hundreds of short commands read what the first of them compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check bench e2e clean
 
