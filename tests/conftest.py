@@ -25,6 +25,11 @@ pytest.register_assert_rewrite(
     "store_home", "store_documents_suite", "store_leases_suite", "place_suite", "manager_suite", "manager_kills_suite"
 )
 
+# A shell has what it starts in the background ignore Ctrl-C, and nohup a hangup; what tests start would inherit that.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
 # Loads differ between machines, examples do not.
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
