@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tpukit.sandbox.google import list_order
+from tpukit.sandbox.google.filter_fields import Field
 from unit import discovery
 from unit.google_world import PROJECT, World
 from unit.test_google_routes import routes
@@ -45,8 +47,14 @@ def test_order_that_compute_engine_does_not_know_is_refused(world: World, order:
 
 def test_aggregated_list_is_sorted_in_each_place(world: World):
     world.network()
+    for number, name in enumerate(("b", "c", "a")):
+        network = {"network": f"projects/{PROJECT}/global/networks/net", "ipCidrRange": f"10.{10 + number}.0.0/20"}
+        world.ask("POST", f"compute/v1/projects/{PROJECT}/regions/us-central2/subnetworks", {"name": name, **network})
+        world.pass_time(60)
     asked = f"compute/v1/projects/{PROJECT}/aggregated/subnetworks"
-    assert world.ask("GET", asked, orderBy="name") == world.ask("GET", asked)
+    for order, found in {"name": "a b c subnet", "creationTimestamp desc": "a c b subnet"}.items():
+        there = world.ask("GET", asked, orderBy=order)["items"]["regions/us-central2"]["subnetworks"]
+        assert [one["name"] for one in there] == found.split()
 
 
 @pytest.mark.parametrize(
@@ -65,6 +73,15 @@ def test_tensorboards_come_in_the_order_of_their_fields(world: World, order: str
         world.ask("POST", BOARDS, {"displayName": name, "labels": labels})
         world.pass_time(60)
     assert names(world, BOARDS, order, "tensorboards", "displayName") == found.split()
+
+
+def test_numbers_come_by_size_and_not_by_their_letters():
+    by = [
+        list_order.Key(Field(("size",), kind, many=False, keyed=False), falling=False) for kind in ("int64", "string")
+    ]
+    things = {"items": [{"size": size} for size in ("9", "10", "-1")]}  # an int64 is a string in JSON
+    found = [[one["size"] for one in list_order.ordered(things, [key])["items"]] for key in by]
+    assert found == [["-1", "9", "10"], ["-1", "10", "9"]]
 
 
 def test_alert_policies_are_sorted_with_a_minus(world: World):
