@@ -98,9 +98,7 @@ def acts(seen: Observation, limit: int = 100) -> dict[str, Step]:
     return {name: step for name, step in decide(seen, CONFIG, NOW, limit).items() if step.act}
 
 
-@given(observations())
-@settings(max_examples=200)
-def test_decide_never_deletes_what_is_not_ours(seen: Observation):
+def deletes_only_what_is_ours_and_cordoned(seen: Observation) -> None:
     for name, step in acts(seen).items():
         if isinstance(step.act, Delete):
             assert pools.owner(seen.pools[name]) is not None
@@ -108,9 +106,7 @@ def test_decide_never_deletes_what_is_not_ours(seen: Observation):
             assert set(seen.cordoned[name]) == set(seen.hosts[name])
 
 
-@given(observations())
-@settings(max_examples=200)
-def test_decide_cordons_what_is_removed_next_and_reopens_what_stays(seen: Observation):
+def cordons_what_is_removed_next_and_reopens_what_stays(seen: Observation) -> None:
     for name, step in acts(seen).items():
         if isinstance(step.act, Cordon):
             assert pools.owner(seen.pools[name]) is not None
@@ -121,9 +117,7 @@ def test_decide_cordons_what_is_removed_next_and_reopens_what_stays(seen: Observ
                 assert set(step.act.hosts) == set(seen.cordoned[name])
 
 
-@given(observations())
-@settings(max_examples=200)
-def test_decide_never_deletes_a_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another(seen: Observation):
+def deletes_no_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another(seen: Observation) -> None:
     for name, step in acts(seen).items():
         if not isinstance(step.act, Delete) or step.need is not None:
             continue
@@ -136,9 +130,7 @@ def test_decide_never_deletes_a_pool_of_a_jobset_that_runs_unless_a_pod_waits_fo
         assert NOW - seen.suspects[name] >= CONFIG.removal_delay
 
 
-@given(observations())
-@settings(max_examples=200)
-def test_decide_never_makes_two_pools_for_a_slice(seen: Observation):
+def makes_no_two_pools_for_a_slice(seen: Observation) -> None:
     """One create for a need, under a name that is free and that nothing is under way for."""
     creates = {name: step.act for name, step in acts(seen).items() if isinstance(step.act, Create)}
     made_for = [act.need.pool for act in creates.values()]
@@ -147,21 +139,35 @@ def test_decide_never_makes_two_pools_for_a_slice(seen: Observation):
     assert not creates.keys() & (seen.pools.keys() | busy)
 
 
-@given(observations(), st.integers(0, 8))
-def test_decide_starts_no_more_than_may_be_under_way(seen: Observation, limit: int):
+def starts_no_more_than_may_be_under_way(seen: Observation) -> None:
     running = {one.target for one in seen.operations if not one.done}
-    starting = [step for step in acts(seen, limit).values() if not isinstance(step.act, Cordon)]
-    assert len(starting) <= max(0, limit - len(running))
+    for limit in range(9):
+        starting = [step for step in acts(seen, limit).values() if not isinstance(step.act, Cordon)]
+        assert len(starting) <= max(0, limit - len(running))
+
+
+def says_the_same_of_the_same_with_a_reason_for_every_step(seen: Observation) -> None:
+    steps = decide(seen, CONFIG, NOW, 5)
+    assert decide(seen, CONFIG, NOW, 5) == steps
+    assert all(step.reason for step in steps.values())
+
+
+RULES = (
+    deletes_only_what_is_ours_and_cordoned,
+    cordons_what_is_removed_next_and_reopens_what_stays,
+    deletes_no_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another,
+    makes_no_two_pools_for_a_slice,
+    starts_no_more_than_may_be_under_way,
+    says_the_same_of_the_same_with_a_reason_for_every_step,
+)
 
 
 @given(observations())
-def test_decide_says_the_same_of_the_same(seen: Observation):
-    assert decide(seen, CONFIG, NOW, 5) == decide(seen, CONFIG, NOW, 5)
-
-
-@given(observations())
-def test_decide_gives_every_step_a_reason(seen: Observation):
-    assert all(step.reason for step in decide(seen, CONFIG, NOW, 5).values())
+@settings(max_examples=300)
+def test_decide_keeps_each_of_its_rules_in_a_cluster_of_any_state(seen: Observation):
+    """Together: to make up a cluster takes longer than to look at it."""
+    for rule in RULES:
+        rule(seen)
 
 
 @given(observations())
