@@ -50,8 +50,6 @@ print("ended", flush=True)
 host.close()
 """
 """A program for 16 chips that trains nothing, and behaves as one that does."""
-QUICK_TO_COMPILE = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
-"""For XLA_FLAGS of jobs of a few steps, whose hosts would otherwise compile for most of their time."""
 Doc = dict[str, Any]
 until = partial(waiting.until, every=0.2)
 """Each time it looks it asks the API server."""

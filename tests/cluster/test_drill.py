@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from box import QUICK_TO_COMPILE, ROOT
+import compiling
+from box import ROOT
 
 LOSSES = ("kill-1-0", "term", "save-half", "corrupt-newest")
 CHANGES = (
@@ -16,7 +17,7 @@ CHANGES = (
     "config.training.steps=24",
     "config.training.checkpoint_every=6",
     f"env.PYTHONPATH={ROOT / 'tools'}",
-    f"env.XLA_FLAGS={QUICK_TO_COMPILE}",
+    f"env.XLA_FLAGS={compiling.QUICK}",
 )
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from box import QUICK_TO_COMPILE, ROOT, STEPS, TEAM, Box, sandbox, until
+import compiling
+from box import ROOT, STEPS, TEAM, Box, sandbox, until
 from person import Person
 from tpukit import pods
 from waiting import PATIENCE
@@ -103,7 +104,7 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
     board = "vertex_ai/v1/projects/tpu-project/locations/us-central1/tensorboards"
     made = box.ask("POST", board, {"displayName": "runs"})["response"]["name"]
     ada.settle(tensorboard=made)
-    steps = ("--set", "config.training.steps=30", "--set", f"env.XLA_FLAGS={QUICK_TO_COMPILE}")
+    steps = ("--set", "config.training.steps=30", "--set", f"env.XLA_FLAGS={compiling.QUICK}")
     mounts = '[{"bucket": "my-runs", "path": "/runs", "read_only": false}]'
     on_gke = ("--set", "image=image:1", "--set", "workdir=/runs/pretrain", "--set", f"mounts={mounts}")
     box.agent.preempt("tpu-1", step=20, back=2.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import compiling
 from waiting import PATIENCE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "02-pretrain"
@@ -128,7 +129,7 @@ assert alone[0][-1] < alone[0][0]
 
 @pytest.mark.jax
 def test_training_spread_over_data_fsdp_and_tensor_learns_what_one_chip_learns():
-    env = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+    env = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8", "XLA_FLAGS": compiling.QUICK}
     env["PYTHONPATH"] = f"{EXAMPLE}:{EXAMPLE.parents[1] / 'tools'}"
     done = subprocess.run(
         [sys.executable, "-c", CHECK_SPREADING], env=env, capture_output=True, text=True, timeout=PATIENCE

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import compiling
 from ports import free_port
 from waiting import PATIENCE
 
@@ -40,6 +41,7 @@ class Attempt:
             "HOME": os.environ.get("HOME", "/"),
             "PYTHONPATH": str(ROOT / "tools"),
             "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": compiling.QUICK,
             "JAX_FORCE_TPU_INIT": "1",
             "JAX_NUM_CPU_DEVICES": str(CHIPS),
             "JAX_COORDINATOR_PORT": str(port),
