@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,19 @@ from cluster.test_emulator_terraform import Environment
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 
+# Where there are no n1 machines, the TPU slice there, and where its CPU nodes are.
+ZONES = {
+    "us-east5-b": ("v5p-8", "us-east5-b"),
+    "us-south1-a": ("v5p-8", "us-south1-a"),
+    "southamerica-west1-a": ("v6e-1", "southamerica-west1-a"),
+    "us-central1-ai1a": ("v6e-1", "us-central1-a"),
+}
 
-@pytest.fixture
-def environment(tmp_path: Path, terraform_environment: dict[str, str]) -> Iterator[Environment]:
-    with Emulator(tmp_path / "google", Settings(seconds={"": 0.2}, enabled=EVERY_API)) as google:
-        yield Environment(tmp_path / "terraform", google, terraform_environment)
+
+@contextmanager
+def environment(folder: Path, variables: dict[str, str]) -> Iterator[Environment]:
+    with Emulator(folder / "google", Settings(seconds={"": 0.2}, enabled=EVERY_API)) as google:
+        yield Environment(folder / "terraform", google, variables)
 
 
 def _asked(zone: str, tpu_type: str, **more: object) -> dict[str, object]:
@@ -28,27 +38,38 @@ def _locations(environment: Environment) -> dict[str, tuple[str, list[str]]]:
     return {name.rpartition("/")[2]: (doc["config"]["machineType"], doc["locations"]) for name, doc in pools.items()}
 
 
-@pytest.mark.parametrize(
-    ("zone", "tpu_type", "cpu_zone"),
-    [
-        ("us-east5-b", "v5p-8", "us-east5-b"),
-        ("us-south1-a", "v5p-8", "us-south1-a"),
-        ("southamerica-west1-a", "v6e-1", "southamerica-west1-a"),
-        ("us-central1-ai1a", "v6e-1", "us-central1-a"),
-    ],
-)
-def test_apply_where_there_are_no_n1_machines_makes_the_environment(environment, zone, tpu_type, cpu_zone):
-    environment.apply(**_asked(zone, tpu_type))
-    made = _locations(environment)
-    assert made.pop("cpu-pool") == ("n2-standard-4", [cpu_zone])
-    assert [locations for _, locations in made.values()] == [[zone]]
-    planned = environment.run("plan", "-detailed-exitcode")
-    assert planned.returncode == 0, planned.stdout
+def applied(folder: Path, variables: dict[str, str], zone: str, tpu_type: str, cpu_zone: str) -> None:
+    with environment(folder, variables) as made_here:
+        made_here.apply(**_asked(zone, tpu_type))
+        made = _locations(made_here)
+        assert made.pop("cpu-pool") == ("n2-standard-4", [cpu_zone])
+        assert [locations for _, locations in made.values()] == [[zone]]
+        planned = made_here.run("plan", "-detailed-exitcode")
+        assert planned.returncode == 0, planned.stdout
 
 
-def test_plan_with_machines_that_the_zone_does_not_offer_is_refused_with_what_to_write(environment):
-    with pytest.raises(AssertionError) as error:
-        environment.apply(**_asked("us-east5-a", "v5p-8", cpu_pool_machine_type="n1-standard-4"))
-    text = " ".join(str(error.value).replace("│", " ").split())
-    assert "us-east5-a has no n1 machines, and cpu_pool_machine_type is n1-standard-4. Write n2-standard-4" in text
-    assert environment.there() == set()
+@pytest.fixture(scope="module")
+def zones(
+    tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[str, str]
+) -> Iterator[dict[str, Future[None]]]:
+    """All at once: most of an apply is the provider's own waiting."""
+    folder = tmp_path_factory.mktemp("zones")
+    with ThreadPoolExecutor(len(ZONES)) as pool:
+        yield {
+            zone: pool.submit(applied, folder / zone, terraform_environment, zone, *there)
+            for zone, there in ZONES.items()
+        }
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_apply_where_there_are_no_n1_machines_makes_the_environment(zones, zone):
+    zones[zone].result()
+
+
+def test_plan_with_machines_that_the_zone_does_not_offer_is_refused_with_what_to_write(tmp_path, terraform_environment):
+    with environment(tmp_path, terraform_environment) as empty:
+        with pytest.raises(AssertionError) as error:
+            empty.apply(**_asked("us-east5-a", "v5p-8", cpu_pool_machine_type="n1-standard-4"))
+        text = " ".join(str(error.value).replace("│", " ").split())
+        assert "us-east5-a has no n1 machines, and cpu_pool_machine_type is n1-standard-4. Write n2-standard-4" in text
+        assert empty.there() == set()
