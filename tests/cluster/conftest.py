@@ -11,16 +11,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = (
-    *("gke", "provisioner", "fleet", "existing_terraform", "drill", "place_tpu_vm", "provision", "terraform_versions"),
-    *("cluster_command_google", "scale", "emulator_terraform_zones", "readme", "agent_jobs", "teams"),
+LONGEST = (
+    "gke",
+    "drill",
+    "terraform_versions",
+    "provision",
+    "scale",
+    "provisioner",
+    "readme",
+    "teams",
+    "agent_jobs",
+    "fleet",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, what computes beside what waits: two workers take a file at a time, and one would be
-    alone with a long one at the end."""
-    order = {f"test_{name}": number for number, name in enumerate(FIRST)}
+    """The longest files first: two workers take a file at a time, and one would be alone with a long one at the end."""
+    order = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
