@@ -58,7 +58,7 @@ e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
 	$(BIN)/python tests/transformers_environment.py & transformers=$$!; \
 	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
 	wait $$transformers && wait $$provider && exit $$sandbox
-	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder tests/cluster
+	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder tests/cluster
 
 bench: $(READY) ## Tables against peers, installed into their own environment
 	$(BIN)/python tests/bench/run.py

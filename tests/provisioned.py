@@ -193,6 +193,15 @@ class Provisioned:
             return "Deleted"
         return next((one["type"] for one in conditions if one["status"] == "True"), "")
 
+    def clear(self) -> None:
+        """What a test that failed has left would fail those after it."""
+        for one in self.cluster.list("JobSet", TEAM):
+            self.delete(one["metadata"]["name"])
+        for pool in self.pools():
+            self.box.google("DELETE", f"{POOLS}/{pool['name']}")  # one that is leaving is refused
+        self.box.ask("DELETE", "emulator/faults")
+        until(lambda: not self.pools(), "node pools to be gone")
+
     def events(self, reason: str) -> list[str]:
         return [one["message"] for one in self.cluster.list("Event", TEAM) if one["reason"] == reason]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tpukit.errors import Transient
+
 T = TypeVar("T")
 PATIENCE = 600.0
 """Seconds. On a machine that is busy with something else everything takes several times as long; where all is well
@@ -17,14 +19,18 @@ LONGEST_PAUSE = 1.0
 def until(true: Callable[[], T], what: object = "", seconds: float = PATIENCE, *, every: float = 0.01) -> T:
     """The first true thing that it gives. `what` it waits for is in the message, or what there is to read when it is
     called then: a log. Looking is left to take a fifth of the time: a look may be a program that is started, and what
-    is waited for needs the machine as well."""
+    is waited for needs the machine as well. A look that was not answered is one that saw nothing."""
     due = time.monotonic() + seconds
     while True:
         began = time.monotonic()
-        if found := true():
+        try:
+            found, silence = true(), ""
+        except Transient as error:
+            found, silence = None, f"; at last: {error}"
+        if found:
             return found
         now = time.monotonic()
-        assert now < due, f"waited {seconds} s for {what() if callable(what) else what or true}"
+        assert now < due, f"waited {seconds} s for {what() if callable(what) else what or true}{silence}"
         time.sleep(max(every, min(4 * (now - began), LONGEST_PAUSE)))
 
 

@@ -26,7 +26,7 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: two workers take a file at a time, and one would be alone with a long one at the end."""
+    """The longest files first: workers take a file at a time, and one would be alone with a long one at the end."""
     order = {f"test_{name}": number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
