@@ -138,6 +138,22 @@ def test_project_is_shown_with_its_number_and_its_policy_changes_by_etag(google)
         projects.set_iam_policy(request)
 
 
+def test_permissions_that_one_has_are_tested_by_three_clients(google, buckets):
+    resource = f"projects/{PROJECT}"
+    asked = iam_policy_pb2.TestIamPermissionsRequest(resource=resource, permissions=["tpu.nodes.create"])
+    projects = client(google, resourcemanager_v3.ProjectsClient, "resource_manager")
+    assert projects.test_iam_permissions(asked).permissions == ["tpu.nodes.create"]
+    repositories = client(google, artifactregistry_v1.ArtifactRegistryClient, "artifact_registry")
+    asked = iam_policy_pb2.TestIamPermissionsRequest(
+        resource=f"{resource}/locations/us/repositories/none", permissions=["artifactregistry.packages.create"]
+    )
+    assert not repositories.test_iam_permissions(asked).permissions, "nobody has any on what is not there"
+    bucket = buckets.create_bucket("tested")
+    both = ["storage.objects.get", "storage.objects.create"]
+    assert bucket.test_iam_permissions(both) == both
+    bucket.delete()
+
+
 def test_storage_refuses_a_wrong_token(google):
     options = ClientOptions(api_endpoint=google.address)
     stranger = storage.Client(PROJECT, credentials=Credentials(token="wrong"), client_options=options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import longrunning, policy
+from tpukit.sandbox.google import held_permissions, longrunning, policy
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -86,6 +86,9 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
 @api.on("POST", REPOSITORY + ":setIamPolicy", body="SetIamPolicyRequest")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     return policy.put(cloud, _find(cloud, call)["name"], call.body.get("policy", {}))
+
+
+held_permissions.register(api, REPOSITORY, "repository", body="TestIamPermissionsRequest")
 
 
 @api.on("GET", REPOSITORY + "/dockerImages")

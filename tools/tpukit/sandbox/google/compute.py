@@ -10,7 +10,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from tpukit.sandbox.google import network_rules, paging, policy, stock_and_quota
+from tpukit.sandbox.google import held_permissions, network_rules, paging, policy, stock_and_quota
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -267,6 +267,9 @@ def _set_policy(cloud: Cloud, call: Call) -> Doc:
     full = _SUBNET.format(**call.names)
     find(cloud, "subnetwork", full)
     return policy.put(cloud, full, call.body.get("policy", {}))
+
+
+held_permissions.register(api, _SUBNET, "subnetwork", separator="/")
 
 
 @api.on("GET", "projects/{project}/global/operations/{operation}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 
-from tpukit.sandbox.google import policy
+from tpukit.sandbox.google import held_permissions, policy
 from tpukit.sandbox.google.api import Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -85,6 +85,9 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
 @api.on("POST", ACCOUNT + ":setIamPolicy", body="SetIamPolicyRequest")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     return policy.put(cloud, find(cloud, call)["name"], call.body.get("policy", {}))
+
+
+held_permissions.register(api, ACCOUNT, "account", body="TestIamPermissionsRequest")
 
 
 def find(cloud: Cloud, call: Call) -> Doc:

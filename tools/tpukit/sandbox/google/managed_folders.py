@@ -10,7 +10,7 @@ from tpukit.sandbox.google.api import Answer, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import BUCKET, api, find_bucket, need
+from tpukit.sandbox.google.storage import BUCKET, api, find_bucket, held, need
 
 FOLDERS = BUCKET + "/managedFolders"
 FOLDER = FOLDERS + "/{folder+}"
@@ -58,6 +58,11 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.managedFolders.setIamPolicy", call["bucket"], call["folder"])
     return {"kind": "storage#policy", **policy.put(cloud, _scope(_find(cloud, call)), call.body)}
+
+
+@api.on("GET", FOLDER + "/iam/testPermissions")
+def _held(cloud: Cloud, call: Call) -> Doc:
+    return held(cloud, call, _find(cloud, call)["name"])
 
 
 @api.on("GET", FOLDER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpukit.sandbox.google import policy
+from tpukit.sandbox.google import held_permissions, policy
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
@@ -35,6 +35,9 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
 @api.on("POST", "projects/{project}:setIamPolicy", body="SetIamPolicyRequest")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     return policy.put(cloud, f"projects/{call['project']}", call.body.get("policy", {}))
+
+
+held_permissions.register(api, "projects/{project}", body="TestIamPermissionsRequest")
 
 
 @billing.on("GET", "projects/{project}/billingInfo")

@@ -21,7 +21,7 @@ from typing import Any
 FILE = Path(__file__).with_name("fields.json")
 
 REQUESTS = {
-    "artifactregistry/v1": ("Repository", "SetIamPolicyRequest"),
+    "artifactregistry/v1": ("Repository", "SetIamPolicyRequest", "TestIamPermissionsRequest"),
     "aiplatform/v1": tuple(
         f"GoogleCloudAiplatformV1{name}"
         for name in (
@@ -31,7 +31,7 @@ REQUESTS = {
         )
     ),
     "cloudbuild/v1": ("Build",),
-    "cloudresourcemanager/v1": ("GetIamPolicyRequest", "SetIamPolicyRequest"),
+    "cloudresourcemanager/v1": ("GetIamPolicyRequest", "SetIamPolicyRequest", "TestIamPermissionsRequest"),
     "compute/v1": ("Firewall", "Network", "ResourcePolicy", "Router", "Subnetwork"),
     "container/v1": (
         *("CreateClusterRequest", "UpdateClusterRequest", "SetLabelsRequest", "SetMaintenancePolicyRequest"),
@@ -41,7 +41,7 @@ REQUESTS = {
     "firestore/v1": ("GoogleFirestoreAdminV1Database",),
     "iam/v1": (
         *("CreateServiceAccountRequest", "PatchServiceAccountRequest", "SetIamPolicyRequest"),
-        *("CreateRoleRequest", "QueryTestablePermissionsRequest", "UndeleteRoleRequest"),
+        *("TestIamPermissionsRequest", "CreateRoleRequest", "QueryTestablePermissionsRequest", "UndeleteRoleRequest"),
     ),
     "logging/v2": ("ListLogEntriesRequest", "LogMetric"),
     "monitoring/v1": ("Dashboard",),

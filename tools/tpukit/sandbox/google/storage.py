@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tpukit.sandbox.google import object_versions, permissions, policy
+from tpukit.sandbox.google import held_permissions, object_versions, permissions, policy
 from tpukit.sandbox.google.api import Answer, Api, Call, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
@@ -34,15 +34,27 @@ def need(cloud: Cloud, call: Call, permission: str, bucket: str, name: str | Non
     """
     if call.request.principal == permissions.OWNER:
         return
-    project = f"projects/{cloud.project(find_bucket(cloud, bucket)['projectNumber'])}"
-    folders = [one["name"] for one in cloud.state.all("folder", f"{bucket}/").values()]
-    inside = sorted((one for one in folders if (name or "").startswith(one)), key=len, reverse=True)
-    scopes = [*(f"b/{bucket}/managedFolders/{one}" for one in inside), f"b/{bucket}", project]
     full = f"projects/_/buckets/{bucket}"
     kind = "storage.googleapis.com/Bucket"
     if name and permission != "storage.objects.list":
         full, kind = f"{full}/objects/{name}", "storage.googleapis.com/Object"
-    permissions.need(cloud, call, permission, scopes, Facts(full, kind))
+    permissions.need(cloud, call, permission, _scopes(cloud, bucket, name), Facts(full, kind))
+
+
+def _scopes(cloud: Cloud, bucket: str, name: str | None) -> list[str]:
+    """Whose policies say what may be done with the object or folder of that name: the nearest first."""
+    project = f"projects/{cloud.project(find_bucket(cloud, bucket)['projectNumber'])}"
+    folders = [one["name"] for one in cloud.state.all("folder", f"{bucket}/").values()]
+    inside = sorted((one for one in folders if (name or "").startswith(one)), key=len, reverse=True)
+    return [*(f"b/{bucket}/managedFolders/{one}" for one in inside), f"b/{bucket}", project]
+
+
+def held(cloud: Cloud, call: Call, name: str | None = None) -> Doc:
+    """Of the permissions that are asked about, those that the caller has on the bucket or on a folder of it."""
+    full = f"projects/_/buckets/{call['bucket']}" + (f"/managedFolders/{name}" if name else "")
+    asked = [one for one in call.query.get("permissions", "").split(",") if one]
+    found = held_permissions.held(cloud, call, asked, _scopes(cloud, call["bucket"], name), Facts(full))
+    return {"kind": "storage#testIamPermissionsResponse", **({"permissions": found} if found else {})}
 
 
 def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> None:
@@ -146,6 +158,11 @@ def _set_policy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.setIamPolicy", call["bucket"])
     name = find_bucket(cloud, call["bucket"])["name"]
     return {"kind": "storage#policy", **policy.put(cloud, f"b/{name}", call.body)}
+
+
+@api.on("GET", BUCKET + "/iam/testPermissions")
+def _held(cloud: Cloud, call: Call) -> Doc:
+    return held(cloud, call)
 
 
 @api.on("GET", BUCKET + "/anywhereCaches")
