@@ -75,10 +75,11 @@ class Box:
         status = json.loads(self.tpu("status", "--json"))
         return next(int(one["pid"]) for one in status["components"] if one["name"] == "agent")
 
-    def google(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Status and answer of one of Google's APIs, or of the emulator's own door. Bytes are sent as they are."""
+    def google(self, method: str, path: str, body: object = None, *, token: str = "") -> tuple[int, Any]:
+        """Status and answer of one of Google's APIs, or of the emulator's own door. Bytes are sent as they are. Without
+        a token it is the owner who asks."""
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {self.place.token}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {token or self.place.token}", "Content-Type": "application/json"}
         address = f"http://127.0.0.1:{self.place.ports['google']}/{path}"
         request = urllib.request.Request(address, content, headers, method=method)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -49,6 +49,8 @@ class Provisioned:
         with suppress(Conflict):
             self.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
         self.kubeconfig = self._kubeconfig()
+        # Else each pool is refused once, and made half a minute later.
+        until(self._may_act_as_nodes, "the grants to arrive")
 
     def _make_cluster(self) -> None:
         network, compute = f"projects/{PROJECT}/global/networks/net", f"compute/v1/projects/{PROJECT}"
@@ -127,6 +129,14 @@ class Provisioned:
         path = f"iam_credentials/v1/projects/-/serviceAccounts/{ACTOR}:generateAccessToken"
         scopes = ["https://www.googleapis.com/auth/cloud-platform"]
         return str(self.box.ask("POST", path, {"scope": scopes})["accessToken"])
+
+    def _may_act_as_nodes(self) -> bool:
+        """The last of what was granted to it."""
+        path = f"iam/v1/projects/{PROJECT}/serviceAccounts/{NODES}:testIamPermissions"
+        asked = {"permissions": ["iam.serviceAccounts.actAs"]}
+        status, answer = self.box.google("POST", path, asked, token=self._google_token())
+        assert status == 200, answer
+        return bool(answer.get("permissions"))
 
     def start(self, *words: str, point: str = "") -> subprocess.Popen[str]:
         """One that runs until it is stopped; with `point`, until it is killed at that fault point."""

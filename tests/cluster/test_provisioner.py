@@ -45,8 +45,9 @@ def test_provisioner_jobsets_that_complete_fail_and_are_deleted_had_pools_and_lo
         until(lambda: world.ended("fails") == "Failed")
         world.delete("deleted")
         until(lambda: not world.pools(), world.log)
-        # Nobody waits for events: they are written when there is time.
-        until(lambda: len(world.events("NodePoolCreating")) == 4 and world.events("NodePoolDeleting"), world.log)
+        # Nobody waits for events: they are written when there is time. One slice may run on the pool that was made for
+        # the other, whose pod is then told of both.
+        until(lambda: len(set(world.events("NodePoolCreating"))) == 4 and world.events("NodePoolDeleting"), world.log)
     made = world.created()
     assert len([name for name in made if name != "default-pool"]) == 4
     assert set(made.values()) == {1}
