@@ -84,3 +84,8 @@ class Transient(TpukitError):
 
 class NotYet(TpukitError):
     """Not finished: call again."""
+
+
+def seconds_of(retry_after: str) -> float:
+    """Of a header Retry-After. One with a date is rare, and a clock that is off would make it a long time."""
+    return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0

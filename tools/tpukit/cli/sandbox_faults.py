@@ -22,6 +22,8 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
     Examples:
       tpu sandbox faults add stockout --match us-central2-b --times 2
       tpu sandbox faults add refuse --match 'POST container' --status 429 --chance 0.3
+      tpu sandbox faults add rate --match 'GET tpu' --limit 10      ten requests a minute, and no more
+      tpu sandbox faults add hang --match 'GET container' --times 1 no answer for a minute, then the connection is cut
       tpu sandbox faults add slow --match CREATE_NODE_POOL --seconds 30
       tpu sandbox faults host preempt pool-0             take a spot slice away; it is back after 30 s
       tpu sandbox faults host lose pool-0-host --step 40 when a host of it reports step 40
@@ -58,12 +60,17 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
 @click.option("--chance", type=click.FloatRange(0, 1), help="Of striking each time it could.")
 @click.option("--status", type=click.IntRange(400, 599), help="HTTP status of `refuse`.")
 @click.option("--message", help="What is said.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Of `slow` and `preempt`.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    help="Of `slow`, `hang`, `rate` and `preempt`; the pause that `refuse` asks for.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Requests of `rate`, in so many seconds.")
 @click.option("--as", "fault_name", help="A name for it; one of the same name is replaced.")
 @_name
 def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
-    """Order a fault of Google's APIs: refuse, lost, slow, fail, broken, stockout, quota; or of TPU VMs, --seconds after
-    they are ready: preempt, repair, maintenance, unhealthy, crash, freeze, unreachable."""
+    """Order a fault of Google's APIs: refuse, rate, lost, cut, hang, slow, fail, broken, stockout, quota; or of TPU VMs,
+    --seconds after they are ready: preempt, repair, maintenance, unhealthy, crash, freeze, unreachable."""
     from tpukit.sandbox import fault_commands, folder
 
     given = {key: value for key, value in {**words, "name": fault_name}.items() if value is not None}

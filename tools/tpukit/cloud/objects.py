@@ -23,13 +23,15 @@ from tpukit.errors import Invalid, Transient
 
 SECONDS = 60.0
 TRIES = 6
+LONGEST_PAUSE = 30.0
+"""Seconds, however long Cloud Storage wants to be left alone."""
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class _Refusal(Exception):
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
+    def __init__(self, response: Any) -> None:
+        self.response, self.code, self.message = response, response.status_code, response.text[:500]
+        super().__init__(self.message)
 
 
 def upload(address: str, data: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
@@ -111,10 +113,11 @@ def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
             options["data"].seek(0)
         try:
             return _asked_once(session, method, url, asked, **options)
-        except Transient:
+        except Transient as error:
             if number == TRIES - 1:
                 raise
-        time.sleep(0.5 * 2**number * random.uniform(0.5, 1.0))  # noqa: S311  # spreads retries
+            pause = 0.5 * 2**number * random.uniform(0.5, 1.0)  # noqa: S311  # spreads retries
+            time.sleep(max(pause, min(error.retry_after, LONGEST_PAUSE)))
     raise AssertionError
 
 
@@ -122,7 +125,7 @@ def _asked_once(session: Any, method: str, url: str, asked: str, **options: Any)
     try:
         answer = session.request(method, url, timeout=SECONDS, **options)
         if answer.status_code >= 300:
-            raise _Refusal(answer.status_code, answer.text[:500])
+            raise _Refusal(answer)
     except Exception as error:
         raise translated(error, asked) from error
     return bytes(answer.content)

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import re
 
-from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, TpukitError, Transient, Unauthenticated
+from tpukit.errors import (
+    Conflict,
+    Denied,
+    Invalid,
+    NoCapacity,
+    NotFound,
+    TpukitError,
+    Transient,
+    Unauthenticated,
+    seconds_of,
+)
 
 SIGN_IN = "`gcloud auth application-default login` says who you are; in a cluster, see Workload Identity"
 _NO_ROOM = re.compile(
@@ -38,7 +48,11 @@ def translated(error: Exception, asked: str) -> TpukitError:
         return Transient(f"{asked}: {message}") if gone else Unauthenticated(f"{asked}: {message}", hint=SIGN_IN)
     if status == 0:
         return Transient(f"{asked} was not answered: {message}")
-    return _of_status(status, f"{asked}: {message}")
+    found = _of_status(status, f"{asked}: {message}")
+    pause = seconds_of((getattr(getattr(error, "response", None), "headers", None) or {}).get("Retry-After", ""))
+    if pause and isinstance(found, Transient):
+        found.retry_after = pause
+    return found
 
 
 def _of_status(status: int, text: str) -> TpukitError:

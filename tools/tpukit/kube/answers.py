@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tpukit.errors import Conflict, Denied, Invalid, NotFound, TpukitError, Transient, Unauthenticated
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, TpukitError, Transient, Unauthenticated, seconds_of
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -43,7 +43,7 @@ def error(status: int, content: bytes, asked: str, retry_after: str = "") -> Tpu
     if status == 410:
         return Expired(message)
     pause = retry_after or (str(details.get("retryAfterSeconds") or "") if isinstance(details, dict) else "")
-    return Transient(f"{message} ({status})", retry_after=_seconds(pause))
+    return Transient(f"{message} ({status})", retry_after=seconds_of(pause))
 
 
 def lines(answer: BaseHTTPResponse) -> Iterator[bytes]:
@@ -97,8 +97,3 @@ def _stamp(line: bytes) -> bytes:
     """The time before a line, with the blank after it."""
     end = line.find(b" ", 0, 40)
     return line[: end + 1]
-
-
-def _seconds(text: str) -> float:
-    """Of a header Retry-After. One with a date is rare, and a clock that is off would make it a long time."""
-    return float(text) if text.isascii() and text.isdigit() else 0.0

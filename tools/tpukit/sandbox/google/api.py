@@ -35,7 +35,8 @@ class Answer:
     status: int
     content: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
-    lost: bool = False  # what was asked for is done, and the connection is cut before the answer is through
+    lost: bool = False  # the connection is cut before the answer is through
+    silence: float = 0.0  # seconds before that
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,12 @@
 
 | kind     | what goes wrong                                                                                         |
 |----------|---------------------------------------------------------------------------------------------------------|
-| refuse   | requests are answered with `status`: `match` is looked for in "METHOD api/path"                         |
-| lost     | requests are done, and the connection is cut before they are answered: `match` as for the one above     |
+| refuse   | requests are answered with `status`: `match` is looked for in "METHOD api/path", as for the next four;  |
+|          | with `seconds`, the answer asks for such a pause (Retry-After)                                          |
+| rate     | of requests, `limit` in `seconds` (60 if left out) are answered, and those above it refused             |
+| lost     | requests are done, and the connection is cut before they are answered                                   |
+| cut      | the connection is cut, and what was asked for is not done                                               |
+| hang     | nothing is done and nothing answered for `seconds` (60 if left out), then the connection is cut         |
 | slow     | operations take `seconds` longer: `match` is looked for in "TYPE name-of-the-thing", as for the next two|
 | fail     | operations end with the error `message`, and what they were to make is not there                        |
 | broken   | pools come up as RUNNING_WITH_ERROR (or as `message` says), and their operations end well               |
@@ -19,14 +23,32 @@ from __future__ import annotations
 import random
 import re
 import threading
+from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tpukit.errors import Invalid
 from tpukit.sandbox.google.state import State
 
+SILENCE = 60.0
+"""Seconds, of a connection that hangs and of a rate, where a fault does not say."""
 VM_KINDS = ("repair", "maintenance", "unhealthy", "crash", "freeze", "unreachable")
-KINDS = ("refuse", "lost", "slow", "fail", "broken", "stockout", "quota", "partial", "preempt", *VM_KINDS)
+KINDS = (
+    "refuse",
+    "rate",
+    "lost",
+    "cut",
+    "hang",
+    "slow",
+    "fail",
+    "broken",
+    "stockout",
+    "quota",
+    "partial",
+    "preempt",
+    *VM_KINDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +60,7 @@ class Fault:
     status: int = 503
     message: str = ""
     seconds: float = 0.0
+    limit: int = 0
     name: str = ""  # given when it is set, if left out
 
     def __post_init__(self) -> None:
@@ -45,6 +68,8 @@ class Fault:
             raise Invalid(f"there is no fault of kind {self.kind!r}", hint=f"write one of {', '.join(KINDS)}")
         if not 0 <= self.chance <= 1 or self.times < 0 or self.seconds < 0 or not 400 <= self.status <= 599:
             raise Invalid(f"{self} cannot be", hint="chance is from 0 to 1, times and seconds are not negative")
+        if (self.kind == "rate") != (self.limit > 0):
+            raise Invalid(f"{self} cannot be", hint="a rate, and nothing else, has a limit of one request or more")
         try:
             re.compile(self.match)
         except re.error as error:
@@ -63,6 +88,7 @@ class Faults:
         self._lock = threading.RLock()
         self._table = state.all("fault")
         self._changed: set[str] = set()
+        self._answered: defaultdict[str, deque[float]] = defaultdict(deque)  # when, by rate
 
     def set(self, fault: Fault) -> Fault:
         """Adds a fault, or replaces the one of the same name."""
@@ -94,7 +120,7 @@ class Faults:
         """
         with self._lock:
             for name, doc in sorted(self._table.items()):
-                fault = Fault(**{key: value for key, value in doc.items() if key not in ("met", "struck")})
+                fault = _fault(doc)
                 if fault.kind != kind or not re.search(fault.match, target):
                     continue
                 if (fault.times and doc["struck"] >= fault.times) or (once and waited < fault.seconds):
@@ -109,6 +135,24 @@ class Faults:
                     return fault
         return None
 
+    def over_rate(self, target: str, now: float) -> Fault | None:
+        """The rate that one more request would exceed, if there is such a one; else it is counted."""
+        with self._lock:
+            rates = [doc for _, doc in sorted(self._table.items()) if doc["kind"] == "rate"]
+            for doc in rates:
+                if not re.search(doc["match"], target):
+                    continue
+                answered = self._answered[doc["name"]]
+                while answered and answered[0] <= now - (doc["seconds"] or SILENCE):
+                    answered.popleft()
+                full = len(answered) >= doc["limit"]
+                self._table[doc["name"]] = {**doc, "met": doc["met"] + 1, "struck": doc["struck"] + full}
+                self._changed.add(doc["name"])
+                if full:
+                    return _fault(doc)
+                answered.append(now)
+        return None
+
     def save(self) -> None:
         # In this order everywhere: strikes are asked for inside of transactions.
         with self._state.transaction(), self._lock:
@@ -118,3 +162,7 @@ class Faults:
                 else:
                     self._state.delete("fault", name)
             self._changed.clear()
+
+
+def _fault(doc: Mapping[str, Any]) -> Fault:
+    return Fault(**{key: value for key, value in doc.items() if key not in ("met", "struck")})

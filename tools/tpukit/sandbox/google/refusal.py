@@ -56,6 +56,7 @@ class Refused(Exception):
         status: str = "",
         reason: str = "",
         details: Sequence[Mapping[str, Any]] = (),
+        retry_after: float = 0.0,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -63,6 +64,7 @@ class Refused(Exception):
         self.status = status or STATUS.get(code, "UNKNOWN")
         self.reason = reason or _REASON.get(code, "unknown")
         self.details = tuple(details)
+        self.retry_after = retry_after  # seconds
 
     def body(self) -> dict[str, Any]:
         """The body of the answer: one shape that all of Google's clients understand."""
@@ -75,6 +77,26 @@ class Refused(Exception):
         if self.details:
             error["details"] = list(self.details)
         return {"error": error}
+
+
+def too_many_requests(service: str, project_number: str, limit: int) -> Refused:
+    """As the quota of requests refuses: without a Retry-After, so that callers slow down by themselves. The names of
+    metric and limit differ from service to service; these are a guess.
+    https://cloud.google.com/docs/quotas/error-messages"""
+    metadata = {
+        "service": service,
+        "consumer": f"projects/{project_number}",
+        "quota_metric": f"{service}/default_requests",
+        "quota_limit": "RequestsPerMinutePerProject",
+        "quota_limit_value": str(limit),
+    }
+    detail = {"reason": "RATE_LIMIT_EXCEEDED", "domain": "googleapis.com", "metadata": metadata}
+    return Refused(
+        429,
+        f"Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' of service '{service}' for "
+        f"consumer 'project_number:{project_number}'.",
+        details=[{"@type": "type.googleapis.com/google.rpc.ErrorInfo", **detail}],
+    )
 
 
 def invalid(message: str) -> Refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,23 +13,39 @@ from urllib.parse import unquote
 from tpukit.sandbox import kept_answers
 from tpukit.sandbox.google import list_filter, list_order, paging, permissions, schemas, services
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
+from tpukit.sandbox.google.api_faults import SILENCE
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.emulator_settings import number_of
+from tpukit.sandbox.google.refusal import Refused, too_many_requests
 from tpukit.sandbox.google.state import Doc
 
 
 def answer(cloud: Cloud, request: Request) -> Answer:
     """The answer to a request. Whatever it starts that takes no time has ended by then."""
     cloud.settle()
-    given = _answer(cloud, request)
+    given = _unanswered(cloud, request) or _answer(cloud, request)
     if given.status < 300 and cloud.faults.strike("lost", f"{request.method} {request.path}"):
-        given = replace(_json(503, Refused(503, "The answer was lost.").body()), lost=True)
+        given = _cut("The answer was lost.")
     told = {"at": cloud.clock.now(), "method": request.method, "path": request.path, "status": given.status}
     who = {"principal": request.principal, "permissions": request.needed}
     with cloud.state.transaction():
         cloud.state.note({**told, **who, "agent": request.headers.get("user-agent", "")})
         cloud.faults.save()
     return given
+
+
+def _unanswered(cloud: Cloud, request: Request) -> Answer | None:
+    """For whom the connection is cut, and nothing else happens."""
+    target = f"{request.method} {request.path}"
+    if cloud.faults.strike("cut", target):
+        return _cut("The connection was cut.")
+    if fault := cloud.faults.strike("hang", target):
+        return _cut("The connection hung.", fault.seconds or SILENCE)
+    return None
+
+
+def _cut(why: str, silence: float = 0.0) -> Answer:
+    return replace(_json(503, Refused(503, why).body()), lost=True, silence=silence)
 
 
 def api_of(cloud: Cloud, path: str) -> tuple[Api, str]:
@@ -43,8 +60,7 @@ def api_of(cloud: Cloud, path: str) -> tuple[Api, str]:
 def _answer(cloud: Cloud, request: Request) -> Answer:
     try:
         api, route, call = _find(cloud, request)
-        if fault := cloud.faults.strike("refuse", f"{request.method} {request.path}"):
-            raise Refused(fault.status, fault.message or "The emulator was told to refuse this request.")
+        _check_faults(cloud, api, call)
         wanted, by = list_filter.condition(api, route, request), list_order.keys(api, route, request)
         with cloud.state.transaction():
             result = route.handler(cloud, call)
@@ -57,7 +73,9 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
             result = list_order.ordered(result, by) if by else result
             result = paging.page(api.name, request, result) if request.method == "GET" else result
     except Refused as refused:
-        return _json(refused.code, refused.body())
+        given = _json(refused.code, refused.body())
+        pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
+        return replace(given, headers={**given.headers, **pause})
     except Exception as error:
         # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
         logging.getLogger(__name__).exception("%s %s", request.method, request.path)
@@ -66,6 +84,15 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
         return result
     kept_answers.keep(request.method, request.path, result)
     return _json(200, result)
+
+
+def _check_faults(cloud: Cloud, api: Api, call: Call) -> None:
+    target = f"{call.request.method} {call.request.path}"
+    if fault := cloud.faults.strike("refuse", target):
+        words = fault.message or "The emulator was told to refuse this request."
+        raise Refused(fault.status, words, retry_after=fault.seconds)
+    if rate := cloud.faults.over_rate(target, cloud.clock.now()):
+        raise too_many_requests(api.service, number_of(call.names.get("project", "")), rate.limit)
 
 
 def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:

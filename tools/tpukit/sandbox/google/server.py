@@ -19,6 +19,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -134,6 +135,10 @@ class Emulator:
         self.stop()
 
     @property
+    def is_stopping(self) -> bool:
+        return self._server.should_exit
+
+    @property
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
 
@@ -239,6 +244,12 @@ def _app(emulator: Emulator) -> Starlette:
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1")]})
 
+    async def silence(incoming: Incoming, seconds: float) -> None:
+        """Until the caller has had enough, or the emulator ends."""
+        due = time.monotonic() + seconds
+        while time.monotonic() < due and not emulator.is_stopping and not await incoming.is_disconnected():
+            await asyncio.sleep(TICK_SECONDS)
+
     async def serve(incoming: Incoming) -> Response:
         request = Request(
             method=incoming.method,
@@ -252,6 +263,7 @@ def _app(emulator: Emulator) -> Starlette:
         )
         answer = await run_in_threadpool(emulator.answer, request)
         if answer.lost:
+            await silence(incoming, answer.silence)
             return Cut()
         return Response(answer.content, answer.status, headers=dict(answer.headers))
 
