@@ -10,6 +10,8 @@ import pytest
 
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
+from tpukit.sandbox.google.emulator_settings import Hooks, Pool
+from tpukit.sandbox.google.refusal import Refused
 from unit.google_world import PROJECT, World, pool
 
 REGISTRY = f"artifact_registry/v1/projects/{PROJECT}/locations/us-central1"
@@ -143,6 +145,104 @@ def test_change_that_fails_changes_nothing_and_its_operation_says_so(world, thin
     world.ask(method, path + call, body, **query)
     world.pass_time(5000)
     assert world.ask("GET", path) != before
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_change_is_seen_at_the_end_of_its_operation_and_not_before(world, things, what):
+    method, call, body, query = CHANGES[what]
+    path = things[what.split()[0]]
+    before = world.ask("GET", path)
+    world.cloud.faults.set(Fault("slow", ".*", times=1, seconds=100.0))
+    world.ask(method, path + call, body, **query)
+    world.pass_time(99)
+    assert world.ask("GET", path) == before
+    world.pass_time(2)
+    assert world.ask("GET", path) != before
+
+
+def test_changes_at_once_of_different_fields_are_both_made(world, things):
+    world.cloud.faults.set(Fault("slow", ".*", times=1, seconds=100.0))
+    world.ask("PATCH", things["board"], {"description": "slow"}, updateMask="description")
+    world.ask("PATCH", things["board"], {"displayName": "quick"}, updateMask="displayName")
+    world.pass_time(101)
+    found = world.ask("GET", things["board"])
+    assert (found["description"], found["displayName"]) == ("slow", "quick")
+
+
+def test_change_whose_hook_is_refused_is_taken_back(tmp_path):
+    def refuse(_pool: Pool) -> None:
+        if refusing:
+            raise Refused(503, "Out of luck.")
+
+    refusing = False
+    with World(tmp_path, Hooks(on_pool_created=refuse)) as world:
+        pools = world.cluster()
+        world.ask("POST", pools, pool())
+        before = world.ask("GET", f"{pools}/tpu-0")
+        refusing = True
+        operation = world.ask("PUT", f"{pools}/tpu-0", {"labels": {"labels": {"a": "1"}}})
+        assert operation["error"]["message"] == "Out of luck."
+        assert world.ask("GET", f"{pools}/tpu-0") == before
+
+
+def test_service_that_fails_to_be_switched_stays_as_it_was(world):
+    path = f"{SERVICES}/tpu.googleapis.com"
+    world.cloud.faults.set(Fault("fail", ".*", times=1))
+    assert world.ask("POST", f"{path}:disable", {})["error"]
+    assert world.ask("GET", path)["state"] == "ENABLED"
+    world.ask("POST", f"{path}:disable", {})
+    assert world.ask("GET", path)["state"] == "DISABLED"
+
+
+def test_project_metadata_that_fails_to_be_set_stays_as_it_was(world):
+    fingerprint = world.ask("GET", COMPUTE)["commonInstanceMetadata"]["fingerprint"]
+    world.cloud.faults.set(Fault("fail", ".*", times=1))
+    body = {"fingerprint": fingerprint, "items": [{"key": "a", "value": "1"}]}
+    assert world.ask("POST", f"{COMPUTE}/setCommonInstanceMetadata", body)["error"]
+    assert world.ask("GET", COMPUTE)["commonInstanceMetadata"]["fingerprint"] == fingerprint
+
+
+def test_pool_that_fails_to_be_resized_holds_the_chips_that_it_held(world):
+    pools = world.cluster("us-central1", "us-central1-a")
+    one = {"machineType": "ct5lp-hightpu-4t"}
+    world.ask("POST", pools, pool("single", config=one, initialNodeCount=1, placementPolicy=None))
+    (full,) = world.cloud.state.all("pool")
+    before = world.cloud.state.get("pool", full)["_holds"]
+    world.cloud.faults.set(Fault("fail", "SET_NODE_POOL_SIZE", times=1))
+    assert world.ask("POST", f"{pools}/single:setSize", {"nodeCount": 3})["error"]
+    assert world.cloud.state.get("pool", full)["_holds"] == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "query", "mine", "others"),
+    [
+        (
+            "POST",
+            f"{REGISTRY}/repositories",
+            {"format": "DOCKER"},
+            {"repositoryId": "images"},
+            "us-central1",
+            "us-east1",
+        ),
+        ("POST", BOARDS, {"displayName": "board"}, {}, "us-central1", "us-east1"),
+        ("POST", VMS, VM, {"nodeId": "one"}, "us-central2-b", "us-east5-a"),
+        ("POST", DATABASES, DATABASE, {"databaseId": "jobs"}, "databases/jobs", "databases/others"),
+        ("POST", f"{COMPUTE}/global/networks", {"name": "net"}, {}, "global", "regions/us-central2"),
+    ],
+)
+def test_operation_is_found_in_its_own_location_alone(world, method, path, body, query, mine, others):
+    name = world.ask(method, path, body, **query)["name"]
+    api = "/".join(path.split("/")[:2])
+    full = f"{api}/{name}" if name.startswith("projects/") else f"{COMPUTE}/{mine}/operations/{name}"
+    assert world.ask("GET", full)
+    assert world.refusal("GET", full.replace(mine, others))[0] == 404
+
+
+def test_gke_operation_is_found_in_its_own_location_alone(world):
+    world.cluster()
+    operation = world.ask("GET", f"{CONTAINER}/us-central2/operations")["operations"][0]["name"]
+    assert world.ask("GET", f"{CONTAINER}/us-central2/operations/{operation}")
+    assert world.refusal("GET", f"{CONTAINER}/us-east5/operations/{operation}")[0] == 404
 
 
 def test_map_in_a_mask_is_replaced_not_joined(world, things):

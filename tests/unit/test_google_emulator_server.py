@@ -276,16 +276,17 @@ def test_killed_emulator_is_found_again_where_it_was(tmp_path):
         process.stdout.close()
 
 
-def test_pools_that_are_there_at_the_start_become_nodes_again(tmp_path):
+def test_pools_that_are_there_at_the_start_become_nodes_again_unless_they_were_being_deleted(tmp_path):
     seen: list[str] = []
     with Emulator(tmp_path) as google:
         cloud = google.cloud
-        full = "projects/tpu-project/locations/us-central2/clusters/one/nodePools/a"
+        pools = "projects/tpu-project/locations/us-central2/clusters/one/nodePools"
         own = {"_nodes": {"gke-one-a": "us-central2-b"}, "_topology": None, "_holds": None}
-        doc = {"name": "a", "config": {"machineType": "e2-medium"}, **own}
-        cloud.state.put("pool", full, doc)
+        for name, status in (("stays", "RUNNING"), ("leaves", "STOPPING")):
+            doc = {"name": name, "status": status, "config": {"machineType": "e2-medium"}, **own}
+            cloud.state.put("pool", f"{pools}/{name}", doc)
     with Emulator(tmp_path, hooks=Hooks(on_pool_created=lambda pool: seen.append(pool.full_name))):
-        assert seen == [full]
+        assert seen == [f"{pools}/stays"]
 
 
 def test_environment_leads_nowhere_but_here(google):

@@ -88,16 +88,10 @@ class Cloud:
     def change(
         self, api: Api, kind: str, scope: str, target: str, /, store: str, after: Doc, **about: object
     ) -> Started:
-        """Starts an operation that makes `target` another document. One that fails leaves the fields as they were."""
+        """Starts an operation that makes `target` another document, at its end. One that fails leaves the fields as
+        they were."""
         before = self.state.get(store, target) or {}
-        names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-        undo = {
-            "store": store,
-            "before": {name: before[name] for name in names if name in before},
-            "added": [name for name in names if name not in before],
-        }
-        self.state.put(store, target, after)
-        return self.start(api, kind, scope, target, undo=undo, **about)
+        return self.start(api, kind, scope, target, change={"store": store, **_difference(before, after)}, **about)
 
     def later(self, api: Api, kind: str, target: str, seconds: float) -> None:
         """Lets the API's effect of that kind happen after some time, without an operation that anybody could see."""
@@ -112,9 +106,10 @@ class Cloud:
         self.state.put("pending", name, {"ends": operation["ends"], "target": target, "hidden": hidden})
         return Started(name)
 
-    def operation(self, api: Api, name: str) -> Doc:
+    def operation(self, api: Api, name: str, *scopes: str) -> Doc:
+        """As the API shows it; with `scopes`, only if it is of one of them."""
         doc = self.state.get("operation", name)
-        if doc is None or doc["api"] != api.name or doc["hidden"]:
+        if doc is None or doc["api"] != api.name or doc["hidden"] or (scopes and doc["scope"] not in scopes):
             raise Refused(404, f"Operation {name} was not found.")
         assert api.operation is not None
         return api.operation(doc)
@@ -137,10 +132,6 @@ class Cloud:
         """Ends an operation with an error: the one that a fault ordered, or another."""
         error = _error(refused or Refused(500, operation["fail"]))
         self.state.put("operation", operation["id"], {**operation, "error": error})
-        undo = operation["about"].get("undo")
-        if undo and (found := self.state.get(undo["store"], operation["target"])):
-            kept = {name: value for name, value in found.items() if name not in undo["added"]}
-            self.state.put(undo["store"], operation["target"], {**kept, **undo["before"]})
 
     def settle(self) -> None:
         """Ends the operations whose time has come, and lets time do its work on the rest."""
@@ -174,9 +165,12 @@ class Cloud:
     def _end(self, operation: Doc) -> None:
         effect = self.apis[operation["api"]].effects.get(operation["type"])
         error: Refused | None = None
+        undo: Doc | None = None
         after: After | None = None
         try:
             with self.state.transaction():
+                if not operation["fail"]:
+                    undo = self._changed(operation["target"], operation["about"].get("change"))
                 if effect:
                     after = effect(self, operation)
                 elif operation["fail"]:
@@ -189,6 +183,8 @@ class Cloud:
         except Exception as raised:
             error = Refused(500, f"{type(raised).__name__}: {raised}")
         with self.state.transaction():
+            if error:
+                self._changed(operation["target"], undo)
             name = operation["id"]
             latest = self.state.get("operation", name) or operation
             problem = _error(error) if error else latest["error"]
@@ -196,6 +192,16 @@ class Cloud:
             self.state.delete("pending", name)
             self.faults.save()
         self._forget_old()
+
+    def _changed(self, target: str, change: Doc | None) -> Doc | None:
+        """Makes a change, of fields alone: another may have been made since it was asked for. How to undo it."""
+        found = self.state.get(change["store"], target) if change else None
+        if not change or found is None:
+            return None
+        kept = {name: value for name, value in found.items() if name not in change["gone"]}
+        after = {**kept, **change["new"]}
+        self.state.put(change["store"], target, after)
+        return {"store": change["store"], **_difference(after, found)}
 
     def _forget_old(self) -> None:
         """Operations that ended long ago are not found any more."""
@@ -219,6 +225,11 @@ class Cloud:
 
 def stamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _difference(before: Doc, after: Doc) -> Doc:
+    new = {name: value for name, value in after.items() if name not in before or before[name] != value}
+    return {"new": new, "gone": [name for name in before if name not in after]}
 
 
 def _error(refused: Refused) -> Doc:

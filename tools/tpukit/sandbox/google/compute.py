@@ -279,4 +279,5 @@ held_permissions.register(api, _SUBNET, "subnetwork", separator="/")
 def _show_operation(cloud: Cloud, call: Call) -> Doc:
     """`wait` may answer before the operation is done, and whoever waits asks again
     (https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait)."""
-    return cloud.operation(api, call["operation"])
+    where = f"regions/{call['region']}" if "region" in call.names else "global"
+    return cloud.operation(api, call["operation"], f"projects/{call['project']}/{where}")

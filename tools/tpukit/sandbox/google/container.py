@@ -100,7 +100,7 @@ def _is_in(name: str, call: Call) -> bool:
 
 @api.on("GET", LOCATION + "/operations/{operation}")
 def _operation(cloud: Cloud, call: Call) -> Doc:
-    return cloud.operation(api, call["operation"])
+    return cloud.operation(api, call["operation"], scope(call))
 
 
 @api.on("GET", LOCATION + "/serverConfig")

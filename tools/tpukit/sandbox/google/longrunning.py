@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
+from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import CODES
 from tpukit.sandbox.google.state import Doc
 
@@ -45,14 +46,19 @@ def serve(api: Api, path: str, *, listed: bool = True, message: str = "Operation
 
     @api.on("GET" if listed else "", path, lists=message)
     def every(cloud: Cloud, call: Call) -> Doc:
-        prefix = path.removesuffix("/operations").format(**call.names)
         mine = [
             name
             for name, doc in cloud.state.all("operation").items()
-            if doc["api"] == api.name and doc["scope"] == prefix and not doc["hidden"]
+            if doc["api"] == api.name and doc["scope"] in _scopes(path, call) and not doc["hidden"]
         ]
         return {"operations": [cloud.operation(api, name) for name in mine]}
 
     @api.on("GET", f"{path}/{{operation}}")
     def show(cloud: Cloud, call: Call) -> Doc:
-        return cloud.operation(api, call["operation"])
+        return cloud.operation(api, call["operation"], *_scopes(path, call))
+
+
+def _scopes(path: str, call: Call) -> tuple[str, ...]:
+    """What operations belong to that are asked for at this path: some APIs name projects by their numbers."""
+    parent, project = path.removesuffix("operations").rstrip("/"), call.names.get("project", "")
+    return tuple(parent.format(**{**call.names, "project": name}) for name in (project, number_of(project)))

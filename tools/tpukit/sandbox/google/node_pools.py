@@ -115,7 +115,7 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
         if operation["type"] == "CREATE_NODE_POOL":
             cloud.state.delete("pool", full)
         else:
-            cloud.state.put("pool", full, {**pool, "status": "RUNNING", "_size": operation["about"]["before"]})
+            cloud.state.put("pool", full, {**pool, "status": "RUNNING", **operation["about"]["before"]})
         cloud.fail(operation)
         return None
     return bring_up(cloud, operation, full)
@@ -168,7 +168,7 @@ def _stay_down(cloud: Cloud, operation: Doc, full: str, pool: Doc, refused: Refu
         "Google Compute Engine: Not all instances running in IGM after the time-out. "
         f"Expected {pool['_size']}, running 0. Current errors: [{refused.reason}]: {refused.message}"
     )
-    known = refused.reason if refused.reason == "GCE_STOCKOUT" else "UNKNOWN"
+    known = refused.reason if refused.reason in ("GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED") else "UNKNOWN"
     conditions = [{"code": known, "canonicalCode": refused.status, "message": refused.message}]
     down = {**pool, "status": "ERROR", "statusMessage": message, "conditions": conditions}
     cloud.state.put("pool", full, down)

@@ -54,11 +54,15 @@ def _set(cloud: Cloud, call: Call) -> Started:
     if not all(isinstance(key, str) and key for key in keys) or len(set(keys)) < len(keys):
         raise invalid("Invalid value for field 'resource.items': every key must be given, and once.")
     plain = [{"key": item["key"], "value": str(item.get("value", ""))} for item in items]
-    cloud.state.put(_KIND, project, {"items": plain})
     scope = f"projects/{project}/global"
-    return cloud.start(api, "compute.projects.setCommonInstanceMetadata", scope, f"projects/{project}")
+    return cloud.start(api, "compute.projects.setCommonInstanceMetadata", scope, f"projects/{project}", items=plain)
 
 
 @api.on_operation_end("compute.projects.setCommonInstanceMetadata")
-def _changed(cloud: Cloud, operation: Doc) -> After:
+def _changed(cloud: Cloud, operation: Doc) -> After | None:
+    if operation["fail"]:
+        cloud.fail(operation)
+        return None
+    project = operation["target"].removeprefix("projects/")
+    cloud.state.put(_KIND, project, {"items": operation["about"]["items"]})
     return lambda: cloud.hooks.on_vm_changed("")

@@ -115,7 +115,7 @@ class Emulator:
 
     def start(self) -> Emulator:
         for name, pool in self.cloud.state.all("pool").items():
-            if pool["_nodes"]:
+            if pool["_nodes"] and pool["status"] != "STOPPING":  # else its nodes are on their way out
                 self.cloud.hooks.on_pool_created(described(self.cloud, name))
         self.hypervisor.start()
         self._thread.start()

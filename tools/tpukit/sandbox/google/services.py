@@ -82,15 +82,24 @@ def _switch(cloud: Cloud, project: str, services: list[str], state: str, kind: s
     """`kind`: of the message that it answers with at its end; each of the three ways has its own."""
     if not services or len(services) > 20:
         raise invalid("From 1 to 20 services can be changed at once.")
-    for service in map(_known, services):
-        if state_of(cloud, project, service)["state"] != state:
-            changed = {"state": state, "_since": cloud.clock.now()}
+    names = [_body(cloud, project, service)["name"] for service in map(_known, services)]
+    return cloud.start(api, state, "", f"projects/{project}/services", kind=kind, names=names)
+
+
+@api.on_operation_end("ENABLED", "DISABLED")
+def _switched(cloud: Cloud, operation: Doc) -> None:
+    if operation["fail"]:
+        cloud.fail(operation)
+        return
+    project, kind = operation["target"].split("/")[1], operation["about"]["kind"]
+    services = [name.rpartition("/")[2] for name in operation["about"]["names"]]
+    for service in services:
+        if state_of(cloud, project, service)["state"] != operation["type"]:
+            changed = {"state": operation["type"], "_since": cloud.clock.now()}
             cloud.state.put("service", f"projects/{project}/services/{service}", changed)
     bodies = [_body(cloud, project, service) for service in services]
-    changed = {"services": bodies} if kind.startswith("Batch") else {"service": bodies[0]}
-    response = longrunning.message(f"{V1}.{kind}", changed)
-    names = [body["name"] for body in bodies]
-    return cloud.start(api, state, "", f"projects/{project}/services", response=response, names=names)
+    body = {"services": bodies} if kind.startswith("Batch") else {"service": bodies[0]}
+    cloud.respond(operation, longrunning.message(f"{V1}.{kind}", body))
 
 
 def _known(service: str) -> str:

@@ -108,7 +108,9 @@ def _resize(cloud: Cloud, call: Call) -> Started:
         holding = wish.holding
     holds = holding.doc() if holding else None
     cloud.state.put("pool", full, {**pool, "status": "RECONCILING", "_size": count, "_holds": holds})
-    return cloud.start(api, "SET_NODE_POOL_SIZE", scope(call), full, before=pool["_size"])
+    return cloud.start(
+        api, "SET_NODE_POOL_SIZE", scope(call), full, before={"_size": pool["_size"], "_holds": pool["_holds"]}
+    )
 
 
 def scale(cloud: Cloud, full: str, count: int) -> None:
