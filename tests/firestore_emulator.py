@@ -64,8 +64,12 @@ class Emulator:
         if self._process is None or self._process.poll() is not None:
             return True
         try:
-            self._ask("GET", "")
-        except (OSError, urllib.error.URLError):
+            # A document that is not there. A cold JVM greets long before it reads, and clients do not wait so long.
+            self._ask("GET", f"v1/projects/{PROJECT}/databases/(default)/documents/cold/start")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code == 404
+        except OSError:
             return False
         return True
 

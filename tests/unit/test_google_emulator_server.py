@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from tpukit.errors import Transient
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main as uploader
 from tpukit.sandbox import callers
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
+from unit.google_world import World, pool
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -287,6 +289,32 @@ def test_pools_that_are_there_at_the_start_become_nodes_again_unless_they_were_b
             cloud.state.put("pool", f"{pools}/{name}", doc)
     with Emulator(tmp_path, hooks=Hooks(on_pool_created=lambda pool: seen.append(pool.full_name))):
         assert seen == [f"{pools}/stays"]
+
+
+def test_hook_that_takes_long_holds_up_no_other_request(tmp_path):
+    going, may_end = threading.Event(), threading.Event()
+
+    def slow(_pool: Pool) -> None:
+        going.set()
+        may_end.wait(300)
+
+    with World(tmp_path) as world:
+        pools = world.cluster()
+    settings = Settings(enabled=EVERY_API, seconds={"CREATE_NODE_POOL": 0.2})
+    with Emulator(tmp_path, settings, hooks=Hooks(on_pool_created=slow)) as google:
+        for name in ("one", "two"):
+            assert ask(google.address, pools, google.token, pool(name))[0] == 200
+        assert going.wait(60)
+
+        def status() -> set[str]:
+            """Over several ticks of the emulator; an answer that waited for a hook would come too late."""
+            return {one["status"] for one in ask(google.address, pools, google.token)[1]["nodePools"]}
+
+        for _ in range(10):
+            assert status() == {"PROVISIONING"}
+            time.sleep(0.05)
+        may_end.set()
+        until(lambda: status() == {"RUNNING"}, "both pools")
 
 
 def test_environment_leads_nowhere_but_here(google):

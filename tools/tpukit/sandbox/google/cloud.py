@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,6 +30,17 @@ PLAIN_KINDS = {
 OPERATION_SECONDS = 3600.0
 """How long an operation is found after its end. How long each of Google's APIs keeps its own is a guess."""
 
+LAST_SECONDS = 5.0
+"""How long hooks under way may take when the cloud is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    operation: Doc
+    after: After | None  # what is left to do, with nothing locked
+    undo: Doc | None
+    error: Exception | None
+
 
 class Cloud:
     def __init__(
@@ -39,10 +51,12 @@ class Cloud:
         *,
         clock: Clock | None = None,
         hooks: Hooks | None = None,
+        hooks_aside: bool = False,  # in threads of their own
     ) -> None:
         self.settings = settings or Settings()
         self.clock = clock or SystemClock()
         self.hooks = hooks or Hooks()
+        self._hooks_aside, self._closed = hooks_aside, False
         self.state = State(folder)
         self.files = Files(folder / "buckets")
         self.faults = Faults(self.state, self.settings.seed)
@@ -55,6 +69,10 @@ class Cloud:
         self._projects = {number_of(project): project for project in self.settings.projects}
 
     def close(self) -> None:
+        """Hooks that take long are left to themselves: they are called again when the cloud is there again."""
+        with self._ended:
+            self._ended.wait_for(lambda: not self._ending, timeout=LAST_SECONDS)
+            self._closed = True
         self.state.close()
 
     def project(self, name: str) -> str:
@@ -136,12 +154,12 @@ class Cloud:
     def settle(self) -> None:
         """Ends the operations whose time has come, and lets time do its work on the rest."""
         while operation := self._due():
-            try:
-                self._end(operation)
-            finally:
-                with self._ended:
-                    self._ending.discard(operation["id"])
-                    self._ended.notify_all()
+            ending = self._take_effect(operation)
+            if ending.after and self._hooks_aside:
+                # Hooks talk to others and take their time: whoever asked for something else does not wait for them.
+                threading.Thread(target=self._finish, args=(ending,), name="hook", daemon=True).start()
+            else:
+                self._finish(ending)
         # Ticks follow from the state and from faults: where neither is new there is nothing to be read. This is called
         # ten times a second, with a thousand TPU VMs too.
         changes = self.state.changes()
@@ -162,9 +180,8 @@ class Cloud:
                     return found
         return None
 
-    def _end(self, operation: Doc) -> None:
+    def _take_effect(self, operation: Doc) -> _Ending:
         effect = self.apis[operation["api"]].effects.get(operation["type"])
-        error: Refused | None = None
         undo: Doc | None = None
         after: After | None = None
         try:
@@ -175,19 +192,34 @@ class Cloud:
                     after = effect(self, operation)
                 elif operation["fail"]:
                     self.fail(operation)
-            if after:
-                # Hooks talk to others and take their time; requests go on meanwhile.
-                after()
-        except Refused as refused:
-            error = refused
         except Exception as raised:
-            error = Refused(500, f"{type(raised).__name__}: {raised}")
+            return _Ending(operation, None, undo, raised)
+        return _Ending(operation, after, undo, None)
+
+    def _finish(self, ending: _Ending) -> None:
+        name, raised = ending.operation["id"], ending.error
+        try:
+            if ending.after:
+                try:
+                    ending.after()
+                except Exception as error:
+                    raised = error
+            if not self._closed:  # else it ends again when the cloud is there again
+                self._note_end(ending, raised)
+        finally:
+            with self._ended:
+                self._ending.discard(name)
+                self._ended.notify_all()
+
+    def _note_end(self, ending: _Ending, raised: Exception | None) -> None:
+        operation = ending.operation
+        refused = _refusal(raised) if raised else None
         with self.state.transaction():
-            if error:
-                self._changed(operation["target"], undo)
+            if refused:
+                self._changed(operation["target"], ending.undo)
             name = operation["id"]
             latest = self.state.get("operation", name) or operation
-            problem = _error(error) if error else latest["error"]
+            problem = _error(refused) if refused else latest["error"]
             self.state.put("operation", name, {**latest, "done": True, "ended": self.clock.now(), "error": problem})
             self.state.delete("pending", name)
             self.faults.save()
@@ -230,6 +262,10 @@ def stamp(at: float) -> str:
 def _difference(before: Doc, after: Doc) -> Doc:
     new = {name: value for name, value in after.items() if name not in before or before[name] != value}
     return {"new": new, "gone": [name for name in before if name not in after]}
+
+
+def _refusal(error: Exception) -> Refused:
+    return error if isinstance(error, Refused) else Refused(500, f"{type(error).__name__}: {error}")
 
 
 def _error(refused: Refused) -> Doc:

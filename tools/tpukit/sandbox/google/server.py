@@ -99,7 +99,7 @@ class Emulator:
         hooks: Hooks | None = None,
     ) -> None:
         self.folder = folder
-        self.cloud = Cloud(folder, APIS, settings, clock=clock, hooks=hooks)
+        self.cloud = Cloud(folder, APIS, settings, clock=clock, hooks=hooks, hooks_aside=True)
         try:
             self.token = _token(folder / "token")
             self.pods_token = _token(folder / "pods-token")
