@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.catalogue import Slice, slices
+from tpukit.cloud.refusals import is_quota
 from tpukit.sandbox.google import pool_checks, stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks, Pool
@@ -226,6 +227,28 @@ def test_topology_without_a_placement_type_is_taken_as_gcloud_sends_it(world):
     pools = world.cluster()
     world.ask("POST", pools, pool(placementPolicy={"tpuTopology": "2x2x4"}))
     assert world.ask("GET", f"{pools}/tpu-0")["status"] == "RUNNING"
+
+
+def test_stock_out_may_take_its_time_before_it_is_told(world):
+    pools = world.cluster()
+    world.cloud.faults.set(Fault("slow", "CREATE_NODE_POOL", times=1, seconds=900.0))
+    world.cloud.faults.set(Fault("stockout", times=1))
+    world.ask("POST", pools, pool("a"))
+    world.pass_time(899)
+    assert world.ask("GET", f"{pools}/a")["status"] == "PROVISIONING"
+    world.pass_time(2)
+    down = world.ask("GET", f"{pools}/a")
+    assert (down["status"], down["conditions"][0]["code"]) == ("ERROR", "GCE_STOCKOUT")
+
+
+def test_quota_that_is_used_up_when_machines_are_made_fails_the_operation(world):
+    pools = world.cluster()
+    world.cloud.faults.set(Fault("gce-quota", "us-central2-b", times=1))
+    operation = world.ask("POST", pools, pool("a"))
+    assert "[GCE_QUOTA_EXCEEDED]" in operation["statusMessage"]
+    assert is_quota(operation["statusMessage"]), "the provisioner looks for another place then"
+    down = world.ask("GET", f"{pools}/a")
+    assert (down["status"], down["conditions"][0]["code"]) == ("ERROR", "GCE_QUOTA_EXCEEDED")
 
 
 def test_stock_out_keeps_the_pool_in_error_until_there_are_chips(world):

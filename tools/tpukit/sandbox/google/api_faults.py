@@ -11,8 +11,10 @@
 | slow     | operations take `seconds` longer: `match` is looked for in "TYPE name-of-the-thing", as for the next two|
 | fail     | operations end with the error `message`, and what they were to make is not there                        |
 | broken   | pools come up as RUNNING_WITH_ERROR (or as `message` says), and their operations end well               |
-| stockout | no chips to be had: `match` is looked for in "ZONE name-of-the-thing", as for the next                  |
-| quota    | the quota for chips is used up                                                                          |
+| stockout | no chips to be had: `match` is looked for in "ZONE name-of-the-thing", as for the next two; it is found |
+|          | out at the end of the operation, which `slow` makes as late as one likes                                |
+| quota    | the quota for chips is used up, and who asks for them is refused                                        |
+| gce-quota| the same, found out when the machines are made: the operation fails with GCE_QUOTA_EXCEEDED             |
 | partial  | lists of log entries are answered with none, and a token to go on with: `match` is for the filter       |
 | preempt  | TPU VMs are taken back `seconds` after they were ready: `match` is looked for in their names            |
 | repair, maintenance, unhealthy, crash, freeze, unreachable | happen to TPU VMs in the same way, once to each       |
@@ -35,19 +37,8 @@ SILENCE = 60.0
 """Seconds, of a connection that hangs and of a rate, where a fault does not say."""
 VM_KINDS = ("repair", "maintenance", "unhealthy", "crash", "freeze", "unreachable")
 KINDS = (
-    "refuse",
-    "rate",
-    "lost",
-    "cut",
-    "hang",
-    "slow",
-    "fail",
-    "broken",
-    "stockout",
-    "quota",
-    "partial",
-    "preempt",
-    *VM_KINDS,
+    *("refuse", "rate", "lost", "cut", "hang", "partial"),  # strike requests
+    *("slow", "fail", "broken", "stockout", "quota", "gce-quota", "preempt", *VM_KINDS),
 )
 
 

@@ -103,6 +103,10 @@ def find(cloud: Cloud, asked: Holding, target: str) -> None:
         return
     if cloud.faults.strike("stockout", f"{asked.zone} {target}"):
         raise _stockout(asked)
+    if cloud.faults.strike("gce-quota", f"{asked.zone} {target}"):
+        # https://cloud.google.com/kubernetes-engine/docs/troubleshooting/quota; the limit is a guess.
+        message = f"Instance creation failed: Quota '{metric(asked)}' exceeded. Limit: 0.0 in region {asked.region}."
+        raise Refused(403, message, reason="GCE_QUOTA_EXCEEDED")
     if asked.reservation:
         limit = cloud.state.get("limit", f"reservation/{asked.reservation}")
         if limit is None or (limit["zone"], limit["generation"]) != (asked.zone, asked.generation):
