@@ -70,7 +70,8 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
 @_name
 def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
     """Order a fault of Google's APIs: refuse, rate, lost, cut, hang, slow, fail, broken, stockout, quota,
-    gce-quota; or of TPU VMs, --seconds after they are ready: preempt, repair, maintenance, unhealthy, crash, freeze, unreachable."""
+    gce-quota; or of TPU VMs, --seconds after they are ready: preempt, repair, maintenance, unhealthy, crash, freeze,
+    unreachable."""
     from tpukit.sandbox import fault_commands, folder
 
     given = {key: value for key, value in {**words, "name": fault_name}.items() if value is not None}
