@@ -93,6 +93,7 @@ class Api:
     name: str
     service: str = ""
     schema: str = ""
+    schemas: Mapping[str, str] = field(default_factory=dict)  # by version, of an API whose versions' messages differ
     drops_unknown: bool = False  # Compute Engine passes over fields it does not know; the others refuse them
     operation: Callable[[Doc], Doc] | None = None
     routes: dict[str, list[Route]] = field(default_factory=dict)
@@ -127,6 +128,10 @@ class Api:
             return effect
 
         return register
+
+    def schema_of(self, path: str) -> str:
+        """What the messages of the version that a request's path names are called in `fields.json`."""
+        return self.schemas.get("".join(path.split("/")[1:2]), self.schema)
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         for route in self.routes.get(method, ()):

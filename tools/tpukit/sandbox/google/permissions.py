@@ -143,7 +143,7 @@ def _permission(service: str, method: str, path: str) -> str:
     if verb in _OWN_VERBS:
         return f"{service}.{collection}.{verb}"
     verbs = _ITEM_VERBS if item else _COLLECTION_VERBS
-    return f"{service}.{collection}.{'update' if verb else verbs.get(method, 'update')}"
+    return f"{service}.{collection}.{'update' if verb and method != 'GET' else verbs.get(method, 'update')}"
 
 
 def _changed_roles(cloud: Cloud, scope: str, call: Call) -> tuple[str, ...]:

@@ -48,7 +48,12 @@ REQUESTS = {
     "monitoring/v3": ("AlertPolicy", "NotificationChannel"),
     "serviceusage/v1": ("BatchEnableServicesRequest", "DisableServiceRequest"),
     "tpu/v2": ("Node", "QueuedResource"),
+    "tpu/v2alpha1": (
+        *("Node", "QueuedResource", "PerformMaintenanceQueuedResourceRequest", "SimulateMaintenanceEventRequest"),
+    ),
 }
+APART = ("tpu/v2alpha1",)
+"""Versions whose messages differ from those of the same names in another: each is kept by itself, under both words."""
 LISTED = {
     "artifactregistry/v1": ("Tag",),
     "aiplatform/v1": ("GoogleLongrunningOperation",),
@@ -89,6 +94,7 @@ def gather(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
             properties = schemas[message].get("properties", {})
             messages[message] = {field: _type(f"{message}.{field}", what) for field, what in properties.items()}
             waiting += [reference for what in properties.values() for reference in _references(what)]
+        name = api if api in APART else name
         known = found.get(name, {})
         differing = [one for one in known.keys() & messages.keys() if known[one] != messages[one]]
         if differing:

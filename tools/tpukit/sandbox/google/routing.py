@@ -106,7 +106,7 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
         services.check_enabled(cloud, api.service, names["project"])
     body = _parsed(request) if route.body is not None else {}
     if route.body:
-        body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
+        body = schemas.check(api.schema_of(request.path), route.body, body, drop_unknown=api.drops_unknown)
     call = Call(request, names, body)
     permissions.check(cloud, api, rest, call)
     return api, route, call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tpukit.catalogue import Slice, find, find_shape, slices
 from tpukit.errors import Invalid
-from tpukit.sandbox.google import longrunning, stock_and_quota
-from tpukit.sandbox.google.api import Api, Call
+from tpukit.sandbox.google import longrunning, stock_and_quota, tpu_versions
+from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
@@ -13,17 +13,44 @@ from tpukit.sandbox.google.stock_and_quota import Holding
 
 LOCATION = "projects/{project}/locations/{location}"
 RUNTIMES = ("tpu-ubuntu2204-base", "v2-alpha-tpuv5", "v2-alpha-tpuv5-lite", "v2-alpha-tpuv6e")
-V2 = "google.cloud.tpu.v2"
 _TYPES = {"V2": "v2", "V3": "v3", "V4": "v4", "V5LITE_POD": "v5e", "V5P": "v5p", "V6E": "v6e"}
 
 
 def _metadata(doc: Doc) -> Doc:
-    done = {"target": doc["target"], "verb": doc["type"], **longrunning.times(doc, end="endTime")}
-    return longrunning.message(f"{V2}.OperationMetadata", done)
+    version = _version(doc)
+    done = {
+        "target": doc["target"],
+        "verb": doc["type"],
+        "apiVersion": version,
+        **longrunning.times(doc, end="endTime"),
+    }
+    return longrunning.message(f"google.cloud.tpu.{version}.OperationMetadata", done)
 
 
-api = Api("tpu", service="tpu.googleapis.com", schema="tpu", operation=longrunning.operation_format(_metadata))
+def _version(operation: Doc) -> str:
+    return str(operation["about"].get("version", tpu_versions.V2))
+
+
+api = Api(
+    "tpu",
+    service="tpu.googleapis.com",
+    schema=tpu_versions.SCHEMAS[tpu_versions.V2],
+    schemas=tpu_versions.SCHEMAS,
+    operation=longrunning.operation_format(_metadata),
+)
 longrunning.serve(api, LOCATION + "/operations")
+
+
+def start(cloud: Cloud, call: Call, kind: str, target: str) -> Started:
+    """Starts an operation, which speaks as the version does that was called."""
+    return cloud.start(api, kind, place(call), target, version=tpu_versions.of(call))
+
+
+def respond(cloud: Cloud, operation: Doc, message: str, doc: Doc) -> None:
+    """Says what an operation has made: a Node or a QueuedResource."""
+    version = _version(operation)
+    told = tpu_versions.shown(message, doc, version)
+    cloud.respond(operation, longrunning.message(f"google.cloud.tpu.{version}.{message}", told))
 
 
 def place(call: Call) -> str:

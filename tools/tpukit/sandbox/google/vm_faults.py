@@ -1,7 +1,6 @@
 """What can happen to a TPU VM and its hosts: preemption, repair, maintenance, bad health, a host that is lost.
 
-Each takes away what it would at Google, and only that. The documents say what should be; hosts follow them. Alpha
-methods by which users bring maintenance about themselves are among them.
+Each takes away what it would at Google, and only that. The documents say what should be; hosts follow them.
 https://cloud.google.com/tpu/docs/maintenance-events and https://cloud.google.com/tpu/docs/preemptible
 """
 
@@ -11,20 +10,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tpukit.errors import Invalid, NotFound
-from tpukit.sandbox.google import longrunning
-from tpukit.sandbox.google.api import After, Call, Started, public
+from tpukit.sandbox.google.api import After, public
 from tpukit.sandbox.google.api_faults import VM_KINDS
 from tpukit.sandbox.google.cloud import Cloud, stamp
-from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.tpu import V2, api, place
-from tpukit.sandbox.google.tpu_nodes import POWER_OFF_SECONDS, VM, find_vm, preempt
+from tpukit.sandbox.google.tpu import api
+from tpukit.sandbox.google.tpu_nodes import POWER_OFF_SECONDS, find_vm, preempt
 
 HEALTH = ("UNHEALTHY_TENSORFLOW", "UNHEALTHY_MAINTENANCE", "TIMEOUT")
 SYMPTOMS = (
     *("LOW_MEMORY", "OUT_OF_MEMORY", "EXECUTE_TIMED_OUT", "MESH_BUILD_FAIL", "HBM_OUT_OF_MEMORY", "PROJECT_ABUSE"),
 )
 _MAINTENANCE_SECONDS = 60.0  # a guess; Google promises no length
+_UNDER_MAINTENANCE = "The node is under maintenance."  # the words are a guess, as those of a repair are
 
 
 def strike(cloud: Cloud, action: str, node: str, worker: int | None = None, **words: Any) -> Doc:
@@ -81,7 +79,13 @@ def hosts_went(cloud: Cloud, full: str) -> None:
 
 
 def _repair(cloud: Cloud, vm: Doc, workers: list[str], seconds: float = 5.0) -> None:
-    _put(cloud, vm, state="REPAIRING", _boots=_again(vm, range(vm["_hosts"])))
+    _put(
+        cloud,
+        vm,
+        state="REPAIRING",
+        healthDescription="The node is being repaired.",
+        _boots=_again(vm, range(vm["_hosts"])),
+    )
     cloud.later(api, "REPAIRED", vm["name"], seconds)
 
 
@@ -90,11 +94,11 @@ def _repaired(cloud: Cloud, event: Doc) -> After | None:
     vm = cloud.state.get("vm", event["target"])
     if vm is None or vm["state"] != "REPAIRING":
         return None
-    _put(cloud, vm, state="READY")
+    _put(cloud, vm, state="READY", healthDescription=None)
     return lambda: cloud.hooks.on_vm_changed(event["target"])
 
 
-def _maintenance(
+def maintain(
     cloud: Cloud,
     vm: Doc,
     workers: list[str],
@@ -102,17 +106,19 @@ def _maintenance(
     seconds: float = _MAINTENANCE_SECONDS,
     grace: float = POWER_OFF_SECONDS,
 ) -> None:
+    """What is announced may be brought about earlier; that this holds for all that is, is a guess."""
     now = cloud.clock.now()
     upcoming = {
         "type": "SCHEDULED" if notice else "UNSCHEDULED",
-        "canReschedule": False,
+        "canReschedule": notice > 0,
         "maintenanceStatus": "PENDING",
         "windowStartTime": stamp(now + notice),
         "windowEndTime": stamp(now + notice + seconds),
         "latestWindowStartTime": stamp(now + notice),
     }
     plan = {"workers": workers, "seconds": seconds, "grace": min(grace, POWER_OFF_SECONDS)}
-    _put(cloud, vm, health="UNHEALTHY_MAINTENANCE", upcomingMaintenance=upcoming, _maintenance=plan)
+    health = {"health": "UNHEALTHY_MAINTENANCE", "healthDescription": _UNDER_MAINTENANCE}
+    _put(cloud, vm, **health, upcomingMaintenance=upcoming, _maintenance=plan)
     cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], notice)
 
 
@@ -135,7 +141,8 @@ def _maintenance_over(cloud: Cloud, event: Doc) -> After | None:
     if vm is None or vm["state"] != "READY" or not vm.get("upcomingMaintenance"):
         return None
     boots = _again(vm, map(int, vm["_maintenance"]["workers"]))
-    _put(cloud, vm, health="HEALTHY", upcomingMaintenance=None, _maintenance=None, _shutdown=None, _boots=boots)
+    health = {"health": "HEALTHY", "healthDescription": None}
+    _put(cloud, vm, **health, upcomingMaintenance=None, _maintenance=None, _shutdown=None, _boots=boots)
     return lambda: cloud.hooks.on_vm_changed(event["target"])
 
 
@@ -172,7 +179,7 @@ def _restore(cloud: Cloud, vm: Doc, workers: list[str]) -> None:
 _ACTIONS: dict[str, Callable[..., None]] = {
     "preempt": _preempt,
     "repair": _repair,
-    "maintenance": _maintenance,
+    "maintenance": maintain,
     "unhealthy": _unhealthy,
     "crash": _crash,
     "freeze": _lose("freeze"),
@@ -206,39 +213,3 @@ def _put(cloud: Cloud, vm: Doc, **changes: Any) -> None:
     new = {**vm, **changes}
     gone = ("healthDescription", "symptoms", "upcomingMaintenance")
     cloud.state.put("vm", vm["name"], {key: value for key, value in new.items() if value or key not in gone})
-
-
-@api.on("POST", VM + ":simulateMaintenanceEvent", body="")
-def _simulate(cloud: Cloud, call: Call) -> Started:
-    vm = _alpha(cloud, call)
-    known = [str(worker) for worker in range(vm["_hosts"])]
-    asked = call.body.get("workerIds") or known
-    if unknown := [one for one in asked if one not in known]:
-        raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
-    _maintenance(cloud, vm, asked)
-    return cloud.start(api, "SIMULATE_MAINTENANCE_EVENT", place(call), vm["name"])
-
-
-@api.on("POST", VM + ":performMaintenance", body="")
-def _perform(cloud: Cloud, call: Call) -> Started:
-    vm = _alpha(cloud, call)
-    if (vm.get("upcomingMaintenance") or {}).get("maintenanceStatus") != "PENDING":
-        raise not_ready(f"Node {vm['name']} has no upcoming maintenance.")
-    cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], 0.0)
-    return cloud.start(api, "PERFORM_MAINTENANCE", place(call), vm["name"])
-
-
-@api.on_operation_end("SIMULATE_MAINTENANCE_EVENT", "PERFORM_MAINTENANCE")
-def _performed(cloud: Cloud, operation: Doc) -> None:
-    vm = {**public(find_vm(cloud, operation["target"])), "apiVersion": "V2_ALPHA1"}
-    cloud.respond(operation, longrunning.message(f"{V2}alpha1.Node", vm))
-
-
-def _alpha(cloud: Cloud, call: Call) -> Doc:
-    """https://cloud.google.com/tpu/docs/reference/rest/v2alpha1/projects.locations.nodes"""
-    if "/v2alpha1/" not in f"/{call.request.path}":
-        raise Refused(404, f"The requested URL /{call.request.path} was not found on this server.")
-    vm = find_vm(cloud, VM.format(**call.names))
-    if vm["state"] != "READY":
-        raise not_ready(f"Node {vm['name']} is {vm['state']}, not READY.")
-    return vm

@@ -1,0 +1,106 @@
+"""Cloud TPU API v2alpha1: maintenance that users ask after and bring about themselves, of a TPU VM and of those that a
+queued resource made. v2 has none of these methods. https://cloud.google.com/tpu/docs/maintenance-events
+"""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import schemas, tpu_versions, vm_faults
+from tpukit.sandbox.google.api import Call, Started
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.queued_resources import QUEUED, find_queued
+from tpukit.sandbox.google.refusal import invalid, not_ready
+from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.tpu import api, respond, start
+from tpukit.sandbox.google.tpu_nodes import VM, find_vm
+
+
+@api.on("POST", VM + ":simulateMaintenanceEvent", body="")
+def _simulate(cloud: Cloud, call: Call) -> Started:
+    """Of the first worker that is named alone, and of worker 0 where none is."""
+    body = _alpha(call, "SimulateMaintenanceEventRequest")
+    vm = _ready_vm(cloud, VM.format(**call.names))
+    known = [str(worker) for worker in range(vm["_hosts"])]
+    asked = body.get("workerIds") or ["0"]
+    if unknown := [one for one in asked if one not in known]:
+        raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
+    vm_faults.maintain(cloud, vm, asked[:1])
+    return start(cloud, call, "SIMULATE_MAINTENANCE_EVENT", vm["name"])
+
+
+@api.on("POST", VM + ":performMaintenance", body="")
+def _perform(cloud: Cloud, call: Call) -> Started:
+    tpu_versions.need_alpha(call)
+    vm = _ready_vm(cloud, VM.format(**call.names))
+    _begin(cloud, vm)
+    return start(cloud, call, "PERFORM_MAINTENANCE", vm["name"])
+
+
+@api.on_operation_end("SIMULATE_MAINTENANCE_EVENT", "PERFORM_MAINTENANCE")
+def _performed(cloud: Cloud, operation: Doc) -> None:
+    respond(cloud, operation, "Node", find_vm(cloud, operation["target"]))
+
+
+@api.on("GET", QUEUED + ":getMaintenanceInfo")
+def _info(cloud: Cloud, call: Call) -> Doc:
+    """Of the nodes for which there is any."""
+    tpu_versions.need_alpha(call)
+    doc = find_queued(cloud, call)
+    vms = [vm for name in doc["_nodes"] if (vm := _own(cloud, doc, name)) and vm.get("upcomingMaintenance")]
+    entries = [
+        {
+            "nodeName": vm["name"].rpartition("/")[2],
+            "nodeUid": vm["id"],
+            "upcomingMaintenance": vm["upcomingMaintenance"],
+        }
+        for vm in vms
+    ]
+    return {"nodeUpcomingMaintenances": entries} if entries else {}
+
+
+@api.on("POST", QUEUED + ":performMaintenanceQueuedResource", body="")
+def _perform_queued(cloud: Cloud, call: Call) -> Started:
+    """Of all of the nodes that are named, or of none. Whether Google takes full names too is a guess, and that it
+    refuses a request without any."""
+    body = _alpha(call, "PerformMaintenanceQueuedResourceRequest")
+    doc = find_queued(cloud, call)
+    if doc["state"]["state"] != "ACTIVE":
+        raise not_ready(f"{doc['name']} is {doc['state']['state']}, not ACTIVE.")
+    known = {alias: name for name in doc["_nodes"] for alias in (name, name.rpartition("/")[2])}
+    names = body.get("nodeNames") or []
+    if not names:
+        raise invalid("At least one node name is required.")
+    if unknown := [name for name in names if name not in known or _own(cloud, doc, known[name]) is None]:
+        raise invalid(f"{doc['name']} has no node {', '.join(unknown)}.")
+    for full in dict.fromkeys(known[name] for name in names):
+        _begin(cloud, _ready_vm(cloud, full))
+    return start(cloud, call, "PERFORM_MAINTENANCE_QUEUED_RESOURCE", doc["name"])
+
+
+@api.on_operation_end("PERFORM_MAINTENANCE_QUEUED_RESOURCE")
+def _performed_queued(cloud: Cloud, operation: Doc) -> None:
+    if doc := cloud.state.get("queued", operation["target"]):
+        respond(cloud, operation, "QueuedResource", doc)
+
+
+def _alpha(call: Call, message: str) -> Doc:
+    tpu_versions.need_alpha(call)
+    return schemas.check(tpu_versions.SCHEMAS[tpu_versions.ALPHA], message, call.body)
+
+
+def _ready_vm(cloud: Cloud, full: str) -> Doc:
+    vm = find_vm(cloud, full)
+    if vm["state"] != "READY":
+        raise not_ready(f"Node {full} is {vm['state']}, not READY.")
+    return vm
+
+
+def _own(cloud: Cloud, doc: Doc, full: str) -> Doc | None:
+    """A TPU VM of this name that the queued resource made; there may be another's."""
+    vm = cloud.state.get("vm", full)
+    return vm if vm and vm.get("queuedResource") == doc["name"] else None
+
+
+def _begin(cloud: Cloud, vm: Doc) -> None:
+    if (vm.get("upcomingMaintenance") or {}).get("maintenanceStatus") != "PENDING":
+        raise not_ready(f"Node {vm['name']} has no upcoming maintenance.")
+    cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], 0.0)

@@ -1,0 +1,78 @@
+"""What is in the document of a TPU VM: what Google takes of what was asked for, and what it adds."""
+
+from __future__ import annotations
+
+import re
+
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.permissions import default_account
+from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.tpu import shape_of
+
+_ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
+
+
+def check(full: str, node: Doc, zone: str) -> None:
+    """Refuses what no TPU VM could be, whenever there are chips. The rules are in the fields' descriptions in Google's
+    discovery document where no page is named; the words are guesses."""
+    name = full.rpartition("/")[2]
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        raise invalid(f"Invalid node id {name!r}.")
+    if shape_of(node, zone).hosts > 1 and any(disk.get("mode") != "READ_ONLY" for disk in node.get("dataDisks", [])):
+        # https://cloud.google.com/tpu/docs/attach-durable-block-storage
+        raise invalid("Disks of a TPU with several hosts must be attached in READ_ONLY mode.")
+    if node.get("networkConfig") and node.get("networkConfigs"):
+        raise invalid("Only one of network_config and network_configs can be specified.")
+    if len(node.get("description", "")) > 512:
+        raise invalid("The description of a node must not be longer than 512 characters.")
+    if node.get("cidrBlock") and not re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}/29", node["cidrBlock"]):
+        raise invalid(f"Invalid CIDR block {node['cidrBlock']!r}: it must be a /29 block.")
+
+
+def filled_in(full: str, node: Doc) -> Doc:
+    """What was asked for, with Google's choice where nothing was said."""
+    _, project, _, zone = full.split("/")[:4]
+    account = node.get("serviceAccount") or {}
+    filled = {
+        **node,
+        "serviceAccount": {
+            "email": account.get("email") or default_account(project),
+            "scope": account.get("scope") or [_ALL_APIS],
+        },
+    }
+    if node.get("networkConfigs"):
+        filled["networkConfigs"] = [_network(one, project, zone) for one in node["networkConfigs"]]
+    else:
+        filled["networkConfig"] = _network(node.get("networkConfig") or {}, project, zone)
+    if node.get("dataDisks"):
+        filled["dataDisks"] = [{"mode": "READ_WRITE", **disk} for disk in node["dataDisks"]]
+    return filled
+
+
+def _network(config: Doc, project: str, zone: str) -> Doc:
+    """One that is named is said as it was sent; how Google spells the default's name is a guess."""
+    if config.get("network") or config.get("subnetwork"):
+        return config
+    subnetwork = f"projects/{project}/regions/{zone.rpartition('-')[0]}/subnetworks/default"
+    return {**config, "network": f"projects/{project}/global/networks/default", "subnetwork": subnetwork}
+
+
+def addressed(cloud: Cloud, vm: Doc) -> Doc:
+    """A TPU VM with its addresses. The upper half of the network has the external ones, which it has only if it asks
+    for them."""
+    configs = vm.get("networkConfigs") or [vm.get("networkConfig") or {}]
+    endpoints: list[Doc] = []
+    for number in vm["_numbers"]:
+        block, place = divmod(number, 250)
+        endpoint: Doc = {"ipAddress": f"{cloud.network}.{block}.{place + 2}", "port": 8470}
+        if configs[0].get("enableExternalIps"):
+            endpoint["accessConfig"] = {"externalIp": f"{cloud.network}.{block + 128}.{place + 2}"}
+        endpoints.append(endpoint)
+    return {**vm, "cidrBlock": vm.get("_cidr") or f"{cloud.network}.0.0/17", "networkEndpoints": endpoints}
+
+
+def free_numbers(cloud: Cloud, count: int) -> list[int]:
+    """Of addresses: no two hosts of the cloud have the same."""
+    taken = {number for vm in cloud.state.all("vm").values() for number in vm["_numbers"]}
+    return [number for number in range(len(taken) + count) if number not in taken][:count]
