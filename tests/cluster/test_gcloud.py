@@ -110,6 +110,20 @@ def test_queued_resource_is_made_listed_and_deleted_with_its_node(gcloud: Gcloud
     assert gcloud(f"compute tpus queued-resources list {where}") == []
 
 
+def test_machines_that_are_lent_for_a_day_and_wanted_later_are_requested_by_alpha(gcloud: Gcloud):
+    where = f"--zone={ZONE}"
+    node = "--node-id=lent --accelerator-type=v4-8 --runtime-version=tpu-ubuntu2204-base"
+    times = "--valid-after-duration=1h --valid-until-duration=2h --max-run-duration=1d"
+    command = "alpha compute tpus queued-resources"
+    gcloud(f"{command} create lent {node} {times} --provisioning-model=flex-start {where}")
+    told = gcloud(f"{command} describe lent {where}")
+    assert (told["state"]["state"], told["provisioningModel"]) == ("ACCEPTED", "FLEX_START")
+    assert told["runDuration"] == {"maxRunDuration": "86400s"}
+    assert set(told["queueingPolicy"]["validInterval"]) == {"startTime", "endTime"}
+    assert "runDuration" not in gcloud(f"compute tpus queued-resources describe lent {where}")
+    gcloud(f"{command} delete lent {where}")
+
+
 def test_rules_that_gke_left_are_found_by_destroy_and_no_others(gcloud: Gcloud):
     for network in ("ours", "ours-too"):
         gcloud(f"compute networks create {network} --subnet-mode=custom")
