@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from google.cloud import tpu_v2
 
 from tpukit.cloud import clients, tpu_vm
 from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound
+from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
@@ -73,6 +77,31 @@ def test_preempted_spot_request_is_suspended_by_the_service(client, emulator):
     found = until(lambda: next((one for one in client.queued(ZONE) if one.state == "SUSPENDED"), None))
     assert (found.name, found.by_service) == ("spot", True)
     client.delete_queued(ZONE, "spot")
+
+
+def test_request_for_a_reservation_gets_its_chips_from_there(client, emulator):
+    stock_and_quota.reserve(emulator.cloud, "mine", ZONE, "v4", 8)
+    full = f"projects/{PROJECT}/locations/{ZONE}/reservations/mine"
+    client.request(ZONE, request("kept", reservation=full))
+    node_of(client, "kept-0")
+    client.request(ZONE, request("late", reservation=full))
+    until(lambda: [one.state for one in client.queued(ZONE) if one.name == "late"] == ["WAITING_FOR_RESOURCES"])
+    for name in ("kept", "late"):
+        client.delete_queued(ZONE, name)
+
+
+def test_request_that_somebody_made_for_later_is_accepted_and_can_be_withdrawn(client):
+    node = tpu_v2.Node(accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base")
+    parent = f"projects/{PROJECT}/locations/{ZONE}"
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id="later-0", node=node)
+    policy = tpu_v2.QueuedResource.QueueingPolicy(valid_after_duration=timedelta(hours=1))
+    later = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]), queueing_policy=policy)
+    google = clients.sign_in(tpu_v2.TpuClient, tpu_vm.ENDPOINT, "v2")
+    google.create_queued_resource(parent=parent, queued_resource=later, queued_resource_id="later")
+    found = until(lambda: next((one for one in client.queued(ZONE) if one.state == "ACCEPTED"), None))
+    assert (found.name, found.nodes, found.error) == ("later", ("later-0",), "")
+    client.delete_queued(ZONE, "later")
+    until(lambda: not [one for one in client.queued(ZONE) if one.name == "later"])
 
 
 def test_refusals_are_told_apart(client, emulator):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Invalid, NoCapacity
 from tpukit.fleet import driver, records
-from tpukit.fleet.decide import MOST_FAILURES
+from tpukit.fleet.decide import MOST_FAILURES, Create, Delete, Seen, decide
 from tpukit.fleet.observe import located
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.status import status
@@ -123,6 +123,25 @@ def test_fleet_without_leave_to_move_waits_in_its_zone_and_says_why(world):
         world.round()
     (worker,) = world.workers()
     assert (worker.zone, worker.message) == (ZONES[0], "us-central1-a has no v3-8 free now")
+
+
+@pytest.mark.parametrize(
+    ("seen", "follows"),
+    [
+        (Seen(queued="ACCEPTED"), "waits"),  # a request that may be fulfilled only later, however long that is
+        (Seen(queued=""), "waits"),  # a word of Google's that this version does not know
+        (Seen(queued="PROVISIONING", node="CREATING"), "waits"),
+        (Seen(queued="DELETING"), "waits"),
+        (Seen(queued="SUSPENDING", node="TERMINATED", node_id="1"), "deleted"),  # it ran for as long as it may
+        (Seen(queued="SUSPENDED"), "deleted"),
+        (Seen(queued="FAILED", error="The request expired before it could be fulfilled."), "deleted"),
+        (Seen(), "created"),
+    ],
+)
+def test_request_is_waited_for_as_long_as_something_may_come_of_it(seen, follows):
+    worker = records.Worker("f", [ZONES[0]], 0, "v3-8", 1.0, zone=ZONES[0], since=1.0)
+    act = decide(worker, seen, now=1e6).act
+    assert {Delete: "deleted", Create: "created", type(None): "waits"}[type(act)] == follows
 
 
 def test_tpu_of_somebody_else_is_neither_used_nor_deleted(world):

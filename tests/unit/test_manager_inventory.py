@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from tpukit.cloud.tpu_vm import Node
 from tpukit.errors import Conflict, NoCapacity, NotFound
 from tpukit.manager import inventory, machines
 from tpukit.manager.inventory import Vm
+from tpukit.sandbox.google import tpu_nodes
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
@@ -169,6 +171,18 @@ def test_preempted_tpu_is_not_applied_over_but_deleted_and_made_anew(client, emu
     wait(lambda: machines.gone(client, one))
     make(client, one)
     assert next(node.id for node in client.nodes(ZONE) if node.name == one.name) != first
+
+
+@pytest.mark.parametrize("end", [tpu_nodes.preempt, tpu_nodes.terminate])
+def test_waiting_for_a_tpu_that_has_ended_stops_at_once(client, emulator, end):
+    one = vm(f"g-v4-8-{end.__name__}")
+    labels = {"tpukit.dev/simulated": "true"}
+    apply = partial(machines.apply, client, one, runtime="tpu-ubuntu2204-base", metadata={}, labels=labels)
+    apply(queued=False)
+    wait(lambda: machines.ready(client, one))
+    end(emulator.cloud, f"projects/{PROJECT}/locations/{ZONE}/nodes/{one.name}")
+    with pytest.raises(Conflict, match="reapply"):
+        machines.ready(client, one)
 
 
 def test_restart_turns_one_host_off_and_on_and_refuses_several(client):

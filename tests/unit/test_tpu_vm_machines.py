@@ -79,6 +79,23 @@ def test_missing_node_of_a_request_that_google_suspended_was_preempted():
     assert seen_by(handle(begun=True), [None, None]).gone[0].reason is Reason.HOST_LOST
 
 
+def test_node_that_google_ended_with_its_request_was_taken_back():
+    gone = seen_by(handle(begun=True), ["TERMINATED", "TERMINATED"], queued("SUSPENDING")).gone
+    assert [(one.reason, "TERMINATED" in one.words) for one in gone.values()] == [(Reason.PREEMPTED, True)] * 2
+
+
+@pytest.mark.parametrize("state", ["CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", ""])
+def test_request_that_google_has_not_come_to_yet_is_waited_for(state):
+    seen = seen_by(handle(), [None, None], queued(state))
+    assert seen.waits and seen.short == (state == "WAITING_FOR_RESOURCES")
+
+
+@pytest.mark.parametrize("state", ["SUSPENDING", "SUSPENDED", "DELETING"])
+def test_request_that_never_comes_back_is_not_waited_for_but_made_anew(state):
+    seen = seen_by(handle(), [None, None], queued(state))
+    assert not seen.waits and seen.failed is None and seen.queued
+
+
 def test_node_made_anew_under_the_same_name_is_not_the_one_that_the_attempt_began_on():
     names = target.nodes(PLAN)
     seen = assess(handle(begun=True), {names[0]: node(names[0]), names[1]: node(names[1], number="2")}, {})

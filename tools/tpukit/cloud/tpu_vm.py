@@ -136,7 +136,7 @@ class Client:
         if request.spot:
             queued.spot = types.QueuedResource.Spot()
         elif request.reservation:
-            queued.guaranteed = types.QueuedResource.Guaranteed(reserved=True)
+            queued.guaranteed = types.QueuedResource.Guaranteed()  # `reserved` is a field of v2alpha1's alone
             queued.reservation_name = request.reservation
         message = types.CreateQueuedResourceRequest(
             parent=parent, queued_resource_id=request.name, queued_resource=queued

@@ -16,6 +16,7 @@ POLL_SECONDS = 2.0
 LABEL = "tpukit-shared"
 """Of TPU VMs that were made for people, and that no sweep of jobs touches."""
 _ON_THE_WAY = ("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING", "")
+_ENDED = ("PREEMPTED", "TERMINATED")
 _WAITS = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
 
 
@@ -105,6 +106,8 @@ def ready(cloud: TpuVms, vm: Vm) -> bool:
         raise NoCapacity(f"{vm.name} was refused: {request.error or 'no reason given'}", hint="try later, or elsewhere")
     if request is not None and request.state in ("SUSPENDING", "SUSPENDED"):
         raise Conflict(f"{vm.name} was taken back", hint=f"`tpu vm reapply {vm.name}` asks for it again")
+    if node is not None and node.state in _ENDED:  # of itself it never comes back
+        raise Conflict(f"{vm.name} is {node.state}", hint=f"`tpu vm reapply {vm.name}` asks for it again")
     if node is None and request is None:
         raise NotFound(f"{vm.name} is gone", hint=f"`tpu vm apply {vm.name}` makes it")
     return False
