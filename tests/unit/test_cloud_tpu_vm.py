@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from google.cloud import tpu_v2
+from google.type import interval_pb2
 
 from tpukit.cloud import clients, tpu_vm
 from tpukit.cloud.tpu_vm import Request
@@ -90,16 +91,25 @@ def test_request_for_a_reservation_gets_its_chips_from_there(client, emulator):
         client.delete_queued(ZONE, name)
 
 
-def test_request_that_somebody_made_for_later_is_accepted_and_can_be_withdrawn(client):
+@pytest.mark.parametrize("form", ["valid_after_duration", "valid_after_time", "valid_interval"])
+def test_request_that_somebody_made_for_later_says_from_when_on_and_can_be_withdrawn(client, form):
     node = tpu_v2.Node(accelerator_type="v4-16", runtime_version="tpu-ubuntu2204-base")
     parent = f"projects/{PROJECT}/locations/{ZONE}"
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id="later-0", node=node)
-    policy = tpu_v2.QueuedResource.QueueingPolicy(valid_after_duration=timedelta(hours=1))
+    start = datetime.now(UTC) + timedelta(hours=1)
+    values = {
+        "valid_after_duration": timedelta(hours=1),
+        "valid_after_time": start,
+        "valid_interval": interval_pb2.Interval(start_time=start),
+    }
+    policy = tpu_v2.QueuedResource.QueueingPolicy({form: values[form]})
     later = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]), queueing_policy=policy)
     google = clients.sign_in(tpu_v2.TpuClient, tpu_vm.ENDPOINT, "v2")
     google.create_queued_resource(parent=parent, queued_resource=later, queued_resource_id="later")
     found = until(lambda: next((one for one in client.queued(ZONE) if one.state == "ACCEPTED"), None))
     assert (found.name, found.nodes, found.error) == ("later", ("later-0",), "")
+    told = datetime.strptime(found.after, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
+    assert abs(told - start) < timedelta(minutes=3)
     client.delete_queued(ZONE, "later")
     until(lambda: not [one for one in client.queued(ZONE) if one.name == "later"])
 

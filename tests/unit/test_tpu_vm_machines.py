@@ -90,6 +90,11 @@ def test_request_that_google_has_not_come_to_yet_is_waited_for(state):
     assert seen.waits and seen.short == (state == "WAITING_FOR_RESOURCES")
 
 
+def test_request_for_later_says_when_that_is():
+    later = replace(queued("ACCEPTED"), after="2027-01-15 08:00 UTC")
+    assert seen_by(handle(), [None, None], later).waits.endswith("from 2027-01-15 08:00 UTC on")
+
+
 @pytest.mark.parametrize("state", ["SUSPENDING", "SUSPENDED", "DELETING"])
 def test_request_that_never_comes_back_is_not_waited_for_but_made_anew(state):
     seen = seen_by(handle(), [None, None], queued(state))

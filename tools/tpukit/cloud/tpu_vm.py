@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -57,6 +58,7 @@ class Queued:
     error: str = ""  # of one that FAILED
     labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes that it asks for
     nodes: tuple[str, ...] = ()  # their names
+    after: str = ""  # it may be fulfilled from then on, as people read it; empty: at any time
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,18 @@ def _queued(queued: Any) -> Queued:
         error=queued.state.failed_data.error.message,
         labels=labels[0] if labels else {},
         nodes=tuple(name for spec in specs for name in _names(spec, queued.name.rpartition("/")[2])),
+        after=_after(queued),
     )
+
+
+def _after(queued: Any) -> str:
+    """tpukit asks for machines at once; people who make requests themselves may want them later."""
+    policy = queued.queueing_policy
+    if policy.HasField("valid_after_duration"):
+        at = queued.create_time.seconds + policy.valid_after_duration.seconds
+    else:
+        at = policy.valid_after_time.seconds or policy.valid_interval.start_time.seconds
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC" if at else ""
 
 
 def _names(spec: Any, queued: str) -> list[str]:

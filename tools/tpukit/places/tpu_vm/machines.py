@@ -95,15 +95,23 @@ def _request(handle: Handle, seen: Machines) -> Machines:
         made = target.made_for(one.labels, handle.plan)
         if one.state in _WAITING:
             short = one.state == "WAITING_FOR_RESOURCES"
-            words = (
-                "Google has no such slice free now" if short else f"queued resource {one.name} is {one.state or '?'}"
-            )
-            return replace(seen, waits=words, short=short)
+            return replace(seen, waits=_waits(one), short=short)
         if one.state == "FAILED" and made == number:
             return replace(seen, failed=Gone(_why_failed(one.error), one.error or f"queued resource {one.name} failed"))
     if coming := [node for node in seen.nodes if node is not None and node.state in _COMING]:
         return replace(seen, waits=f"TPU VM {coming[0].name} is {coming[0].state}")
     return seen if target.is_own(handle.plan) else _unqueued(handle, seen)
+
+
+def _waits(request: Queued) -> str:
+    if request.state == "WAITING_FOR_RESOURCES":
+        return "Google has no such slice free now"
+    words = f"queued resource {request.name} is {request.state or '?'}"
+    return (
+        f"{words}: it asks for machines from {request.after} on"
+        if request.state == "ACCEPTED" and request.after
+        else words
+    )
 
 
 def _unqueued(handle: Handle, seen: Machines) -> Machines:
