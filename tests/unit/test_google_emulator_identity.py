@@ -23,6 +23,7 @@ ACCOUNTS = f"iam/v1/projects/{PROJECT}/serviceAccounts"
 PROJECT_POLICY = f"resource_manager/v1/projects/{PROJECT}"
 DOMAIN = f"{PROJECT}.iam.gserviceaccount.com"
 BUILDER = f"serviceAccount:builder@{DOMAIN}"
+QUEUED = f"tpu/v2alpha1/projects/{PROJECT}/locations/us-central2-b/queuedResources"
 
 
 @pytest.fixture
@@ -137,6 +138,8 @@ def test_account_without_a_role_is_denied_with_the_permission_that_it_lacks(worl
         ("POST", f"{ACCOUNTS}/a@b:setIamPolicy", "iam.serviceAccounts.setIamPolicy"),
         ("GET", f"firestore/v1/projects/{PROJECT}/databases/d", "datastore.databases.get"),
         ("POST", f"{SERVICES}/compute.googleapis.com:enable", "serviceusage.services.enable"),
+        ("GET", f"{QUEUED}/q:getMaintenanceInfo", "tpu.queuedResources.get"),
+        ("POST", f"{QUEUED}/q:performMaintenanceQueuedResource", "tpu.queuedResources.update"),
     ],
 )
 def test_request_needs_the_permission_of_its_path(world, method, path, permission):

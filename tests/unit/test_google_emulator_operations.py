@@ -42,7 +42,7 @@ def kind_of(message: Any) -> str:
         ("POST", f"{SERVICES}/tpu.googleapis.com:enable", {}, {}, {"resourceNames"}),
         ("POST", DATABASES, DATABASE, {"databaseId": "jobs"}, set()),
         ("POST", BOARDS, {"displayName": "board"}, {}, {"genericMetadata"}),
-        ("POST", VMS, VM, {"nodeId": "one"}, {"createTime", "endTime", "target", "verb"}),
+        ("POST", VMS, VM, {"nodeId": "one"}, {"apiVersion", "createTime", "endTime", "target", "verb"}),
     ],
 )
 def test_operation_tells_of_itself_with_the_fields_that_its_message_has_alone(world, method, path, body, query, fields):

@@ -97,6 +97,19 @@ def test_preemption_that_the_api_knows_first_still_leaves_the_hosts_their_time(v
     eventually(lambda: not lives(pid))
 
 
+def test_machines_that_were_lent_for_a_while_shut_down_at_its_end_and_are_gone(vms):
+    alpha = NODES.replace("/v2/", "/v2alpha1/").removesuffix("/nodes") + "/queuedResources"
+    body = {"tpu": {"nodeSpec": [{"nodeId": "lent", "node": V4_16}]}, "runDuration": {"maxRunDuration": "5s"}}
+    vms.ask("POST", f"{alpha}?queuedResourceId=lent", body)
+    eventually(lambda: vms.ask("GET", f"{alpha}/lent")["state"]["state"] == "ACTIVE")
+    address, node = vms.address("lent"), vms.node("lent")["name"]
+    eventually(lambda: vms.emulator.hypervisor.has_hosts(node))
+    eventually(lambda: vms.ask("GET", f"{alpha}/lent")["state"]["state"] == "SUSPENDED")
+    assert not vms.emulator.hypervisor.has_hosts(node)
+    assert refused(vms, "lent", address)
+    assert vms.send("GET", f"{NODES}/lent")[0] == 404
+
+
 def test_repair_takes_processes_and_keeps_disk_and_host_key(vms):
     vms.make("broken")
     pid = sleeper(vms, "broken")
