@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -27,6 +27,7 @@ MARK = "TPUKIT_POD"
 _PROC = Path("/proc")
 _SHIM = Path(__file__).with_name("shim.py")
 _MOUNTS = Path(__file__).with_name("mounts.py")
+_JOIN = Path(__file__).with_name("join.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,16 @@ class Mount:
     source: Path
     target: str
     read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What a pod may not do although who starts it may. Linux only; the first two need can_mount()."""
+
+    user: tuple[int, int] | None = None  # ids of user and group that it sees itself run as; files it makes stay ours
+    read_only_root: bool = False  # nothing can be written but through its mounts
+    no_new_privileges: bool = False  # a program that has more gives it no more
+    capabilities: tuple[str, ...] | None = None  # that it keeps at most, by names of the kernel; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,7 @@ class Pod:
     mounts: tuple[Mount, ...] = ()
     stamped: bool = False  # the log holds the time of every line
     starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
+    confinement: Confinement | None = None
 
 
 class Phase(StrEnum):
@@ -93,6 +105,7 @@ def start(pods: Iterable[Pod]) -> None:
                     "mounts": [[str(mount.source), mount.target, mount.read_only] for mount in pod.mounts],
                     "stamped": pod.stamped,
                     "starts_pods": pod.starts_pods,
+                    **({"confined": asdict(pod.confinement)} if pod.confinement else {}),
                 },
             )
         shims.append((pod, _start_shim(pod.folder)))
@@ -170,10 +183,17 @@ def stop(folder: Path, grace: float) -> None:
             os.kill(_int(began["shim"]), signal.SIGTERM)
 
 
-def can_mount(folder: Path) -> bool:
-    """Whether pods can have a file system of their own here. `folder` is empty and stays so."""
-    argv = [sys.executable, "-I", "-S", str(_MOUNTS), str(folder)]
+def can_mount(folder: Path, *, user: tuple[int, int] | None = None) -> bool:
+    """Whether pods can have a file system of their own here, and a user. `folder` is empty and stays so."""
+    argv = [sys.executable, "-I", "-S", str(_MOUNTS), str(folder), *map(str, user or ())]
     return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def joining(folder: Path, pid: int, command: Sequence[str]) -> list[str]:
+    """The command that runs another one beside the process `pid` of a pod: with its files, its user and no more
+    privileges than it has."""
+    confined = (_read(folder / "pod.json") or {}).get("confined")
+    return [sys.executable, "-I", "-S", str(_JOIN), str(pid), json.dumps(confined), *command]
 
 
 def members(folder: Path) -> list[int]:

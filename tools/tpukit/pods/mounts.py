@@ -1,34 +1,45 @@
 """A file system of its own for one process: the machine's, with other files and folders over it.
 
 Run by the shim between fork and exec, with the standard library alone. Needs no rights where the kernel lets anybody
-make user namespaces; the process keeps its user id either way. Nothing is made or changed on the machine: a mount
-point that does not exist is made in a copy of the folder around it, and what is written straight into such a copy goes
-away with the process, as what a container writes outside its volumes does.
+make user namespaces; the process keeps its user id either way, unless it is to see another one: outside it stays who
+it was, so files that it makes belong to who started it. Nothing is made or changed on the machine: a mount point that
+does not exist is made in a copy of the folder around it, and what is written straight into such a copy goes away with
+the process, as what a container writes outside its volumes does.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import re
 import stat
 import sys
 from contextlib import suppress
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER = 0x00020000, 0x04000000, 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_UNBINDABLE, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 17, 1 << 18
+LOCKED = {"nosuid": 2, "nodev": 4, "noexec": 8}  # flags that a mount has to keep in a user namespace
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(root: str, mounts: list[tuple[str, str, bool]]) -> None:
-    """Make `root` (an empty folder) this process's root. Mounts are source, target and whether it is read only."""
-    _unshare()
+def enter(
+    root: str, mounts: list[tuple[str, str, bool]], *, user: tuple[int, int] | None = None, read_only: bool = False
+) -> None:
+    """Make `root` (an empty folder) this process's root. Mounts are source, target and whether it is read only.
+
+    `user`: the ids of user and group that the process sees itself run as. `read_only`: all that is not in `mounts`.
+    """
+    _unshare(user)
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", 0)
     mount("none", root, "", MS_UNBINDABLE)  # or it would hold itself
     view = _View(root)
-    for source, target, read_only in mounts:
-        view.place(source, os.path.realpath(target), read_only)
+    for source, target, fixed in mounts:
+        view.place(source, os.path.realpath(target), fixed)
+    if read_only:
+        view.fix()
     os.chroot(root)
     os.chdir("/")
 
@@ -37,7 +48,7 @@ class _View:
     def __init__(self, root: str) -> None:
         self._root = root
         self._copies = {"/"}
-        self._placed: list[str] = []
+        self._placed: dict[str, bool] = {}  # whether it is read only
         _mirror("/", root)
 
     def place(self, source: str, target: str, read_only: bool) -> None:
@@ -45,9 +56,29 @@ class _View:
         path = self._root + target
         mount(source, path, "", MS_BIND | MS_REC)
         if read_only:
-            with suppress(PermissionError):  # in a user namespace, a mount with other locked flags keeps them all
-                mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
-        self._placed.append(target)
+            flags = os.statvfs(path).f_flag & sum(LOCKED.values())
+            mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
+        self._placed[target] = read_only
+
+    def fix(self) -> None:
+        """Let nothing be written but through what was placed to be written to."""
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            lines = [line.split(" ", 6)[4:6] for line in file]
+        for point, options in lines:
+            path = re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), point)
+            inside = path.removeprefix(self._root)
+            if (path != self._root and not path.startswith(f"{self._root}/")) or self._writable(inside):
+                continue
+            flags = sum(LOCKED.get(option, 0) for option in options.split(","))
+            try:
+                mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
+            except OSError as problem:  # what lies under another mount, or in a folder that is shut, nobody can reach
+                if problem.errno not in (errno.EINVAL, errno.ENOENT, errno.EACCES):
+                    raise
+
+    def _writable(self, target: str) -> bool:
+        around = [placed for placed in self._placed if f"{target}/".startswith(f"{placed}/")]
+        return bool(around) and not self._placed[max(around, key=len)]
 
     def _make(self, target: str, *, folder: bool) -> None:
         parent = os.path.dirname(target)
@@ -88,13 +119,17 @@ def _mirror(folder: str, to: str) -> None:
             mount(entry.path, path, "", MS_BIND | MS_REC)
 
 
-def _unshare() -> None:
-    if _libc.unshare(CLONE_NEWNS) == 0:
+def _unshare(inside: tuple[int, int] | None) -> None:
+    own = user, group = os.getuid(), os.getgid()
+    if (inside is None or inside == own) and _libc.unshare(CLONE_NEWNS) == 0:
         return
-    user, group = os.getuid(), os.getgid()
+    if inside is not None:
+        with suppress(PermissionError):  # the groups of who starts it are none of its own
+            os.setgroups([])
     if _libc.unshare(CLONE_NEWUSER | CLONE_NEWNS):
         raise _error("mount namespace")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    to = inside or own
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{to[0]} {user} 1"), ("gid_map", f"{to[1]} {group} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
 
@@ -121,15 +156,17 @@ def _error(what: str) -> OSError:
     return OSError(number, os.strerror(number), what)
 
 
-def probe(folder: str) -> int:
-    """0 where processes can have a file system of their own; `folder` is empty."""
+def probe(folder: str, *ids: str) -> int:
+    """0 where processes can have a file system of their own, and see themselves run with these ids of user and group;
+    `folder` is empty."""
+    user = (int(ids[0]), int(ids[1])) if ids else None
     try:
-        enter(folder, [("/etc/hosts", "/tpukit/probe", True)])
+        enter(folder, [("/etc/hosts", "/tpukit/probe", True)], user=user)
     except OSError as problem:
         print(problem, file=sys.stderr)
         return 1
-    return 0 if os.path.exists("/tpukit/probe") else 1
+    return 0 if os.path.exists("/tpukit/probe") and user in (None, (os.getuid(), os.getgid())) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(probe(sys.argv[1]))
+    sys.exit(probe(*sys.argv[1:]))

@@ -121,8 +121,11 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
     Without `output` it prints to the log.
     """
     parent = os.getpid()
-    if pod["mounts"]:
+    confined = pod.get("confined") or {}
+    own_view = pod["mounts"] or confined.get("user") or confined.get("read_only_root")
+    if own_view or confined:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    if own_view:
         os.makedirs("root", exist_ok=True)
     failed, fail = os.pipe()
     child = os.fork()
@@ -134,11 +137,17 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
-            if pod["mounts"]:
+            what = ""  # which of these failed, the problem knows
+            if own_view:
                 import mounts  # type: ignore[import-not-found]  # beside this file
 
-                what = ""  # which of them failed, the problem knows
-                mounts.enter(os.path.abspath("root"), pod["mounts"])
+                user = tuple(confined.get("user") or ()) or None
+                read_only = bool(confined.get("read_only_root"))
+                mounts.enter(os.path.abspath("root"), pod["mounts"], user=user, read_only=read_only)
+            if LINUX and confined:
+                import confine  # type: ignore[import-not-found]  # beside this file
+
+                confine.confine(confined["capabilities"], no_new_privileges=confined["no_new_privileges"])
             if LINUX:  # the pod may not outlive its shim; entering a namespace forgets this
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != parent:

@@ -1,0 +1,57 @@
+"""Privileges that one process gives up for good, for itself and all that it starts: capabilities, and the way to gain
+new ones by running a program that has them.
+
+Run between fork and exec, with the standard library alone. Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+# https://man7.org/linux/man-pages/man2/prctl.2.html
+PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 23, 24, 38, 47, 4
+_VERSION = 0x20080522  # https://man7.org/linux/man-pages/man2/capget.2.html: sets of 64 bits
+CAPABILITIES = (
+    *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP"),
+    *("LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER"),
+    *("SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE"),
+    *("SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP"),
+    *("MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF"),
+    "CHECKPOINT_RESTORE",
+)
+"""By number: https://github.com/torvalds/linux/blob/master/include/uapi/linux/capability.h."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def confine(capabilities: list[str] | None, *, no_new_privileges: bool) -> None:
+    """Keep these capabilities at most (None: all), and gain none by programs that have some."""
+    if capabilities is not None:
+        _keep(sum(1 << CAPABILITIES.index(name) for name in capabilities))
+    if no_new_privileges and _libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise _error("no new privileges")
+
+
+def _keep(wanted: int) -> None:
+    head = struct.pack("=Ii", _VERSION, 0)
+    held = ctypes.create_string_buffer(24)
+    if _libc.capget(head, held):
+        raise _error("capabilities")
+    effective, permitted, _, _, permitted_high, _ = struct.unpack("=6I", held.raw)
+    may_drop = effective >> CAPABILITIES.index("SETPCAP") & 1  # who may not has none that a bound could take away
+    number = 0
+    while may_drop and _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0) >= 0:  # those that are newer than the list, too
+        if not wanted >> number & 1 and _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
+            raise _error(f"capability {number}")
+        number += 1
+    _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    low, high = permitted & wanted & 0xFFFFFFFF, permitted_high & wanted >> 32
+    if _libc.capset(head, struct.pack("=6I", low, low, 0, high, high, 0)):
+        raise _error("capabilities")
+
+
+def _error(what: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), what)

@@ -1,0 +1,50 @@
+"""Runs a command beside a process of a pod: with its files, its folder and its user, and with no more privileges.
+
+Run as a file, with the standard library alone: PID, what pod.json says of its confinement, and the command. Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from contextlib import suppress
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import confine  # type: ignore[import-not-found]  # beside this file
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main(pid: str, confined: str, *command: str) -> int:
+    told = json.loads(confined)
+    try:
+        _enter(f"/proc/{pid}")
+        if told:
+            confine.confine(told["capabilities"], no_new_privileges=told["no_new_privileges"])
+        os.execvp(command[0], command)
+    except OSError as problem:
+        print(f"{command[0]}: {problem.strerror}", file=sys.stderr)
+        return 127 if isinstance(problem, FileNotFoundError) else 126
+
+
+def _enter(process: str) -> None:
+    names = ["mnt"]
+    if not os.path.samefile(f"{process}/ns/user", "/proc/self/ns/user"):
+        names.insert(0, "user")  # which gives the right to enter the other
+        with suppress(PermissionError):
+            os.setgroups([])
+    spaces = [os.open(f"{process}/ns/{name}", os.O_RDONLY) for name in names]
+    root, folder = (os.open(f"{process}/{name}", os.O_PATH | os.O_DIRECTORY) for name in ("root", "cwd"))
+    for space in spaces:
+        if _libc.setns(space, 0):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    os.fchdir(root)
+    os.chroot(".")
+    os.fchdir(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
