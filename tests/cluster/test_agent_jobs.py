@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from box import ROOT, STEPS, TEAM, Box, sandbox, until
+from box import ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
 from firestore_emulator import PROJECT, emulator
 from tpukit.cli.queue import DEVICES, MATRIX
 from tpukit.queue import manifest
@@ -27,6 +28,31 @@ from tpukit.store.home import open_store
 HELLO = (ROOT / "examples" / "01-hello-tpu" / "hello.py").read_text()
 CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 """What a team's namespace asks of every container, beside what it asks of the pod."""
+RESTRICTED = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+"""What it asks of the pod, and a user that no image names here."""
+INSIDE = """
+import errno, json, os
+import jax
+from tpukit import host as tpu
+host = tpu.start()
+def wrote(path):
+    try:
+        open(path, "w").close()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "wrote"
+with open("/proc/self/status") as file:
+    status = dict(line.split(None, 1) for line in file if line.startswith(("NoNewPrivs", "Cap")))
+told = {
+    "ids": [os.getuid(), os.getgid()],
+    "status": {name.strip(":"): int(value, 16) for name, value in status.items()},
+    "wrote": {path: wrote(path) for path in ("/etc/x", "x", "/tmp/x", "/dev/shm/x")},
+    "devices": jax.device_count(),
+}
+print("told", json.dumps(told), flush=True)
+host.close()
+"""
+"""What a program of a rendered job finds out about itself."""
 
 SCALARS = """
 import os, pathlib, time
@@ -64,6 +90,37 @@ def test_hello_runs_on_every_host_of_every_slice_and_kubectl_shows_what_each_sai
     assert sorted(re.search(r"hello from host (\d) of 4", text)[1] for text in said) == ["0", "1", "2", "3"]
     assert all("16 chips on 2 slices add up to 136: all is well" in text for text in said)
     assert "restartsCountTowardsMax" not in box.status(made)
+
+
+def test_program_of_a_job_runs_as_the_user_and_with_the_limits_that_its_jobset_names(box: Box):
+    made = box.send("confined", "python", "-c", INSIDE, slices=1)
+    assert box.ended(made) == "Completed", [box.logs(pod) for pod in box.pods(made)]
+    for pod in box.pods(made):
+        (line,) = (line for line in box.logs(pod).splitlines() if line.startswith("told "))
+        told = json.loads(line.removeprefix("told "))
+        user = pod["spec"]["securityContext"]["runAsUser"]
+        assert told["ids"] == [user, user]
+        assert told["status"].pop("NoNewPrivs") == 1
+        assert set(told["status"].values()) == {0}, told
+        assert told["wrote"] == {"/etc/x": "EROFS", "x": "EROFS", "/tmp/x": "wrote", "/dev/shm/x": "wrote"}
+        assert told["devices"] == V4_16.chips
+
+
+def test_pod_that_would_run_as_root_against_its_own_word_is_refused_as_by_a_kubelet(box: Box):
+    container = {"name": "main", "image": "image", "command": ["true"], "securityContext": CONFINED}
+    context = {name: value for name, value in RESTRICTED.items() if name != "runAsUser"}
+    spec = {"securityContext": context, "nodeSelector": {"tpukit.dev/pool": "cpu"}, "containers": [container]}
+    metadata = {"name": "rooted", "namespace": TEAM}
+    box.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def waiting() -> Any:
+        found = box.cluster.get("Pod", "rooted", TEAM).get("status", {}).get("containerStatuses")
+        return found and found[0]["state"].get("waiting")
+
+    told = until(waiting)
+    assert told["reason"] == "CreateContainerConfigError"
+    assert told["message"].startswith("container has runAsNonRoot and image will run as root")
+    box.cluster.delete("Pod", "rooted", TEAM)
 
 
 def test_error_of_the_users_program_counts_and_ends_the_job_when_the_budget_is_spent(box: Box):
@@ -149,7 +206,7 @@ def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(bo
         spec = {
             "restartPolicy": "Never",
             "nodeSelector": {"tpukit.dev/pool": "cpu"},
-            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "securityContext": RESTRICTED,
             "containers": [container],
         }
         metadata = {"name": name, "namespace": "research"}
@@ -175,6 +232,8 @@ def test_exec_runs_a_command_beside_the_program(box: Box):
     made = box.send("entered", "sleep", "600", slices=1, max={"grace": "5s"})
     pod = until(lambda: box.running(made))[0]
     shown = box.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", "echo $TPU_WORKER_HOSTNAMES")
+    who = box.kubectl("exec", pod["metadata"]["name"], "--", "id", "-u")
+    assert int(who) == pod["spec"]["securityContext"]["runAsUser"]
     assert shown.strip().split(",") == [f"{made.id}-slice-0-{index}.{made.subdomain}" for index in (0, 1)]
     box.cluster.delete("JobSet", made.id, made.team, foreground=True)
     until(lambda: not box.pods(made))

@@ -32,6 +32,7 @@ BEAT_SECONDS = 4.0
 TICK_SECONDS = 0.2
 WORKERS = 8
 _PATIENCE = 60.0
+_NOBODY = (65534, 65534)
 _SCHEDULED = "spec.nodeName!="
 _log = logging.getLogger(__name__)
 
@@ -65,12 +66,16 @@ class Agent:
             _pod_env(options),
             _google(options) if options.google else Google(),
             pods.can_mount(folder / "empty"),
+            pods.can_mount(folder / "empty", user=_NOBODY),
             (*options.visible, folder / "bin", options.buckets),
             options.hidden,
             folder / "hidden",
         )
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
+            _log.warning("no mount namespaces here: readOnlyRootFilesystem is not held")
+        if not machine.users:
+            _log.warning("no user namespaces here: runAsUser and runAsGroup are not held")
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
         self.nodes = Nodes(api, folder / "pools.json", clock, HOST, self.port, self._version())
         self._names = Names(folder / "names")

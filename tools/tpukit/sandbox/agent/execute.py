@@ -42,7 +42,7 @@ def serve(request: Request, root: Path) -> None:
         raise Invalid(f"exec is spoken as {PROTOCOL} over WebSocket, with a command", hint="use kubectl 1.30 or newer")
     socket = _Socket(request)
     try:
-        process = _start(state.pid, command)
+        process = _start(run, state.pid, command)
     except OSError as error:
         socket.send(_STATUS, json.dumps(_failure(f"{command[0]}: {error.strerror}", 126)).encode())
         socket.close()
@@ -65,15 +65,12 @@ def serve(request: Request, root: Path) -> None:
     socket.close()
 
 
-def _start(pid: int, command: list[str]) -> subprocess.Popen[bytes]:
-    """In the view of the file system and with the environment of the container's first process."""
+def _start(run: Path, pid: int, command: list[str]) -> subprocess.Popen[bytes]:
+    """With the view of the file system, the user, the limits and the environment of the container's first process."""
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     env = dict(word.split(b"=", 1) for word in environ if b"=" in word)
-    view = ["nsenter", f"--target={pid}", "--mount", "--root", "--wd"]
-    if os.getuid():
-        view[2:2] = ["--user", "--preserve-credentials"]
     pipe = subprocess.PIPE
-    return subprocess.Popen([*view, "--", *command], env=env, stdin=pipe, stdout=pipe, stderr=pipe)
+    return subprocess.Popen(pods.joining(run, pid, command), env=env, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def _copy(pipe: IO[bytes], socket: _Socket, channel: int) -> None:

@@ -31,6 +31,7 @@ from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Ending, containers, write_json
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.kubelet import Kubelet
+from tpukit.sandbox.agent.launch import PROGRESS
 from tpukit.sandbox.agent.nodes import Nodes, Presence, Record
 
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
@@ -213,7 +214,7 @@ class Faults:
     def _step_of(self, run: Path) -> int | None:
         """As the program reports it, or as its lines say it."""
         now = self._clock.now()
-        reported = progress.read(run / "progress", now).step
+        reported = progress.read(run / PROGRESS, now).step
         return self._lines.read(run / "log", "", now).step if reported is None else reported
 
     def _plan(self, faults: list[Fault]) -> None:

@@ -3,7 +3,8 @@
 There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
 processes have mounts of their own, a container sees its volumes at their paths and all hosts by name; elsewhere paths
 and names are replaced in its environment and command, which covers neither files nor what programs put together
-themselves. Users, capabilities, read-only roots, probes and hooks of a container's life are not imitated.
+themselves. What a securityContext says is held as far as `security` tells. Probes and hooks of a container's life are
+not imitated.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from pathlib import Path
 from tpukit import pods
 from tpukit.pods import Mount, Pod
 from tpukit.sandbox.agent import env as environment
-from tpukit.sandbox.agent import tpu_environment, volumes
+from tpukit.sandbox.agent import security, tpu_environment, volumes
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.host_names import rewrite
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NOTHING = "nothing"
+PROGRESS = "report/progress"
+"""Below the folder of a run: how far its program is. The program makes files beside it."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -43,6 +46,7 @@ class Machine:
     env: Mapping[str, str]  # weaker than what a pod says
     google: Google  # how programs of pods reach Google's APIs
     mounts: bool  # containers can have mounts of their own
+    users: bool  # and user ids of their own
     visible: tuple[Path, ...] = ()  # folders that no volume may hide
     hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
     instead: Path = Path()  # a folder with one empty file, which pods see in their place
@@ -76,6 +80,7 @@ def make_bin(folder: Path) -> Path:
 def start(machine: Machine, site: Site, container: Container) -> None:
     """Begin the container's next run. BadConfig says what it lacks."""
     spec = container.spec
+    confined = security.confinement(site.context.pod, spec, mounts=machine.mounts, users=machine.users)
     folder = container.run_folder(len(container.runs))
     folders = volumes.make(site.context, site.folder / "volumes")
     env = _environment(machine, site, container, folder)
@@ -85,13 +90,18 @@ def start(machine: Machine, site: Site, container: Container) -> None:
         raise environment.BadConfig(f"images are not pulled here, so the command of {image} is not known: write one")
     inside = volumes.mounts(spec, folders, env)
     work = Path(spec.get("workingDir") or folder / "cwd")
-    (folder / "cwd").mkdir(parents=True, exist_ok=True)
-    through = _seen_through(inside, (*machine.visible, site.folder, work))
+    report = (folder / PROGRESS).parent
+    for own in (folder / "cwd", report):
+        own.mkdir(parents=True, exist_ok=True)
+    fixed = confined.read_only_root
+    through = _seen_through(inside, (*machine.visible, site.folder, work), read_only=fixed)
     if machine.mounts:
         mounts = [
             *_hidden(machine),
+            *(_not_of_the_image() if fixed else ()),
             *inside,
             *through,
+            Mount(report, str(report)),
             Mount(site.hosts_file, "/etc/hosts"),
             Mount(_termination_log(folder), spec.get("terminationMessagePath") or "/dev/termination-log"),
         ]
@@ -106,7 +116,8 @@ def start(machine: Machine, site: Site, container: Container) -> None:
         argv = (sys.executable, *argv[1:])
     limit = spec.get("resources", {}).get("limits", {}).get("memory")
     memory = int(environment.quantity(str(limit))) if limit else 0
-    pods.start([Pod(folder, argv, env, work, memory=memory, mounts=tuple(mounts), stamped=True)])
+    started = Pod(folder, argv, env, work, memory=memory, mounts=tuple(mounts), stamped=True, confinement=confined)
+    pods.start([started])
 
 
 def _environment(machine: Machine, site: Site, container: Container, folder: Path) -> dict[str, str]:
@@ -126,7 +137,7 @@ def _environment(machine: Machine, site: Site, container: Container, folder: Pat
     return {
         **env,
         **tpu_environment.simulated(spec, site.labels, site.address, env),
-        "TPUKIT_PROGRESS": str(folder / "progress"),
+        "TPUKIT_PROGRESS": str(folder / PROGRESS),
     }
 
 
@@ -135,7 +146,7 @@ def _identified(machine: Machine, metadata: str) -> dict[str, str]:
     return {**machine.google.identified, **dict.fromkeys(names, metadata)}
 
 
-def _seen_through(inside: list[Mount], needed: tuple[Path, ...]) -> list[Mount]:
+def _seen_through(inside: list[Mount], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
     """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
     image = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[3])
     targets = [Path(mount.target) for mount in inside]
@@ -144,7 +155,12 @@ def _seen_through(inside: list[Mount], needed: tuple[Path, ...]) -> list[Mount]:
         for path in sorted({*image, *needed})
         if path not in targets and any(path.is_relative_to(target) for target in targets) and path.exists()
     ]
-    return [Mount(path, str(path)) for path in hidden]
+    return [Mount(path, str(path), read_only) for path in hidden]
+
+
+def _not_of_the_image() -> list[Mount]:
+    """What a container may write to although its root is read only."""
+    return [Mount(Path(path), path) for path in ("/proc", "/dev/shm", "/dev/mqueue") if Path(path).is_dir()]  # noqa: S108
 
 
 def _hidden(machine: Machine) -> list[Mount]:
