@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from tpukit.clock import SystemClock
-from tpukit.infra import team_account
+from tpukit.infra import bootstrap, team_account
+from tpukit.sandbox.google import roles
 from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
@@ -40,6 +41,12 @@ firestore_database: tpu-jobs
 TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
 DOMAIN = "tpu-project.iam.gserviceaccount.com"
 BUILDER = f"tpu-cluster-build@{DOMAIN}"
+NOT_ASKED_FOR = {
+    "roles/cloudbuild.builds.viewer",  # a build asks how long it may run; here nothing is a build
+    "roles/logging.logWriter",  # Cloud Build writes what a build prints as its account
+    "roles/serviceusage.serviceUsageConsumer",  # whoever asks on behalf of a project uses its quota; not emulated
+}
+"""Roles of the account of builds for what only Google's own services ask, and so not here."""
 SCOPE = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
 
 
@@ -114,6 +121,22 @@ def test_apply_by_the_account_of_builds_right_after_it_goes_through(project):
     assert len(project.google.cloud.state.all("pool")) == 2
     again = project.tpu("apply", "--yes", "--modules", "modules", account=BUILDER)
     assert "Nothing to change." in again.stderr
+
+
+def test_account_of_builds_has_no_role_that_it_did_not_need(project):
+    """As the record of calls has it: without any one of them, something that was asked for above would be refused."""
+    asked = [one for one in project.google.cloud.requests() if one["principal"] == f"serviceAccount:{BUILDER}"]
+    needed = {permission for one in asked if one["status"] < 300 for permission in one["permissions"]}
+    policy = project.google.cloud.state.get("policy", "projects/tpu-project")
+    granted = [one["role"] for one in policy["bindings"] if f"serviceAccount:{BUILDER}" in one["members"]]
+    assert set(bootstrap.ROLES) <= set(granted)
+
+    def left_without(role: str) -> set[str]:
+        others = [one for one in granted if one != role]
+        return {one for one in needed if not any(roles.allows(other, one) for other in others)}
+
+    idle = {role for role in granted if not left_without(role) - left_without("")}
+    assert idle == NOT_ASKED_FOR, f"{idle} of {sorted(needed)}"
 
 
 def test_account_of_builds_can_become_no_other_account_and_hand_out_no_role(project):
