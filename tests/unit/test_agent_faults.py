@@ -13,6 +13,7 @@ import pytest
 
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.sandbox.agent import Pool
+from tpukit.sandbox.agent.registered_pools import allocatable
 from unit.agent_api import FakeApi
 from unit.agent_world import CPU, NODE, SPOT, ZONE, World
 
@@ -48,6 +49,8 @@ def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
         {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"},
     ]
     assert node["status"]["capacity"]["google.com/tpu"] == "4"
+    assert node["status"]["allocatable"] == allocatable(SPOT)
+    assert node["status"]["allocatable"]["cpu"] != node["status"]["capacity"]["cpu"]
     assert node["status"]["conditions"][0]["status"] == "True"
     assert world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["holderIdentity"] == FIRST
     assert "google.com/tpu" not in world.api.get("Node", NODE)["status"]["capacity"]

@@ -48,5 +48,5 @@ def remove(cluster: Cluster, pool: Pool) -> None:
 def _node(pool: Pool, name: str) -> Doc:
     document = registered_pools.node_document(pool, name)
     document["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
-    amounts = registered_pools.capacity(pool)
-    return {**document, "status": {"capacity": amounts, "allocatable": amounts}}
+    status = {"capacity": registered_pools.capacity(pool), "allocatable": registered_pools.allocatable(pool)}
+    return {**document, "status": status}

@@ -38,7 +38,7 @@ class Node:
     """What a pod may know of the node it is on."""
 
     labels: Mapping[str, str]
-    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]  # what a container without limits may have
     dead: bool = False  # nothing is done and nothing said there
     cluster: str = ""  # of GKE, by its full name
 
@@ -195,7 +195,7 @@ class Driver:
         context = volumes.Context(
             pod,
             {"podIP": address, "hostIP": HOST},
-            node.capacity,
+            node.allocatable,
             self._lookups,
             lambda wanted: self._lookups.token(pod, wanted),
             self._buckets,

@@ -119,7 +119,7 @@ class Nodes:
             dead = name in record.lost or record.presence is Presence.AWAY
             return Node(
                 registered_pools.labels(record.pool, name),
-                registered_pools.capacity(record.pool),
+                registered_pools.allocatable(record.pool),
                 dead,
                 record.pool.cluster,
             )
