@@ -74,6 +74,22 @@ def test_error_of_the_users_program_counts_and_ends_the_job_when_the_budget_is_s
     assert (status["restarts"], status["restartsCountTowardsMax"]) == (1, 1)
 
 
+def test_pod_that_asks_for_some_chips_of_its_host_is_rejected_in_the_words_of_gke(box: Box):
+    resources = {"limits": {"google.com/tpu": "2"}}
+    main = {"name": "main", "image": "i", "command": ["true"], "resources": resources, "securityContext": CONFINED}
+    taint = {"operator": "Exists"}
+    profile = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"restartPolicy": "Never", "containers": [main], "tolerations": [taint], "securityContext": profile}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "some-chips", "namespace": TEAM}, "spec": spec}
+    box.cluster.create(pod)
+    until(lambda: box.cluster.get("Pod", "some-chips", TEAM)["status"]["phase"] == "Failed", "the pod to be rejected")
+    status = box.cluster.get("Pod", "some-chips", TEAM)["status"]
+    box.cluster.delete("Pod", "some-chips", TEAM)
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "you must request all 4 chips on this node together" in status["message"]
+    assert not status.get("containerStatuses")
+
+
 @pytest.mark.parametrize("code", [134, 143])
 def test_lost_hardware_is_repeated_and_not_counted(box: Box, code: int):
     script = f"import os, sys; sys.exit({code} if os.environ['TPUKIT_ATTEMPT'] == '0' else 0)"

@@ -56,6 +56,17 @@ def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
     assert "google.com/tpu" not in world.api.get("Node", NODE)["status"]["capacity"]
 
 
+def test_pod_that_asks_for_some_chips_of_its_host_is_rejected_and_runs_nothing(world: World):
+    world.shell("echo never", node=FIRST, resources={"limits": {"google.com/tpu": "2"}})
+    status = world.phase("Failed")
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "you must request all 4 chips on this node together" in status["message"]
+    assert "containerStatuses" not in status, "an exit code would say that something ran"
+    assert not any(one["type"] == "DisruptionTarget" for one in status["conditions"])
+    world.shell("echo all", node=FIRST, name="whole", resources={"limits": {"google.com/tpu": "4"}})
+    world.phase("Succeeded", name="whole")
+
+
 def test_pool_that_was_changed_brings_its_labels_and_taints_to_the_nodes_that_are_there(world: World):
     first = replace(SPOT, labels={"team": "research", "old": "yes"})
     world.client.add_pool(first)
