@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.catalogue import Slice, slices
+from tpukit.sandbox import binaries
 from tpukit.sandbox.google import pool_checks, stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks, Pool
@@ -307,6 +308,24 @@ def test_channel_insists_on_upgrades(world):
     off, on = {"autoUpgrade": False}, {"autoUpgrade": True}
     assert "Auto_upgrade must be true" in world.refusal("POST", pools, pool(management=off))[2]
     world.ask("POST", pools, pool(management=on))
+
+
+def test_cluster_is_of_the_version_of_the_boxs_api_server_and_older_ones_are_upgraded_to_it(world):
+    pinned = binaries.versions()["kubernetes"].removeprefix("v")
+    cluster = world.cluster().removesuffix("/nodePools")
+    newest = world.ask("GET", cluster)["currentMasterVersion"]
+    assert newest.partition("-gke.")[0] == pinned
+    config = world.ask("GET", f"container/v1/projects/{PROJECT}/locations/us-central2/serverConfig")
+    assert config["defaultClusterVersion"] == newest
+    assert newest in config["validMasterVersions"]
+    minor = int(pinned.split(".")[1])
+    assert [int(one.split(".")[1]) for one in config["validMasterVersions"]] == [minor, minor - 1, minor - 2]
+    before = config["validMasterVersions"][1]
+    world.ask("PUT", cluster, {"update": {"desiredMasterVersion": before}})
+    world.pass_time(1000)
+    world.ask("PUT", cluster, {"update": {"desiredMasterVersion": newest}})
+    world.pass_time(1000)
+    assert world.ask("GET", cluster)["currentMasterVersion"] == newest
 
 
 def test_nodes_come_and_go_with_their_pool_before_its_operation_is_done(make):
