@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
+from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError, Transient
 from tpukit.kube import Cluster
 from tpukit.sandbox import folder, kwok_pools, pool_adapter
@@ -91,7 +92,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def deleted(pool: Pool) -> None:
         if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
-            kwok_pools.remove(cluster(), made)
+            kwok_pools.remove(cluster(), made, SystemClock())
         else:
             client.remove_pool(pool.full_name)
 

@@ -19,6 +19,7 @@ from tpukit.sandbox.agent import container_logs, execute, launch
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.door import Request, Server
+from tpukit.sandbox.agent.draining import PATIENCE_SECONDS
 from tpukit.sandbox.agent.driver import HOST
 from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.host_names import Names
@@ -163,7 +164,7 @@ class Agent:
         request.answer({})
 
     def _remove_pool(self, request: Request) -> None:
-        self.faults.remove_pool(request.words[1], float(request.query.get("grace", "30")))
+        self.faults.remove_pool(request.words[1], float(request.query.get("patience", PATIENCE_SECONDS)))
         request.answer({})
 
     def _cause(self, request: Request) -> None:
