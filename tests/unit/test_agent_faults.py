@@ -14,7 +14,7 @@ import pytest
 
 from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid, NotFound
-from tpukit.sandbox import kwok_pools
+from tpukit.sandbox import emulator, kwok_pools
 from tpukit.sandbox.agent import Pool
 from tpukit.sandbox.agent.registered_pools import allocatable
 from unit.agent_api import FakeApi
@@ -199,6 +199,22 @@ def test_hung_host_looks_well_and_does_nothing_until_restored(world: World):
     assert world.status()["phase"] == "Running"
     world.client.restore(FIRST)
     world.until(lambda: len(world.log()) > len(before))
+
+
+def test_machines_of_a_preempted_pool_and_a_lost_host_do_not_run_for_compute_engine_until_they_are_back(world: World):
+    folder = world.home / "agent"
+    assert emulator.not_running(folder, "spot") == {}
+    world.client.lose(SECOND)
+    assert emulator.not_running(folder, "spot") == {SECOND: "TERMINATED"}
+    world.client.restore(SECOND)
+    world.shell("trap '' TERM; while :; do sleep 0.05; done", node=FIRST)
+    world.phase("Running")
+    world.client.preempt("spot", grace=1, back=None)
+    assert emulator.not_running(folder, "spot") == {FIRST: "STOPPING", SECOND: "STOPPING"}
+    world.until(lambda: world.client.pools()["spot"]["presence"] == "away")
+    assert emulator.not_running(folder, "spot") == {FIRST: "TERMINATED", SECOND: "TERMINATED"}
+    world.client.restore("spot")
+    assert emulator.not_running(folder, "spot") == emulator.not_running(folder, "nobody") == {}
 
 
 def test_drained_host_evicts_its_pods_and_takes_no_new_ones_until_restored(world: World):

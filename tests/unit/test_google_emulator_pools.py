@@ -136,6 +136,29 @@ def test_pool_is_a_group_of_machines_in_compute_engine_with_a_manager(world):
     assert len(listed["managedInstances"]) == 4
 
 
+def test_group_with_machines_that_do_not_run_is_not_stable_and_makes_them_again(make):
+    down: dict[str, str] = {}
+    world = make(Hooks(not_running=lambda full: down if full.endswith("/nodePools/tpu-0") else {}))
+    pools = world.cluster()
+    world.ask("POST", pools, pool())
+    world.pass_time(1000)
+    managers = f"compute/v1/projects/{PROJECT}/zones/us-central2-b/instanceGroupManagers"
+    (manager,) = world.ask("GET", managers)["items"]
+
+    def machines() -> list[tuple[str, str]]:
+        listed = world.ask("POST", f"{managers}/{manager['name']}/listManagedInstances")["managedInstances"]
+        return [(one["instanceStatus"], one["currentAction"]) for one in listed]
+
+    assert manager["status"]["isStable"] is True
+    assert machines() == [("RUNNING", "NONE")] * 4
+    base = manager["name"].removesuffix("-grp")
+    down |= {f"{base}-0001": "TERMINATED", f"{base}-0002": "STOPPING"}
+    assert machines() == [("RUNNING", "NONE"), ("TERMINATED", "RECREATING"), ("STOPPING", "NONE"), ("RUNNING", "NONE")]
+    assert world.ask("GET", f"{managers}/{manager['name']}")["status"]["isStable"] is False
+    down.clear()
+    assert world.ask("GET", f"{managers}/{manager['name']}")["status"]["isStable"] is True
+
+
 def test_newest_generation_needs_its_policy(world):
     pools = world.cluster("us-central1", "us-central1-c")
     asked = {"config": {"machineType": "tpu7x-standard-4t", "diskType": "hyperdisk-balanced"}, "initialNodeCount": 2}

@@ -25,7 +25,7 @@ from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Google, Machine
-from tpukit.sandbox.agent.nodes import Nodes
+from tpukit.sandbox.agent.nodes import FILE, Nodes
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.registered_pools import Pool
 
@@ -73,7 +73,7 @@ class Agent:
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
-        self.nodes = Nodes(api, folder / "pools.json", clock, HOST, self.port, self._version())
+        self.nodes = Nodes(api, folder / FILE, clock, HOST, self.port, self._version())
         self._names = Names(folder / "names")
         self._identities = Identities(api, options.google, options.token)
         self.kubelet = Kubelet(
