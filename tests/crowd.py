@@ -10,6 +10,7 @@ from tpukit import catalogue, plan, render
 from tpukit.catalogue import Slice
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
+from tpukit.sandbox.allocatable import allocatable
 from tpukit.spec import JobSpec, Settings
 from waiting import until
 
@@ -46,7 +47,7 @@ def simulated_pool(name: str, shape: Slice) -> Iterator[dict[str, Any]]:
                 "annotations": {"kwok.x-k8s.io/node": "fake"},
             },
             "spec": {"taints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]},
-            "status": {"capacity": amounts, "allocatable": amounts},
+            "status": {"capacity": amounts, "allocatable": allocatable(amounts)},
         }
 
 

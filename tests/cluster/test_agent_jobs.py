@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from tpukit.cli.queue import DEVICES, MATRIX
 from tpukit.queue import manifest
 from tpukit.queue.client import Client
 from tpukit.queue.records import ENDED
+from tpukit.sandbox.agent import Pool
 from tpukit.spec import Settings
 from tpukit.store.home import open_store
 
@@ -129,6 +131,63 @@ def test_error_of_the_users_program_counts_and_ends_the_job_when_the_budget_is_s
     assert box.ended(made) == "Failed"
     status = box.status(made)
     assert (status["restarts"], status["restartsCountTowardsMax"]) == (1, 1)
+
+
+def test_pod_that_asks_for_some_chips_of_its_host_is_rejected_in_the_words_of_gke(box: Box):
+    resources = {"limits": {"google.com/tpu": "2"}}
+    main = {"name": "main", "image": "i", "command": ["true"], "resources": resources, "securityContext": CONFINED}
+    taint = {"operator": "Exists"}
+    profile = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"restartPolicy": "Never", "containers": [main], "tolerations": [taint], "securityContext": profile}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "some-chips", "namespace": TEAM}, "spec": spec}
+    box.cluster.create(pod)
+    until(lambda: box.cluster.get("Pod", "some-chips", TEAM)["status"]["phase"] == "Failed", "the pod to be rejected")
+    status = box.cluster.get("Pod", "some-chips", TEAM)["status"]
+    box.cluster.delete("Pod", "some-chips", TEAM)
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "you must request all 4 chips on this node together" in status["message"]
+    assert not status.get("containerStatuses")
+
+
+def test_removed_pool_waits_for_a_budget_then_its_pod_is_evicted_with_its_grace(box: Box):
+    pool = Pool.from_json(box.agent.pools()["tpu-1"]["pool"])
+    script = "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done"
+    main = {"name": "main", "image": "i", "command": ["/bin/sh", "-c", script], "securityContext": CONFINED}
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [main],
+        "tolerations": [{"operator": "Exists"}],
+        "nodeSelector": {"cloud.google.com/gke-nodepool": "tpu-1"},
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    metadata = {"name": "kept", "namespace": TEAM, "labels": {"app": "kept"}, "finalizers": ["tpukit.dev/looked-at"]}
+    budgets = f"/apis/policy/v1/namespaces/{TEAM}/poddisruptionbudgets"
+    wanted = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}, "spec": wanted}
+    box.cluster.call("POST", budgets, body=budget)
+    box.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = box.cluster.get("Pod", "kept", TEAM)["status"]
+        return found
+
+    until(lambda: status()["phase"] == "Running", "the pod to run")
+    until(lambda: box.cluster.call("GET", f"{budgets}/kept")["status"].get("currentHealthy") == 1, "a counted pod")
+    removal = threading.Thread(target=box.agent.remove_pool, args=("tpu-1",))
+    removal.start()
+    cordoned = "cloud.google.com/gke-nodepool=tpu-1"
+    until(lambda: all(node["spec"].get("unschedulable") for node in box.cluster.list("Node", labels=cordoned)))
+    time.sleep(3)
+    assert status()["phase"] == "Running"
+    assert len(box.cluster.list("Node", labels=cordoned)) == 2
+    box.cluster.call("DELETE", f"{budgets}/kept")
+    removal.join(timeout=60)
+    ended = status()
+    box.cluster.patch("Pod", "kept", {"metadata": {"finalizers": None}}, TEAM)
+    box.agent.add_pool(pool)
+    assert ended["phase"] == "Succeeded", "it had its grace"
+    assert "EvictionByEvictionAPI" in [one.get("reason") for one in ended["conditions"]]
+    assert "reason" not in ended
 
 
 @pytest.mark.parametrize("code", [134, 143])

@@ -18,6 +18,7 @@ from tpukit import catalogue, plan, render
 from tpukit.clock import SystemClock
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError
 from tpukit.kube import Cluster
+from tpukit.sandbox.allocatable import allocatable
 from tpukit.spec import JobSpec, Settings
 from tpukit.teams import listing, registry
 from tpukit.teams.team import request
@@ -85,7 +86,7 @@ def nodes(pool, shape):
                 "annotations": {"kwok.x-k8s.io/node": "fake"},
             },
             "spec": {"taints": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]},
-            "status": {"capacity": amounts, "allocatable": amounts},
+            "status": {"capacity": amounts, "allocatable": allocatable(amounts)},
         }
 
 

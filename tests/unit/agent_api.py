@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tpukit.errors import Conflict, Invalid, NotFound
+from tpukit.errors import Conflict, Invalid, NotFound, Transient
 from tpukit.kube import KINDS, Change
 
 Doc = dict[str, Any]
@@ -22,6 +22,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Doc] = {}
         self.calls: list[tuple[str, ...]] = []
+        self.budgets: set[str] = set()  # names of pods that may not be evicted
         self.phases: list[tuple[str, str]] = []  # name and phase of every pod, as it changed
         self._changes: list[queue.Queue[Change]] = []
         self._number = itertools.count(1)
@@ -88,7 +89,14 @@ class FakeApi:
             return {"status": {"token": f"token-of-{name}"}}
         if method == "POST" and part == "/eviction":
             self.calls.append(("evict", "Pod", name))
-            self.delete_pod(name, namespace)
+            if name in self.budgets:
+                raise Transient("Cannot evict pod as it would violate the pod's disruption budget. (429)")
+            disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+            with self._lock:
+                pod = copy.deepcopy(self._find("Pod", name, namespace))
+                pod.setdefault("status", {}).setdefault("conditions", []).append(disrupted)
+                self._store("Pod", pod)
+                self.delete_pod(name, namespace)
             return {}
         assert method == "DELETE", (method, path)
         with self._lock:

@@ -17,7 +17,7 @@ import pytest
 
 from tpukit.errors import Denied, Invalid, NotFound
 from tpukit.sandbox import certificates
-from tpukit.sandbox.agent import AgentClient, Fault, Pool
+from tpukit.sandbox.agent import AgentClient, Fault, Pool, archive, container_logs
 from unit.agent_world import CPU, NODE, ZONE, World
 
 
@@ -76,6 +76,34 @@ def test_logs_tail_times_and_limits(world: World):
     assert stamped.endswith("Z line 3\n") and stamped.startswith("20")
     assert world.log(query="?sinceSeconds=3600") == "line 1\nline 2\nline 3\n"
     assert world.log(query="?sinceTime=2200-01-01T00:00:00Z") == ""
+
+
+def test_logs_are_of_the_newest_file_alone_while_who_follows_and_cloud_logging_see_all(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(container_logs, "MAX_FILE_BYTES", 4000)
+    more, end = tmp_path / "more", tmp_path / "end"
+    lines = [f"line {number:03d}" for number in range(250)]
+    first, second = "for i in $(seq 0 49)", "for i in $(seq 50 249)"
+    said = "do printf 'line %03d\\n' $i; done"
+    wait = "while [ ! -e {} ]; do sleep 0.02; done"
+    world.shell(f"{first}; {said}; {wait.format(more)}; {second}; {said}; {wait.format(end)}")
+    world.until(lambda: world.status().get("phase") == "Running" and "line 049" in world.log())
+    assert world.log().splitlines() == lines[:50]
+    with ThreadPoolExecutor() as threads:
+        following = threads.submit(world.log, query="?follow=true")
+        time.sleep(0.5)
+        more.touch()
+        world.until(lambda: "line 249" in world.log())
+        newest = world.log().splitlines()
+        end.touch()
+        assert following.result().splitlines() == lines
+    (printed,) = archive.printed(world.home / "agent")
+    whole = printed.paths[0].read_bytes()
+    assert len(whole.splitlines()) == 250
+    assert newest == lines[-len(newest) :]
+    assert 0 < sum(len(line) + 1 for line in whole.splitlines()[-len(newest) :]) <= 4000
+    assert world.log(query="?tailLines=2").splitlines() == lines[-2:]
 
 
 def test_logs_follow_until_the_container_ends(world: World):

@@ -172,6 +172,34 @@ def test_container_without_chips_gets_nothing_of_a_tpu():
     assert tpu_environment.simulated({"name": "x"}, node, "127.1.1.1", {}) == {}
 
 
+def _asking(*chips: int) -> dict[str, object]:
+    """A pod with a container for each of these numbers of chips."""
+    return {
+        "spec": {
+            "containers": [{"resources": {"limits": {"google.com/tpu": str(one)}} if one else {}} for one in chips]
+        }
+    }
+
+
+@pytest.mark.parametrize("chips", [(1,), (3,), (2, 2), (4, 1), (8,)])
+def test_container_that_asks_for_some_chips_of_a_host_is_refused_in_the_words_of_gke(chips: tuple[int, ...]):
+    pool = of_slice("pool", find("v4-16"), "z-1-a")
+    assert tpu_environment.refusal(_asking(*chips), labels(pool, next(iter(pool.nodes)))) == (
+        "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = invalid TPU chip count request, "
+        "you must request all 4 chips on this node together, which is unexpected"
+    )
+
+
+@pytest.mark.parametrize(("name", "chips"), [("v4-16", (4,)), ("v4-16", (0, 4)), ("v4-16", (0,)), ("tpu7x-16", (2, 2))])
+def test_whole_hosts_and_parts_of_hosts_that_gke_spreads_are_given(name: str, chips: tuple[int, ...]):
+    pool = of_slice("pool", find(name), "z-1-a")
+    assert tpu_environment.refusal(_asking(*chips), labels(pool, next(iter(pool.nodes)))) == ""
+
+
+def test_host_without_chips_refuses_nothing():
+    assert tpu_environment.refusal(_asking(0), {}) == ""
+
+
 def test_every_slice_that_gke_offers_is_found_by_the_labels_of_its_nodes():
     offered = [shape for shape in slices() if shape.machine_type]
     for shape in offered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid, NotFound
+from tpukit.sandbox import emulator, kwok_pools
 from tpukit.sandbox.agent import Pool
+from tpukit.sandbox.agent.registered_pools import allocatable
 from unit.agent_api import FakeApi
 from unit.agent_world import CPU, NODE, SPOT, ZONE, World
 
@@ -48,9 +52,22 @@ def test_pool_becomes_nodes_with_gke_labels_taint_and_chips(world: World):
         {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"},
     ]
     assert node["status"]["capacity"]["google.com/tpu"] == "4"
+    assert node["status"]["allocatable"] == allocatable(SPOT)
+    assert node["status"]["allocatable"]["cpu"] != node["status"]["capacity"]["cpu"]
     assert node["status"]["conditions"][0]["status"] == "True"
     assert world.api.get("Lease", FIRST, "kube-node-lease")["spec"]["holderIdentity"] == FIRST
     assert "google.com/tpu" not in world.api.get("Node", NODE)["status"]["capacity"]
+
+
+def test_pod_that_asks_for_some_chips_of_its_host_is_rejected_and_runs_nothing(world: World):
+    world.shell("echo never", node=FIRST, resources={"limits": {"google.com/tpu": "2"}})
+    status = world.phase("Failed")
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "you must request all 4 chips on this node together" in status["message"]
+    assert "containerStatuses" not in status, "an exit code would say that something ran"
+    assert not any(one["type"] == "DisruptionTarget" for one in status["conditions"])
+    world.shell("echo all", node=FIRST, name="whole", resources={"limits": {"google.com/tpu": "4"}})
+    world.phase("Succeeded", name="whole")
 
 
 def test_pool_that_was_changed_brings_its_labels_and_taints_to_the_nodes_that_are_there(world: World):
@@ -184,6 +201,22 @@ def test_hung_host_looks_well_and_does_nothing_until_restored(world: World):
     world.until(lambda: len(world.log()) > len(before))
 
 
+def test_machines_of_a_preempted_pool_and_a_lost_host_do_not_run_for_compute_engine_until_they_are_back(world: World):
+    folder = world.home / "agent"
+    assert emulator.not_running(folder, "spot") == {}
+    world.client.lose(SECOND)
+    assert emulator.not_running(folder, "spot") == {SECOND: "TERMINATED"}
+    world.client.restore(SECOND)
+    world.shell("trap '' TERM; while :; do sleep 0.05; done", node=FIRST)
+    world.phase("Running")
+    world.client.preempt("spot", grace=1, back=None)
+    assert emulator.not_running(folder, "spot") == {FIRST: "STOPPING", SECOND: "STOPPING"}
+    world.until(lambda: world.client.pools()["spot"]["presence"] == "away")
+    assert emulator.not_running(folder, "spot") == {FIRST: "TERMINATED", SECOND: "TERMINATED"}
+    world.client.restore("spot")
+    assert emulator.not_running(folder, "spot") == emulator.not_running(folder, "nobody") == {}
+
+
 def test_drained_host_evicts_its_pods_and_takes_no_new_ones_until_restored(world: World):
     world.shell("exec sleep 60", node=NODE, spec={"terminationGracePeriodSeconds": 1})
     world.phase("Running")
@@ -195,14 +228,82 @@ def test_drained_host_evicts_its_pods_and_takes_no_new_ones_until_restored(world
     assert world.api.get("Node", NODE)["spec"]["unschedulable"] is False
 
 
-def test_removed_pool_ends_its_pods_and_its_nodes_are_gone_when_the_call_returns(world: World):
-    world.shell("exec sleep 60", node=FIRST)
+def removing(world: World, patience: float = 3600.0) -> threading.Thread:
+    thread = threading.Thread(target=world.client.remove_pool, args=("spot", patience))
+    thread.start()
+    return thread
+
+
+def test_removed_pool_is_drained_its_pods_have_their_grace_and_its_nodes_are_gone_when_the_call_returns(
+    world: World, tmp_path: Path
+):
+    go = tmp_path / "go"
+    world.shell(
+        f"trap 'while [ ! -e {go} ]; do sleep 0.05; done; exit 0' TERM; while :; do sleep 0.05; done", node=FIRST
+    )
     world.phase("Running")
-    world.client.remove_pool("spot", grace=2)
-    assert world.status()["phase"] == "Failed"
+    call = removing(world)
+    world.until(lambda: "deletionTimestamp" in world.api.get("Pod", "p", "default")["metadata"])
+    assert world.status()["phase"] == "Running", "it is still saving"
+    why = {one["type"]: one.get("reason") for one in world.status()["conditions"]}
+    assert why["DisruptionTarget"] == "EvictionByEvictionAPI"
+    assert "reason" not in world.status(), "no host was shut down"
+    node = world.api.get("Node", SECOND)
+    assert node["spec"]["unschedulable"] is True
+    assert all("impending" not in taint["key"] for taint in node["spec"]["taints"])
+    go.touch()
+    call.join(timeout=20)
+    assert world.gone()
+    assert world.api.phases[-1] == ("p", "Succeeded")
     assert not has_node(world, FIRST)
     assert list(world.client.pools()) == ["cpu"]
     world.client.remove_pool("spot")  # twice is once
+
+
+def test_removed_pool_waits_for_pods_that_a_budget_keeps_and_takes_them_with_it_in_the_end(world: World):
+    world.api.budgets.add("p")
+    world.shell("exec sleep 60", node=FIRST)
+    world.phase("Running")
+    call = removing(world, patience=1.5)
+    world.until(lambda: ("evict", "Pod", "p") in world.api.calls)
+    assert world.status()["phase"] == "Running"
+    assert has_node(world, FIRST)
+    call.join(timeout=20)
+    assert world.gone()
+    assert not has_node(world, FIRST)
+
+
+def test_pods_of_daemon_sets_do_not_keep_a_removed_pool_and_go_with_it(world: World):
+    pod = world.shell("exec sleep 60", node=FIRST)
+    world.phase("Running")
+    world.api.patch("Pod", "p", {"metadata": {"ownerReferences": [{"kind": "DaemonSet", "uid": "d"}]}}, "default")
+    world.until(lambda: any("ownerReferences" in one["metadata"] for one in world.agent.kubelet.on([FIRST])))
+    world.client.remove_pool("spot", patience=30)
+    assert ("evict", "Pod", "p") not in world.api.calls
+    world.until(lambda: not list((world.home / "agent" / "pods").glob(f"*_{pod['metadata']['uid']}")))
+    assert world.gone()
+
+
+def test_simulated_pool_is_drained_and_budgets_keep_its_pods_for_a_while():
+    class Kwok(FakeApi):
+        def delete_pod(self, name: str, namespace: str = "default", grace: int | None = None) -> None:
+            """As kwok does it, at once."""
+            self.delete("Pod", name, namespace)
+
+    api, clock = Kwok(), ManualClock()
+    for name in SPOT.nodes:
+        api.put("Node", {"metadata": {"name": name}, "spec": {}})
+    for name in ("kept", "plain"):
+        api.put("Pod", {"metadata": {"name": name}, "spec": {"nodeName": FIRST}, "status": {"phase": "Running"}})
+    api.budgets.add("kept")
+    kwok_pools.remove(api, SPOT, clock, patience=20.0)
+    assert clock.now() >= 20.0
+    assert api.calls.count(("evict", "Pod", "plain")) == 1
+    assert api.calls.count(("evict", "Pod", "kept")) > 2
+    order = [call[1:] for call in api.calls if call[0] == "delete"]
+    assert order[:2] == [("Pod", "plain"), ("Pod", "kept")]
+    assert {one[1] for one in order[2:]} >= set(SPOT.nodes)
+    assert not api.objects
 
 
 def test_pools_of_one_name_in_two_clusters_are_two_and_one_goes_without_the_other(world: World):

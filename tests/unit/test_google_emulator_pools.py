@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tpukit.catalogue import Slice, slices
 from tpukit.cloud.refusals import is_quota
+from tpukit.sandbox import binaries
 from tpukit.sandbox.google import pool_checks, stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks, Pool
@@ -134,6 +135,29 @@ def test_pool_is_a_group_of_machines_in_compute_engine_with_a_manager(world):
     assert world.ask("GET", f"{zone}/instanceGroupManagers/{manager['name']}") == manager
     listed = world.ask("POST", f"{zone}/instanceGroupManagers/{manager['name']}/listManagedInstances")
     assert len(listed["managedInstances"]) == 4
+
+
+def test_group_with_machines_that_do_not_run_is_not_stable_and_makes_them_again(make):
+    down: dict[str, str] = {}
+    world = make(Hooks(not_running=lambda full: down if full.endswith("/nodePools/tpu-0") else {}))
+    pools = world.cluster()
+    world.ask("POST", pools, pool())
+    world.pass_time(1000)
+    managers = f"compute/v1/projects/{PROJECT}/zones/us-central2-b/instanceGroupManagers"
+    (manager,) = world.ask("GET", managers)["items"]
+
+    def machines() -> list[tuple[str, str]]:
+        listed = world.ask("POST", f"{managers}/{manager['name']}/listManagedInstances")["managedInstances"]
+        return [(one["instanceStatus"], one["currentAction"]) for one in listed]
+
+    assert manager["status"]["isStable"] is True
+    assert machines() == [("RUNNING", "NONE")] * 4
+    base = manager["name"].removesuffix("-grp")
+    down |= {f"{base}-0001": "TERMINATED", f"{base}-0002": "STOPPING"}
+    assert machines() == [("RUNNING", "NONE"), ("TERMINATED", "RECREATING"), ("STOPPING", "NONE"), ("RUNNING", "NONE")]
+    assert world.ask("GET", f"{managers}/{manager['name']}")["status"]["isStable"] is False
+    down.clear()
+    assert world.ask("GET", f"{managers}/{manager['name']}")["status"]["isStable"] is True
 
 
 def test_newest_generation_needs_its_policy(world):
@@ -330,6 +354,24 @@ def test_channel_insists_on_upgrades(world):
     off, on = {"autoUpgrade": False}, {"autoUpgrade": True}
     assert "Auto_upgrade must be true" in world.refusal("POST", pools, pool(management=off))[2]
     world.ask("POST", pools, pool(management=on))
+
+
+def test_cluster_is_of_the_version_of_the_boxs_api_server_and_older_ones_are_upgraded_to_it(world):
+    pinned = binaries.versions()["kubernetes"].removeprefix("v")
+    cluster = world.cluster().removesuffix("/nodePools")
+    newest = world.ask("GET", cluster)["currentMasterVersion"]
+    assert newest.partition("-gke.")[0] == pinned
+    config = world.ask("GET", f"container/v1/projects/{PROJECT}/locations/us-central2/serverConfig")
+    assert config["defaultClusterVersion"] == newest
+    assert newest in config["validMasterVersions"]
+    minor = int(pinned.split(".")[1])
+    assert [int(one.split(".")[1]) for one in config["validMasterVersions"]] == [minor, minor - 1, minor - 2]
+    before = config["validMasterVersions"][1]
+    world.ask("PUT", cluster, {"update": {"desiredMasterVersion": before}})
+    world.pass_time(1000)
+    world.ask("PUT", cluster, {"update": {"desiredMasterVersion": newest}})
+    world.pass_time(1000)
+    assert world.ask("GET", cluster)["currentMasterVersion"] == newest
 
 
 def test_nodes_come_and_go_with_their_pool_before_its_operation_is_done(make):

@@ -182,7 +182,7 @@ class Autoscaler:
                 full,
                 labels=document["metadata"]["labels"],
                 taints=document["spec"].get("taints", []),
-                capacity=agent_pools.capacity(pool),
+                allocatable=agent_pools.allocatable(pool),
                 size=doc["_size"],
                 least=scaling.get("minNodeCount") or scaling.get("totalMinNodeCount", 0) // zones,
                 most=scaling.get("maxNodeCount") or scaling.get("totalMaxNodeCount", 0) // zones,

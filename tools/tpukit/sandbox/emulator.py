@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
+from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError, Transient
 from tpukit.kube import Cluster
 from tpukit.sandbox import folder, kwok_pools, pool_adapter
 from tpukit.sandbox.agent.agent_client import AgentClient
 from tpukit.sandbox.agent.archive import printed
+from tpukit.sandbox.agent.nodes import FILE, Presence, written
 from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.emulator_settings import Hooks, Log, Pool, Settings
@@ -33,6 +35,8 @@ ENVIRONMENT = "environment.json"
 
 PATIENCE_SECONDS, PAUSE_SECONDS = 60.0, 0.3
 """GKE does not give up a pool because an API server is late once."""
+_STATUSES = {Presence.LEAVING: "STOPPING", Presence.AWAY: "TERMINATED"}
+"""Of machines in Compute Engine, by where their pool is."""
 
 
 def agent(place: Folder) -> AgentClient:
@@ -91,7 +95,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def deleted(pool: Pool) -> None:
         if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
-            kwok_pools.remove(cluster(), made)
+            kwok_pools.remove(cluster(), made, SystemClock())
         else:
             client.remove_pool(pool.full_name)
 
@@ -99,6 +103,7 @@ def _hooks(place: Folder) -> Hooks:
         on_pool_created=patiently(created),
         on_pool_deleted=patiently(deleted),
         logs=partial(logs, place.path / "agent"),
+        not_running=partial(not_running, place.path / "agent"),
     )
 
 
@@ -118,6 +123,17 @@ def patiently(
                 time.sleep(pause)
 
     return again
+
+
+def not_running(folder: Path, full_name: str) -> dict[str, str]:
+    """The hosts of a pool that are preempted, about to be, or lost, as the node agent that has this folder wrote it
+    down: an agent that is asked may take long."""
+    for record in written(folder / FILE):
+        if record.pool.key == full_name:
+            status = None if record.removed else _STATUSES.get(record.presence)  # one that is drained still runs
+            going = dict.fromkeys(record.pool.nodes, status) if status else {}
+            return going | dict.fromkeys(record.lost, "TERMINATED")
+    return {}
 
 
 def logs(folder: Path) -> Iterator[Log]:

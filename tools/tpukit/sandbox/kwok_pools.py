@@ -9,13 +9,17 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from tpukit.errors import Conflict
+from tpukit.clock import Clock
+from tpukit.errors import Conflict, NotFound
 from tpukit.kube import Cluster, Doc
 from tpukit.sandbox.agent import registered_pools
+from tpukit.sandbox.agent.api_server import Api
+from tpukit.sandbox.agent.draining import PATIENCE_SECONDS, Drain
 from tpukit.sandbox.agent.registered_pools import Pool
 
 LABEL = ("tpukit.dev/simulated", "kwok")
 _AT_ONCE = 4
+_LOOK_SECONDS = 0.3
 
 
 def is_simulated(pool: Pool) -> bool:
@@ -37,16 +41,26 @@ def add(cluster: Cluster, pool: Pool) -> None:
         list(threads.map(create, documents))
 
 
-def remove(cluster: Cluster, pool: Pool) -> None:
-    """With the pods on it: nobody else would notice that their host is gone."""
+def remove(cluster: Api, pool: Pool, clock: Clock, patience: float = PATIENCE_SECONDS) -> None:
+    """Drained as GKE does it, then with all pods on it: nobody else would notice that their host is gone."""
     for name in pool.nodes:
-        for pod in cluster.list("Pod", fields=f"spec.nodeName={name}"):
-            cluster.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
+        with suppress(NotFound):
+            cluster.patch("Node", name, {"spec": {"unschedulable": True}})
+    drain, deadline = Drain(cluster, clock), clock.now() + patience
+    while not drain.go_on(_pods(cluster, pool), deadline):
+        clock.sleep(_LOOK_SECONDS)
+    for pod in _pods(cluster, pool):
+        cluster.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
+    for name in pool.nodes:
         cluster.delete("Node", name)
+
+
+def _pods(cluster: Api, pool: Pool) -> list[Doc]:
+    return [pod for name in pool.nodes for pod in cluster.list("Pod", fields=f"spec.nodeName={name}")]
 
 
 def _node(pool: Pool, name: str) -> Doc:
     document = registered_pools.node_document(pool, name)
     document["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
-    amounts = registered_pools.capacity(pool)
-    return {**document, "status": {"capacity": amounts, "allocatable": amounts}}
+    status = {"capacity": registered_pools.capacity(pool), "allocatable": registered_pools.allocatable(pool)}
+    return {**document, "status": status}

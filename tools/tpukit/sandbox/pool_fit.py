@@ -19,7 +19,7 @@ class Scalable:
     full: str  # its name in Google's APIs
     labels: Mapping[str, str]
     taints: Sequence[Object]
-    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
     size: int  # nodes in each zone
     least: int
     most: int
@@ -53,7 +53,7 @@ def misfit(pod: Object, pool: Scalable) -> str:
         if not any(_tolerates(one, taint) for one in spec.get("tolerations", [])):
             return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
     for what, amount in _requests(spec).items():
-        if amount > quantity(pool.capacity.get(what, "0")):
+        if amount > quantity(pool.allocatable.get(what, "0")):
             return f"Insufficient {what}"
     return ""
 

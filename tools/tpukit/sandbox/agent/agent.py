@@ -19,12 +19,13 @@ from tpukit.sandbox.agent import container_logs, execute, launch
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.door import Request, Server
+from tpukit.sandbox.agent.draining import PATIENCE_SECONDS
 from tpukit.sandbox.agent.driver import HOST
 from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Google, Machine
-from tpukit.sandbox.agent.nodes import Nodes
+from tpukit.sandbox.agent.nodes import FILE, Nodes
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.registered_pools import Pool
 
@@ -77,7 +78,7 @@ class Agent:
         if not machine.users:
             _log.warning("no user namespaces here: runAsUser and runAsGroup are not held")
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
-        self.nodes = Nodes(api, folder / "pools.json", clock, HOST, self.port, self._version())
+        self.nodes = Nodes(api, folder / FILE, clock, HOST, self.port, self._version())
         self._names = Names(folder / "names")
         self._identities = Identities(api, options.google, options.token)
         self.kubelet = Kubelet(
@@ -168,7 +169,7 @@ class Agent:
         request.answer({})
 
     def _remove_pool(self, request: Request) -> None:
-        self.faults.remove_pool(request.words[1], float(request.query.get("grace", "30")))
+        self.faults.remove_pool(request.words[1], float(request.query.get("patience", PATIENCE_SECONDS)))
         request.answer({})
 
     def _cause(self, request: Request) -> None:

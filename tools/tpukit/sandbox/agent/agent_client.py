@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
+from tpukit.sandbox.agent.draining import PATIENCE_SECONDS
 from tpukit.sandbox.agent.host_faults import Fault
 from tpukit.sandbox.agent.registered_pools import Pool
 
@@ -40,10 +41,11 @@ class AgentClient:
         self._call("POST", "pools", pool.to_json())
         self._until(lambda: not self.pools().get(pool.key, {}).get("going"), f"pool {pool.name} does not shrink", 90.0)
 
-    def remove_pool(self, key: str, grace: float = 30.0) -> None:
-        """Its pods are ended and its nodes gone when this returns; a pool that is not there is gone."""
-        self._call("DELETE", f"pools/{quote(key, safe='')}?grace={grace}")
-        self._until(lambda: key not in self.pools(), f"pool {key} does not go away", grace + 60.0)
+    def remove_pool(self, key: str, patience: float = PATIENCE_SECONDS) -> None:
+        """It is drained and its nodes gone when this returns; a pool that is not there is gone. Pods that take longer
+        than `patience` are killed."""
+        self._call("DELETE", f"pools/{quote(key, safe='')}?patience={patience}")
+        self._until(lambda: key not in self.pools(), f"pool {key} does not go away", patience + 60.0)
 
     def preempt(self, target: str, *, grace: float = 25.0, back: float | None = 30.0, step: int | None = None) -> None:
         """Take the pool away that is called this or has a host called this, at once or at a step."""

@@ -7,12 +7,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from tpukit import pods
 from tpukit.errors import Invalid, NotFound
 from tpukit.pods import Phase
 from tpukit.sandbox.agent.times import parse
 
+MAX_FILE_BYTES = 10 << 20
+"""How long a log file of a kubelet gets (containerLogMaxSize) before it begins another, and serves that one alone:
+https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation. Here the file stays whole, because it
+is also what Cloud Logging has collected by then; only what is served begins anew. That a kubelet looks at sizes every
+ten seconds, and so lets files get longer, is left out."""
 _POLL_SECONDS = 0.2
 
 
@@ -71,11 +77,13 @@ def read(run: Path, wanted: Wanted) -> Iterator[bytes]:
 def _pieces(run: Path, wanted: Wanted) -> Iterator[bytes]:
     rest = b""
     first = True
-    position = 0
+    position = -1
     while True:
         ended = pods.status(run).phase is not Phase.RUNNING
         try:
             with (run / "log").open("rb") as log:
+                if position < 0:  # who follows goes on across files
+                    position = _newest_file(log)
                 log.seek(position)
                 new = log.read()
                 position += len(new)
@@ -88,6 +96,16 @@ def _pieces(run: Path, wanted: Wanted) -> Iterator[bytes]:
         if ended or not wanted.follow:
             return
         time.sleep(_POLL_SECONDS)
+
+
+def _newest_file(log: BinaryIO) -> int:
+    """Where the file begins that a kubelet would have begun last."""
+    begin = log.seek(0, 2) // MAX_FILE_BYTES * MAX_FILE_BYTES
+    if not begin:
+        return 0
+    log.seek(begin - 1)
+    log.readline()  # lines are not divided
+    return log.tell()
 
 
 def _shown(lines: list[bytes], wanted: Wanted) -> Iterator[bytes]:

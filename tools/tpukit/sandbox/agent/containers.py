@@ -67,6 +67,7 @@ class Ending:
     message: str
     deadline: float
     disruption: str = ""  # reason of the condition DisruptionTarget: nothing that the pod did
+    rejected: bool = False  # the node did not take the pod at all: its containers have no status, and no exit code
 
 
 def pod_folder(root: Path, pod: Object) -> Path:

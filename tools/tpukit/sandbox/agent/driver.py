@@ -38,7 +38,7 @@ class Node:
     """What a pod may know of the node it is on."""
 
     labels: Mapping[str, str]
-    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]  # what a container without limits may have
     dead: bool = False  # nothing is done and nothing said there
     cluster: str = ""  # of GKE, by its full name
 
@@ -66,7 +66,7 @@ class Driver:
 
     def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
         """Seconds until there is more to do, if nothing happens."""
-        left = self._note_reasons(pod, folder)
+        left = self._note_reasons(pod, folder, node)
         ending = read_ending(folder)
         deadlines = [ending.deadline] if ending else []
         if asked := pod["metadata"].get("deletionTimestamp"):
@@ -166,11 +166,14 @@ class Driver:
             with suppress(NotFound, Conflict):
                 self._api.call("DELETE", path, body=options)
 
-    def _note_reasons(self, pod: Object, folder: Path) -> float | None:
+    def _note_reasons(self, pod: Object, folder: Path, node: Node) -> float | None:
         """Write down why the pod is to end, if it is. Seconds until it has been there for as long as it may be."""
-        if _began(pod) and not any(container.runs for container in containers(pod, folder)):
+        ran = any(container.runs for container in containers(pod, folder))
+        if _began(pod) and not ran:
             message = "The node agent lost what it knew of this pod"
             write_ending(folder, Ending("ContainerStatusUnknown", message, self._clock.now()))
+        elif not ran and (message := tpu_environment.refusal(pod, node.labels)):
+            write_ending(folder, Ending("UnexpectedAdmissionError", message, self._clock.now(), rejected=True))
         seconds, began = pod["spec"].get("activeDeadlineSeconds"), pod.get("status", {}).get("startTime")
         if seconds is None or not began:
             return None
@@ -195,7 +198,7 @@ class Driver:
         context = volumes.Context(
             pod,
             {"podIP": address, "hostIP": HOST},
-            node.capacity,
+            node.allocatable,
             self._lookups,
             lambda wanted: self._lookups.token(pod, wanted),
             self._buckets,

@@ -29,6 +29,7 @@ from tpukit.places import progress
 from tpukit.places.log_progress import LogProgress
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Ending, containers, write_json
+from tpukit.sandbox.agent.draining import Drain, evict
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import PROGRESS
@@ -66,6 +67,7 @@ class Faults:
         self._nodes = nodes
         self._kubelet = kubelet
         self._clock = clock
+        self._removal = Drain(api, clock)
         self._file = file
         self._lines = LogProgress(lambda line: line.split(" ", 3)[-1])  # behind the time, the stream and the tag
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
@@ -83,13 +85,18 @@ class Faults:
             _log.info("%s %s", fault.action, fault.target)
             _ACTIONS[fault.action](self, fault, pool, hosts)
 
-    def remove_pool(self, key: str, grace: float) -> None:
-        """Its pods are ended, then it is gone for good. Done when `tick` says so."""
+    def remove_pool(self, key: str, patience: float) -> None:
+        """It is drained, for as long as `patience` says, then it is gone for good. Done when `tick` says so."""
         with suppress(NotFound):
             with self._nodes.changed(key) as record:
+                asked_before = record.deadline if record.removed else None
                 record.removed = True
-                self._leave(record, grace, None)
-            self._taint(record)
+                self._leave(record, patience, None)
+                if asked_before is not None:
+                    record.deadline = min(record.deadline, asked_before)
+            for host in record.pool.nodes:
+                with suppress(NotFound):
+                    self._nodes.cordon(host, unschedulable=True)
 
     def tick(self) -> None:
         """Go on with what is under way."""
@@ -139,13 +146,21 @@ class Faults:
             self._kubelet.end(pod, ending)
         return not alive or now >= deadline + _SLACK_SECONDS
 
+    def _go_on_removing(self, record: Record) -> None:
+        """The lost cannot be told: somebody else notices that their node is gone."""
+        told = [host for host in record.pool.nodes if host not in record.lost]
+        if self._removal.go_on(self._kubelet.on(told), record.deadline):
+            self._nodes.unregister(record)
+            self._removal.end(self._kubelet.on(told))
+            self._nodes.forget(record.pool.key)
+
     def _go_on_leaving(self, record: Record, now: float) -> None:
+        if record.removed:
+            self._go_on_removing(record)
+            return
         if not self._ended(list(record.pool.nodes), record, record.deadline, now):
             return
         self._nodes.unregister(record)
-        if record.removed:
-            self._nodes.forget(record.pool.key)
-            return
         with self._nodes.changed(record.pool.key):
             record.presence = Presence.AWAY
             record.back_at = None if record.stays_away is None else now + record.stays_away
@@ -154,11 +169,7 @@ class Faults:
         for host in hosts:
             self._nodes.cordon(host, unschedulable=True)
         for pod in self._kubelet.on(hosts):
-            metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
-            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
-            with suppress(NotFound):
-                self._api.call("POST", path, body=eviction)
+            evict(self._api, pod)
 
     def _hang(self, _fault: Fault, pool: str, hosts: list[str]) -> None:
         with self._nodes.changed(pool) as record:

@@ -25,6 +25,7 @@ from tpukit.sandbox.agent.registered_pools import Pool
 from tpukit.sandbox.agent.times import micro_stamp
 from tpukit.sandbox.gke_labels import POOL
 
+FILE = "pools.json"
 LEASES = "kube-node-lease"
 LEASE_SECONDS = 40
 SHRINK_SECONDS = 30.0
@@ -71,6 +72,12 @@ class Record:
         return Record(pool, presence, **{key: doc[key] for key in doc if key not in ("pool", "presence")})
 
 
+def written(file: Path) -> list[Record]:
+    """What an agent wrote down of its pools."""
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return [Record.from_json(doc) for doc in known]
+
+
 class Nodes:
     def __init__(self, api: Api, file: Path, clock: Clock, address: str, port: int, version: str) -> None:
         self._api = api
@@ -78,8 +85,7 @@ class Nodes:
         self._clock = clock
         self._address, self._port, self._version = address, port, version
         self._lock = threading.RLock()
-        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-        self._records = {record.pool.key: record for record in map(Record.from_json, known)}
+        self._records = {record.pool.key: record for record in written(file)}
 
     def pools(self) -> list[Record]:
         with self._lock:
@@ -119,7 +125,7 @@ class Nodes:
             dead = name in record.lost or record.presence is Presence.AWAY
             return Node(
                 registered_pools.labels(record.pool, name),
-                registered_pools.capacity(record.pool),
+                registered_pools.allocatable(record.pool),
                 dead,
                 record.pool.cluster,
             )

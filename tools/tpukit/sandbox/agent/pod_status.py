@@ -56,6 +56,10 @@ def pod_status(
     if ending and ending.disruption:
         facts["DisruptionTarget"] = (True, {"reason": ending.disruption, "message": ending.message})
     inits = [shown(container) for container in containers if container.role is not Role.MAIN]
+    statuses = {
+        "containerStatuses": [shown(container) for container in mains],
+        **({"initContainerStatuses": inits} if inits else {}),
+    }
     reasons = {"reason": ending.reason, "message": ending.message} if ending else {}
     return {
         "phase": phase,
@@ -63,8 +67,7 @@ def pod_status(
         "startTime": before.get("startTime") or stamp(now),
         **addresses,
         "conditions": _conditions(before.get("conditions", []), facts, now),
-        "containerStatuses": [shown(container) for container in mains],
-        **({"initContainerStatuses": inits} if inits else {}),
+        **({} if ending and ending.rejected else statuses),
     }
 
 

@@ -11,6 +11,7 @@ from tpukit.catalogue import Slice, slices
 from tpukit.errors import Invalid
 from tpukit.render.node_labels import node_taints
 from tpukit.sandbox.agent.times import stamp
+from tpukit.sandbox.allocatable import allocatable as without_reserved
 from tpukit.sandbox.gke_labels import pool_labels
 
 _LARGE = (240, 1000)
@@ -112,6 +113,11 @@ def capacity(pool: Pool) -> dict[str, str]:
     }
 
 
+def allocatable(pool: Pool) -> dict[str, str]:
+    """What pods may have of a node."""
+    return without_reserved(capacity(pool), pool.machine_type)
+
+
 def node_document(pool: Pool, node: str) -> dict[str, Any]:
     tpu_taint = [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}] if pool.slice else []
     taints = [*tpu_taint, *(dict(taint) for taint in pool.taints if taint not in tpu_taint)]
@@ -132,7 +138,7 @@ def node_status(pool: Pool, address: str, port: int, version: str, now: float, *
     why = ("KubeletReady", "kubelet is posting ready status") if ready else ("KubeletNotReady", "node is shutting down")
     return {
         "capacity": capacity(pool),
-        "allocatable": capacity(pool),
+        "allocatable": allocatable(pool),
         "addresses": [{"type": "InternalIP", "address": address}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "declaredFeatures": ["ExtendWebSocketsToKubelet"],

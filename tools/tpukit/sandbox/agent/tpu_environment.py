@@ -18,11 +18,30 @@ RESOURCE = "google.com/tpu"
 COORDINATOR_PORT = "8482"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOBSET = "jobset.sigs.k8s.io/"
+_SHARED_HOSTS = ("tpu7x",)
+"""Accelerators whose hosts several containers may share: the plugin spreads their chips."""
 
 
 def chips(container: Object) -> int:
     resources = container.get("resources", {})
     return int(resources.get("limits", {}).get(RESOURCE) or resources.get("requests", {}).get(RESOURCE) or 0)
+
+
+def refusal(pod: Object, labels: Mapping[str, str]) -> str:
+    """Why GKE's device plugin gives a pod no chips of a node with these labels, in its words and the kubelet's; empty
+    where it does: a container that asks for chips has to ask for all of its host.
+
+    ValidateTpuRequest in https://github.com/ai-on-gke/tpu-device-plugin/blob/main/pkg/tpu/manager.go. That GKE's own
+    plugin spreads the chips of tpu7x on all nodes is a guess, and that two chips of one pod are always side by side."""
+    there = int(labels.get("cloud.google.com/gke-accelerator-count", "0"))
+    if not there or labels.get("cloud.google.com/gke-tpu-accelerator") in _SHARED_HOSTS:
+        return ""
+    spec = pod["spec"]
+    asked = [chips(container) for container in (*spec.get("initContainers", []), *spec["containers"])]
+    if all(count in (0, there) for count in asked):
+        return ""
+    why = f"invalid TPU chip count request, you must request all {there} chips on this node together"
+    return f"Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = {why}, which is unexpected"
 
 
 def slice_of(labels: Mapping[str, str]) -> Slice | None:

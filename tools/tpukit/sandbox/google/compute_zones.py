@@ -1,6 +1,7 @@
 """Compute Engine: regions with their quotas, zones, and the instance groups of node pools.
 
-A pool has one group in each of its zones, read from the pool: what Terraform counts nodes by.
+A pool has one group in each of its zones, read from the pool: what Terraform counts nodes by. A group is stable while
+all of its machines run; one that was preempted or lost is made again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import ROOT, api
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.state import Doc
+
+_ACTIONS = {"TERMINATED": "RECREATING"}
+"""What a manager does with a machine by its status. That it waits for one that is STOPPING is a guess."""
 
 
 def group(cluster: str, pool: str, mark: str) -> str:
@@ -109,18 +113,28 @@ def _manager(cloud: Cloud, call: Call) -> Doc:
 def _instances(cloud: Cloud, call: Call) -> Doc:
     manager = _manager(cloud, call)
     root = f"{ROOT}/projects/{call['project']}/zones/{call['zone']}/instances"
-    nodes = [
-        node
-        for doc in cloud.state.all("pool", f"projects/{call['project']}/").values()
-        for node, zone in doc["_nodes"].items()
-        if zone == call["zone"] and doc["_group"] == manager["name"]
+    statuses = {
+        node: status
+        for full, doc in cloud.state.all("pool", f"projects/{call['project']}/").items()
+        if doc["_group"] == manager["name"]
+        for node, status in _statuses(cloud, full, doc, call["zone"]).items()
+    }
+    managed = [
+        {"instance": f"{root}/{node}", "instanceStatus": status, "currentAction": _ACTIONS.get(status, "NONE")}
+        for node, status in statuses.items()
     ]
-    return {"managedInstances": [{"instance": f"{root}/{node}", "instanceStatus": "RUNNING"} for node in nodes]}
+    return {"managedInstances": managed}
+
+
+def _statuses(cloud: Cloud, full: str, pool: Doc, zone: str) -> dict[str, str]:
+    """What the machines of a pool in a zone do."""
+    down = cloud.hooks.not_running(full) if pool["_nodes"] else {}
+    return {node: down.get(node, "RUNNING") for node, where in pool["_nodes"].items() if where == zone}
 
 
 def _managers(cloud: Cloud, call: Call) -> dict[str, Doc]:
     found = {}
-    for doc in cloud.state.all("pool", f"projects/{call['project']}/").values():
+    for full, doc in cloud.state.all("pool", f"projects/{call['project']}/").items():
         if call["zone"] not in doc["locations"]:
             continue
         name = doc["_group"]
@@ -130,6 +144,6 @@ def _managers(cloud: Cloud, call: Call) -> dict[str, Doc]:
             "selfLink": group_link(call["project"], call["zone"], name),
             "zone": f"{ROOT}/projects/{call['project']}/zones/{call['zone']}",
             "targetSize": doc["_size"],
-            "status": {"isStable": True},
+            "status": {"isStable": set(_statuses(cloud, full, doc, call["zone"]).values()) <= {"RUNNING"}},
         }
     return found

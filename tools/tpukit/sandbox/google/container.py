@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpukit.sandbox import binaries
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import CODES, Refused, not_ready
@@ -10,8 +11,18 @@ from tpukit.sandbox.google.state import Doc
 LOCATION = "projects/{project}/locations/{location}"
 CLUSTER = LOCATION + "/clusters/{cluster}"
 POOL = CLUSTER + "/nodePools/{pool}"
-VERSIONS = ("1.34.1-gke.3084001", "1.33.5-gke.1080000", "1.32.9-gke.1072000")
-"""Newest first; the first is what clusters get that ask for none."""
+
+
+def _offered(kubernetes: str) -> tuple[str, ...]:
+    """The version of GKE that is this one of Kubernetes, and those of two minor versions before it to upgrade from.
+    Numbers of builds, and of older patches, are made up."""
+    major, minor, patch = kubernetes.removeprefix("v").split(".")
+    older = (f"{major}.{int(minor) - back}.1-gke.3084001" for back in (1, 2))
+    return (f"{major}.{minor}.{patch}-gke.1000000", *older)
+
+
+VERSIONS = _offered(binaries.versions()["kubernetes"])
+"""Newest first. The first is what clusters get that ask for none, and what the box's API server is."""
 
 _TYPES = {"UPDATE_NODE_POOL": "UPGRADE_NODES"}
 """As the API calls them; which of its types a change of a pool has is a guess."""

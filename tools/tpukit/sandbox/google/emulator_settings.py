@@ -88,10 +88,13 @@ class Hooks:
     when the emulator starts. One that raises makes the operation end with that error. `logs` gives what containers
     have printed so far, of pods that are gone too. `on_vm_changed` is called with the name of a TPU VM, or "" for all,
     when its hosts are to follow its document, and returns when they do; `vm_has_hosts` says whether any still runs.
+    `not_running` gives the nodes of a pool, by its full name, whose machines do not run now, each with its status in
+    the words of Compute Engine.
     """
 
     on_pool_created: Callable[[Pool], None] = lambda pool: None
     on_pool_deleted: Callable[[Pool], None] = lambda pool: None
     logs: Callable[[], Iterable[Log]] = tuple
+    not_running: Callable[[str], Mapping[str, str]] = lambda name: {}
     on_vm_changed: Callable[[str], None] = lambda name: None
     vm_has_hosts: Callable[[str], bool] = lambda name: False
