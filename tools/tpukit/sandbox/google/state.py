@@ -27,6 +27,7 @@ RETAINED_REQUESTS = 20_000
 _TABLES = """
 CREATE TABLE IF NOT EXISTS documents (kind TEXT, name TEXT, doc TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contents (name TEXT PRIMARY KEY, bytes BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS pieces (name TEXT, start INTEGER, bytes BLOB NOT NULL, PRIMARY KEY (name, start));
 CREATE TABLE IF NOT EXISTS requests (number INTEGER PRIMARY KEY, doc TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS counter (value INTEGER NOT NULL);
 INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter);
@@ -107,6 +108,35 @@ class State:
     def delete_content(self, name: str) -> None:
         with self.transaction():
             self._db.execute("DELETE FROM contents WHERE name = ?", (name,))
+
+    def pieces_end(self, name: str) -> int:
+        """How many bytes the pieces of that name have together."""
+        row = self._one("SELECT start + length(bytes) FROM pieces WHERE name = ? ORDER BY start DESC LIMIT 1", name)
+        return int(row[0]) if row else 0
+
+    def put_piece(self, name: str, start: int, content: bytes) -> None:
+        """Writes from there on, where what is there ends or before that; what was there behind it is gone.
+
+        Each piece is a row of its own: a content that grew in one row would be read and written anew with every piece.
+        """
+        with self.transaction():
+            self._db.execute("DELETE FROM pieces WHERE name = ? AND start >= ?", (name, start))
+            # Only the last one that is left can reach farther.
+            self._db.execute(
+                "UPDATE pieces SET bytes = substr(bytes, 1, ?1 - start) WHERE name = ?2 AND start + length(bytes) > ?1 "
+                "AND start = (SELECT max(start) FROM pieces WHERE name = ?2)",
+                (start, name),
+            )
+            if content:
+                self._db.execute("INSERT INTO pieces VALUES (?, ?, ?)", (name, start, content))
+
+    def pieces(self, name: str) -> bytes:
+        with self._lock:
+            rows = self._db.execute("SELECT bytes FROM pieces WHERE name = ? ORDER BY start", (name,))
+            return b"".join(piece for (piece,) in rows)
+
+    def delete_pieces(self, name: str) -> None:
+        self.put_piece(name, 0, b"")
 
     def note(self, request: Doc) -> None:
         with self.transaction():
