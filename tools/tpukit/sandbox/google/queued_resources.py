@@ -239,10 +239,12 @@ def _went(cloud: Cloud, operation: Doc) -> None:
 
 
 def _suspend_preempted(cloud: Cloud) -> None:
-    for vm in cloud.state.all("vm").values():
-        if vm["state"] != "PREEMPTED" or not vm.get("queuedResource"):
+    for name, preempted in cloud.state.all("vm_preempted").items():
+        vm = cloud.state.get("vm", name)
+        if vm is None or vm["state"] != "PREEMPTED":
+            cloud.state.delete("vm_preempted", name)
             continue
-        doc = cloud.state.get("queued", vm["queuedResource"])
+        doc = cloud.state.get("queued", preempted["queued"])
         if doc and doc["state"]["state"] == "ACTIVE":
             _put(cloud, doc["name"], doc, "SUSPENDING")
             cloud.later(api, "ADVANCE", doc["name"], cloud.settings.duration("ADVANCE"))

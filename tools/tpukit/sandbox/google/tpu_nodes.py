@@ -91,8 +91,19 @@ def renumber(cloud: Cloud, network: str) -> None:
 
 def _free_numbers(cloud: Cloud, count: int) -> list[int]:
     """Of addresses: no two hosts of the cloud have the same."""
-    taken = {number for vm in cloud.state.all("vm").values() for number in vm["_numbers"]}
-    return [number for number in range(len(taken) + count) if number not in taken][:count]
+    free, fresh = _numbers(cloud)
+    given = [*free, *range(fresh, fresh + count)][:count]
+    cloud.state.put("vm_numbers", "", {"free": free[count:], "fresh": max(fresh, given[-1] + 1)})
+    return given
+
+
+def _numbers(cloud: Cloud) -> tuple[list[int], int]:
+    """Numbers that were given back, and the first that nobody had. Kept, or each TPU VM would mean a look at all."""
+    if kept := cloud.state.get("vm_numbers", ""):
+        return kept["free"], kept["fresh"]
+    taken = {number for vm in cloud.state.each("vm") for number in vm["_numbers"]}
+    fresh = max(taken, default=-1) + 1
+    return [number for number in range(fresh) if number not in taken], fresh
 
 
 def _endpoints(cloud: Cloud, vm: Doc) -> list[Doc]:
@@ -154,6 +165,8 @@ def remove(cloud: Cloud, full: str) -> None:
     vm = find_vm(cloud, full)
     for worker in range(vm["_hosts"]):
         cloud.state.delete("vm_guest", f"{vm['id']}/{worker}")
+    free, fresh = _numbers(cloud)
+    cloud.state.put("vm_numbers", "", {"free": sorted([*free, *vm["_numbers"]]), "fresh": fresh})
     cloud.state.delete("vm", full)
 
 
@@ -289,6 +302,8 @@ def _guest_attributes(cloud: Cloud, call: Call) -> Doc:
 
 
 def _preempt_some(cloud: Cloud) -> None:
+    if not cloud.faults.any("preempt"):
+        return
     for full, vm in cloud.state.all("vm").items():
         waited = cloud.clock.now() - (vm["_ready"] or 0)
         if vm["state"] == "READY" and cloud.faults.strike("preempt", full, once=vm["id"], waited=waited):
@@ -301,6 +316,8 @@ def preempt(cloud: Cloud, full: str) -> None:
     holds = {**vm["_holds"], "up": False}
     shutdown = vm.get("_shutdown") or {"grace": POWER_OFF_SECONDS, "preempted": True}
     cloud.state.put("vm", full, {**vm, "state": "PREEMPTED", "_holds": holds, "_shutdown": shutdown})
+    if vm.get("queuedResource"):
+        cloud.state.put("vm_preempted", full, {"queued": vm["queuedResource"]})
 
 
 api.ticks.append(_preempt_some)
