@@ -66,6 +66,7 @@ class Cloud:
         self._ticked = -1  # changes of the state that ticks have seen
         self._ending: set[str] = set()
         self._ended = threading.Condition()
+        self._sort_pending()
         self._projects = {number_of(project): project for project in self.settings.projects}
 
     def close(self) -> None:
@@ -171,6 +172,14 @@ class Cloud:
             for tick in api.ticks:
                 with self.state.transaction():
                     tick(self)
+
+    def _sort_pending(self) -> None:
+        """An older release kept them by the name of their operation alone."""
+        with self.state.transaction():
+            for name, doc in self.state.all("pending").items():
+                if "id" not in doc:
+                    self.state.delete("pending", name)
+                    self.state.put("pending", _turn({**doc, "id": name}), {**doc, "id": name})
 
     def _due(self) -> Doc | None:
         with self._ended:
