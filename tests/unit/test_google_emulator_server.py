@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
 import signal
@@ -131,6 +133,43 @@ def test_caller_is_known_by_its_whole_address_not_by_its_port_alone(google):
         port, own = ours.getsockname()[1], ("127.0.0.1", google.port)
         assert callers.is_ours(("127.0.0.1", port), own)
         assert not callers.is_ours(("127.0.0.2", port), own)
+
+
+def test_another_user_who_takes_the_port_of_one_of_ours_on_other_addresses_is_let_in_nowhere(google):
+    """By the real kernel, while ours is connected and asks; nobody but root can start a program as another user."""
+    stranger = 65534 if os.geteuid() == 0 else os.geteuid()
+    ours = http.client.HTTPConnection("127.0.0.1", google.port)
+    ours.connect()
+    arguments = [str(stranger), str(ours.sock.getsockname()[1]), str(google.port)]
+    # It becomes the other user when its modules are read: that one may not see this Python's folder.
+    command = [sys.executable, "-c", _STRANGER, *arguments]
+    mine = []
+    with contextlib.closing(ours), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        while other.poll() is None:
+            ours.request("GET", "/storage/v1/b?project=tpu-project")
+            with ours.getresponse() as answer:
+                answer.read()
+            mine.append(answer.status)
+        assert other.stdout
+        theirs = other.stdout.read().split()
+    assert set(mine) == {200}
+    assert theirs == ["401" if os.geteuid() == 0 else "200"] * 20
+
+
+_STRANGER = """
+import os, socket, sys
+user, port, google = map(int, sys.argv[1:])
+if os.geteuid() != user:
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+for last in range(2, 22):
+    with socket.socket() as mine:
+        mine.bind((f"127.0.0.{last}", port))
+        mine.connect(("127.0.0.1", google))
+        mine.sendall(b"GET /storage/v1/b?project=tpu-project HTTP/1.1\\r\\nHost: 127.0.0.1:%d\\r\\n\\r\\n" % google)
+        print(mine.recv(65536).split()[1].decode(), flush=True)
+"""
 
 
 def test_caller_over_ipv6s_form_of_the_address_is_known(google):

@@ -118,6 +118,42 @@ def test_upload_in_pieces_survives_a_restart_and_a_lost_answer(tmp_path, size, p
         assert put(f"bytes */{size}", b"").status == 404
 
 
+def test_piece_that_begins_inside_another_replaces_the_rest(world):
+    begun = answer_of(world.cloud, Request("POST", UPLOAD, {"uploadType": "resumable", "name": "large"}))
+    session = {"upload_id": begun.headers["location"].rpartition("upload_id=")[2]}
+    for start, part in ((0, b"abcd"), (4, b"efgh"), (2, b"CD"), (4, b"EF")):
+        told = {"content-range": f"bytes {start}-{start + len(part) - 1}/*"}
+        answer = answer_of(world.cloud, Request("PUT", UPLOAD, session, told, part))
+        assert answer.headers["range"] == f"bytes=0-{start + len(part) - 1}"
+    assert (
+        answer_of(world.cloud, Request("PUT", UPLOAD, session, {"content-range": "bytes 8-9/10"}, b"ij")).status == 503
+    )
+    assert answer_of(world.cloud, Request("PUT", UPLOAD, session, {"content-range": "bytes */6"})).status == 200
+    assert read(world, f"{OBJECTS}/large").content == b"abCDEF"
+    assert world.cloud.state.pieces(session["upload_id"]) == b""
+
+
+def test_upload_of_twice_the_pieces_moves_twice_the_bytes(world):
+    def moved(pieces: int, size: int = 64 << 10) -> int:
+        """Bytes that this process read and wrote, files and database alike."""
+        before = _moved()
+        begun = answer_of(world.cloud, Request("POST", UPLOAD, {"uploadType": "resumable", "name": f"of-{pieces}"}))
+        session = {"upload_id": begun.headers["location"].rpartition("upload_id=")[2]}
+        for at in range(0, pieces * size, size):
+            told = {"content-range": f"bytes {at}-{at + size - 1}/{pieces * size}"}
+            answer = answer_of(world.cloud, Request("PUT", UPLOAD, session, told, bytes(size)))
+        assert answer.status == 200
+        return _moved() - before
+
+    moved(8)  # the database takes its pages from the system once
+    assert moved(64) < 2.6 * moved(32)
+
+
+def _moved() -> int:
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"]) + int(counts["wchar"])
+
+
 def test_lock_is_held_by_one_alone(world):
     """As Terraform's backend does it: made if it is not there, taken away if it is still the same."""
     status, held = write(world, "state/default.tflock", ifGenerationMatch="0")

@@ -103,6 +103,11 @@ class Faults:
         with self._lock:
             return [dict(doc) for _, doc in sorted(self._table.items())]
 
+    def any(self, *kinds: str) -> bool:
+        """Whether there are faults of these kinds: whoever asks for each of a thousand things asks this first."""
+        with self._lock:
+            return any(doc["kind"] in kinds for doc in self._table.values())
+
     def strike(self, kind: str, target: str, *, once: str = "", waited: float = 0.0) -> Fault | None:
         """The fault that strikes this target now, if one does.
 

@@ -23,7 +23,7 @@ from tpukit.sandbox.google.state import Doc, State
 
 PLAIN_KINDS = {
     *("build", "fault", "group", "identity_pool", "limit", "login_profile", "operation", "pending", "project_metadata"),
-    *("service", "token", "vm_guest"),
+    *("service", "token", "vm_guest", "vm_numbers", "vm_preempted"),
 }
 """What is in the state and is not a resource."""
 
@@ -66,6 +66,7 @@ class Cloud:
         self._ticked = -1  # changes of the state that ticks have seen
         self._ending: set[str] = set()
         self._ended = threading.Condition()
+        self._sort_pending()
         self._projects = {number_of(project): project for project in self.settings.projects}
 
     def close(self) -> None:
@@ -121,7 +122,8 @@ class Cloud:
         times = {"started": now, "ends": now + seconds, "ended": None, "done": False, "error": None}
         operation = {"id": name, "api": api.name, "type": kind, "target": target, "hidden": hidden, **times, **rest}
         self.state.put("operation", name, operation)
-        self.state.put("pending", name, {"ends": operation["ends"], "target": target, "hidden": hidden})
+        pending = {"id": name, "ends": operation["ends"], "target": target, "hidden": hidden}
+        self.state.put("pending", _turn(operation), pending)
         return Started(name)
 
     def operation(self, api: Api, name: str, *scopes: str) -> Doc:
@@ -135,8 +137,8 @@ class Cloud:
     def running(self, target: str) -> list[Doc]:
         """Operations under way on something, or on what belongs to it."""
         names = [
-            name
-            for name, doc in self.state.all("pending").items()
+            doc["id"]
+            for doc in self.state.each("pending")
             if not doc["hidden"] and (doc["target"] == target or doc["target"].startswith(f"{target}/"))
         ]
         return [doc for name in names if (doc := self.state.get("operation", name))]
@@ -171,12 +173,22 @@ class Cloud:
                 with self.state.transaction():
                     tick(self)
 
+    def _sort_pending(self) -> None:
+        """An older release kept them by the name of their operation alone."""
+        with self.state.transaction():
+            for name, doc in self.state.all("pending").items():
+                if "id" not in doc:
+                    self.state.delete("pending", name)
+                    self.state.put("pending", _turn({**doc, "id": name}), {**doc, "id": name})
+
     def _due(self) -> Doc | None:
         with self._ended:
             now = self.clock.now()
-            for name, doc in self.state.all("pending").items():
-                if doc["ends"] <= now and name not in self._ending and (found := self.state.get("operation", name)):
-                    self._ending.add(name)
+            for doc in self.state.each("pending"):
+                if doc["ends"] > now:  # and so do all that follow
+                    return None
+                if doc["id"] not in self._ending and (found := self.state.get("operation", doc["id"])):
+                    self._ending.add(doc["id"])
                     return found
         return None
 
@@ -221,7 +233,7 @@ class Cloud:
             latest = self.state.get("operation", name) or operation
             problem = _error(refused) if refused else latest["error"]
             self.state.put("operation", name, {**latest, "done": True, "ended": self.clock.now(), "error": problem})
-            self.state.delete("pending", name)
+            self.state.delete("pending", _turn(operation))
             self.faults.save()
         self._forget_old()
 
@@ -257,6 +269,11 @@ class Cloud:
 
 def stamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _turn(operation: Doc) -> str:
+    """Sorts operations by their end, so that those whose time has come stand first."""
+    return f"{operation['ends']:020.6f} {operation['id']}"
 
 
 def _difference(before: Doc, after: Doc) -> Doc:

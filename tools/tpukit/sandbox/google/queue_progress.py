@@ -135,10 +135,12 @@ def _run_out(cloud: Cloud, event: Doc) -> After | None:
 
 
 def _suspend_preempted(cloud: Cloud) -> None:
-    for vm in cloud.state.all("vm").values():
-        if vm["state"] != "PREEMPTED" or not vm.get("queuedResource"):
+    for name, preempted in cloud.state.all("vm_preempted").items():
+        vm = cloud.state.get("vm", name)
+        if vm is None or vm["state"] != "PREEMPTED":
+            cloud.state.delete("vm_preempted", name)
             continue
-        doc = cloud.state.get("queued", vm["queuedResource"])
+        doc = cloud.state.get("queued", preempted["queued"])
         if doc and doc["state"]["state"] == "ACTIVE":
             put(cloud, doc, "SUSPENDING", then=cloud.settings.duration("ADVANCE"))
 

@@ -27,10 +27,24 @@ RETAINED_REQUESTS = 20_000
 _TABLES = """
 CREATE TABLE IF NOT EXISTS documents (kind TEXT, name TEXT, doc TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS contents (name TEXT PRIMARY KEY, bytes BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS pieces (name TEXT, start INTEGER, bytes BLOB NOT NULL, PRIMARY KEY (name, start));
 CREATE TABLE IF NOT EXISTS requests (number INTEGER PRIMARY KEY, doc TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS counter (value INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS held ON documents (
+    kind, doc ->> '$._holds.zone', doc ->> '$._holds.generation', doc ->> '$._holds.spot',
+    doc ->> '$._holds.reservation', doc ->> '$._holds.up', doc ->> '$._holds.chips'
+) WHERE iif(kind IN ('pool', 'queued', 'vm'), doc ->> '$._holds.chips', 0) > 0;
 INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter);
 """
+
+
+_HELD = """
+SELECT doc ->> '$._holds.zone' AS zone, doc ->> '$._holds.generation' AS generation, doc ->> '$._holds.spot' AS spot,
+    doc ->> '$._holds.reservation' AS reservation, doc ->> '$._holds.up' AS up, sum(doc ->> '$._holds.chips')
+FROM documents INDEXED BY held
+WHERE kind = ? AND iif(kind IN ('pool', 'queued', 'vm'), doc ->> '$._holds.chips', 0) > 0 GROUP BY 1, 2, 3, 4, 5
+"""
+"""Other kinds are left out of the index by their name: what callers wrote may be no JSON for SQLite (NaN)."""
 
 
 class State:
@@ -83,6 +97,20 @@ class State:
         """The documents whose name begins so, by name and in its order."""
         return {name: json.loads(doc) for name, doc in self._begin(kind, prefix)}
 
+    def each(self, kind: str) -> Iterator[Doc]:
+        """The documents in the order of their names, read one by one: whoever stops early reads no more."""
+        for _, doc in self._begin(kind, ""):
+            yield json.loads(doc)
+
+    def held(self, kind: str) -> list[Doc]:
+        """What documents of that kind hold, added up: by an index, so that with a thousand of them none is read."""
+        with self._lock:
+            rows = self._db.execute(_HELD, (kind,)).fetchall()
+        return [
+            {"zone": zone, "generation": of, "spot": bool(spot), "reservation": name, "up": bool(up), "chips": chips}
+            for zone, of, spot, name, up, chips in rows
+        ]
+
     def put(self, kind: str, name: str, doc: Doc) -> None:
         with self.transaction():
             self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", (kind, name, json.dumps(doc)))
@@ -107,6 +135,35 @@ class State:
     def delete_content(self, name: str) -> None:
         with self.transaction():
             self._db.execute("DELETE FROM contents WHERE name = ?", (name,))
+
+    def pieces_end(self, name: str) -> int:
+        """How many bytes the pieces of that name have together."""
+        row = self._one("SELECT start + length(bytes) FROM pieces WHERE name = ? ORDER BY start DESC LIMIT 1", name)
+        return int(row[0]) if row else 0
+
+    def put_piece(self, name: str, start: int, content: bytes) -> None:
+        """Writes from there on, where what is there ends or before that; what was there behind it is gone.
+
+        Each piece is a row of its own: a content that grew in one row would be read and written anew with every piece.
+        """
+        with self.transaction():
+            self._db.execute("DELETE FROM pieces WHERE name = ? AND start >= ?", (name, start))
+            # Only the last one that is left can reach farther.
+            self._db.execute(
+                "UPDATE pieces SET bytes = substr(bytes, 1, ?1 - start) WHERE name = ?2 AND start + length(bytes) > ?1 "
+                "AND start = (SELECT max(start) FROM pieces WHERE name = ?2)",
+                (start, name),
+            )
+            if content:
+                self._db.execute("INSERT INTO pieces VALUES (?, ?, ?)", (name, start, content))
+
+    def pieces(self, name: str) -> bytes:
+        with self._lock:
+            rows = self._db.execute("SELECT bytes FROM pieces WHERE name = ? ORDER BY start", (name,))
+            return b"".join(piece for (piece,) in rows)
+
+    def delete_pieces(self, name: str) -> None:
+        self.put_piece(name, 0, b"")
 
     def note(self, request: Doc) -> None:
         with self.transaction():

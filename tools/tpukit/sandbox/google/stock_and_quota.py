@@ -144,6 +144,5 @@ def _up(cloud: Cloud) -> list[Holding]:
 
 
 def _holdings(cloud: Cloud, kinds: tuple[str, ...]) -> list[Holding]:
-    return [
-        Holding(**holds) for kind in kinds for doc in cloud.state.all(kind).values() if (holds := doc.get("_holds"))
-    ]
+    """What is held alike is one of them."""
+    return [Holding(**held) for kind in kinds for held in cloud.state.held(kind)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.permissions import default_account
@@ -74,5 +75,21 @@ def addressed(cloud: Cloud, vm: Doc) -> Doc:
 
 def free_numbers(cloud: Cloud, count: int) -> list[int]:
     """Of addresses: no two hosts of the cloud have the same."""
-    taken = {number for vm in cloud.state.all("vm").values() for number in vm["_numbers"]}
-    return [number for number in range(len(taken) + count) if number not in taken][:count]
+    free, fresh = _numbers(cloud)
+    given = [*free, *range(fresh, fresh + count)][:count]
+    cloud.state.put("vm_numbers", "", {"free": free[count:], "fresh": max(fresh, given[-1] + 1)})
+    return given
+
+
+def give_back(cloud: Cloud, numbers: Iterable[int]) -> None:
+    free, fresh = _numbers(cloud)
+    cloud.state.put("vm_numbers", "", {"free": sorted([*free, *numbers]), "fresh": fresh})
+
+
+def _numbers(cloud: Cloud) -> tuple[list[int], int]:
+    """Numbers that were given back, and the first that nobody had. Kept, or each TPU VM would mean a look at all."""
+    if kept := cloud.state.get("vm_numbers", ""):
+        return kept["free"], kept["fresh"]
+    taken = {number for vm in cloud.state.each("vm") for number in vm["_numbers"]}
+    fresh = max(taken, default=-1) + 1
+    return [number for number in range(fresh) if number not in taken], fresh

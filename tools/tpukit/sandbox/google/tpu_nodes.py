@@ -98,10 +98,13 @@ def remove(cloud: Cloud, full: str) -> None:
     vm = find_vm(cloud, full)
     for worker in range(vm["_hosts"]):
         cloud.state.delete("vm_guest", f"{vm['id']}/{worker}")
+    tpu_node_fields.give_back(cloud, vm["_numbers"])
     cloud.state.delete("vm", full)
 
 
 def _preempt_some(cloud: Cloud) -> None:
+    if not cloud.faults.any("preempt"):
+        return
     for full, vm in cloud.state.all("vm").items():
         waited = cloud.clock.now() - (vm["_ready"] or 0)
         if vm["state"] == "READY" and cloud.faults.strike("preempt", full, once=vm["id"], waited=waited):
@@ -112,6 +115,8 @@ def preempt(cloud: Cloud, full: str) -> None:
     """Takes a TPU VM back. It stays, PREEMPTED, and counts against the quota until it is deleted."""
     vm = find_vm(cloud, full)
     _power_off(cloud, vm, "PREEMPTED", vm.get("_shutdown") or {"grace": POWER_OFF_SECONDS, "preempted": True})
+    if vm.get("queuedResource"):
+        cloud.state.put("vm_preempted", full, {"queued": vm["queuedResource"]})
 
 
 def terminate(cloud: Cloud, full: str) -> None:

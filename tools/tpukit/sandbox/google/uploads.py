@@ -76,7 +76,6 @@ def _begin(cloud: Cloud, call: Call) -> Answer:
     upload = f"{cloud.state.next():016x}"
     conditions = {key: value for key, value in call.query.items() if key.startswith("if")}
     cloud.state.put("upload", upload, {"bucket": call["bucket"], "about": about, "query": conditions})
-    cloud.state.put_content(f"upload {upload}", b"")
     location = f"{call.request.base}/upload/storage/v1/b/{call['bucket']}/o?uploadType=resumable&upload_id={upload}"
     return Answer(200, b"", {"location": location, "x-guploader-uploadid": upload})
 
@@ -86,24 +85,24 @@ def _piece(cloud: Cloud, call: Call) -> Answer | Doc:
     session = cloud.state.get("upload", upload)
     if session is None:
         raise Refused(404, "No such upload session.")
-    have = cloud.state.content(f"upload {upload}")
+    have = cloud.state.pieces_end(upload)
     content = call.request.content
     told = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", call.request.headers.get("content-range", ""))
-    if told and told[1]:
-        if int(told[1]) > len(have):
-            raise Refused(503, f"Pieces must follow each other: byte {len(have)} is the next.")
-        have = have[: int(told[1])] + content
-    elif not told:
-        have = content
-    total = len(have) if not told else None if told[3] == "*" else int(told[3])
-    if total is None or len(have) < total:
-        cloud.state.put_content(f"upload {upload}", have)
-        return Answer(308, b"", {"range": f"bytes=0-{len(have) - 1}"} if have else {})
+    if not told or told[1]:
+        start = int(told[1]) if told else 0
+        if start > have:
+            raise Refused(503, f"Pieces must follow each other: byte {have} is the next.")
+        cloud.state.put_piece(upload, start, content)
+        have = start + len(content)
+    total = have if not told else None if told[3] == "*" else int(told[3])
+    if total is None or have < total:
+        return Answer(308, b"", {"range": f"bytes=0-{have - 1}"} if have else {})
     check_preconditions(session["query"], object_versions.live(cloud, session["bucket"], session["about"]["name"]))
+    whole = cloud.state.pieces(upload)
     cloud.state.delete("upload", upload)
-    cloud.state.delete_content(f"upload {upload}")
+    cloud.state.delete_pieces(upload)
     return storage_objects.shown(
-        call, object_versions.store(cloud, find_bucket(cloud, session["bucket"]), session["about"], have)
+        call, object_versions.store(cloud, find_bucket(cloud, session["bucket"]), session["about"], whole)
     )
 
 
@@ -111,5 +110,5 @@ def _piece(cloud: Cloud, call: Call) -> Answer | Doc:
 def _cancel(cloud: Cloud, call: Call) -> Answer:
     upload = call.query.get("upload_id", "")
     cloud.state.delete("upload", upload)
-    cloud.state.delete_content(f"upload {upload}")
+    cloud.state.delete_pieces(upload)
     return Answer(499, b"")

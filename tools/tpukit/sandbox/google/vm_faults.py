@@ -190,6 +190,8 @@ ACTIONS = tuple(_ACTIONS)
 
 
 def _strike_some(cloud: Cloud) -> None:
+    if not cloud.faults.any(*VM_KINDS):
+        return
     for full, vm in cloud.state.all("vm").items():
         waited = cloud.clock.now() - (vm["_ready"] or 0)
         for kind in VM_KINDS:

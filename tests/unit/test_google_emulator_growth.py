@@ -1,0 +1,97 @@
+"""What a request costs does not grow with what is there: counted in documents that are read for n and for 2n."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpukit.sandbox.google import stock_and_quota
+from tpukit.sandbox.google.state import State
+from unit.google_world import PROJECT, World
+
+NODES = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes"
+VM = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with World(tmp_path, seconds={"": 5.0}) as made:
+        yield made
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of all documents that were read."""
+    found: list[str] = []
+    begin, get = State._begin, State.get
+
+    def counted(state: State, kind: str, prefix: str) -> Iterator[tuple[str, str]]:
+        for row in begin(state, kind, prefix):
+            found.append(kind)
+            yield row
+
+    def got(state: State, kind: str, name: str) -> Any:
+        found.append(kind)
+        return get(state, kind, name)
+
+    monkeypatch.setattr(State, "_begin", counted)
+    monkeypatch.setattr(State, "get", got)
+    return found
+
+
+@pytest.mark.parametrize("pause", [10.0, 0.0], ids=["one by one", "all at once"])
+def test_twice_the_tpu_vms_are_made_with_twice_the_documents_read(world, reads, pause):
+    stock_and_quota.limit_stock(world.cloud, "us-central2-b", "v4", 1000)
+    stock_and_quota.limit_quota(world.cloud, "us-central2", "v4", 1000)
+
+    def make(first: int, count: int) -> int:
+        reads.clear()
+        for number in range(first, first + count):
+            world.ask("POST", NODES, VM, nodeId=f"vm-{number}")
+            world.pass_time(pause)
+        world.pass_time(10)
+        return len(reads)
+
+    few = make(0, 20)
+    assert make(20, 40) <= 2.2 * few
+    assert {one["state"] for one in world.ask("GET", NODES)["nodes"]} == {"READY"}
+
+
+def test_tpu_vms_that_come_after_others_went_have_addresses_of_their_own(world):
+    def addresses() -> list[str]:
+        return [one["networkEndpoints"][0]["ipAddress"] for one in world.ask("GET", NODES)["nodes"]]
+
+    for number in range(4):
+        world.ask("POST", NODES, VM, nodeId=f"vm-{number}")
+    world.pass_time(10)
+    first = addresses()
+    for number in (2, 1):
+        world.ask("DELETE", f"{NODES}/vm-{number}")
+    world.pass_time(10)
+    for number in (5, 6, 7):
+        world.ask("POST", NODES, VM, nodeId=f"vm-{number}")
+    assert len(set(addresses())) == 5
+    assert set(first) < set(addresses()), "what was given back is given again"
+
+
+def test_chips_held_are_added_up_by_what_they_are(world):
+    for number, spot in enumerate((False, False, True)):
+        world.ask("POST", NODES, {**VM, "schedulingConfig": {"spot": spot}}, nodeId=f"vm-{number}")
+    world.cloud.state.put("note", "of a caller", {"value": float("nan")})
+    held = [(one["spot"], one["up"], one["chips"]) for one in world.cloud.state.held("vm")]
+    assert sorted(held) == [(False, False, 8), (True, False, 4)]
+
+
+def test_operations_that_an_older_release_left_under_way_end(tmp_path):
+    with World(tmp_path, seconds={"": 5.0}) as before:
+        before.ask("POST", NODES, VM, nodeId="vm-0")
+        ((name, doc),) = before.cloud.state.all("pending").items()
+        before.cloud.state.delete("pending", name)
+        before.cloud.state.put("pending", doc.pop("id"), doc)
+    with World(tmp_path, seconds={"": 5.0}) as world:
+        world.pass_time(10)
+        assert world.ask("GET", f"{NODES}/vm-0")["state"] == "READY"
+        assert not world.cloud.state.all("pending")
