@@ -32,6 +32,8 @@ def _create(cloud: Cloud, call: Call) -> Doc:
         "projectId": call["project"],
         "uniqueId": str(10**20 + zlib.crc32(f"{email} {cloud.state.next()}".encode())),
         "email": email,
+        # Deprecated, say the documents, and Google's examples show this one for every account. That it stays the same
+        # and that nobody looks at what is sent is a guess.
         "etag": "MDEwMjE5MjA=",
         "_made": cloud.clock.now(),
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import object_versions
+from tpukit.sandbox.google import etags, object_versions
 from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_preconditions, find_bucket, need
+from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_etag, check_preconditions, find_bucket, need
 
 OBJECT = BUCKET + "/o/{object+}"
 _DESCRIBED = (
@@ -54,6 +54,7 @@ def _show(cloud: Cloud, call: Call) -> Answer | Doc:
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     found = find(cloud, call)
     check_preconditions(call.query, found)
+    check_etag(call, found)
     if call.query.get("alt") == "media" or call.request.path.startswith("download/"):
         return _media(cloud, call, found)
     return shown(call, found)
@@ -130,7 +131,9 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.update", call["bucket"], call["object"])
     old = find(cloud, call)
     check_preconditions(call.query, old)
-    count = {"metageneration": str(int(old["metageneration"]) + 1), "updated": cloud.stamp()}
+    number = int(old["metageneration"]) + 1
+    etag = etags.of_numbers(int(old["generation"]), number)
+    count = {"metageneration": str(number), "etag": etag, "updated": cloud.stamp()}
     keep = {key: old[key] for key in ("name", "bucket", "generation", "size")}
     new = {**merged(old, call.body), **count, **keep}
     object_versions.change(cloud, new)
