@@ -62,7 +62,7 @@ class Call:
         """Fields of the update mask, as JSON names them; gcloud writes network_config.enable_external_ips. Without a
         mask, the fields that were sent."""
         sent = self.query.get("updateMask", "")
-        fields = [re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name) for name in sent.split(",") if name]
+        fields = [camel(name.strip()) for name in sent.split(",") if name]
         return fields or list(self.body)
 
 
@@ -146,6 +146,11 @@ def _pattern(path: str) -> re.Pattern[str]:
         else:
             text += re.escape(part)
     return re.compile(text)
+
+
+def camel(name: str) -> str:
+    """A name as JSON has it; Google takes network_config for networkConfig."""
+    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from tpukit.sandbox import kept_answers
-from tpukit.sandbox.google import list_filter, list_order, paging, permissions, schemas, services
+from tpukit.sandbox.google import list_filter, list_order, paging, permissions, schemas, services, update_masks
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.api_faults import SILENCE
 from tpukit.sandbox.google.cloud import Cloud
@@ -109,6 +109,8 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
         body = schemas.check(api.schema, route.body, body, drop_unknown=api.drops_unknown)
     call = Call(request, names, body)
     permissions.check(cloud, api, rest, call)
+    if request.method == "PATCH" and route.body:
+        update_masks.check(api.schema, route.body, call)
     return api, route, call
 
 
