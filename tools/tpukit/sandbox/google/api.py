@@ -80,6 +80,7 @@ Effect = Callable[["Cloud", Doc], "After | None"]
 
 @dataclass(frozen=True, slots=True)
 class Route:
+    path: str
     pattern: re.Pattern[str]
     handler: Handler
     body: str | None
@@ -93,7 +94,7 @@ class Api:
     name: str
     service: str = ""
     schema: str = ""
-    drops_unknown: bool = False  # Compute Engine passes over fields it does not know; the others refuse them
+    drops_unknown: bool = False  # Compute Engine and Cloud Storage pass over what they do not know; others refuse it
     operation: Callable[[Doc], Doc] | None = None
     routes: dict[str, list[Route]] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict)
@@ -110,7 +111,7 @@ class Api:
 
         def register(handler: Handler) -> Handler:
             for method in methods.split():
-                self.routes.setdefault(method, []).append(Route(_pattern(path), handler, body, lists))
+                self.routes.setdefault(method, []).append(Route(path, _pattern(path), handler, body, lists))
             return handler
 
         return register

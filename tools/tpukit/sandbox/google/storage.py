@@ -16,7 +16,7 @@ from tpukit.sandbox.google.state import Doc
 BUCKET = "b/{bucket}"
 SERVICE = "storage.googleapis.com"
 
-api = Api("storage", service=SERVICE)
+api = Api("storage", service=SERVICE, schema="storage", drops_unknown=True)
 
 
 def find_bucket(cloud: Cloud, name: str) -> Doc:
@@ -84,7 +84,7 @@ def _etags(call: Call, header: str, without: str) -> list[str]:
     return [one.strip().strip('"') for one in call.request.headers.get(header, without).split(",")]
 
 
-@api.on("POST", "b", body="")
+@api.on("POST", "b", body="Bucket")
 def _create(cloud: Cloud, call: Call) -> Doc:
     project = cloud.project(call.query.get("project", ""))
     project_scope = f"projects/{project}"
@@ -138,7 +138,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
     return found
 
 
-@api.on("PATCH PUT", BUCKET, body="")
+@api.on("PATCH PUT", BUCKET, body="Bucket")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.update", call["bucket"])
     old = find_bucket(cloud, call["bucket"])
@@ -171,7 +171,7 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
     return {"kind": "storage#policy", **policy.get(cloud, f"b/{name}")}
 
 
-@api.on("PUT", BUCKET + "/iam", body="")
+@api.on("PUT", BUCKET + "/iam", body="Policy")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.setIamPolicy", call["bucket"])
     name = find_bucket(cloud, call["bucket"])["name"]

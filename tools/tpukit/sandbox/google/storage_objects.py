@@ -126,7 +126,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
     return page
 
 
-@api.on("PATCH PUT", OBJECT, body="")
+@api.on("PATCH PUT", OBJECT, body="Object")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.update", call["bucket"], call["object"])
     old = find(cloud, call)
@@ -152,7 +152,7 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
     return Answer(204, b"")
 
 
-@api.on("POST", BUCKET + "/o/{object+}/compose", body="")
+@api.on("POST", BUCKET + "/o/{object+}/compose", body="ComposeRequest")
 def _compose(cloud: Cloud, call: Call) -> Doc:
     bucket = find_bucket(cloud, call["bucket"])["name"]
     may_write(cloud, call, bucket, call["object"])
@@ -172,8 +172,8 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
     return shown(call, object_versions.store(cloud, find_bucket(cloud, bucket), about, b"".join(parts)))
 
 
-@api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="")
-@api.on("POST", BUCKET + "/o/{object+}/copyTo/b/{to}/o/{copy+}", body="")
+@api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="Object")
+@api.on("POST", BUCKET + "/o/{object+}/copyTo/b/{to}/o/{copy+}", body="Object")
 def _copy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     may_write(cloud, call, call["to"], call["copy"])

@@ -208,7 +208,7 @@ def _put(cloud: Cloud, vm: Doc, **changes: Any) -> None:
     cloud.state.put("vm", vm["name"], {key: value for key, value in new.items() if value or key not in gone})
 
 
-@api.on("POST", VM + ":simulateMaintenanceEvent", body="")
+@api.on("POST", VM + ":simulateMaintenanceEvent", body="SimulateMaintenanceEventRequest")
 def _simulate(cloud: Cloud, call: Call) -> Started:
     vm = _alpha(cloud, call)
     known = [str(worker) for worker in range(vm["_hosts"])]
@@ -219,7 +219,7 @@ def _simulate(cloud: Cloud, call: Call) -> Started:
     return cloud.start(api, "SIMULATE_MAINTENANCE_EVENT", place(call), vm["name"])
 
 
-@api.on("POST", VM + ":performMaintenance", body="")
+@api.on("POST", VM + ":performMaintenance", body="PerformMaintenanceRequest")
 def _perform(cloud: Cloud, call: Call) -> Started:
     vm = _alpha(cloud, call)
     if (vm.get("upcomingMaintenance") or {}).get("maintenanceStatus") != "PENDING":
