@@ -80,7 +80,7 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
         elif not isinstance(result, Answer):
             result = list_filter.narrowed(result, wanted) if wanted else result
             result = list_order.ordered(result, by) if by else result
-            result = paging.page(api.name, call.request, result) if request.method == "GET" else result
+            result = paging.page(api.name, route, call.request, result)
     except Refused as refused:
         given = _json(refused.code, refused.body())
         pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import etags, object_versions
+from tpukit.sandbox.google import etags, object_versions, paging
 from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -104,7 +104,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     every = call.flag("versions")
     object_versions.notice(cloud, bucket, prefix)
-    items, prefixes = [], []
+    found: list[tuple[str, Doc | None]] = []  # by name; a prefix has no document
     for doc in cloud.state.all("object", f"{bucket}/{prefix}").values():
         if "timeDeleted" in doc and not every:
             continue
@@ -112,17 +112,17 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
         if name < query.get("startOffset", "") or (query.get("endOffset") and name >= query["endOffset"]):
             continue
         cut = name.find(delimiter, len(prefix)) if delimiter else -1
-        if cut >= 0:
-            prefixes.append(name[: cut + len(delimiter)])
-        else:
-            items.append(shown(call, doc))
-    start = int(query.get("pageToken") or 0)
-    most = min(int(query.get("maxResults") or 1000), 1000)
-    page: Doc = {"kind": "storage#objects", "items": items[start : start + most]}
-    if prefixes and start == 0:
-        page["prefixes"] = sorted(set(prefixes))
-    if len(items) > start + most:
-        page["nextPageToken"] = str(start + most)
+        if cut < 0:
+            found.append((name, doc))
+        elif found[-1:] != [(folder := name[: cut + len(delimiter)], None)]:
+            found.append((folder, None))
+    start, most = paging.asked(call.request, 1000, 1000)
+    listed = found[start : start + most]
+    page: Doc = {"kind": "storage#objects", "items": [shown(call, doc) for _, doc in listed if doc]}
+    if prefixes := [name for name, doc in listed if doc is None]:
+        page["prefixes"] = prefixes
+    if len(found) > start + most:
+        page["nextPageToken"] = paging.token(call.request, start + most)
     return page
 
 
