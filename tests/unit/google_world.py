@@ -36,12 +36,18 @@ class World:
         self.cloud.close()
 
     def send(
-        self, method: str, path: str, body: Any = None, agent: str = "", principal: str = "", **query: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        agent: str = "",
+        principal: str = "",
+        headers: dict[str, str] | None = None,
+        **query: str,
     ) -> tuple[int, Any]:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        answer = answer_of(
-            self.cloud, Request(method, path, query, {"user-agent": agent}, content, principal=principal)
-        )
+        sent = {"user-agent": agent, **(headers or {})}
+        answer = answer_of(self.cloud, Request(method, path, query, sent, content, principal=principal))
         return answer.status, json.loads(answer.content) if answer.content else None
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpukit.sandbox.google import APIS
+from unit import discovery
 from unit.google_world import PROJECT, World
+from unit.test_google_routes import VERSIONS
 
 ZONE = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b"
 BOARDS = f"vertex_ai/v1/projects/{PROJECT}/locations/us-central1/tensorboards"
@@ -90,3 +95,69 @@ def test_aggregated_list_has_every_region_with_what_is_there_or_a_warning(world:
     items = world.ask("GET", f"compute/v1/projects/{PROJECT}/aggregated/subnetworks")["items"]
     assert [one["name"] for one in items["regions/us-central2"]["subnetworks"]] == ["subnet"]
     assert items["regions/us-east1"]["warning"]["code"] == "NO_RESULTS_ON_PAGE"
+
+
+def lists() -> Iterator[tuple[str, str]]:
+    """Method and path of every list that Google's documents have in pages, but for that of objects."""
+    for api in APIS:
+        for method, routes in api.routes.items() if api.name in discovery.DOCUMENTS else ():
+            for route in routes:
+                rest = re.sub(r"\{\w+\+?\}", "x", route.path.replace("{project}", PROJECT))
+                for version in VERSIONS.get(api.name, ("v1",)):
+                    found = discovery.documented(method, f"{api.name}/{version}/{rest}")
+                    if found and "pageToken" in found["parameters"] and route.path != "b/{bucket}/o":
+                        yield method, f"{api.name}/{version}/{rest}"
+
+
+def example(path: str, method: str) -> tuple[str, Any]:
+    """The field that an answer lists, and five things that may be in it."""
+    name, version = path.split("/")[:2]
+    found = discovery.documented(method, path)
+    schemas = (discovery._document(discovery.DOCUMENTS[name], version) or {})["schemas"]
+    assert found is not None
+    for field, what in schemas[found["response"]["$ref"]]["properties"].items():
+        if "$ref" in what.get("items", {}):
+            words = schemas[what["items"]["$ref"]]["properties"].items()
+            word = next(key for key, one in words if one.get("type") == "string" and not {"enum", "format"} & set(one))
+            return field, [{word: str(number)} for number in range(5)]
+        if field == "items" and "additionalProperties" in what:
+            return field, {f"regions/{number}": {} for number in range(5)}
+    raise AssertionError(f"{path} lists nothing")
+
+
+@pytest.mark.parametrize(("method", "path"), list(lists()))
+def test_every_list_comes_in_pages(world: World, monkeypatch: pytest.MonkeyPatch, method: str, path: str):
+    name, version = path.split("/")[:2]
+    api = next(one for one in APIS if one.name == name)
+    field, things = example(path, method)
+    route, _ = api.find(method, path.removeprefix(f"{name}/{version}/")) or (None, None)
+    assert route is not None
+    answering = replace(route, handler=lambda cloud, call: {field: things}, lists=None)
+    monkeypatch.setitem(api.routes, method, [answering])
+    found: list[Any] = []
+    token: dict[str, str] = {}
+    size = "maxResults" if "maxResults" in (discovery.documented(method, path) or {})["parameters"] else "pageSize"
+    while True:
+        answer = world.ask(method, path, **{size: "2"}, **token)
+        assert len(answer[field]) <= 2
+        found += answer[field]
+        if "nextPageToken" not in answer:
+            break
+        token = {"pageToken": answer["nextPageToken"]}
+    assert found == list(things)
+    assert world.refusal(method, path, pageToken="guess")[0] == 400
+    assert world.refusal(method, path, **{size: "-1"})[0] == 400
+
+
+def test_objects_and_prefixes_count_alike_on_a_page(world: World):
+    world.ask("POST", "storage/v1/b", {"name": "bucket"}, project=PROJECT)
+    for name in ("a/1", "a/2", "b", "c/1", "d"):
+        world.ask("POST", "upload/storage/v1/b/bucket/o", b"", uploadType="media", name=name)
+    found, token = [], {}
+    for _ in range(2):
+        answer = world.ask("GET", "storage/v1/b/bucket/o", delimiter="/", maxResults="2", **token)
+        found.append((answer.get("prefixes", []), [one["name"] for one in answer["items"]]))
+        token = {"pageToken": answer.get("nextPageToken", "")}
+    assert found == [(["a/"], ["b"]), (["c/"], ["d"])]
+    assert token == {"pageToken": ""}
+    assert world.refusal("GET", "storage/v1/b/bucket/o", pageToken="guess")[0] == 400

@@ -62,7 +62,7 @@ class Call:
         """Fields of the update mask, as JSON names them; gcloud writes network_config.enable_external_ips. Without a
         mask, the fields that were sent."""
         sent = self.query.get("updateMask", "")
-        fields = [re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name) for name in sent.split(",") if name]
+        fields = [camel(name.strip()) for name in sent.split(",") if name]
         return fields or list(self.body)
 
 
@@ -80,6 +80,7 @@ Effect = Callable[["Cloud", Doc], "After | None"]
 
 @dataclass(frozen=True, slots=True)
 class Route:
+    path: str
     pattern: re.Pattern[str]
     handler: Handler
     body: str | None
@@ -94,7 +95,7 @@ class Api:
     service: str = ""
     schema: str = ""
     schemas: Mapping[str, str] = field(default_factory=dict)  # by version, of an API whose versions' messages differ
-    drops_unknown: bool = False  # Compute Engine passes over fields it does not know; the others refuse them
+    drops_unknown: bool = False  # Compute Engine and Cloud Storage pass over what they do not know; others refuse it
     operation: Callable[[Doc], Doc] | None = None
     routes: dict[str, list[Route]] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict)
@@ -111,7 +112,7 @@ class Api:
 
         def register(handler: Handler) -> Handler:
             for method in methods.split():
-                self.routes.setdefault(method, []).append(Route(_pattern(path), handler, body, lists))
+                self.routes.setdefault(method, []).append(Route(path, _pattern(path), handler, body, lists))
             return handler
 
         return register
@@ -151,6 +152,11 @@ def _pattern(path: str) -> re.Pattern[str]:
         else:
             text += re.escape(part)
     return re.compile(text)
+
+
+def camel(name: str) -> str:
+    """A name as JSON has it; Google takes network_config for networkConfig."""
+    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:

@@ -262,14 +262,14 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
     return policy.get(cloud, full)
 
 
-@api.on("POST", _SUBNET + "/setIamPolicy", body="")
+@api.on("POST", _SUBNET + "/setIamPolicy", body="RegionSetPolicyRequest")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     full = _SUBNET.format(**call.names)
     find(cloud, "subnetwork", full)
     return policy.put(cloud, full, call.body.get("policy", {}))
 
 
-held_permissions.register(api, _SUBNET, "subnetwork", separator="/")
+held_permissions.register(api, _SUBNET, "subnetwork", body="TestPermissionsRequest", separator="/")
 
 
 @api.on("GET", "projects/{project}/global/operations/{operation}")

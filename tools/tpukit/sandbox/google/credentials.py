@@ -12,10 +12,10 @@ from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
 LONGEST_SECONDS = 3600.0
-api = Api("iam_credentials", service="iamcredentials.googleapis.com")
+api = Api("iam_credentials", service="iamcredentials.googleapis.com", schema="iamcredentials")
 
 
-@api.on("POST", iam.ACCOUNT + ":generateAccessToken", body="")
+@api.on("POST", iam.ACCOUNT + ":generateAccessToken", body="GenerateAccessTokenRequest")
 def _generate(cloud: Cloud, call: Call) -> Doc:
     if not call.body.get("scope"):
         raise invalid("Scopes are required.")

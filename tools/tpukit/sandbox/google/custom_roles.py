@@ -10,7 +10,7 @@ import json
 import re
 import zlib
 
-from tpukit.sandbox.google.api import Call, public
+from tpukit.sandbox.google.api import Call, camel, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.iam import api
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
@@ -57,7 +57,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 def _patch(cloud: Cloud, call: Call) -> Doc:
     role = _find(cloud, call)
     mask = call.query.get("updateMask", "")
-    fields = [_camel(one) for one in mask.split(",")] if mask else [key for key in _FIELDS if key in call.body]
+    fields = [camel(one.strip()) for one in mask.split(",")] if mask else [key for key in _FIELDS if key in call.body]
     if role.get("deleted") and "deleted" not in fields:
         raise not_ready(f"You can't update the role ({call['role']}) because it is deleted.")
     _check_etag(role, call)
@@ -110,8 +110,3 @@ def _put(cloud: Cloud, role: Doc) -> Doc:
 def _check_etag(role: Doc, call: Call) -> None:
     if call.body.get("etag") and call.body["etag"] != role["etag"]:
         raise Refused(409, "There were concurrent changes of the role.", status="ABORTED", reason="aborted")
-
-
-def _camel(field: str) -> str:
-    head, *rest = field.strip().split("_")
-    return head + "".join(word.capitalize() for word in rest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import longrunning
+from tpukit.sandbox.google import etags, longrunning
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
@@ -52,18 +52,20 @@ def _create(cloud: Cloud, call: Call) -> Started:
 
 @api.on("GET", "projects/{project}/databases")
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    return {"databases": list(cloud.state.all("database", f"projects/{call['project']}/").values())}
+    mine = cloud.state.all("database", f"projects/{call['project']}/").values()
+    return {"databases": [etags.shown(one) for one in mine]}
 
 
 @api.on("GET", DATABASE)
 def _show(cloud: Cloud, call: Call) -> Doc:
-    return _find(cloud, call)
+    return etags.shown(_find(cloud, call))
 
 
 @api.on("PATCH", DATABASE, body=MESSAGE)
 def _patch(cloud: Cloud, call: Call) -> Started:
     old = _find(cloud, call)
-    new = replaced(old, call.body, call.mask())
+    _check_etag(call.body.get("etag"), old)
+    new = replaced(old, call.body, [field for field in call.mask() if field != "etag"])
     name = old["name"]
     return cloud.change(api, "UPDATE", name, name, store="database", after=new, response=_message(new))
 
@@ -71,6 +73,7 @@ def _patch(cloud: Cloud, call: Call) -> Started:
 @api.on("DELETE", DATABASE)
 def _delete(cloud: Cloud, call: Call) -> Started:
     database = _find(cloud, call)
+    _check_etag(call.query.get("etag"), database)
     if database["deleteProtectionState"] == "DELETE_PROTECTION_ENABLED":
         raise not_ready("The database is protected from deletion.")
     return cloud.start(api, "DELETE", database["name"], database["name"], response=_message(database))
@@ -85,7 +88,12 @@ def _changed(cloud: Cloud, operation: Doc) -> None:
 
 
 def _message(database: Doc) -> Doc:
-    return longrunning.message("google.firestore.admin.v1.Database", database)
+    return longrunning.message("google.firestore.admin.v1.Database", etags.shown(database))
+
+
+def _check_etag(asked: str | None, database: Doc) -> None:
+    """The documents have FAILED_PRECONDITION for deletions; that changes are refused alike is a guess."""
+    etags.check(asked, database, code=400, status="FAILED_PRECONDITION")
 
 
 def _find(cloud: Cloud, call: Call) -> Doc:

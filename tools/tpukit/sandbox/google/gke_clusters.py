@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import network_rules, node_pools, stock_and_quota
-from tpukit.sandbox.google.api import After, Call, Started, merged, public
+from tpukit.sandbox.google import etags, network_rules, node_pools, stock_and_quota
+from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import relative
 from tpukit.sandbox.google.container import CLUSTER, LOCATION, VERSIONS, admit, api, find_cluster, scope
@@ -29,7 +29,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 def _body(cloud: Cloud, name: str, doc: Doc) -> Doc:
     mine = cloud.state.all("pool", f"{name}/").values()
     nodes = sum(len(pool["_nodes"]) for pool in mine)
-    return {**public(doc), "nodePools": [public(pool) for pool in mine], "currentNodeCount": nodes}
+    return {**etags.shown(doc), "nodePools": [etags.shown(pool) for pool in mine], "currentNodeCount": nodes}
 
 
 @api.on("POST", LOCATION + "/clusters", body="CreateClusterRequest")

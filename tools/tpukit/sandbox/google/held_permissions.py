@@ -19,7 +19,7 @@ from tpukit.sandbox.google.state import Doc
 _PERMISSION = re.compile(r"[a-z]+(\.[a-zA-Z]+){2,}")
 
 
-def register(api: Api, resource: str, kind: str = "", *, separator: str = ":", body: str = "") -> None:
+def register(api: Api, resource: str, kind: str = "", *, body: str, separator: str = ":") -> None:
     """For things at this path, which are documents of that kind; projects are none."""
 
     @api.on("POST", f"{resource}{separator}testIamPermissions", body=body)

@@ -22,7 +22,7 @@ _KIND = "login_profile"
 _PERMISSION = "compute.instances.osLogin"
 
 # Needs no API to be enabled but Compute Engine's, which brings it along.
-api = Api("oslogin")
+api = Api("oslogin", schema="oslogin")
 
 
 def who_may_log_in(cloud: Cloud, project: str) -> Iterator[Doc]:
@@ -43,7 +43,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
     return _profile(cloud, call)
 
 
-@api.on("POST", "users/{user}:importSshPublicKey", body="")
+@api.on("POST", "users/{user}:importSshPublicKey", body="SshPublicKey")
 def _import(cloud: Cloud, call: Call) -> Doc:
     profile = _profile(cloud, call)
     key = str(call.body.get("key", "")).strip()

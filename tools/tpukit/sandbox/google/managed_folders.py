@@ -16,7 +16,7 @@ FOLDERS = BUCKET + "/managedFolders"
 FOLDER = FOLDERS + "/{folder+}"
 
 
-@api.on("POST", FOLDERS, body="")
+@api.on("POST", FOLDERS, body="ManagedFolder")
 def _create(cloud: Cloud, call: Call) -> Doc:
     bucket = find_bucket(cloud, call["bucket"])
     name = call.body.get("name", "").rstrip("/") + "/"
@@ -54,7 +54,7 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
     return {"kind": "storage#policy", **policy.get(cloud, _scope(_find(cloud, call)))}
 
 
-@api.on("PUT", FOLDER + "/iam", body="")
+@api.on("PUT", FOLDER + "/iam", body="Policy")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.managedFolders.setIamPolicy", call["bucket"], call["folder"])
     return {"kind": "storage#policy", **policy.put(cloud, _scope(_find(cloud, call)), call.body)}

@@ -6,8 +6,8 @@ import re
 import zlib
 
 from tpukit.catalogue.zones import offers
-from tpukit.sandbox.google import compute_zones, pod_ranges, pool_checks, stock_and_quota
-from tpukit.sandbox.google.api import After, Call, Started, merged, public
+from tpukit.sandbox.google import compute_zones, etags, pod_ranges, pool_checks, stock_and_quota
+from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, admit, api, find_cluster, find_pool, pool_of, scope
 from tpukit.sandbox.google.pool_nodes import described
@@ -23,13 +23,13 @@ HEAL_SECONDS = 60.0
 @api.on("GET", CLUSTER + "/nodePools")
 def _listed(cloud: Cloud, call: Call) -> Doc:
     cluster, _ = find_cluster(cloud, call)
-    return {"nodePools": [public(doc) for doc in cloud.state.all("pool", f"{cluster}/").values()]}
+    return {"nodePools": [etags.shown(doc) for doc in cloud.state.all("pool", f"{cluster}/").values()]}
 
 
 @api.on("GET", POOL)
 def _show(cloud: Cloud, call: Call) -> Doc:
     find_cluster(cloud, call)
-    return public(find_pool(cloud, pool_of(call)))
+    return etags.shown(find_pool(cloud, pool_of(call)))
 
 
 @api.on("POST", CLUSTER + "/nodePools", body="CreateNodePoolRequest")

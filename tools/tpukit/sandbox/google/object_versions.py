@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from tpukit.sandbox.google import etags
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.state import Doc
@@ -114,7 +115,7 @@ def _record(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, mark: str) ->
         "metageneration": "1",
         "size": str(len(content)),
         **_checksums(content),
-        "etag": base64.b64encode(generation.encode()).decode(),
+        "etag": etags.of_numbers(int(generation), 1),
         "timeCreated": now,
         "updated": now,
         **({_MARK: mark} if mark else {}),

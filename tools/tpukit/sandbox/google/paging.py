@@ -1,8 +1,8 @@
 """Lists in pages: how many things an answer holds at most, and the token by which the next ones are asked for.
 
-The sizes are those that Google's discovery documents state for each list; where they state none, one that fits all that
-a box holds. A token belongs to the request that it came from: with another one it is refused, as
-https://google.aip.dev/158 has it; the words of that refusal are a guess.
+Every list whose method has a parameter `pageToken` comes so. The sizes are those that Google's discovery documents
+state for each; where they state none, one that fits all that a box holds. A token belongs to the request that it came
+from: with another one it is refused, as https://google.aip.dev/158 has it; the words of that refusal are a guess.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tpukit.sandbox.google.api import Request
+from tpukit.sandbox.google import query_parameters
+from tpukit.sandbox.google.api import Request, Route
 from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.state import Doc
 
 _ANY = (1000, 1000)
 SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {
-    "artifact_registry": {"repositories": _ANY, "dockerImages": _ANY},
-    "compute": {"items": (500, 500)},
+    "compute": {"items": (500, 500), "managedInstances": (500, 500)},
     "iam": {"accounts": (20, 100), "roles": (300, 1000)},
     "service_usage": {"services": (50, 200)},
-    "storage": {"items": _ANY},
-    "tpu": dict.fromkeys(("acceleratorTypes", "locations", "nodes", "queuedResources", "runtimeVersions"), _ANY),
     "vertex_ai": {
         "tensorboards": (100, 100),
         "tensorboardExperiments": (50, 1000),
@@ -32,27 +30,37 @@ SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {
         "tensorboardTimeSeries": (50, 1000),
     },
 }
-"""By API and by the field that is listed: how many unless told, and how many at most."""
+"""By API and by the field that is listed: how many unless told, and how many at most; others are of any size."""
+_OWN = "b/{bucket}/o"
+"""The list of objects, whose prefixes count too, sees to its pages itself."""
 _OF_THE_PAGE = ("maxResults", "pageSize", "pageToken")
 
 
-def page(api: str, request: Request, answer: Doc) -> Doc:
-    """The part of a list that was asked for. What is no list stays as it is, and so do objects of Cloud Storage,
-    whose prefixes count too."""
-    field = next((name for name in SIZES.get(api, ()) if isinstance(answer.get(name), list | dict)), "")
-    if not field or (api == "storage" and not request.path.endswith("/b")):
+def page(api: str, route: Route, request: Request, answer: Doc) -> Doc:
+    """The part of a list that was asked for. What is no list stays as it is."""
+    if "pageToken" not in (query_parameters.of(api, request, route) or ()) or route.path == _OWN:
         return answer
-    least, most = SIZES[api][field]
-    size = min(_number(request.query) or least, most)
-    mark = _mark(request)
-    start = _start(request.query.get("pageToken", ""), mark)
+    field = next((name for name, value in answer.items() if isinstance(value, list) or name == "items"), "")
+    start, size = asked(request, *SIZES.get(api, {}).get(field, _ANY))
+    if not field:
+        return answer
     things: Any = answer[field]
     rest = {key: value for key, value in answer.items() if key != "nextPageToken"}
     if len(things) > start + size:
-        rest["nextPageToken"] = base64.urlsafe_b64encode(json.dumps([start + size, mark]).encode()).decode()
+        rest["nextPageToken"] = token(request, start + size)
     # An aggregated list has a map, of what there is in each place.
     listed = dict(list(things.items())[start : start + size]) if isinstance(things, dict) else things[start:][:size]
     return {**rest, field: listed}
+
+
+def asked(request: Request, unless_told: int, most: int) -> tuple[int, int]:
+    """Where the page begins, and how many things it holds at most."""
+    size = min(_number(request.query) or unless_told, most)
+    return _start(request.query.get("pageToken", ""), _mark(request)), size
+
+
+def token(request: Request, start: int) -> str:
+    return base64.urlsafe_b64encode(json.dumps([start, _mark(request)]).encode()).decode()
 
 
 def no_results(scope: str) -> Doc:
@@ -80,7 +88,7 @@ def _start(token: str, mark: int) -> int:
         return 0
     try:
         start, of = json.loads(base64.urlsafe_b64decode(token))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise invalid("Page token is malformed.") from error
     if of != mark:
         raise invalid("Page token does not belong to this request: it came with other parameters.")

@@ -43,7 +43,7 @@ def _project(cloud: Cloud, call: Call) -> Doc:
     }
 
 
-@api.on("POST", "projects/{project}/setCommonInstanceMetadata", body="")
+@api.on("POST", "projects/{project}/setCommonInstanceMetadata", body="Metadata")
 def _set(cloud: Cloud, call: Call) -> Started:
     project, items = call["project"], call.body.get("items") or []
     if call.body.get("fingerprint", "") != _fingerprint(_items(cloud, project)):

@@ -32,7 +32,10 @@ REQUESTS = {
     ),
     "cloudbuild/v1": ("Build",),
     "cloudresourcemanager/v1": ("GetIamPolicyRequest", "SetIamPolicyRequest", "TestIamPermissionsRequest"),
-    "compute/v1": ("Firewall", "Network", "ResourcePolicy", "Router", "Subnetwork"),
+    "compute/v1": (
+        *("Firewall", "Metadata", "Network", "RegionSetPolicyRequest", "ResourcePolicy", "Router", "Subnetwork"),
+        "TestPermissionsRequest",
+    ),
     "container/v1": (
         *("CreateClusterRequest", "UpdateClusterRequest", "SetLabelsRequest", "SetMaintenancePolicyRequest"),
         *("CreateNodePoolRequest", "UpdateNodePoolRequest", "SetNodePoolSizeRequest"),
@@ -43,13 +46,17 @@ REQUESTS = {
         *("CreateServiceAccountRequest", "PatchServiceAccountRequest", "SetIamPolicyRequest"),
         *("TestIamPermissionsRequest", "CreateRoleRequest", "QueryTestablePermissionsRequest", "UndeleteRoleRequest"),
     ),
+    "iamcredentials/v1": ("GenerateAccessTokenRequest",),
     "logging/v2": ("ListLogEntriesRequest", "LogMetric"),
     "monitoring/v1": ("Dashboard",),
     "monitoring/v3": ("AlertPolicy", "NotificationChannel"),
+    "oslogin/v1": ("SshPublicKey",),
     "serviceusage/v1": ("BatchEnableServicesRequest", "DisableServiceRequest"),
-    "tpu/v2": ("Node", "QueuedResource"),
+    "storage/v1": ("Bucket", "ComposeRequest", "ManagedFolder", "Object", "Policy"),
+    "tpu/v2": ("GetGuestAttributesRequest", "Node", "QueuedResource"),
     "tpu/v2alpha1": (
-        *("Node", "QueuedResource", "PerformMaintenanceQueuedResourceRequest", "SimulateMaintenanceEventRequest"),
+        *("GetGuestAttributesRequest", "Node", "QueuedResource", "PerformMaintenanceQueuedResourceRequest"),
+        *("PerformMaintenanceRequest", "SimulateMaintenanceEventRequest"),
     ),
 }
 APART = ("tpu/v2alpha1",)
@@ -93,6 +100,11 @@ def gather(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
                 continue
             properties = schemas[message].get("properties", {})
             messages[message] = {field: _type(f"{message}.{field}", what) for field, what in properties.items()}
+            for field, what in properties.items():
+                inner = what.get("items") or what
+                if "properties" in inner:  # a message without a name of its own
+                    schemas[f"{message}.{field}"] = inner
+                    waiting.append(f"{message}.{field}")
             waiting += [reference for what in properties.values() for reference in _references(what)]
         name = api if api in APART else name
         known = found.get(name, {})
@@ -111,6 +123,8 @@ def _type(field: str, what: dict[str, Any]) -> Any:
         return {"one of": dict(zip(what["enum"], numbers, strict=True)) if numbers else what["enum"]}
     if what["type"] == "array":
         return [_type(field, what["items"])]
+    if "properties" in what:
+        return f"${field}"
     if what["type"] == "object":
         return {"*": _type(field, what["additionalProperties"])} if "additionalProperties" in what else "any"
     whole = {"int32", "uint32", "int64", "uint64"}

@@ -11,7 +11,16 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from tpukit.sandbox import kept_answers
-from tpukit.sandbox.google import list_filter, list_order, paging, permissions, schemas, services
+from tpukit.sandbox.google import (
+    list_filter,
+    list_order,
+    paging,
+    permissions,
+    query_parameters,
+    schemas,
+    services,
+    update_masks,
+)
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.api_faults import SILENCE
 from tpukit.sandbox.google.cloud import Cloud
@@ -61,7 +70,7 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
     try:
         api, route, call = _find(cloud, request)
         _check_faults(cloud, api, call)
-        wanted, by = list_filter.condition(api, route, request), list_order.keys(api, route, request)
+        wanted, by = list_filter.condition(api, route, call.request), list_order.keys(api, route, call.request)
         with cloud.state.transaction():
             result = route.handler(cloud, call)
         if isinstance(result, Started):
@@ -71,7 +80,7 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
         elif not isinstance(result, Answer):
             result = list_filter.narrowed(result, wanted) if wanted else result
             result = list_order.ordered(result, by) if by else result
-            result = paging.page(api.name, request, result) if request.method == "GET" else result
+            result = paging.page(api.name, route, call.request, result)
     except Refused as refused:
         given = _json(refused.code, refused.body())
         pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
@@ -101,6 +110,8 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
     if found is None:
         raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
     route, names = found
+    if not api.drops_unknown:
+        request = query_parameters.checked(api.name, route, request)
     if "project" in names:
         names["project"] = cloud.project(_project(names))
         services.check_enabled(cloud, api.service, names["project"])
@@ -109,6 +120,8 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
         body = schemas.check(api.schema_of(request.path), route.body, body, drop_unknown=api.drops_unknown)
     call = Call(request, names, body)
     permissions.check(cloud, api, rest, call)
+    if request.method == "PATCH" and route.body:
+        update_masks.check(api.schema, route.body, call)
     return api, route, call
 
 

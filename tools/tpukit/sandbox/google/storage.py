@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tpukit.sandbox.google import held_permissions, object_versions, permissions, policy
+from tpukit.sandbox.google import etags, held_permissions, object_versions, permissions, policy
 from tpukit.sandbox.google.api import Answer, Api, Call, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
@@ -16,7 +16,7 @@ from tpukit.sandbox.google.state import Doc
 BUCKET = "b/{bucket}"
 SERVICE = "storage.googleapis.com"
 
-api = Api("storage", service=SERVICE)
+api = Api("storage", service=SERVICE, schema="storage", drops_unknown=True)
 
 
 def find_bucket(cloud: Cloud, name: str) -> Doc:
@@ -68,7 +68,23 @@ def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> Non
             raise Refused(304, "")
 
 
-@api.on("POST", "b", body="")
+def check_etag(call: Call, found: Doc) -> None:
+    """If-Match and If-None-Match, of requests that read: others pass over them, and over an etag in a body.
+
+    https://github.com/googleapis/python-storage/pull/489
+    """
+    wanted, unwanted = (_etags(call, name, without) for name, without in (("if-match", "*"), ("if-none-match", "")))
+    if found["etag"] not in wanted and "*" not in wanted:
+        raise Refused(412, "At least one of the pre-conditions you specified did not hold.")
+    if found["etag"] in unwanted or "*" in unwanted:
+        raise Refused(304, "")
+
+
+def _etags(call: Call, header: str, without: str) -> list[str]:
+    return [one.strip().strip('"') for one in call.request.headers.get(header, without).split(",")]
+
+
+@api.on("POST", "b", body="Bucket")
 def _create(cloud: Cloud, call: Call) -> Doc:
     project = cloud.project(call.query.get("project", ""))
     project_scope = f"projects/{project}"
@@ -96,7 +112,7 @@ def _create(cloud: Cloud, call: Call) -> Doc:
         "timeCreated": now,
         "updated": now,
         "metageneration": "1",
-        "etag": "CAE=",
+        "etag": etags.of_numbers(1),
     }
     cloud.state.put("bucket", name, made)
     cloud.files.add(name)
@@ -118,15 +134,17 @@ def _show(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.get", call["bucket"])
     found = find_bucket(cloud, call["bucket"])
     check_preconditions(call.query, {"generation": "0", **found})
+    check_etag(call, found)
     return found
 
 
-@api.on("PATCH PUT", BUCKET, body="")
+@api.on("PATCH PUT", BUCKET, body="Bucket")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.update", call["bucket"])
     old = find_bucket(cloud, call["bucket"])
     check_preconditions(call.query, {"generation": "0", **old})
-    count = {"metageneration": str(int(old["metageneration"]) + 1), "updated": cloud.stamp()}
+    number = int(old["metageneration"]) + 1
+    count = {"metageneration": str(number), "etag": etags.of_numbers(number), "updated": cloud.stamp()}
     new = {**merged(old, call.body), **count, "name": old["name"], "location": old["location"]}
     cloud.state.put("bucket", old["name"], new)
     return new
@@ -153,7 +171,7 @@ def _get_policy(cloud: Cloud, call: Call) -> Doc:
     return {"kind": "storage#policy", **policy.get(cloud, f"b/{name}")}
 
 
-@api.on("PUT", BUCKET + "/iam", body="")
+@api.on("PUT", BUCKET + "/iam", body="Policy")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.setIamPolicy", call["bucket"])
     name = find_bucket(cloud, call["bucket"])["name"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import object_versions
+from tpukit.sandbox.google import etags, object_versions, paging
 from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_preconditions, find_bucket, need
+from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_etag, check_preconditions, find_bucket, need
 
 OBJECT = BUCKET + "/o/{object+}"
 _DESCRIBED = (
@@ -54,6 +54,7 @@ def _show(cloud: Cloud, call: Call) -> Answer | Doc:
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     found = find(cloud, call)
     check_preconditions(call.query, found)
+    check_etag(call, found)
     if call.query.get("alt") == "media" or call.request.path.startswith("download/"):
         return _media(cloud, call, found)
     return shown(call, found)
@@ -103,7 +104,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     every = call.flag("versions")
     object_versions.notice(cloud, bucket, prefix)
-    items, prefixes = [], []
+    found: list[tuple[str, Doc | None]] = []  # by name; a prefix has no document
     for doc in cloud.state.all("object", f"{bucket}/{prefix}").values():
         if "timeDeleted" in doc and not every:
             continue
@@ -111,26 +112,28 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
         if name < query.get("startOffset", "") or (query.get("endOffset") and name >= query["endOffset"]):
             continue
         cut = name.find(delimiter, len(prefix)) if delimiter else -1
-        if cut >= 0:
-            prefixes.append(name[: cut + len(delimiter)])
-        else:
-            items.append(shown(call, doc))
-    start = int(query.get("pageToken") or 0)
-    most = min(int(query.get("maxResults") or 1000), 1000)
-    page: Doc = {"kind": "storage#objects", "items": items[start : start + most]}
-    if prefixes and start == 0:
-        page["prefixes"] = sorted(set(prefixes))
-    if len(items) > start + most:
-        page["nextPageToken"] = str(start + most)
+        if cut < 0:
+            found.append((name, doc))
+        elif found[-1:] != [(folder := name[: cut + len(delimiter)], None)]:
+            found.append((folder, None))
+    start, most = paging.asked(call.request, 1000, 1000)
+    listed = found[start : start + most]
+    page: Doc = {"kind": "storage#objects", "items": [shown(call, doc) for _, doc in listed if doc]}
+    if prefixes := [name for name, doc in listed if doc is None]:
+        page["prefixes"] = prefixes
+    if len(found) > start + most:
+        page["nextPageToken"] = paging.token(call.request, start + most)
     return page
 
 
-@api.on("PATCH PUT", OBJECT, body="")
+@api.on("PATCH PUT", OBJECT, body="Object")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.update", call["bucket"], call["object"])
     old = find(cloud, call)
     check_preconditions(call.query, old)
-    count = {"metageneration": str(int(old["metageneration"]) + 1), "updated": cloud.stamp()}
+    number = int(old["metageneration"]) + 1
+    etag = etags.of_numbers(int(old["generation"]), number)
+    count = {"metageneration": str(number), "etag": etag, "updated": cloud.stamp()}
     keep = {key: old[key] for key in ("name", "bucket", "generation", "size")}
     new = {**merged(old, call.body), **count, **keep}
     object_versions.change(cloud, new)
@@ -149,7 +152,7 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
     return Answer(204, b"")
 
 
-@api.on("POST", BUCKET + "/o/{object+}/compose", body="")
+@api.on("POST", BUCKET + "/o/{object+}/compose", body="ComposeRequest")
 def _compose(cloud: Cloud, call: Call) -> Doc:
     bucket = find_bucket(cloud, call["bucket"])["name"]
     may_write(cloud, call, bucket, call["object"])
@@ -169,8 +172,8 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
     return shown(call, object_versions.store(cloud, find_bucket(cloud, bucket), about, b"".join(parts)))
 
 
-@api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="")
-@api.on("POST", BUCKET + "/o/{object+}/copyTo/b/{to}/o/{copy+}", body="")
+@api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="Object")
+@api.on("POST", BUCKET + "/o/{object+}/copyTo/b/{to}/o/{copy+}", body="Object")
 def _copy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     may_write(cloud, call, call["to"], call["copy"])

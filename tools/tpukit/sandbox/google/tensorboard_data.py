@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tpukit.sandbox.google import etags
 from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -56,18 +57,18 @@ def _register(level: Level) -> None:
     @api.on("GET", parent, lists=MESSAGES + level.message)
     def listed(cloud: Cloud, call: Call) -> Doc:
         prefix = f"{numbered(call, parent)}/"
-        return {level.plural: list(cloud.state.all(level.kind, prefix).values())}
+        return {level.plural: [etags.shown(one) for one in cloud.state.all(level.kind, prefix).values()]}
 
     @api.on("GET", level.path)
     def show(cloud: Cloud, call: Call) -> Doc:
-        return get_or_refuse(cloud, level.kind, numbered(call, level.path))
+        return etags.shown(get_or_refuse(cloud, level.kind, numbered(call, level.path)))
 
     @api.on("PATCH", level.path, body=MESSAGES + level.message)
     def patch(cloud: Cloud, call: Call) -> Doc:
         name = numbered(call, level.path)
         new = patched(cloud, call, level.kind, name)
         cloud.state.put(level.kind, name, new)
-        return new
+        return etags.shown(new)
 
     @api.on("DELETE", level.path)
     def delete(cloud: Cloud, call: Call) -> Started:
@@ -93,9 +94,10 @@ def _make(cloud: Cloud, level: Level, parent: str, wanted: str, body: Doc) -> Do
     )
     if cloud.state.get(level.kind, full) or same_name:
         raise Refused(409, f"The {level.kind} {full} or one with its display name already exists.")
-    made = {**body, "name": full, "createTime": cloud.stamp(), "updateTime": cloud.stamp()}
+    given = {key: value for key, value in body.items() if key != "etag"}
+    made = {**given, "name": full, "createTime": cloud.stamp(), "updateTime": cloud.stamp()}
     cloud.state.put(level.kind, full, made)
-    return made
+    return etags.shown(made)
 
 
 for _level in LEVELS:

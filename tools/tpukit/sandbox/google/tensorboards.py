@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 from tpukit import resources
-from tpukit.sandbox.google import longrunning
+from tpukit.sandbox.google import etags, longrunning
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
@@ -54,7 +54,9 @@ def get_or_refuse(cloud: Cloud, kind: str, name: str) -> Doc:
 
 def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
     """What it is to become; nothing is changed by this."""
-    new = replaced(get_or_refuse(cloud, kind, name), call.body, call.mask())
+    old = get_or_refuse(cloud, kind, name)
+    etags.check(call.body.get("etag"), old)
+    new = replaced(old, call.body, [field for field in call.mask() if field != "etag"])
     return {**new, "updateTime": cloud.stamp()}
 
 
@@ -77,24 +79,25 @@ def _create(cloud: Cloud, call: Call) -> Started:
     stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
     made = {**call.body, "name": full, **stamps, "etag": f"{cloud.state.next():08x}"}
     cloud.state.put("tensorboard", full, made)
-    return cloud.start(api, "CREATE", scope, full, response=longrunning.message(f"{V1}.Tensorboard", made))
+    return cloud.start(api, "CREATE", scope, full, response=longrunning.message(f"{V1}.Tensorboard", etags.shown(made)))
 
 
 @api.on("GET", LOCATION + "/tensorboards", lists=f"{MESSAGES}Tensorboard")
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    return {"tensorboards": list(cloud.state.all("tensorboard", f"{numbered(call, LOCATION)}/").values())}
+    mine = cloud.state.all("tensorboard", f"{numbered(call, LOCATION)}/").values()
+    return {"tensorboards": [etags.shown(one) for one in mine]}
 
 
 @api.on("GET", BOARD)
 def _show(cloud: Cloud, call: Call) -> Doc:
-    return find_board(cloud, call)
+    return etags.shown(find_board(cloud, call))
 
 
 @api.on("PATCH", BOARD, body=f"{MESSAGES}Tensorboard")
 def _patch(cloud: Cloud, call: Call) -> Started:
     name = numbered(call, BOARD)
     new = patched(cloud, call, "tensorboard", name)
-    response = longrunning.message(f"{V1}.Tensorboard", new)
+    response = longrunning.message(f"{V1}.Tensorboard", etags.shown(new))
     return cloud.change(
         api, "UPDATE", numbered(call, LOCATION), name, store="tensorboard", after=new, response=response
     )

@@ -168,7 +168,7 @@ def _went(cloud: Cloud, operation: Doc) -> After | None:
     return partial(cloud.hooks.on_vm_changed, operation["target"])
 
 
-@api.on("POST", VM + ":getGuestAttributes", body="")
+@api.on("POST", VM + ":getGuestAttributes", body="GetGuestAttributesRequest")
 def _guest_attributes(cloud: Cloud, call: Call) -> Doc:
     """One element for each worker asked for, all without a number; `queryPath` is NAMESPACE/ or NAMESPACE/KEY."""
     vm = find_vm(cloud, VM.format(**call.names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpukit.sandbox.google import pool_checks, stock_and_quota
+from tpukit.sandbox.google import etags, pool_checks, stock_and_quota
 from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
@@ -38,6 +38,7 @@ _OF_POOL = ("locations", "nodeDrainConfig", "queuedProvisioning", "upgradeSettin
 def _update(cloud: Cloud, call: Call) -> Started:
     full, cluster = find_cluster(cloud, call)
     update = dict(call.body.get("update") or {})
+    etags.check(update.pop("etag", None), cluster)
     pool_name = update.pop("desiredNodePoolId", None)
     scaling = update.pop("desiredNodePoolAutoscaling", None)
     if scaling is not None:
@@ -160,6 +161,7 @@ def _rescale(cloud: Cloud, call: Call, full: str, scaling: Doc) -> Started:
 @api.on("PUT", POOL, body="UpdateNodePoolRequest")
 def _update_pool(cloud: Cloud, call: Call) -> Started:
     full, pool = _pool(cloud, call)
+    etags.check(call.body.get("etag"), pool)
     config = dict(pool["config"])
     for field, value in call.body.items():
         if field == "machineType" and pool["_several_hosts"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from tpukit.sandbox.google import object_versions, storage_objects
+from tpukit.sandbox.google import object_versions, schemas, storage_objects
 from tpukit.sandbox.google.api import Answer, Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused, invalid
@@ -37,7 +37,8 @@ def _upload(cloud: Cloud, call: Call) -> Answer | Doc:
 
 
 def _named(call: Call, about: Doc) -> Doc:
-    return {**about, "name": call.query.get("name") or about.get("name", "")}
+    known = schemas.check("storage", "Object", about, drop_unknown=True)
+    return {**known, "name": call.query.get("name") or known.get("name", "")}
 
 
 def _store(cloud: Cloud, call: Call, about: Doc, content: bytes) -> Doc:

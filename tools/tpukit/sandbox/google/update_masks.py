@@ -1,0 +1,32 @@
+"""Refuses an update mask that names a field which the message does not have.
+
+https://google.aip.dev/134 wants INVALID_ARGUMENT; the words are a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpukit.sandbox.google.api import Call, camel
+from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.schemas import fields_of_messages
+
+_IN_THE_BODY = {"PatchServiceAccountRequest": "ServiceAccount"}
+"""Requests whose mask is a field of theirs, and the message that it is of."""
+
+
+def check(api: str, message: str, call: Call) -> None:
+    of = _IN_THE_BODY.get(message)
+    sent = call.body.get("updateMask", "") if of else call.query.get("updateMask", "")
+    for field in filter(None, map(str.strip, sent.split(","))):
+        if field == "*":
+            raise Refused(501, "The emulator cannot replace all fields at once.")
+        if not _has(fields_of_messages()[api], f"${of or message}", camel(field).split(".")):
+            raise invalid(f"Invalid update_mask: {of or message} has no field {field!r}.")
+
+
+def _has(messages: dict[str, dict[str, Any]], kind: Any, names: list[str]) -> bool:
+    if not names or kind == "any" or (isinstance(kind, dict) and "*" in kind):
+        return True
+    fields = messages[kind[1:]] if isinstance(kind, str) and kind.startswith("$") else {}
+    return names[0] in fields and _has(messages, fields[names[0]], names[1:])
