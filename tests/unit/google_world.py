@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.clock import ManualClock
-from tpukit.sandbox.google import APIS
+from tpukit.sandbox.google import APIS, routing
 from tpukit.sandbox.google.api import Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
-from tpukit.sandbox.google.routing import answer as answer_of
 
 PROJECT = "tpu-project"
 
@@ -47,7 +46,7 @@ class World:
     ) -> tuple[int, Any]:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         sent = {"user-agent": agent, **(headers or {})}
-        answer = answer_of(self.cloud, Request(method, path, query, sent, content, principal=principal))
+        answer = routing.answer(self.cloud, Request(method, path, query, sent, content, principal=principal))
         return answer.status, json.loads(answer.content) if answer.content else None
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
@@ -56,12 +55,17 @@ class World:
         return answer
 
     def refusal(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, str, str]:
-        """Number, word and text of an error."""
+        """Number, word and text of an error. Compute Engine and Cloud Storage have a reason for a word."""
         status, answer = self.send(method, path, body, **query)
         assert status >= 400, answer
         error = answer["error"]
         assert error["code"] == status
-        assert error["errors"][0]["message"] == error["message"]
+        if routing.api_of(self.cloud, path)[0].service in ("compute.googleapis.com", "storage.googleapis.com"):
+            assert "status" not in error
+            [inner] = error["errors"]
+            assert inner == {"message": error["message"], "domain": "global", "reason": inner["reason"]}
+            return status, inner["reason"], error["message"]
+        assert "errors" not in error
         return status, error["status"], error["message"]
 
     def pass_time(self, seconds: float) -> None:

@@ -63,12 +63,12 @@ def test_body_that_is_no_object_is_refused(world, body):
 
 def test_path_that_is_not_emulated_says_so(world):
     status, word, text = world.refusal("GET", f"compute/v1/projects/{PROJECT}/global/images")
-    assert (status, word) == (501, "UNIMPLEMENTED")
+    assert (status, word) == (501, "notImplemented")
     assert f"GET compute/v1/projects/{PROJECT}/global/images" in text
 
 
 def test_project_that_does_not_exist_is_denied(world):
-    assert world.refusal("GET", "compute/v1/projects/theirs/global/networks")[:2] == (403, "PERMISSION_DENIED")
+    assert world.refusal("GET", "compute/v1/projects/theirs/global/networks")[:2] == (403, "forbidden")
     assert world.ask("GET", f"compute/v1/projects/{number_of(PROJECT)}")["name"] == PROJECT
 
 

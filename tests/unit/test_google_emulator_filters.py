@@ -176,7 +176,7 @@ def test_filter_of_compute_engine_chooses(networks: World, filter_: str, found: 
 )
 def test_filter_of_compute_engine_that_is_wrong_is_refused_in_its_words(networks: World, filter_: str):
     status, word, text = networks.refusal("GET", NETWORKS, filter=filter_)
-    assert (status, word) == (400, "INVALID_ARGUMENT")
+    assert (status, word) == (400, "invalid")
     assert text == f"Invalid value for field 'filter': '{filter_}'. Invalid list filter expression."
 
 

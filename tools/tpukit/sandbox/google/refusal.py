@@ -19,7 +19,7 @@ STATUS = {
     504: "DEADLINE_EXCEEDED",
 }
 _REASON = {
-    400: "badRequest",
+    400: "invalid",
     401: "authError",
     403: "forbidden",
     404: "notFound",
@@ -31,6 +31,14 @@ _REASON = {
     503: "backendError",
     504: "deadlineExceeded",
 }
+_WITH_REASONS = ("compute.googleapis.com", "storage.googleapis.com")
+"""Whose errors have a list with a reason, and no word beside the number. All others have the word alone.
+
+https://cloud.google.com/storage/docs/json_api/v1/status-codes
+https://cloud.google.com/apis/design/errors#error_model
+"""
+_OF_THE_FRONT = ("RATE_LIMIT_EXCEEDED", "SERVICE_DISABLED")
+"""Refusals that Google's common front gives for every service: they have both. For Cloud Storage that is a guess."""
 CODES = {
     "INVALID_ARGUMENT": 3,
     "NOT_FOUND": 5,
@@ -66,17 +74,20 @@ class Refused(Exception):
         self.details = tuple(details)
         self.retry_after = retry_after  # seconds
 
-    def body(self) -> dict[str, Any]:
-        """The body of the answer: one shape that all of Google's clients understand."""
-        error: dict[str, Any] = {
-            "code": self.code,
-            "message": self.message,
-            "status": self.status,
-            "errors": [{"message": self.message, "domain": "global", "reason": self.reason}],
-        }
+    def body(self, service: str = "") -> dict[str, Any]:
+        """The body of the answer, as this service writes it."""
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        if service in _WITH_REASONS:
+            error["errors"] = [{"message": self.message, "domain": "global", "reason": self.reason}]
+        if service not in _WITH_REASONS or self._is_of_the_front():
+            error["status"] = self.status
         if self.details:
             error["details"] = list(self.details)
         return {"error": error}
+
+    def _is_of_the_front(self) -> bool:
+        """Whether the service itself never saw the request."""
+        return self.code == 401 or any(one.get("reason") in _OF_THE_FRONT for one in self.details)
 
 
 def too_many_requests(service: str, project_number: str, limit: int) -> Refused:

@@ -82,13 +82,14 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
             result = list_order.ordered(result, by) if by else result
             result = paging.page(api.name, route, call.request, result)
     except Refused as refused:
-        given = _json(refused.code, refused.body())
+        given = _json(refused.code, refused.body(api_of(cloud, request.path)[0].service))
         pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
         return replace(given, headers={**given.headers, **pause})
     except Exception as error:
         # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
         logging.getLogger(__name__).exception("%s %s", request.method, request.path)
-        return _json(500, Refused(500, f"The emulator failed: {type(error).__name__}: {error}").body())
+        flaw = Refused(500, f"The emulator failed: {type(error).__name__}: {error}")
+        return _json(500, flaw.body(api_of(cloud, request.path)[0].service))
     if isinstance(result, Answer):
         return result
     kept_answers.keep(request.method, request.path, result)

@@ -171,7 +171,8 @@ class Emulator:
         principal = self._principal(request)
         if principal is None:
             refused = Refused(401, "Request had invalid authentication credentials: show the emulator's token.")
-            return Answer(401, json.dumps(refused.body()).encode(), {"content-type": "application/json"})
+            body = refused.body(routing.api_of(self.cloud, request.path)[0].service)
+            return Answer(401, json.dumps(body).encode(), {"content-type": "application/json"})
         if request.path.startswith(CONTROL):
             return control.answer(self.cloud, request)
         return routing.answer(self.cloud, replace(request, principal=principal))
