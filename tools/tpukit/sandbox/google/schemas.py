@@ -26,7 +26,10 @@ _KINDS = {
 def check(api: str, message: str, body: dict[str, Any], *, drop_unknown: bool = False) -> dict[str, Any]:
     """The body with names for numbers of enumerations. All that is wrong with it is said at once."""
     problems: list[tuple[str, str]] = []
-    checked: dict[str, Any] = _message(fields_of_messages()[api], message, body, "", problems)
+    known = fields_of_messages()[api]
+    if message not in known:
+        raise Refused(404, "The requested URL was not found on this server.")  # this version has no such method
+    checked: dict[str, Any] = _message(known, message, body, "", problems)
     if drop_unknown:
         problems = [(where, text) for where, text in problems if not text.endswith(_UNKNOWN)]
     if problems:

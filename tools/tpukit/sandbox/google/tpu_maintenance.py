@@ -4,7 +4,7 @@ queued resource made. v2 has none of these methods. https://cloud.google.com/tpu
 
 from __future__ import annotations
 
-from tpukit.sandbox.google import schemas, tpu_versions, vm_faults
+from tpukit.sandbox.google import tpu_versions, vm_faults
 from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.queued_resources import QUEUED, find_queued
@@ -14,22 +14,20 @@ from tpukit.sandbox.google.tpu import api, respond, start
 from tpukit.sandbox.google.tpu_nodes import VM, find_vm
 
 
-@api.on("POST", VM + ":simulateMaintenanceEvent", body="")
+@api.on("POST", VM + ":simulateMaintenanceEvent", body="SimulateMaintenanceEventRequest")
 def _simulate(cloud: Cloud, call: Call) -> Started:
     """Of the first worker that is named alone, and of worker 0 where none is."""
-    body = _alpha(call, "SimulateMaintenanceEventRequest")
     vm = _ready_vm(cloud, VM.format(**call.names))
     known = [str(worker) for worker in range(vm["_hosts"])]
-    asked = body.get("workerIds") or ["0"]
+    asked = call.body.get("workerIds") or ["0"]
     if unknown := [one for one in asked if one not in known]:
         raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
     vm_faults.maintain(cloud, vm, asked[:1])
     return start(cloud, call, "SIMULATE_MAINTENANCE_EVENT", vm["name"])
 
 
-@api.on("POST", VM + ":performMaintenance", body="")
+@api.on("POST", VM + ":performMaintenance", body="PerformMaintenanceRequest")
 def _perform(cloud: Cloud, call: Call) -> Started:
-    tpu_versions.need_alpha(call)
     vm = _ready_vm(cloud, VM.format(**call.names))
     _begin(cloud, vm)
     return start(cloud, call, "PERFORM_MAINTENANCE", vm["name"])
@@ -57,16 +55,15 @@ def _info(cloud: Cloud, call: Call) -> Doc:
     return {"nodeUpcomingMaintenances": entries} if entries else {}
 
 
-@api.on("POST", QUEUED + ":performMaintenanceQueuedResource", body="")
+@api.on("POST", QUEUED + ":performMaintenanceQueuedResource", body="PerformMaintenanceQueuedResourceRequest")
 def _perform_queued(cloud: Cloud, call: Call) -> Started:
     """Of all of the nodes that are named, or of none. Whether Google takes full names too is a guess, and that it
     refuses a request without any."""
-    body = _alpha(call, "PerformMaintenanceQueuedResourceRequest")
     doc = find_queued(cloud, call)
     if doc["state"]["state"] != "ACTIVE":
         raise not_ready(f"{doc['name']} is {doc['state']['state']}, not ACTIVE.")
     known = {alias: name for name in doc["_nodes"] for alias in (name, name.rpartition("/")[2])}
-    names = body.get("nodeNames") or []
+    names = call.body.get("nodeNames") or []
     if not names:
         raise invalid("At least one node name is required.")
     if unknown := [name for name in names if name not in known or _own(cloud, doc, known[name]) is None]:
@@ -80,11 +77,6 @@ def _perform_queued(cloud: Cloud, call: Call) -> Started:
 def _performed_queued(cloud: Cloud, operation: Doc) -> None:
     if doc := cloud.state.get("queued", operation["target"]):
         respond(cloud, operation, "QueuedResource", doc)
-
-
-def _alpha(call: Call, message: str) -> Doc:
-    tpu_versions.need_alpha(call)
-    return schemas.check(tpu_versions.SCHEMAS[tpu_versions.ALPHA], message, call.body)
 
 
 def _ready_vm(cloud: Cloud, full: str) -> Doc:
