@@ -63,9 +63,10 @@ def attempt(where: Where, made: Plan, restart: int) -> dict[str, list[str]]:
 
 
 def test_every_line_of_every_host_is_read_attempt_by_attempt_after_the_pods_are_gone(box, where):
-    shared = box.place.path / "google" / "buckets" / "shared"  # hosts see no other folder of this machine below /tmp
-    shared.mkdir(parents=True)
-    made = box.send("prints", "python", "-c", PRINTS, str(LINES), str(shared), max={"restarts": 1, "grace": "5s"})
+    (box.place.path / "google" / "buckets" / "shared").mkdir(parents=True)
+    mounts = [{"bucket": "shared", "path": "/shared", "read_only": False}]  # the root of a host is read only
+    rules = {"restarts": 1, "grace": "5s"}
+    made = box.send("prints", "python", "-c", PRINTS, str(LINES), "/shared", max=rules, mounts=mounts)
     assert box.ended(made) == "Completed"
     hosts = {host_of(pod["metadata"]["name"]) for pod in box.pods(made)}
     assert len(hosts) == 4
