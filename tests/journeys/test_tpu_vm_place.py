@@ -256,9 +256,9 @@ def test_host_lost_on_purpose_is_a_lost_host_that_is_not_charged(driving):
 
 def test_checkpoints_in_the_workdir_of_a_host_are_seen_of_a_program_that_says_nothing(driving, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    old = "mkdir -p $TPUKIT_WORKDIR/checkpoints/90 && touch -d @1 $TPUKIT_WORKDIR/checkpoints/90"
-    new = "mkdir -p $TPUKIT_WORKDIR/checkpoints/7 $TPUKIT_WORKDIR/checkpoints/8.orbax-checkpoint-tmp"
-    job_id = driving.send(f"{old}; {new}; exit 0")
+    old = "mkdir -p old.$$ && touch -d @1 old.$$ && mv -T old.$$ checkpoints/90"  # at no moment is it new
+    new = "mkdir -p checkpoints/7 checkpoints/8.orbax-checkpoint-tmp"
+    job_id = driving.send(f"cd $TPUKIT_WORKDIR && {new} && {old} && exit 0")
     job = driving.ended(job_id)
     assert (job.state, job.attempts[0].saved) == (State.COMPLETED, 7)
 

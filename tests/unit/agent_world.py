@@ -36,6 +36,15 @@ class World:
         self.until(self.client.ready)
 
     def close(self) -> None:
+        """Its pods have ended and are gone before the agent is."""
+        for _, _, name in self._pods():
+            self.api.delete("Pod", name, "default")
+        folder = self.home / "agent" / "pods"
+        self.until(lambda: not folder.exists() or not list(folder.iterdir()))
+        self.stop()
+
+    def stop(self) -> None:
+        """The agent ends and its pods stay."""
         self.agent.stop()
         self._thread.join(timeout=10)
 

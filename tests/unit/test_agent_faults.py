@@ -29,9 +29,6 @@ def world(home: Path) -> Iterator[World]:
     world.client.add_pool(CPU)
     world.client.add_pool(SPOT)
     yield world
-    for _, _, name in world._pods():
-        world.api.delete("Pod", name, "default")
-    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
     world.close()
 
 
@@ -139,7 +136,7 @@ def test_preemption_under_way_goes_on_after_the_agent_was_killed(world: World, h
     world.until(lambda: world.log() == "ready\n")
     world.client.preempt("spot", back=0.2)
     world.until(lambda: list(home.glob("agent/pods/*/main/0/stop")))
-    world.close()
+    world.stop()
     again = World(home, world.api)
     try:
         status = again.phase("Failed")
@@ -377,7 +374,7 @@ def test_sign_of_life_that_two_threads_make_at_once_is_made_once_and_adds_the_po
     world.client.add_pool(SPOT)
     assert has_node(world, FIRST)
     assert has_node(world, SECOND)
-    world.close()
+    world.stop()
 
 
 def test_pool_without_tpus_grows_and_shrinks_and_pods_of_a_host_that_goes_end_first(world: World):

@@ -19,9 +19,6 @@ def world(home: Path) -> Iterator[World]:
     world = World(home)
     world.client.add_pool(CPU)
     yield world
-    for _, _, name in world._pods():
-        world.api.delete("Pod", name, "default")
-    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
     world.close()
 
 
@@ -200,7 +197,7 @@ def test_agent_killed_and_started_again_finds_the_same_processes(world: World, h
     world.shell(f"echo $$$$; until [ -e {gate} ]; do sleep 0.05; done; echo end; exit 5")
     world.phase("Running")
     pid = world.until(world.log)
-    world.close()  # pods are not its children: this is as abrupt to them as a kill
+    world.stop()  # pods are not its children: this is as abrupt to them as a kill
     again = World(home, world.api)
     try:
         assert again.log() == pid
@@ -225,7 +222,7 @@ def test_pod_whose_processes_vanished_with_their_shim_fails(world: World):
 
 
 def test_pod_that_the_agent_knows_nothing_of_but_ran_fails_and_is_not_run_twice(world: World):
-    world.close()
+    world.stop()
     began = {"name": "main", "image": "i", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
     world.shell("touch ran-again; sleep 60")
     world.api.patch(
@@ -244,7 +241,7 @@ def test_pod_that_the_agent_knows_nothing_of_but_ran_fails_and_is_not_run_twice(
 
 
 def test_pod_that_began_and_left_an_empty_folder_is_not_run_twice_either(world: World):
-    world.close()
+    world.stop()
     began = {"name": "main", "image": "i", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
     pod = world.shell("sleep 60")
     world.api.patch(
@@ -265,7 +262,7 @@ def test_pod_deleted_while_the_agent_was_away_leaves_nothing(world: World):
     world.shell("echo $$$$; exec sleep 60")
     world.phase("Running")
     pid = int(world.until(world.log))
-    world.close()
+    world.stop()
     world.api.delete("Pod", "p", "default")
     again = World(world.home, world.api)
     try:

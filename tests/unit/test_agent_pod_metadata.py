@@ -110,7 +110,7 @@ def test_metadata_server_answers_after_the_agent_was_started_again_and_goes_with
     world: World, home: Path, google: Emulator
 ):
     address = variables(world)["GCE_METADATA_HOST"]
-    world.close()
+    world.stop()
     again = start(home, google, world)
     try:
         again.until(lambda: _answers(address))

@@ -48,9 +48,6 @@ def world(home: Path) -> Iterator[World]:
     world = World(home)
     world.client.add_pool(CPU)
     yield world
-    for _, _, name in world._pods():
-        world.api.delete("Pod", name, "default")
-    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
     world.close()
 
 

@@ -20,9 +20,6 @@ def world(home: Path, request: pytest.FixtureRequest) -> Iterator[World]:
         kubelet._driver._machine = dataclasses.replace(kubelet._driver._machine, mounts=False)
     world.client.add_pool(CPU)
     yield world
-    for _, _, name in world._pods():
-        world.api.delete("Pod", name, "default")
-    world.until(lambda: not list((home / "agent" / "pods").iterdir()))
     world.close()
 
 

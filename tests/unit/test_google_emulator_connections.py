@@ -105,6 +105,12 @@ def test_rate_refuses_what_comes_too_often_until_time_has_passed(world):
     assert [world.send("GET", NETWORKS)[0] for _ in range(4)] == [200, 200, 200, 429]
 
 
+def test_rate_that_is_set_anew_counts_anew(world):
+    for limit in (2, 3):
+        world.cloud.faults.set(Fault("rate", name="often", match="GET .*networks", limit=limit))
+        assert [world.send("GET", NETWORKS)[0] for _ in range(limit + 1)] == [*[200] * limit, 429]
+
+
 def test_rate_that_is_exceeded_passes_by_itself_and_is_no_quota_of_chips(emulator):
     client = gke.Client(PROJECT, "us-central2", "one")
     emulator.cloud.faults.set(Fault("rate", match="GET .*operations", limit=1))

@@ -83,15 +83,3 @@ def test_chips_held_are_added_up_by_what_they_are(world):
     world.cloud.state.put("note", "of a caller", {"value": float("nan")})
     held = [(one["spot"], one["up"], one["chips"]) for one in world.cloud.state.held("vm")]
     assert sorted(held) == [(False, False, 8), (True, False, 4)]
-
-
-def test_operations_that_an_older_release_left_under_way_end(tmp_path):
-    with World(tmp_path, seconds={"": 5.0}) as before:
-        before.ask("POST", NODES, VM, nodeId="vm-0")
-        ((name, doc),) = before.cloud.state.all("pending").items()
-        before.cloud.state.delete("pending", name)
-        before.cloud.state.put("pending", doc.pop("id"), doc)
-    with World(tmp_path, seconds={"": 5.0}) as world:
-        world.pass_time(10)
-        assert world.ask("GET", f"{NODES}/vm-0")["state"] == "READY"
-        assert not world.cloud.state.all("pending")

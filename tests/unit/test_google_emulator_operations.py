@@ -185,6 +185,30 @@ def test_change_whose_hook_is_refused_is_taken_back(tmp_path):
         assert world.ask("GET", f"{pools}/tpu-0") == before
 
 
+class Killed(BaseException):
+    """The emulator ends in the middle of a hook."""
+
+
+def test_change_is_taken_back_also_where_the_emulator_was_killed_before_the_hook_was_refused(tmp_path):
+    outcome: BaseException | None = None
+
+    def hook(_pool: Pool) -> None:
+        if outcome:
+            raise outcome
+
+    with World(tmp_path, Hooks(on_pool_created=hook)) as world:
+        pools = world.cluster()
+        world.ask("POST", pools, pool())
+        before = world.ask("GET", f"{pools}/tpu-0")
+        outcome = Killed()
+        with pytest.raises(Killed):
+            world.ask("PUT", f"{pools}/tpu-0", {"labels": {"labels": {"a": "1"}}})
+    outcome = Refused(503, "Out of luck.")
+    with World(tmp_path, Hooks(on_pool_created=hook)) as world:
+        world.pass_time(86400)  # the clock of a new world begins anew
+        assert world.ask("GET", f"{pools}/tpu-0") == before
+
+
 def test_service_that_fails_to_be_switched_stays_as_it_was(world):
     path = f"{SERVICES}/tpu.googleapis.com"
     world.cloud.faults.set(Fault("fail", ".*", times=1))

@@ -229,6 +229,25 @@ def test_maintenance_that_cannot_be_performed_is_refused_for_all_nodes(world, bo
     assert vm(world, "vm-1")["upcomingMaintenance"]["maintenanceStatus"] == "PENDING"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("nodes/vm-1:simulateMaintenanceEvent", {"workerIds": ["0"]}),
+        ("nodes/vm-1:performMaintenance", {}),
+        ("queuedResources/wish:performMaintenanceQueuedResource", {"nodeNames": ["vm-1"]}),
+    ],
+)
+def test_maintenance_whose_operation_fails_does_not_begin(world, path, body):
+    queue(world)
+    vm_faults.strike(world.cloud, "maintenance", "vm-1", notice=1000)
+    before = vm(world, "vm-1")
+    world.cloud.faults.set(Fault("fail", ".*", times=1))
+    operation = world.ask("POST", f"{ALPHA}/{path}", body)
+    world.pass_time(1)
+    assert world.ask("GET", f"tpu/v2alpha1/{operation['name']}")["error"]
+    assert vm(world, "vm-1") == before
+
+
 def test_simulated_maintenance_takes_the_first_worker_that_is_named(world):
     world.ask("POST", f"{V2}/nodes", V4_32, nodeId="vm")
     world.ask("POST", f"{ALPHA}/nodes/vm:simulateMaintenanceEvent", {"workerIds": ["2", "1"]})

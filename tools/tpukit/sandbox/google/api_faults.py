@@ -33,7 +33,7 @@ from typing import Any
 from tpukit.errors import Invalid
 from tpukit.sandbox.google.state import State
 
-SILENCE = 60.0
+USUAL_SECONDS = 60.0
 """Seconds, of a connection that hangs and of a rate, where a fault does not say."""
 VM_KINDS = ("repair", "maintenance", "unhealthy", "crash", "freeze", "unreachable")
 KINDS = (
@@ -86,6 +86,7 @@ class Faults:
         named = fault if fault.name else replace(fault, name=f"{fault.kind}-{self._state.next()}")
         with self._lock:
             self._table[named.name] = {**asdict(named), "met": 0, "struck": 0}
+            self._answered.pop(named.name, None)
             self._changed.add(named.name)
         self.save()
         return named
@@ -139,7 +140,7 @@ class Faults:
                 if not re.search(doc["match"], target):
                     continue
                 answered = self._answered[doc["name"]]
-                while answered and answered[0] <= now - (doc["seconds"] or SILENCE):
+                while answered and answered[0] <= now - (doc["seconds"] or USUAL_SECONDS):
                     answered.popleft()
                 full = len(answered) >= doc["limit"]
                 self._table[doc["name"]] = {**doc, "met": doc["met"] + 1, "struck": doc["struck"] + full}

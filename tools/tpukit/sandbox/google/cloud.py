@@ -38,7 +38,6 @@ LAST_SECONDS = 5.0
 class _Ending:
     operation: Doc
     after: After | None  # what is left to do, with nothing locked
-    undo: Doc | None
     error: Exception | None
 
 
@@ -66,7 +65,6 @@ class Cloud:
         self._ticked = -1  # changes of the state that ticks have seen
         self._ending: set[str] = set()
         self._ended = threading.Condition()
-        self._sort_pending()
         self._projects = {number_of(project): project for project in self.settings.projects}
 
     def close(self) -> None:
@@ -173,14 +171,6 @@ class Cloud:
                 with self.state.transaction():
                     tick(self)
 
-    def _sort_pending(self) -> None:
-        """An older release kept them by the name of their operation alone."""
-        with self.state.transaction():
-            for name, doc in self.state.all("pending").items():
-                if "id" not in doc:
-                    self.state.delete("pending", name)
-                    self.state.put("pending", _turn({**doc, "id": name}), {**doc, "id": name})
-
     def _due(self) -> Doc | None:
         with self._ended:
             now = self.clock.now()
@@ -194,19 +184,17 @@ class Cloud:
 
     def _take_effect(self, operation: Doc) -> _Ending:
         effect = self.apis[operation["api"]].effects.get(operation["type"])
-        undo: Doc | None = None
         after: After | None = None
         try:
             with self.state.transaction():
-                if not operation["fail"]:
-                    undo = self._changed(operation["target"], operation["about"].get("change"))
+                operation = self._make_change(operation)
                 if effect:
                     after = effect(self, operation)
                 elif operation["fail"]:
                     self.fail(operation)
         except Exception as raised:
-            return _Ending(operation, None, undo, raised)
-        return _Ending(operation, after, undo, None)
+            return _Ending(operation, None, raised)
+        return _Ending(operation, after, None)
 
     def _finish(self, ending: _Ending) -> None:
         name, raised = ending.operation["id"], ending.error
@@ -228,7 +216,7 @@ class Cloud:
         refused = _refusal(raised) if raised else None
         with self.state.transaction():
             if refused:
-                self._changed(operation["target"], ending.undo)
+                self._change(operation["target"], operation["about"].get("undo"))
             name = operation["id"]
             latest = self.state.get("operation", name) or operation
             problem = _error(refused) if refused else latest["error"]
@@ -237,7 +225,18 @@ class Cloud:
             self.faults.save()
         self._forget_old()
 
-    def _changed(self, target: str, change: Doc | None) -> Doc | None:
+    def _make_change(self, operation: Doc) -> Doc:
+        """Once, also where the emulator was killed before the operation ended: how to undo it is kept with it."""
+        if operation["fail"] or "undo" in operation["about"]:
+            return operation
+        undo = self._change(operation["target"], operation["about"].get("change"))
+        if undo is None:
+            return operation
+        changed = {**operation, "about": {**operation["about"], "undo": undo}}
+        self.state.put("operation", operation["id"], changed)
+        return changed
+
+    def _change(self, target: str, change: Doc | None) -> Doc | None:
         """Makes a change, of fields alone: another may have been made since it was asked for. How to undo it."""
         found = self.state.get(change["store"], target) if change else None
         if not change or found is None:

@@ -22,7 +22,7 @@ from tpukit.sandbox.google import (
     update_masks,
 )
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
-from tpukit.sandbox.google.api_faults import SILENCE
+from tpukit.sandbox.google.api_faults import USUAL_SECONDS
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, too_many_requests
@@ -49,7 +49,7 @@ def _unanswered(cloud: Cloud, request: Request) -> Answer | None:
     if cloud.faults.strike("cut", target):
         return _cut("The connection was cut.")
     if fault := cloud.faults.strike("hang", target):
-        return _cut("The connection hung.", fault.seconds or SILENCE)
+        return _cut("The connection hung.", fault.seconds or USUAL_SECONDS)
     return None
 
 

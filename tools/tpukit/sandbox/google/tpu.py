@@ -41,9 +41,9 @@ api = Api(
 longrunning.serve(api, LOCATION + "/operations")
 
 
-def start(cloud: Cloud, call: Call, kind: str, target: str) -> Started:
+def start(cloud: Cloud, call: Call, kind: str, target: str, **about: object) -> Started:
     """Starts an operation, which speaks as the version does that was called."""
-    return cloud.start(api, kind, place(call), target, version=tpu_versions.of(call))
+    return cloud.start(api, kind, place(call), target, version=tpu_versions.of(call), **about)
 
 
 def respond(cloud: Cloud, operation: Doc, message: str, doc: Doc) -> None:

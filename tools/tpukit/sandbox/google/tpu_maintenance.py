@@ -8,7 +8,7 @@ from tpukit.sandbox.google import tpu_versions, vm_faults
 from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.queued_resources import QUEUED, find_queued
-from tpukit.sandbox.google.refusal import invalid, not_ready
+from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import api, respond, start
 from tpukit.sandbox.google.tpu_nodes import VM, find_vm
@@ -22,19 +22,25 @@ def _simulate(cloud: Cloud, call: Call) -> Started:
     asked = call.body.get("workerIds") or ["0"]
     if unknown := [one for one in asked if one not in known]:
         raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
-    vm_faults.maintain(cloud, vm, asked[:1])
-    return start(cloud, call, "SIMULATE_MAINTENANCE_EVENT", vm["name"])
+    return start(cloud, call, "SIMULATE_MAINTENANCE_EVENT", vm["name"], workers=asked[:1])
 
 
 @api.on("POST", VM + ":performMaintenance", body="PerformMaintenanceRequest")
 def _perform(cloud: Cloud, call: Call) -> Started:
-    vm = _ready_vm(cloud, VM.format(**call.names))
-    _begin(cloud, vm)
+    vm = _announced_vm(cloud, VM.format(**call.names))
     return start(cloud, call, "PERFORM_MAINTENANCE", vm["name"])
 
 
 @api.on_operation_end("SIMULATE_MAINTENANCE_EVENT", "PERFORM_MAINTENANCE")
 def _performed(cloud: Cloud, operation: Doc) -> None:
+    vm = cloud.state.get("vm", operation["target"])
+    if operation["fail"] or vm is None:
+        cloud.fail(operation, None if operation["fail"] else Refused(404, f"{operation['target']} is gone."))
+        return
+    if operation["type"] == "SIMULATE_MAINTENANCE_EVENT":
+        vm_faults.maintain(cloud, vm, operation["about"]["workers"])
+    else:
+        cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], 0.0)
     respond(cloud, operation, "Node", find_vm(cloud, operation["target"]))
 
 
@@ -68,15 +74,19 @@ def _perform_queued(cloud: Cloud, call: Call) -> Started:
         raise invalid("At least one node name is required.")
     if unknown := [name for name in names if name not in known or _own(cloud, doc, known[name]) is None]:
         raise invalid(f"{doc['name']} has no node {', '.join(unknown)}.")
-    for full in dict.fromkeys(known[name] for name in names):
-        _begin(cloud, _ready_vm(cloud, full))
-    return start(cloud, call, "PERFORM_MAINTENANCE_QUEUED_RESOURCE", doc["name"])
+    nodes = [_announced_vm(cloud, full)["name"] for full in dict.fromkeys(known[name] for name in names)]
+    return start(cloud, call, "PERFORM_MAINTENANCE_QUEUED_RESOURCE", doc["name"], nodes=nodes)
 
 
 @api.on_operation_end("PERFORM_MAINTENANCE_QUEUED_RESOURCE")
 def _performed_queued(cloud: Cloud, operation: Doc) -> None:
-    if doc := cloud.state.get("queued", operation["target"]):
-        respond(cloud, operation, "QueuedResource", doc)
+    doc = cloud.state.get("queued", operation["target"])
+    if operation["fail"] or doc is None:
+        cloud.fail(operation, None if operation["fail"] else Refused(404, f"{operation['target']} is gone."))
+        return
+    for name in operation["about"]["nodes"]:
+        cloud.later(api, "MAINTENANCE_BEGINS", name, 0.0)
+    respond(cloud, operation, "QueuedResource", doc)
 
 
 def _ready_vm(cloud: Cloud, full: str) -> Doc:
@@ -92,7 +102,9 @@ def _own(cloud: Cloud, doc: Doc, full: str) -> Doc | None:
     return vm if vm and vm.get("queuedResource") == doc["name"] else None
 
 
-def _begin(cloud: Cloud, vm: Doc) -> None:
+def _announced_vm(cloud: Cloud, full: str) -> Doc:
+    """One whose maintenance is to come."""
+    vm = _ready_vm(cloud, full)
     if (vm.get("upcomingMaintenance") or {}).get("maintenanceStatus") != "PENDING":
-        raise not_ready(f"Node {vm['name']} has no upcoming maintenance.")
-    cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], 0.0)
+        raise not_ready(f"Node {full} has no upcoming maintenance.")
+    return vm
