@@ -56,8 +56,9 @@ $(CHECKOV): tools/checkov.txt tools/newest-python
 e2e: $(READY) $(CHECKOV) ## Everything that needs Terraform, Go and kubectl
 	@$(BIN)/python tools/provider/build.py --with-clis & provider=$$!; \
 	$(BIN)/python tests/transformers_environment.py & transformers=$$!; \
+	$(BIN)/python tests/browser.py & browser=$$!; \
 	$(BIN)/python -m tpukit.sandbox.binaries; sandbox=$$?; \
-	wait $$transformers && wait $$provider && exit $$sandbox
+	wait $$transformers && wait $$browser && wait $$provider && exit $$sandbox
 	$(WITH_CHECKOV) $(BIN)/python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder tests/cluster
 
 bench: $(READY) ## Tables against peers, installed into their own environment
