@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,14 @@ PROJECT = "tpu-project"
 class World:
     """Ask with `ask` where an answer is expected, with `refusal` where a refusal is."""
 
-    def __init__(self, folder: Path, hooks: Hooks | None = None, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, hooks: Hooks | None = None, seconds: Mapping[str, float] | None = None, **settings: Any
+    ) -> None:
+        """Operations take no time, but for those of which `seconds` says so."""
         self.clock = ManualClock()
-        self.cloud = Cloud(
-            folder,
-            APIS,
-            Settings(**{"enabled": EVERY_API, "arrival_seconds": 0.0, **settings}),
-            clock=self.clock,
-            hooks=hooks,
-        )
+        at_once = {"seconds": {"": 0.0, **(seconds or {})}, "arrival_seconds": 0.0}
+        told = Settings(**{"enabled": EVERY_API, **at_once, **settings})
+        self.cloud = Cloud(folder, APIS, told, clock=self.clock, hooks=hooks)
 
     def __enter__(self) -> World:
         return self

@@ -12,7 +12,7 @@ import pytest
 from tpukit.errors import Conflict, Invalid
 from tpukit.sandbox.google import schemas, state
 from tpukit.sandbox.google.api_faults import Fault
-from tpukit.sandbox.google.emulator_settings import Hooks, Pool, number_of
+from tpukit.sandbox.google.emulator_settings import Hooks, Pool, Settings, number_of
 from tpukit.sandbox.google.refusal import Refused
 from unit.google_world import PROJECT, World, pool
 
@@ -23,6 +23,12 @@ NETWORKS = f"compute/v1/projects/{PROJECT}/global/networks"
 def world(tmp_path: Path) -> Iterator[World]:
     with World(tmp_path) as made:
         yield made
+
+
+def test_operation_takes_time_unless_somebody_says_otherwise():
+    assert Settings().duration("CREATE_CLUSTER") > 0
+    assert Settings(seconds={"insert": 5.0}).duration("CREATE_CLUSTER") == Settings().duration("CREATE_CLUSTER")
+    assert Settings(seconds={"": 0.0}).duration("CREATE_CLUSTER") == 0
 
 
 def test_body_with_several_mistakes_names_them_all(world):

@@ -230,6 +230,7 @@ def test_killed_emulator_takes_its_hosts_along_frozen_ones_at_its_next_start(tmp
             f"--folder={tmp_path}",
             f"--project={PROJECT}",
             "--api=*",
+            "--seconds=0",
         ]
         env = {**os.environ, "PYTHONPATH": str(Path(tpukit.__file__).parents[1])}
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, env=env)

@@ -27,7 +27,8 @@ class TpuVms:
     """A cloud with a wire, real hosts and the real clock."""
 
     def __init__(self, folder: Path, **settings_: Any) -> None:
-        settings = Settings(projects=(PROJECT,), enabled=EVERY_API, arrival_seconds=0.0, **settings_)
+        at_once = {"seconds": {"": 0.0}, "arrival_seconds": 0.0}
+        settings = Settings(projects=(PROJECT,), enabled=EVERY_API, **{**at_once, **settings_})
         self.emulator = Emulator(folder, settings)
         self.key = asyncssh.generate_private_key("ssh-ed25519")
 

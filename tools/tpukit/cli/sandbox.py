@@ -53,7 +53,7 @@ def command(context: click.Context) -> None:
 @command.command("up")
 @_name
 @click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
-@click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (0).")
+@click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (1).")
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
 @click.option("--seed", type=int, help="Of faults that have a chance.")
 @click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")

@@ -27,7 +27,7 @@ PLAIN_KINDS = {
 }
 """What is in the state and is not a resource."""
 
-OPERATION_SECONDS = 3600.0
+KEPT_SECONDS = 3600.0
 """How long an operation is found after its end. How long each of Google's APIs keeps its own is a guess."""
 
 LAST_SECONDS = 5.0
@@ -249,12 +249,12 @@ class Cloud:
     def _forget_old(self) -> None:
         """Operations that ended long ago are not found any more."""
         now = self.clock.now()
-        if now < self._forgot + OPERATION_SECONDS / 10:
+        if now < self._forgot + KEPT_SECONDS / 10:
             return
         self._forgot = now
         with self.state.transaction():
             for name, doc in self.state.all("operation").items():
-                if doc["done"] and doc["ended"] + OPERATION_SECONDS <= now:
+                if doc["done"] and doc["ended"] + KEPT_SECONDS <= now:
                     self.state.delete("operation", name)
 
     def wait_while_ending(self, name: str) -> None:

@@ -13,12 +13,15 @@ NEW_PROJECT = ("datastore", "logging", "monitoring", "serviceusage", "storage")
 """APIs that are on in a project that somebody has just made, of those that are known here; the others are off.
 https://cloud.google.com/service-usage/docs/enabled-service#default"""
 EVERY_API = ("*",)
+OPERATION_SECONDS = 1.0
+"""That operations take where nobody says: whoever reads at once reads what was before, as at Google, where they take
+minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     projects: tuple[str, ...] = ("tpu-project",)
-    seconds: Mapping[str, float] = field(default_factory=dict)  # that operations take, by type; "" is for the others
+    seconds: Mapping[str, float] = field(default_factory=dict)  # that operations take, by type; "" is for all others
     seed: int = 0  # of the faults
     cluster_operations: int = 5  # that GKE lets run at once in one cluster
     kubernetes: str = ""  # address of the API server that clusters have; without one their endpoints lead nowhere
@@ -29,7 +32,7 @@ class Settings:
     own_cluster: str = "sandbox"  # what logs say of pods on nodes that no cluster of these APIs made
 
     def duration(self, kind: str) -> float:
-        return self.seconds.get(kind, self.seconds.get("", 0.0))
+        return self.seconds.get(kind, self.seconds.get("", OPERATION_SECONDS))
 
 
 def number_of(project: str) -> str:
