@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from tpukit import catalogue
+from tpukit.clock import ManualClock
 from tpukit.cloud.tpu_vm import Node, Queued
 from tpukit.errors import Denied, TpukitError, Transient
 from tpukit.manager import doctor
@@ -23,6 +25,7 @@ class Machine:
     """One host."""
 
     reachable: bool = True
+    boots: float = math.inf  # seconds until it listens, where it is not reachable
     skew: int = 0
     free: int = 50 * GIB
     logs: int = 0
@@ -77,6 +80,7 @@ class World:
     busy: str = ""
     agrees: bool = True
     asked: list[str] = field(default_factory=list)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
 
     def nodes(self, zone: str) -> list[Node]:
         if self.denied:
@@ -87,6 +91,8 @@ class World:
         return [Queued("t", self.request, error=self.error)] if self.request else []
 
     def run(self, argv: Sequence[str], seconds: float = 60.0) -> list[Done | TpukitError]:
+        for machine in self.machines:
+            machine.reachable = machine.reachable or NOW + machine.boots <= self.clock.now()
         return [machine.run(argv) for machine in self.machines]
 
     def make_anew(self) -> None:
@@ -100,7 +106,7 @@ class World:
     def examine(self, *, fix: bool = True) -> dict[str, Outcome]:
         vm = Vm("t", ZONE, "v4-16", 1.0, disk="10.0.0.2:/share", mount=self.mount)
         patient = Patient(
-            *(vm, catalogue.find("v4-16"), self, self, lambda: NOW, self.make_anew, self.allowed),  # type: ignore[arg-type]
+            *(vm, catalogue.find("v4-16"), self, self, self.clock, self.make_anew, self.allowed),  # type: ignore[arg-type]
             busy=self.busy,
         )
         self.findings = {one.check: one for one in doctor.examine(patient, doctor.known_checks(), fix=fix)}
@@ -180,6 +186,11 @@ def test_refused_api_and_quota_are_for_a_person():
     world = World(state="", request="FAILED", error="Quota limit 'TPUV4' has been exceeded")
     assert world.examine()["quota"] is Outcome.BAD
     assert "ask for more" in world.findings["quota"].says
+
+
+def test_host_that_was_just_made_is_waited_for():
+    world = World(machines=[Machine(), Machine(reachable=False, boots=9.0)], mount="")
+    assert "SSH" not in world.examine()
 
 
 def test_unreachable_host_is_named():

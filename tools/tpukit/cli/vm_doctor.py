@@ -90,7 +90,7 @@ def _patient(tpu: str, yes: bool) -> tuple[Patient, Callable[[], None]]:
         catalogue.find(vm.type),
         vms.cloud(),
         hosts,
-        context.CLOCK.now,
+        context.CLOCK,
         lambda: vm_act.make_anew(vm, wait=True),
         lambda question: yes or (sys.stdin.isatty() and click.confirm(question, err=True)),
         busy=vm.job if vm.job and vms.is_active(vm.job) else "",

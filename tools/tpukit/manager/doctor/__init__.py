@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from tpukit.catalogue import Slice
+from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import TpuVms
 from tpukit.errors import TpukitError
 from tpukit.manager.inventory import Vm
@@ -41,7 +42,7 @@ class Patient:
     shape: Slice
     cloud: TpuVms
     hosts: Hosts
-    now: Callable[[], float]
+    clock: Clock
     make_anew: Callable[[], None]
     allowed: Callable[[str], bool]  # whether a person agrees to what cannot be taken back
     busy: str = ""  # id of the active job that has it: nothing of that is disturbed

@@ -15,7 +15,7 @@ class Clock:
         def wrong(done: Done) -> str:
             if done.code or not done.out.strip().isdecimal():
                 return f"`date` says {done.last}"
-            late = patient.now() - int(done.out)
+            late = patient.clock.now() - int(done.out)
             return (
                 f"its clock is {abs(late):.0f} s {'late' if late > 0 else 'early'}" if abs(late) > MOST_SECONDS else ""
             )

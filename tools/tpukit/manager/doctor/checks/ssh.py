@@ -1,8 +1,15 @@
-"""All hosts let us in."""
+"""All hosts let us in.
+
+A machine that was just made is READY some seconds before its hosts listen.
+"""
 
 from __future__ import annotations
 
+from tpukit.errors import NotYet, Transient
 from tpukit.manager.doctor import Patient, on_hosts
+
+LISTEN_SECONDS = 20.0
+PAUSE_SECONDS = 2.0
 
 
 class Ssh:
@@ -10,7 +17,13 @@ class Ssh:
     needs = ("TPU state",)
 
     def examine(self, patient: Patient) -> str:
-        return on_hosts(patient.hosts.run(["true"]), lambda done: done.last if done.code else "")
+        due = patient.clock.monotonic() + LISTEN_SECONDS
+        while True:
+            answers = patient.hosts.run(["true"])
+            may_pass = any(isinstance(one, (NotYet, Transient)) for one in answers)
+            if not may_pass or patient.clock.monotonic() >= due:
+                return on_hosts(answers, lambda done: done.last if done.code else "")
+            patient.clock.sleep(PAUSE_SECONDS)
 
     def fix(self, patient: Patient) -> str:
         return ""
