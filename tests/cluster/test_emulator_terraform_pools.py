@@ -26,6 +26,7 @@ SHAPES = {
     "v6e-16": ("v6e", "ct6e-standard-4t", "4x4", 4, "compact"),
     "tpu7x-16": ("tpu7x", "tpu7x-standard-4t", "2x2x2", 2, "policy"),
 }
+AT_ONCE = Settings(enabled=EVERY_API, seconds={"": 0.0})
 
 
 def shape(name: str, **changes: Any) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class Pools:
 
 
 def _serve(folder: Path, environment: dict[str, str], zone: str) -> Iterator[Pools]:
-    with Emulator(folder / "google", Settings(enabled=EVERY_API)) as google:
+    with Emulator(folder / "google", AT_ONCE) as google:
         yield Pools(folder / "terraform", google, environment, zone)
 
 
@@ -193,7 +194,7 @@ def test_shape_that_gke_does_not_have_is_refused_in_its_words(v4):
     ids=["single-host-and-spot", "reservation", "autoscaling", "flex-start", "workload-policy"],
 )
 def test_pool_of_every_kind_applies_plans_clean_and_goes(tmp_path, terraform_environment, zone, pools, changes):
-    with Emulator(tmp_path / "google", Settings(enabled=EVERY_API)) as google:
+    with Emulator(tmp_path / "google", AT_ONCE) as google:
         stock_and_quota.reserve(google.cloud, "ours", zone, "v5p", 8)
         module = Pools(tmp_path / "terraform", google, terraform_environment, zone)
         before = google.cloud.inventory()
@@ -207,7 +208,7 @@ def test_pool_of_every_kind_applies_plans_clean_and_goes(tmp_path, terraform_env
 def test_autoscaling_switched_on_and_off_leaves_pools_with_the_hosts_that_they_should_have(
     tmp_path, terraform_environment
 ):
-    with Emulator(tmp_path / "google", Settings(enabled=EVERY_API)) as google:
+    with Emulator(tmp_path / "google", AT_ONCE) as google:
         module = Pools(tmp_path / "terraform", google, terraform_environment, "us-central1-a")
         pools = {"several": shape("v5p-16"), "one": shape("v5e-8")}
         for scaled, sizes in ((False, [1, 2]), (True, [0, 0]), (False, [1, 2])):
@@ -219,7 +220,7 @@ def test_autoscaling_switched_on_and_off_leaves_pools_with_the_hosts_that_they_s
 
 def test_taint_and_shutdown_of_a_spot_pool_come_to_one_that_is_there(tmp_path, terraform_environment):
     seen: list[Any] = []
-    with Emulator(tmp_path / "google", Settings(enabled=EVERY_API), hooks=Hooks(seen.append)) as google:
+    with Emulator(tmp_path / "google", AT_ONCE, hooks=Hooks(seen.append)) as google:
         module = Pools(tmp_path / "terraform", google, terraform_environment, "us-central2-b")
         pools = {"spot": shape("v4-32", capacity="spot")}
         module.applied(pools)
@@ -230,7 +231,7 @@ def test_taint_and_shutdown_of_a_spot_pool_come_to_one_that_is_there(tmp_path, t
 
 def test_busy_cluster_is_waited_for(tmp_path, terraform_environment):
     """Five pools at once where GKE lets two operations run: the others are refused, tried again, and come."""
-    settings = Settings(seconds={"CREATE_NODE_POOL": 1.5}, cluster_operations=2, enabled=EVERY_API)
+    settings = Settings(seconds={"": 0.0, "CREATE_NODE_POOL": 1.5}, cluster_operations=2, enabled=EVERY_API)
     with Emulator(tmp_path / "google", settings) as google:
         pools = Pools(tmp_path / "terraform", google, terraform_environment, "us-central2-b")
         pools.applied({f"pool-{number}": shape("v4-32") for number in range(5)})
