@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tpukit.clock import ManualClock
 from tpukit.sandbox.google import APIS, routing
-from tpukit.sandbox.google.api import Request
+from tpukit.sandbox.google.api import Api, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 
@@ -18,11 +19,11 @@ PROJECT = "tpu-project"
 class World:
     """Ask with `ask` where an answer is expected, with `refusal` where a refusal is."""
 
-    def __init__(self, folder: Path, hooks: Hooks | None = None, **settings: Any) -> None:
+    def __init__(self, folder: Path, hooks: Hooks | None = None, apis: Sequence[Api] = APIS, **settings: Any) -> None:
         self.clock = ManualClock()
         self.cloud = Cloud(
             folder,
-            APIS,
+            apis,
             Settings(**{"enabled": EVERY_API, "arrival_seconds": 0.0, **settings}),
             clock=self.clock,
             hooks=hooks,

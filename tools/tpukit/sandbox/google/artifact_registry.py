@@ -17,7 +17,9 @@ REPOSITORY = LOCATION + "/repositories/{repository}"
 api = Api(
     "artifact_registry",
     service="artifactregistry.googleapis.com",
-    schema="artifactregistry",
+    document="artifactregistry",
+    versions=("v1", "v1beta2"),
+    permissions="artifactregistry",
     operation=longrunning.operation_format(
         lambda _: longrunning.message("google.devtools.artifactregistry.v1.OperationMetadata", {})
     ),

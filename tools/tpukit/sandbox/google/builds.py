@@ -50,7 +50,7 @@ def _operation(doc: Doc) -> Doc:
     return {"name": f"{doc['scope']}/operations/{doc['id']}", "metadata": about, "done": doc["done"]}
 
 
-api = Api("cloud_build", service="cloudbuild.googleapis.com", schema="cloudbuild", operation=_operation)
+api = Api("cloud_build", service="cloudbuild.googleapis.com", document="cloudbuild", operation=_operation)
 
 
 @api.on("POST", BUILDS, body="Build")

@@ -69,9 +69,10 @@ def operation(doc: Doc) -> Doc:
 api = Api(
     "compute",
     service="compute.googleapis.com",
-    schema="compute",
+    document="compute",
+    permissions="compute",
     # The provider sends some of its own to it, so Google must pass over them.
-    drops_unknown=True,
+    own_front=True,
     operation=operation,
 )
 

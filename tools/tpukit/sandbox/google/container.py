@@ -48,7 +48,9 @@ def operation(doc: Doc) -> Doc:
     return body
 
 
-api = Api("container", service="container.googleapis.com", schema="container", operation=operation)
+api = Api(
+    "container", service="container.googleapis.com", document="container", permissions="container", operation=operation
+)
 
 
 def scope(call: Call) -> str:

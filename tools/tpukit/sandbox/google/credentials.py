@@ -12,7 +12,7 @@ from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
 LONGEST_SECONDS = 3600.0
-api = Api("iam_credentials", service="iamcredentials.googleapis.com", schema="iamcredentials")
+api = Api("iam_credentials", service="iamcredentials.googleapis.com", document="iamcredentials")
 
 
 @api.on("POST", iam.ACCOUNT + ":generateAccessToken", body="GenerateAccessTokenRequest")

@@ -16,7 +16,8 @@ MESSAGE = "GoogleFirestoreAdminV1Database"
 api = Api(
     "firestore",
     service="firestore.googleapis.com",
-    schema="firestore",
+    document="firestore",
+    permissions="datastore",
     operation=longrunning.operation_format(
         lambda doc: longrunning.message(f"google.firestore.admin.v1.{doc['type'].title()}DatabaseMetadata", {})
     ),

@@ -14,7 +14,13 @@ from tpukit.sandbox.google.state import Doc
 ACCOUNTS = "projects/{project}/serviceAccounts"
 ACCOUNT = ACCOUNTS + "/{account}"
 
-api = Api("iam", service="iam.googleapis.com", schema="iam")
+api = Api(
+    "iam",
+    service="iam.googleapis.com",
+    document="iam",
+    permissions="iam",
+    terraform={"IAM": "v1/", "IAM_BETA": "v1/"},  # service accounts moved from one to the other in 7.30
+)
 
 
 @api.on("POST", ACCOUNTS, body="CreateServiceAccountRequest")

@@ -104,8 +104,8 @@ def condition(api: Api, route: Route, request: Request) -> Node | None:
     if not text or route.lists == "":
         return None
     if route.lists is not None:
-        return parse(api.schema, route.lists, text)
-    if api.schema and not api.drops_unknown:
+        return parse(api.document, route.lists, text)
+    if api.document and not api.own_front:
         raise invalid('Invalid JSON payload received. Unknown name "filter": Cannot bind query parameter.')
     return None
 

@@ -47,12 +47,12 @@ def keys(api: Api, route: Route, request: Request) -> list[Key]:
     if not text:
         return []
     if not route.lists:
-        if api.schema and not api.drops_unknown:
+        if api.document and not api.own_front:
             raise invalid('Invalid JSON payload received. Unknown name "orderBy": Cannot bind query parameter.')
         return []
-    if api.schema == "compute" and text not in _OF_COMPUTE:
+    if api.document == "compute" and text not in _OF_COMPUTE:
         raise Refused(400, f"Invalid value for field 'orderBy': '{text}'. Unsupported order.", reason="invalid")
-    return list(_keys(api.schema, route.lists, text))
+    return list(_keys(api.document, route.lists, text))
 
 
 def ordered(answer: Doc, by: list[Key]) -> Doc:

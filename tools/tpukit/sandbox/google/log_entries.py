@@ -41,7 +41,7 @@ _OF_A_LINE = ("timestamp", "receiveTimestamp", "severity", "textPayload", "jsonP
 _LIFTED = ("severity", "time", "timestamp")
 _EXACT = 2**53  # numbers of jsonPayload are doubles
 
-api = Api("logging", service="logging.googleapis.com", schema="logging")
+api = Api("logging", service="logging.googleapis.com", document="logging", versions=("v2",), permissions="logging")
 
 
 @dataclass(frozen=True, slots=True)

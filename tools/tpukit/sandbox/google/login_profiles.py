@@ -22,7 +22,7 @@ _KIND = "login_profile"
 _PERMISSION = "compute.instances.osLogin"
 
 # Needs no API to be enabled but Compute Engine's, which brings it along.
-api = Api("oslogin", schema="oslogin")
+api = Api("oslogin", document="oslogin", terraform={"OS_LOGIN": "v1/"})
 
 
 def who_may_log_in(cloud: Cloud, project: str) -> Iterator[Doc]:

@@ -33,7 +33,14 @@ _METRIC = re.compile(r'metric\.type\s*=\s*"([^"]+)"')
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
-api = Api("monitoring", service="monitoring.googleapis.com", schema="monitoring")
+api = Api(
+    "monitoring",
+    service="monitoring.googleapis.com",
+    document="monitoring",
+    versions=("v3", "v1"),
+    permissions="monitoring",
+    terraform={"MONITORING": ""},
+)
 
 
 @api.on("POST", POLICIES, body="AlertPolicy")

@@ -21,19 +21,6 @@ from tpukit.sandbox.google.state import Doc
 OWNER = ""
 """The principal that is not asked for roles."""
 
-_SERVICES = {
-    "artifact_registry": "artifactregistry",
-    "compute": "compute",
-    "container": "container",
-    "firestore": "datastore",
-    "iam": "iam",
-    "logging": "logging",
-    "monitoring": "monitoring",
-    "resource_manager": "resourcemanager",
-    "service_usage": "serviceusage",
-    "tpu": "tpu",
-    "vertex_ai": "aiplatform",
-}
 _POD = re.compile(r"serviceAccount:([a-z0-9-]+)\.svc\.id\.goog\[(.+)/(.+)\]")
 _ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
@@ -45,8 +32,8 @@ _WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/re
 
 def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     """Refuses what the caller may not do. Cloud Storage asks by itself: it alone knows which object is meant."""
-    service = _SERVICES.get(api.name)
-    if service is None or "project" not in call.names or path.endswith("testIamPermissions"):
+    service = api.permissions
+    if not service or "project" not in call.names or path.endswith("testIamPermissions"):
         return
     accounts = _ACCOUNTS[service](call) if service in _ACCOUNTS else []
     for account in accounts:

@@ -8,8 +8,14 @@ from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.state import Doc
 
-api = Api("resource_manager", service="cloudresourcemanager.googleapis.com", schema="cloudresourcemanager")
-billing = Api("cloud_billing")
+api = Api(
+    "resource_manager",
+    service="cloudresourcemanager.googleapis.com",
+    document="cloudresourcemanager",
+    versions=("v1", "v3"),
+    permissions="resourcemanager",
+)
+billing = Api("cloud_billing", document="cloudbilling")
 
 
 @api.on("GET", "projects/{project}")

@@ -31,12 +31,6 @@ _REASON = {
     503: "backendError",
     504: "deadlineExceeded",
 }
-_WITH_REASONS = ("compute.googleapis.com", "storage.googleapis.com")
-"""Whose errors have a list with a reason, and no word beside the number. All others have the word alone.
-
-https://cloud.google.com/storage/docs/json_api/v1/status-codes
-https://cloud.google.com/apis/design/errors#error_model
-"""
 _OF_THE_FRONT = ("RATE_LIMIT_EXCEEDED", "SERVICE_DISABLED")
 """Refusals that Google's common front gives for every service: they have both. For Cloud Storage that is a guess."""
 CODES = {
@@ -74,12 +68,17 @@ class Refused(Exception):
         self.details = tuple(details)
         self.retry_after = retry_after  # seconds
 
-    def body(self, service: str = "") -> dict[str, Any]:
-        """The body of the answer, as this service writes it."""
+    def body(self, *, with_reasons: bool = False) -> dict[str, Any]:
+        """The body of the answer. With reasons: a list with one, and no word beside the number, as Compute Engine and
+        Cloud Storage write it; all others have the word alone.
+
+        https://cloud.google.com/storage/docs/json_api/v1/status-codes
+        https://cloud.google.com/apis/design/errors#error_model
+        """
         error: dict[str, Any] = {"code": self.code, "message": self.message}
-        if service in _WITH_REASONS:
+        if with_reasons:
             error["errors"] = [{"message": self.message, "domain": "global", "reason": self.reason}]
-        if service not in _WITH_REASONS or self._is_of_the_front():
+        if not with_reasons or self._is_of_the_front():
             error["status"] = self.status
         if self.details:
             error["details"] = list(self.details)

@@ -82,14 +82,14 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
             result = list_order.ordered(result, by) if by else result
             result = paging.page(api.name, route, call.request, result)
     except Refused as refused:
-        given = _json(refused.code, refused.body(api_of(cloud, request.path)[0].service))
+        given = _json(refused.code, refused.body(with_reasons=api_of(cloud, request.path)[0].own_front))
         pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
         return replace(given, headers={**given.headers, **pause})
     except Exception as error:
         # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
         logging.getLogger(__name__).exception("%s %s", request.method, request.path)
         flaw = Refused(500, f"The emulator failed: {type(error).__name__}: {error}")
-        return _json(500, flaw.body(api_of(cloud, request.path)[0].service))
+        return _json(500, flaw.body(with_reasons=api_of(cloud, request.path)[0].own_front))
     if isinstance(result, Answer):
         return result
     kept_answers.keep(request.method, request.path, result)
@@ -111,18 +111,18 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
     if found is None:
         raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
     route, names = found
-    if not api.drops_unknown:
+    if not api.own_front:
         request = query_parameters.checked(api.name, route, request)
     if "project" in names:
         names["project"] = cloud.project(_project(names))
         services.check_enabled(cloud, api.service, names["project"])
     body = _parsed(request) if route.body is not None else {}
     if route.body:
-        body = schemas.check(api.schema_of(request.path), route.body, body, drop_unknown=api.drops_unknown)
+        body = schemas.check(api.schema_of(request.path), route.body, body, drop_unknown=api.own_front)
     call = Call(request, names, body)
     permissions.check(cloud, api, rest, call)
     if request.method == "PATCH" and route.body:
-        update_masks.check(api.schema, route.body, call)
+        update_masks.check(api.document, route.body, call)
     return api, route, call
 
 

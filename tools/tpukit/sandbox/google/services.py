@@ -12,27 +12,11 @@ from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.state import Doc
 
-EMULATED = (
-    *("aiplatform", "artifactregistry", "cloudbilling", "cloudbuild", "cloudresourcemanager"),
-    *(
-        "compute",
-        "container",
-        "firestore",
-        "iam",
-        "iamcredentials",
-        "logging",
-        "monitoring",
-        "serviceusage",
-        "storage",
-        "tpu",
-    ),
-)
 NOT_EMULATED = (
     *("binaryauthorization", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
     *("containersecurity", "datastore", "oauth2", "secretmanager"),
 )
 """Enabled by people who set up a project; nothing of them is emulated."""
-KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"
 V1 = "google.api.serviceusage.v1"
 FILTERS = ("", "state:ENABLED", "state:DISABLED")
@@ -41,7 +25,8 @@ FILTERS = ("", "state:ENABLED", "state:DISABLED")
 api = Api(
     "service_usage",
     service="serviceusage.googleapis.com",
-    schema="serviceusage",
+    document="serviceusage",
+    permissions="serviceusage",
     operation=longrunning.operation_format(
         lambda doc: longrunning.message(f"{V1}.OperationMetadata", {"resourceNames": doc["about"]["names"]})
     ),
@@ -54,13 +39,13 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
     wanted = call.query.get("filter", "")
     if wanted not in FILTERS:
         raise invalid(f"Invalid filter: {wanted!r}. The allowed ones are {' and '.join(FILTERS[1:])}.")
-    services = [_body(cloud, call["project"], service) for service in KNOWN]
+    services = [_body(cloud, call["project"], service) for service in known(cloud)]
     return {"services": [service for service in services if wanted in ("", f"state:{service['state']}")]}
 
 
 @api.on("GET", SERVICES + "/{service}")
 def _show(cloud: Cloud, call: Call) -> Doc:
-    return _body(cloud, call["project"], _known(call["service"]))
+    return _body(cloud, call["project"], _checked(cloud, call["service"]))
 
 
 @api.on("POST", SERVICES + ":batchEnable", body="BatchEnableServicesRequest")
@@ -82,7 +67,7 @@ def _switch(cloud: Cloud, project: str, services: list[str], state: str, kind: s
     """`kind`: of the message that it answers with at its end; each of the three ways has its own."""
     if not services or len(services) > 20:
         raise invalid("From 1 to 20 services can be changed at once.")
-    names = [_body(cloud, project, service)["name"] for service in map(_known, services)]
+    names = [_body(cloud, project, _checked(cloud, service))["name"] for service in services]
     return cloud.start(api, state, "", f"projects/{project}/services", kind=kind, names=names)
 
 
@@ -102,8 +87,14 @@ def _switched(cloud: Cloud, operation: Doc) -> None:
     cloud.respond(operation, longrunning.message(f"{V1}.{kind}", body))
 
 
-def _known(service: str) -> str:
-    if service not in KNOWN:
+def known(cloud: Cloud) -> list[str]:
+    """All that a project can enable."""
+    emulated = (api.document for api in cloud.apis.values() if api.document)
+    return [f"{name}.googleapis.com" for name in sorted((*emulated, *NOT_EMULATED))]
+
+
+def _checked(cloud: Cloud, service: str) -> str:
+    if service not in known(cloud):
         raise Refused(404, f"Service {service} not found or permission denied.")
     return service
 
@@ -129,9 +120,9 @@ def check_enabled(cloud: Cloud, service: str, project: str) -> None:
     """
     if not service:
         return
-    known = state_of(cloud, project, service)
-    if known["state"] == "ENABLED" and (
-        not known["_since"] or known["_since"] + cloud.settings.arrival_seconds <= cloud.clock.now()
+    now = state_of(cloud, project, service)
+    if now["state"] == "ENABLED" and (
+        not now["_since"] or now["_since"] + cloud.settings.arrival_seconds <= cloud.clock.now()
     ):
         return
     number = number_of(project)

@@ -16,7 +16,7 @@ from tpukit.sandbox.google.state import Doc
 BUCKET = "b/{bucket}"
 SERVICE = "storage.googleapis.com"
 
-api = Api("storage", service=SERVICE, schema="storage", drops_unknown=True)
+api = Api("storage", service=SERVICE, document="storage", own_front=True)
 
 
 def find_bucket(cloud: Cloud, name: str) -> Doc:

@@ -19,8 +19,8 @@ _DESCRIBED = (
 )
 """What a caller says of an object. All else is Cloud Storage's to say."""
 
-download = Api("download", service=SERVICE)
-root = Api("", service=SERVICE)
+download = Api("download", service=SERVICE, own_front=True)
+root = Api("", service=SERVICE, own_front=True)
 
 
 def find(cloud: Cloud, call: Call) -> Doc:

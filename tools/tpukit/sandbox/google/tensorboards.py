@@ -26,7 +26,8 @@ _METADATA = {
 api = Api(
     "vertex_ai",
     service="aiplatform.googleapis.com",
-    schema="aiplatform",
+    document="aiplatform",
+    permissions="aiplatform",
     operation=longrunning.operation_format(
         lambda doc: longrunning.message(
             f"{V1}.{_METADATA[doc['type']]}", {"genericMetadata": longrunning.times(doc, end="updateTime")}

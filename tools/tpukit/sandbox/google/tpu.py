@@ -34,7 +34,10 @@ def _version(operation: Doc) -> str:
 api = Api(
     "tpu",
     service="tpu.googleapis.com",
-    schema=tpu_versions.SCHEMAS[tpu_versions.V2],
+    document="tpu",
+    versions=("v2", "v2alpha1", "v1"),
+    permissions="tpu",
+    terraform={"TPU_V2": "v2/"},
     schemas=tpu_versions.SCHEMAS,
     operation=longrunning.operation_format(_metadata),
 )

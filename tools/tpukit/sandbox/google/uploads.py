@@ -14,8 +14,8 @@ from tpukit.sandbox.google.storage import SERVICE, check_preconditions, find_buc
 
 PATH = "storage/v1/b/{bucket}/o"
 
-api = Api("upload", service=SERVICE)
-resumable = Api("resumable", service=SERVICE)  # where gcloud begins uploads of large files
+api = Api("upload", service=SERVICE, own_front=True)
+resumable = Api("resumable", service=SERVICE, own_front=True)  # where gcloud begins uploads of large files
 
 
 @api.on("POST PUT", PATH)
