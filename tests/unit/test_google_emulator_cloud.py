@@ -238,7 +238,10 @@ def test_ranges_that_overlap_are_refused(world):
     world.network()
     subnets = f"compute/v1/projects/{PROJECT}/regions/us-central2/subnetworks"
     asked = {"name": "other", "network": f"projects/{PROJECT}/global/networks/net", "ipCidrRange": "10.65.0.0/24"}
-    assert "conflicts with existing subnetwork" in world.refusal("POST", subnets, asked)[2]
+    told = world.refusal("POST", subnets, asked)[2]
+    assert told.endswith(
+        "Invalid IPCidrRange: 10.65.0.0/24 conflicts with existing subnetwork 'subnet' in region 'us-central2'."
+    )
 
 
 def test_last_nat_goes_with_an_empty_list(world):

@@ -27,7 +27,9 @@ READER = f"serviceAccount:reader@{PROJECT}.iam.gserviceaccount.com"
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Api:
     """Pub/Sub, of which Google has a document and the sandbox nothing."""
-    api = Api("pubsub", service="pubsub.googleapis.com", document="pubsub", permissions="pubsub")
+    api = Api(
+        "pubsub", service="pubsub.googleapis.com", document="pubsub", title="Cloud Pub/Sub API", permissions="pubsub"
+    )
 
     @api.on("GET", TOPICS)
     def _listed(cloud: Cloud, call: Call) -> Doc:
@@ -60,7 +62,7 @@ def test_new_api_is_served_where_the_variables_of_its_clients_lead(toy: Api, tmp
 
 def test_new_api_is_off_until_a_project_enables_it(world: World):
     topics = f"pubsub/v1/projects/{PROJECT}/topics"
-    assert "pubsub.googleapis.com has not been used" in world.refusal("GET", topics)[2]
+    assert "Cloud Pub/Sub API has not been used in project" in world.refusal("GET", topics)[2]
     world.ask("POST", f"service_usage/v1/projects/{PROJECT}/services/pubsub.googleapis.com:enable")
     assert world.ask("GET", topics)["topics"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import EMULATOR
 from tpukit.sandbox.google.state import Doc
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class Api:
     name: str  # the first word of its paths
     service: str = ""  # what a project enables to use it; "" is there without that
     document: str = ""  # the name of its discovery document; "" is one more door of an API that has one
+    title: str = ""  # what Google calls it, also in that document
     versions: tuple[str, ...] = ("v1",)  # the first is the one that clients are led to
     schemas: Mapping[str, str] = field(default_factory=dict)  # by version, of an API whose versions' messages differ
     permissions: str = ""  # the first word of its permissions; "" asks for them in its handlers, or for none
@@ -186,7 +187,7 @@ def replaced(under: Mapping[str, Any], over: Mapping[str, Any], fields: Iterable
     result = dict(under)
     for name in fields:
         if "." in name:
-            raise invalid(f"The emulator cannot change a part of a field: {name}.")
+            raise EMULATOR.invalid(f"The emulator cannot change a part of a field: {name}.")
         if over.get(name) is None:
             result.pop(name, None)
         else:

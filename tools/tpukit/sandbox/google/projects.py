@@ -12,10 +12,11 @@ api = Api(
     "resource_manager",
     service="cloudresourcemanager.googleapis.com",
     document="cloudresourcemanager",
+    title="Cloud Resource Manager API",
     versions=("v1", "v3"),
     permissions="resourcemanager",
 )
-billing = Api("cloud_billing", document="cloudbilling")
+billing = Api("cloud_billing", document="cloudbilling", title="Cloud Billing API")
 
 
 @api.on("GET", "projects/{project}")

@@ -1,8 +1,12 @@
-"""How Google says no: one exception, and the error body that its clients read."""
+"""How Google says no: one exception, and the error body that its clients read.
+
+Only a Source makes one, so that each says where its words and its shape are known from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 STATUS = {
@@ -55,6 +59,7 @@ class Refused(Exception):
         code: int,
         message: str,
         *,
+        source: str,
         status: str = "",
         reason: str = "",
         details: Sequence[Mapping[str, Any]] = (),
@@ -63,6 +68,7 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+        self.source = source
         self.status = status or STATUS.get(code, "UNKNOWN")
         self.reason = reason or _REASON.get(code, "unknown")
         self.details = tuple(details)
@@ -89,30 +95,45 @@ class Refused(Exception):
         return self.code == 401 or any(one.get("reason") in _OF_THE_FRONT for one in self.details)
 
 
-def too_many_requests(service: str, project_number: str, limit: int) -> Refused:
-    """As the quota of requests refuses: without a Retry-After, so that callers slow down by themselves. The names of
-    metric and limit differ from service to service; these are a guess.
-    https://cloud.google.com/docs/quotas/error-messages"""
-    metadata = {
-        "service": service,
-        "consumer": f"projects/{project_number}",
-        "quota_metric": f"{service}/default_requests",
-        "quota_limit": "RequestsPerMinutePerProject",
-        "quota_limit_value": str(limit),
-    }
-    detail = {"reason": "RATE_LIMIT_EXCEEDED", "domain": "googleapis.com", "metadata": metadata}
-    return Refused(
-        429,
-        f"Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' of service '{service}' for "
-        f"consumer 'project_number:{project_number}'.",
-        details=[{"@type": "type.googleapis.com/google.rpc.ErrorInfo", **detail}],
-    )
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where refusals are known from: the address of a page that has them, or a word that says that there is none."""
 
+    address: str
 
-def invalid(message: str) -> Refused:
-    return Refused(400, message)
+    def refused(
+        self,
+        code: int,
+        message: str,
+        *,
+        status: str = "",
+        reason: str = "",
+        details: Sequence[Mapping[str, Any]] = (),
+        retry_after: float = 0.0,
+    ) -> Refused:
+        return Refused(
+            code,
+            message,
+            source=self.address,
+            status=status,
+            reason=reason,
+            details=details,
+            retry_after=retry_after,
+        )
 
+    def invalid(self, message: str) -> Refused:
+        return self.refused(400, message)
 
-def not_ready(message: str) -> Refused:
-    """The request is fine and the moment is not: callers that retry will get through."""
-    return Refused(400, message, status="FAILED_PRECONDITION", reason="failedPrecondition")
+    def not_ready(self, message: str) -> Refused:
+        """The request is fine and the moment is not: callers that retry will get through."""
+        return self.refused(400, message, status="FAILED_PRECONDITION", reason="failedPrecondition")
+
+    def not_found(self, message: str) -> Refused:
+        return self.refused(404, message)
+
+    def exists(self, message: str) -> Refused:
+        return self.refused(409, message)
+
+    def aborted(self, message: str) -> Refused:
+        """Somebody else was quicker: callers read anew what they want to change."""
+        return self.refused(409, message, status="ABORTED", reason="aborted")

@@ -31,10 +31,10 @@ from tpukit.sandbox import callers
 from tpukit.sandbox.google import APIS, control, credentials, endpoints, permissions, routing
 from tpukit.sandbox.google.api import Answer, Api, Request
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.common_refusals import unauthenticated
 from tpukit.sandbox.google.emulator_settings import Hooks, Settings
 from tpukit.sandbox.google.login_profiles import OWNER_EMAIL
 from tpukit.sandbox.google.pool_nodes import described
-from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.storage import SERVICE as STORAGE
 from tpukit.sandbox.tpu_vms.hypervisor import Hypervisor
 
@@ -135,7 +135,7 @@ class Emulator:
         """Lets a caller in who may, and answers."""
         principal = self._principal(request)
         if principal is None:
-            refused = Refused(401, "Request had invalid authentication credentials: show the emulator's token.")
+            refused = unauthenticated()
             body = refused.body(with_reasons=routing.api_of(self.cloud, request.path)[0].own_front)
             return Answer(401, json.dumps(body).encode(), {"content-type": "application/json"})
         if request.path.startswith(CONTROL):
