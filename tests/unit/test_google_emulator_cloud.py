@@ -231,7 +231,10 @@ def test_policy_for_an_account_that_is_not_there_is_refused(world):
     assert f"Service account {email} does not exist" in world.refusal("POST", project, {"policy": policy})[2]
     world.ask("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "nobody"})
     world.ask("POST", project, {"policy": policy})
-    assert world.refusal("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "nobody"})[0] == 409
+    status, answer = world.send("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "nobody"})
+    assert status == 409
+    (detail,) = answer["error"]["details"]
+    assert detail["resourceName"] == f"projects/{PROJECT}/serviceAccounts/{email}"
 
 
 def test_ranges_that_overlap_are_refused(world):

@@ -105,5 +105,28 @@ def test_api_is_called_in_refusals_as_its_document_calls_it(api):
     assert document and api.title == document["title"]
 
 
+@pytest.mark.parametrize(
+    ("permission", "resource", "words"),
+    [
+        ("compute.networks.create", "projects/p/n", "Required 'compute.networks.create' permission for 'projects/p/n'"),
+        ("container.clusters.list", "projects/p", 'Required "container.clusters.list" permission(s) for "projects/p".'),
+        ("tpu.nodes.get", "projects/p/nodes/vm", "Permission 'tpu.nodes.get' denied on 'projects/p/nodes/vm'"),
+        (
+            "storage.objects.get",
+            "projects/_/buckets/b/objects/o",
+            "me@p does not have storage.objects.get access to the Google Cloud Storage object. Permission "
+            "'storage.objects.get' denied on resource (or it may not exist).",
+        ),
+        (
+            "iam.roles.get",
+            "projects/p",
+            "Permission 'iam.roles.get' denied on resource 'projects/p' (or it may not exist).",
+        ),
+    ],
+)
+def test_missing_permission_is_refused_in_the_words_of_its_api(permission: str, resource: str, words: str):
+    assert common_refusals.permission_denied("serviceAccount:me@p", permission, resource).message == words
+
+
 if __name__ == "__main__":
     TABLE.write_text(table())

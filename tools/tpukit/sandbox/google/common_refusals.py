@@ -23,6 +23,7 @@ from tpukit.sandbox.google.state import Doc
 
 _TYPE = "type.googleapis.com/google.rpc"
 PERMISSIONS: dict[str, tuple[Source, str]] = {
+    "*": (GUESS, "Permission '{permission}' denied on resource '{resource}' (or it may not exist)."),
     "aiplatform": (
         VERTEX_PERMISSION,
         "Permission '{permission}' denied on resource '//aiplatform.googleapis.com/{resource}' (or it may not exist).",
@@ -36,8 +37,7 @@ PERMISSIONS: dict[str, tuple[Source, str]] = {
     ),
     "tpu": (TPU_PERMISSION, "Permission '{permission}' denied on '{resource}'"),
 }
-"""By the first word of the permission."""
-_OTHERS = (GUESS, "Permission '{permission}' denied on resource '{resource}' (or it may not exist).")
+"""By the first word of the permission; * are all others."""
 
 
 def unauthenticated() -> Refused:
@@ -76,7 +76,7 @@ def service_disabled(api: Api, project_number: str) -> Refused:
 
 def permission_denied(principal: str, permission: str, resource: str) -> Refused:
     """Each API has words of its own. That all of them have this detail is a guess."""
-    source, text = PERMISSIONS.get(permission.partition(".")[0], _OTHERS)
+    source, text = PERMISSIONS.get(permission.partition(".")[0], PERMISSIONS["*"])
     kind = "object" if "/objects/" in resource else "bucket"
     message = text.format(permission=permission, resource=resource, who=principal.partition(":")[2], kind=kind)
     detail = {

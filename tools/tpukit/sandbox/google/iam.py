@@ -32,7 +32,8 @@ def _create(cloud: Cloud, call: Call) -> Doc:
     email = f"{name}@{call['project']}.iam.gserviceaccount.com"
     full = f"projects/{call['project']}/serviceAccounts/{email}"
     if cloud.state.get("account", full):
-        raise ACCOUNT_EXISTS.exists(f"Service account {name} already exists within project projects/{call['project']}.")
+        within = f"projects/{call['project']}"
+        raise ACCOUNT_EXISTS.exists(f"Service account {name} already exists within project {within}.", full)
     account = {
         **call.body.get("serviceAccount", {}),
         "name": full,

@@ -25,7 +25,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
     if old and request and old["_request"] == request:
         return Started(old["_operation"])
     if old:
-        raise TPU_EXISTS.exists(f"Resource '{full}' already exists")
+        raise TPU_EXISTS.exists(f"Resource '{full}' already exists", full)
     body = tpu_versions.sent(call)
     queue_timing.check(body, cloud.clock.now())
     nodes = queued_requests.nodes(call, body)

@@ -131,8 +131,10 @@ class Source:
     def not_found(self, message: str) -> Refused:
         return self.refused(404, message)
 
-    def exists(self, message: str) -> Refused:
-        return self.refused(409, message)
+    def exists(self, message: str, resource: str = "") -> Refused:
+        """`resource`: what is there already, where the API names it beside the words too."""
+        detail = {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": resource}
+        return self.refused(409, message, details=[detail] if resource else [])
 
     def aborted(self, message: str) -> Refused:
         """Somebody else was quicker: callers read anew what they want to change."""

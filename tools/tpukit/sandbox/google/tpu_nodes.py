@@ -37,7 +37,7 @@ def asked_for(node: Doc, zone: str, *, spot: bool = False, reservation: str = ""
 def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) -> None:
     """Puts a TPU VM into the state, CREATING."""
     if cloud.state.get("vm", full):
-        raise TPU_EXISTS.exists(f"Resource '{full}' already exists")
+        raise TPU_EXISTS.exists(f"Resource '{full}' already exists", full)
     shape = shape_of(node, holding.zone)
     made = {
         **tpu_node_fields.filled_in(full, node),
