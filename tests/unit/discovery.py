@@ -11,29 +11,14 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from tpukit.sandbox.google import APIS
+
 Doc = dict[str, Any]
 
-DOCUMENTS = {
-    "artifact_registry": "artifactregistry",
-    "cloud_billing": "cloudbilling",
-    "cloud_build": "cloudbuild",
-    "compute": "compute",
-    "container": "container",
-    "firestore": "firestore",
-    "iam": "iam",
-    "iam_credentials": "iamcredentials",
-    "logging": "logging",
-    "monitoring": "monitoring",
-    "oslogin": "oslogin",
-    "resource_manager": "cloudresourcemanager",
-    "service_usage": "serviceusage",
-    "storage": "storage",
-    "tpu": "tpu",
-    "vertex_ai": "aiplatform",
-}
+DOCUMENTS = {api.name: api.document for api in APIS if api.document}
 """What an API is called in the path of a request, and in the name of its document."""
 
-_PREFIXED = ("compute", "storage")
+_PREFIXED = tuple(api.name for api in APIS if api.own_front)
 """These have their own name in the path, which the others have only here."""
 
 UNDOCUMENTED = re.compile("GET storage/v1/b/[^/]+/anywhereCaches/")

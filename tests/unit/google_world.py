@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tpukit.clock import ManualClock
 from tpukit.sandbox.google import APIS, routing
-from tpukit.sandbox.google.api import Request
+from tpukit.sandbox.google.api import Api, Request
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
 
@@ -20,13 +20,18 @@ class World:
     """Ask with `ask` where an answer is expected, with `refusal` where a refusal is."""
 
     def __init__(
-        self, folder: Path, hooks: Hooks | None = None, seconds: Mapping[str, float] | None = None, **settings: Any
+        self,
+        folder: Path,
+        hooks: Hooks | None = None,
+        apis: Sequence[Api] = APIS,
+        seconds: Mapping[str, float] | None = None,
+        **settings: Any,
     ) -> None:
         """Operations take no time, but for those of which `seconds` says so."""
         self.clock = ManualClock()
         at_once = {"seconds": {"": 0.0, **(seconds or {})}, "arrival_seconds": 0.0}
         told = Settings(**{"enabled": EVERY_API, **at_once, **settings})
-        self.cloud = Cloud(folder, APIS, told, clock=self.clock, hooks=hooks)
+        self.cloud = Cloud(folder, apis, told, clock=self.clock, hooks=hooks)
 
     def __enter__(self) -> World:
         return self

@@ -14,6 +14,10 @@ from tpukit.cloud.gke import NodePool, Operation
 from tpukit.cloud.refusals import _of_status
 
 Doc = dict[str, Any]
+TOO_MANY = 'Too many operations: cluster "c" hits the concurrent operations quota 5, please try again later.'
+UNDER_WAY = (
+    "Operation operation-1 is currently creating a node pool for cluster c. Please wait and try again once it is done."
+)
 STOCKOUT = "Not all instances running in IGM. Current errors: [GCE_STOCKOUT]: zone does not have enough resources."
 QUOTA = 'Insufficient regional quota to satisfy request: resource "TPUS": request requires 16 and is short 16.'
 
@@ -60,7 +64,7 @@ class SimulatedGke:
         if fault == "killed":
             raise Killed
         if fault == "refused":
-            raise _of_status(429, "Too many operations: cluster hits the concurrent operations quota 5.")
+            raise _of_status(429, TOO_MANY)
         if fault == "busy":
             raise _of_status(400, "Cluster is running incompatible operation operation-1.")
         if fault == "conflict":
@@ -95,9 +99,9 @@ class SimulatedGke:
     def _admit(self, name: str) -> None:
         running = [one for one in self.ops if not one["done"]]
         if any(one["target"] == name for one in running):
-            raise _of_status(400, f"Operation is currently operating on {name}. Please wait and try again.")
+            raise _of_status(400, UNDER_WAY)
         if len(running) >= self.at_once:
-            raise _of_status(429, "Too many operations: cluster hits the concurrent operations quota 5.")
+            raise _of_status(429, TOO_MANY)
 
     def _start(self, kind: str, name: str) -> Operation:
         now = self.clock.now()

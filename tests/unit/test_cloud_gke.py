@@ -133,7 +133,11 @@ def test_gke_emulator_without_a_token_is_refused_before_anything_is_sent(monkeyp
     ("code", "message", "expected"),
     [
         (400, "Cluster is running incompatible operation operation-1.", Transient),
-        (429, "Too many operations: cluster hits the concurrent operations quota 5.", Transient),
+        (
+            429,
+            'Too many operations: cluster "c" hits the concurrent operations quota 5, please try again later.',
+            Transient,
+        ),
         (429, "Quota limit 'TPUV6EPreemptiblePerProjectPerRegionForTPUAPI' has been exceeded.", NoCapacity),
         (403, 'Insufficient regional quota to satisfy request: resource "TPUS"', NoCapacity),
         (403, "Permission container.clusters.update denied", Denied),

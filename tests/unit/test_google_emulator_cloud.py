@@ -237,14 +237,20 @@ def test_policy_for_an_account_that_is_not_there_is_refused(world):
     assert f"Service account {email} does not exist" in world.refusal("POST", project, {"policy": policy})[2]
     world.ask("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "nobody"})
     world.ask("POST", project, {"policy": policy})
-    assert world.refusal("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "nobody"})[0] == 409
+    status, answer = world.send("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "nobody"})
+    assert status == 409
+    (detail,) = answer["error"]["details"]
+    assert detail["resourceName"] == f"projects/{PROJECT}/serviceAccounts/{email}"
 
 
 def test_ranges_that_overlap_are_refused(world):
     world.network()
     subnets = f"compute/v1/projects/{PROJECT}/regions/us-central2/subnetworks"
     asked = {"name": "other", "network": f"projects/{PROJECT}/global/networks/net", "ipCidrRange": "10.65.0.0/24"}
-    assert "conflicts with existing subnetwork" in world.refusal("POST", subnets, asked)[2]
+    told = world.refusal("POST", subnets, asked)[2]
+    assert told.endswith(
+        "Invalid IPCidrRange: 10.65.0.0/24 conflicts with existing subnetwork 'subnet' in region 'us-central2'."
+    )
 
 
 def test_last_nat_goes_with_an_empty_list(world):

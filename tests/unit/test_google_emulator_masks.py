@@ -11,7 +11,6 @@ import pytest
 from tpukit.sandbox.google import APIS
 from unit import discovery
 from unit.google_world import PROJECT, World
-from unit.test_google_routes import VERSIONS
 
 BOARDS = f"vertex_ai/v1/projects/{PROJECT}/locations/us-central1/tensorboards"
 
@@ -28,7 +27,7 @@ def with_masks() -> Iterator[str]:
         for route in api.routes.get("PATCH", []):
             words = re.sub(r"\(\?P<project>[^)]*\)", PROJECT, route.pattern.pattern)
             path = re.sub(r"\(\?P<\w+>[^)]*\)", "x", words).replace("\\", "")
-            for version in VERSIONS.get(api.name, ("v1",)):
+            for version in api.versions:
                 found = discovery.documented("PATCH", f"{api.name}/{version}/{path}")
                 if found and "updateMask" in found["parameters"]:
                     yield f"{api.name}/{version}/{path}"

@@ -84,7 +84,7 @@ def test_cluster_on_a_shared_subnet_needs_the_rights_that_google_asks_for(world)
     status, _, message = world.refusal("POST", clusters, asked)
     assert (status, message) == (
         403,
-        f"Google Compute Engine: Required 'compute.subnetworks.use' permission for '{SUBNET}'",
+        f"Google Compute Engine: Required 'compute.subnetworks.use' permission for '{SUBNET}'.",
     )
     user = "roles/compute.networkUser"
     grant(world, f"compute/v1/{SUBNET}/setIamPolicy", (user, GKE), (user, APIS))

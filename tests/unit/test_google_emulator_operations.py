@@ -11,7 +11,7 @@ import pytest
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks, Pool
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import EMULATOR
 from unit.google_world import PROJECT, World, pool
 
 REGISTRY = f"artifact_registry/v1/projects/{PROJECT}/locations/us-central1"
@@ -172,7 +172,7 @@ def test_changes_at_once_of_different_fields_are_both_made(world, things):
 def test_change_whose_hook_is_refused_is_taken_back(tmp_path):
     def refuse(_pool: Pool) -> None:
         if refusing:
-            raise Refused(503, "Out of luck.")
+            raise EMULATOR.refused(503, "Out of luck.")
 
     refusing = False
     with World(tmp_path, Hooks(on_pool_created=refuse)) as world:
@@ -203,7 +203,7 @@ def test_change_is_taken_back_also_where_the_emulator_was_killed_before_the_hook
         outcome = Killed()
         with pytest.raises(Killed):
             world.ask("PUT", f"{pools}/tpu-0", {"labels": {"labels": {"a": "1"}}})
-    outcome = Refused(503, "Out of luck.")
+    outcome = EMULATOR.refused(503, "Out of luck.")
     with World(tmp_path, Hooks(on_pool_created=hook)) as world:
         world.pass_time(86400)  # the clock of a new world begins anew
         assert world.ask("GET", f"{pools}/tpu-0") == before

@@ -13,7 +13,6 @@ import pytest
 from tpukit.sandbox.google import APIS
 from unit import discovery
 from unit.google_world import PROJECT, World
-from unit.test_google_routes import VERSIONS
 
 ZONE = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b"
 BOARDS = f"vertex_ai/v1/projects/{PROJECT}/locations/us-central1/tensorboards"
@@ -103,7 +102,7 @@ def lists() -> Iterator[tuple[str, str]]:
         for method, routes in api.routes.items() if api.name in discovery.DOCUMENTS else ():
             for route in routes:
                 rest = re.sub(r"\{\w+\+?\}", "x", route.path.replace("{project}", PROJECT))
-                for version in VERSIONS.get(api.name, ("v1",)):
+                for version in api.versions:
                     found = discovery.documented(method, f"{api.name}/{version}/{rest}")
                     if found and "pageToken" in found["parameters"] and route.path != "b/{bucket}/o":
                         yield method, f"{api.name}/{version}/{rest}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -281,7 +282,13 @@ def test_stock_out_keeps_the_pool_in_error_until_there_are_chips(world):
     world.ask("POST", pools, pool("a"))
     operation = world.ask("POST", pools, pool("b"))
     assert operation["status"] == "DONE"
-    assert "[GCE_STOCKOUT]" in operation["statusMessage"]
+    assert re.fullmatch(
+        r"Google Compute Engine: Not all instances running in IGM after 0s\. Expected 4, running 0, transitioning 4\. "
+        r"Current errors: \[GCE_STOCKOUT\]: Instance 'gke-\S+-0000' creation failed: The zone "
+        rf"'projects/{PROJECT}/zones/us-central2-b' does not have enough resources available to fulfill the request\. "
+        r" '\(resource type:compute\)'\.",
+        operation["statusMessage"],
+    )
     down = world.ask("GET", f"{pools}/b")
     assert (down["status"], down["conditions"][0]["code"]) == ("ERROR", "GCE_STOCKOUT")
     world.ask("DELETE", f"{pools}/a")
@@ -326,10 +333,12 @@ def test_operations_of_one_cluster_are_limited(make):
     world.ask("POST", pools, pool("b"))
     status, _, text = world.refusal("POST", pools, pool("c"))
     assert status == 429
-    assert "Too many operations: cluster hits the concurrent operations quota 2" in text
+    assert text == 'Too many operations: cluster "one" hits the concurrent operations quota 2, please try again later.'
     status, word, text = world.refusal("DELETE", f"{pools}/a")
     assert (status, word) == (400, "FAILED_PRECONDITION")
-    assert "is currently operating on" in text
+    assert text.endswith(
+        "is currently creating a node pool for cluster one. Please wait and try again once it is done."
+    )
     cluster = pools.removesuffix("/nodePools")
     assert world.refusal("DELETE", cluster)[1] == "FAILED_PRECONDITION"
     world.pass_time(10)

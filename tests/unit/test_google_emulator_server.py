@@ -359,7 +359,7 @@ def test_hook_that_takes_long_holds_up_no_other_request(tmp_path):
 def test_environment_leads_nowhere_but_here(google):
     told = google.environment()
     endpoints = [value for name, value in told.items() if name.endswith("_CUSTOM_ENDPOINT")]
-    assert len(endpoints) == 16
+    assert len(endpoints) == 17
     assert all(value.startswith(f"{google.address}/") and value.endswith("/") for value in endpoints)
     assert told["HTTPS_PROXY"] == "http://127.0.0.1:1"
     assert told["GOOGLE_OAUTH_ACCESS_TOKEN"] == google.token

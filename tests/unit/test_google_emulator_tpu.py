@@ -100,7 +100,7 @@ def test_vm_without_capacity_fails_and_is_gone(world):
     world.pass_time(60)
     told = world.ask("GET", f"tpu/v2/{operation['name']}")
     assert told["error"]["code"] == 8
-    assert "There is no more capacity in the zone" in told["error"]["message"]
+    assert "another zone where Cloud TPU Nodes are offered" in told["error"]["message"]
     assert world.refusal("GET", f"{ZONE}/nodes/vm")[0] == 404
 
 

@@ -12,7 +12,6 @@ import pytest
 from tpukit.sandbox.google import APIS, query_parameters
 from unit import discovery
 from unit.google_world import PROJECT, World
-from unit.test_google_routes import VERSIONS
 
 BUCKET = "storage/v1/b/bucket"
 LAX = ("compute", "storage")
@@ -32,7 +31,7 @@ def documented() -> Iterator[tuple[str, str]]:
         for method, routes in api.routes.items():
             for route in routes:
                 rest = re.sub(r"\{\w+\+?\}", "x", route.path.replace("{project}", PROJECT))
-                for version in VERSIONS.get(api.name, ("v1",)):
+                for version in api.versions:
                     path = f"{api.name}/{version}/{rest}"
                     if discovery.documented(method, path):
                         yield method, path

@@ -6,22 +6,16 @@ PYTHONPATH=tools:tests python -m unit.test_google_routes    writes the table
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tpukit.sandbox.google import APIS
+from tpukit.sandbox.google.api import Api
 from unit import discovery
 
 TABLE = Path(__file__).parents[2] / "tools" / "tpukit" / "sandbox" / "google" / "ROUTES.md"
-VERSIONS = {
-    "artifact_registry": ("v1", "v1beta2"),
-    "logging": ("v2",),
-    "monitoring": ("v3", "v1"),
-    "resource_manager": ("v1", "v3"),
-    "tpu": ("v2", "v2alpha1", "v1"),
-}
 UPLOADS = "https://cloud.google.com/storage/docs/resumable-uploads"
 ELSEWHERE = {
     "GET /storage/v1/b/{bucket}/anywhereCaches/": "the Terraform provider asks so before it deletes a bucket",
@@ -45,27 +39,26 @@ or a page. Written by `tests/unit/test_google_routes.py`, which holds it to be t
 """
 
 
-def routes() -> Iterator[tuple[str, str]]:
+def routes(apis: Iterable[Api] = APIS) -> Iterator[tuple[str, str]]:
     """Each with its source; an empty one: nobody knows it."""
-    for api in APIS:
+    for api in apis:
         for method, every in api.routes.items():
             for route in every:
                 path = re.sub(r"\(\?P<(\w+)>(\[\^/:\]\+|\.\+)\)", r"{\1}", route.pattern.pattern).replace("\\", "")
-                version, source = _documented(api.name, method, path)
+                version, source = _documented(api, method, path)
                 text = f"{method} /" + "/".join(word for word in (api.name, version, path) if word)
                 yield text, source or ELSEWHERE.get(text, "")
 
 
-def _documented(api: str, method: str, path: str) -> tuple[str, str]:
+def _documented(api: Api, method: str, path: str) -> tuple[str, str]:
     """The version of the API that has it, and the method of its document."""
-    if api not in discovery.DOCUMENTS:
+    if not api.document:
         return "", ""
-    versions = VERSIONS.get(api, ("v1",))
-    for version in versions:
-        asked = re.sub(r"\{\w+\}", "x", f"{api}/{version}/{path}")
+    for version in api.versions:
+        asked = re.sub(r"\{\w+\}", "x", f"{api.name}/{version}/{path}")
         if found := discovery.documented(method, asked):
-            return version, f"{discovery.DOCUMENTS[api]} {version}: `{found['id']}`"
-    return versions[0], ""
+            return version, f"{api.document} {version}: `{found['id']}`"
+    return api.versions[0], ""
 
 
 def table() -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import EMULATOR
 from tpukit.sandbox.google.state import Doc
 
 if TYPE_CHECKING:
@@ -89,13 +89,20 @@ class Route:
 
 @dataclass(slots=True)
 class Api:
-    """One API. `name` is the first part of its paths, `service` what a project enables to use it."""
+    """One API: all that this package knows of it as a whole is here, and whoever needs it reads it here."""
 
-    name: str
-    service: str = ""
-    schema: str = ""
+    name: str  # the first word of its paths
+    service: str = ""  # what a project enables to use it; "" is there without that
+    document: str = ""  # the name of its discovery document; "" is one more door of an API that has one
+    title: str = ""  # what Google calls it, also in that document
+    versions: tuple[str, ...] = ("v1",)  # the first is the one that clients are led to
     schemas: Mapping[str, str] = field(default_factory=dict)  # by version, of an API whose versions' messages differ
-    drops_unknown: bool = False  # Compute Engine and Cloud Storage pass over what they do not know; others refuse it
+    permissions: str = ""  # the first word of its permissions; "" asks for them in its handlers, or for none
+    terraform: Mapping[str, str] = field(default_factory=dict)
+    """What Terraform's provider calls it, and below which path; unless told, its name and its first version."""
+    own_front: bool = False
+    """Compute Engine and Cloud Storage answer by themselves: they pass over what they do not know, which others refuse,
+    their errors have reasons, and the paths of their documents begin with their names."""
     operation: Callable[[Doc], Doc] | None = None
     routes: dict[str, list[Route]] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict)
@@ -132,7 +139,7 @@ class Api:
 
     def schema_of(self, path: str) -> str:
         """What the messages of the version that a request's path names are called in `fields.json`."""
-        return self.schemas.get("".join(path.split("/")[1:2]), self.schema)
+        return self.schemas.get("".join(path.split("/")[1:2]), self.document)
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         for route in self.routes.get(method, ()):
@@ -180,7 +187,7 @@ def replaced(under: Mapping[str, Any], over: Mapping[str, Any], fields: Iterable
     result = dict(under)
     for name in fields:
         if "." in name:
-            raise invalid(f"The emulator cannot change a part of a field: {name}.")
+            raise EMULATOR.invalid(f"The emulator cannot change a part of a field: {name}.")
         if over.get(name) is None:
             result.pop(name, None)
         else:

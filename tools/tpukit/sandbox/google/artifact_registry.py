@@ -8,7 +8,8 @@ from urllib.parse import quote
 from tpukit.sandbox.google import held_permissions, longrunning, policy
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GUESS, REPOSITORY_NOT_FOUND
 from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
@@ -17,7 +18,10 @@ REPOSITORY = LOCATION + "/repositories/{repository}"
 api = Api(
     "artifact_registry",
     service="artifactregistry.googleapis.com",
-    schema="artifactregistry",
+    document="artifactregistry",
+    title="Artifact Registry API",
+    versions=("v1", "v1beta2"),
+    permissions="artifactregistry",
     operation=longrunning.operation_format(
         lambda _: longrunning.message("google.devtools.artifactregistry.v1.OperationMetadata", {})
     ),
@@ -29,13 +33,13 @@ longrunning.serve(api, LOCATION + "/operations", listed=False)
 def _create(cloud: Cloud, call: Call) -> Started:
     name = call.query.get("repository_id") or call.query.get("repositoryId") or ""
     if not re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name):
-        raise invalid(f"Invalid repository ID {name!r}.")
+        raise GUESS.invalid(f"Invalid repository ID {name!r}.")
     if not call.body.get("format"):
-        raise invalid("The format of the repository must be given.")
+        raise GUESS.invalid("The format of the repository must be given.")
     scope = LOCATION.format(**call.names)
     full = f"{scope}/repositories/{name}"
     if cloud.state.get("repository", full):
-        raise Refused(409, "the repository already exists")
+        raise GUESS.exists("the repository already exists")
     stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
     made = {"mode": "STANDARD_REPOSITORY", **call.body, "name": full, **stamps, "sizeBytes": "0"}
     cloud.state.put("repository", full, made)
@@ -101,7 +105,7 @@ def _tags(cloud: Cloud, call: Call) -> Doc:
     repository = _find(cloud, call)["name"]
     images = cloud.state.all("image", f"{repository}/dockerImages/{call['package']}@")
     if not images:
-        raise Refused(404, f"Requested entity was not found: {repository}/packages/{call['package']}")
+        raise _not_found()
     package = f"{repository}/packages/{quote(call['package'], safe='')}"
     tags = [
         {"name": f"{package}/tags/{tag}", "version": f"{package}/versions/{name.rpartition('@')[2]}"}
@@ -119,7 +123,7 @@ def push(cloud: Cloud, repository: str, name: str, tag: str, digest: str) -> Non
         if tag in image["tags"] and not image["uri"].endswith(digest):
             if found.get("dockerConfig", {}).get("immutableTags"):
                 why = f"cannot update tag {tag}. The repository has enabled tag immutability"
-                raise Refused(400, f"failed to push {name}:{tag}: manifest invalid: {why}")
+                raise GUESS.invalid(f"failed to push {name}:{tag}: manifest invalid: {why}")
             cloud.state.put("image", key, {**image, "tags": [one for one in image["tags"] if one != tag]})
     full = f"{repository}/dockerImages/{name}@{digest}"
     old = cloud.state.get("image", full) or {"tags": []}
@@ -138,5 +142,9 @@ def _find(cloud: Cloud, call: Call) -> Doc:
     full = REPOSITORY.format(**call.names)
     found = cloud.state.get("repository", full)
     if found is None:
-        raise Refused(404, f"Requested entity was not found: {full}")
+        raise _not_found()
     return found
+
+
+def _not_found() -> Refused:
+    return REPOSITORY_NOT_FOUND.not_found("Requested entity was not found.")

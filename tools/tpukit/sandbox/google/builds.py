@@ -17,7 +17,8 @@ from tpukit.sandbox.google import artifact_registry, object_versions, policy
 from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import BUILD_LOGS, GUESS
 from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
@@ -50,14 +51,20 @@ def _operation(doc: Doc) -> Doc:
     return {"name": f"{doc['scope']}/operations/{doc['id']}", "metadata": about, "done": doc["done"]}
 
 
-api = Api("cloud_build", service="cloudbuild.googleapis.com", schema="cloudbuild", operation=_operation)
+api = Api(
+    "cloud_build",
+    service="cloudbuild.googleapis.com",
+    document="cloudbuild",
+    title="Cloud Build API",
+    operation=_operation,
+)
 
 
 @api.on("POST", BUILDS, body="Build")
 def _create(cloud: Cloud, call: Call) -> Started:
     project, asked = call["project"], call.body
     if not asked.get("steps"):
-        raise invalid("invalid build: no build steps provided")
+        raise GUESS.invalid("invalid build: no build steps provided")
     account = _account(cloud, project, asked)
     _check_logging(asked)
     scope = LOCATION.format(**call.names)
@@ -80,7 +87,7 @@ def _create(cloud: Cloud, call: Call) -> Started:
 def _show(cloud: Cloud, call: Call) -> Doc:
     found = cloud.state.get("build", f"{LOCATION.format(**call.names)}/builds/{call['build']}")
     if found is None:
-        raise Refused(404, f"Requested entity was not found: {call['build']}")
+        raise GUESS.not_found(f"Requested entity was not found: {call['build']}")
     return found
 
 
@@ -107,9 +114,9 @@ def _account(cloud: Cloud, project: str, asked: Doc) -> str:
         return f"projects/{project}/serviceAccounts/{number_of(project)}-compute@developer.gserviceaccount.com"
     match = _ACCOUNT.fullmatch(named)
     if not match:
-        raise invalid("invalid value for 'build.service_account'")
+        raise GUESS.invalid("invalid value for 'build.service_account'")
     if not cloud.state.get("account", f"projects/{project}/serviceAccounts/{match[2]}"):
-        raise Refused(404, f"generic::not_found: Service account {match[2]} does not exist.")
+        raise GUESS.not_found(f"generic::not_found: Service account {match[2]} does not exist.")
     return str(named)
 
 
@@ -118,7 +125,7 @@ def _check_logging(asked: Doc) -> None:
     kept_elsewhere = options.get("logging") in ("CLOUD_LOGGING_ONLY", "NONE")
     regional = options.get("defaultLogsBucketBehavior") == "REGIONAL_USER_OWNED_BUCKET"
     if asked.get("serviceAccount") and not (asked.get("logsBucket") or kept_elsewhere or regional):
-        raise invalid(
+        raise BUILD_LOGS.invalid(
             "generic::invalid_argument: if 'build.service_account' is specified, the build must either (a) specify "
             "'build.logs_bucket', (b) use the REGIONAL_USER_OWNED_BUCKET build.options.default_logs_bucket_behavior "
             "option, or (c) use either CLOUD_LOGGING_ONLY / NONE logging options"

@@ -19,6 +19,7 @@ from tpukit.sandbox.google.api_faults import Faults
 from tpukit.sandbox.google.bucket_folders import Files
 from tpukit.sandbox.google.emulator_settings import Hooks, Settings, number_of
 from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc, State
 
 PLAIN_KINDS = {
@@ -78,7 +79,7 @@ class Cloud:
         """The id of a project, given as id or number."""
         project = self._projects.get(name, name)
         if project not in self.settings.projects:
-            raise Refused(403, f"Permission denied on resource project {name} (or it may not exist).")
+            raise GUESS.refused(403, f"Permission denied on resource project {name} (or it may not exist).")
         return project
 
     def requests(self, *, agent: str = "", path: str = "", method: str = "") -> list[Doc]:
@@ -128,7 +129,7 @@ class Cloud:
         """As the API shows it; with `scopes`, only if it is of one of them."""
         doc = self.state.get("operation", name)
         if doc is None or doc["api"] != api.name or doc["hidden"] or (scopes and doc["scope"] not in scopes):
-            raise Refused(404, f"Operation {name} was not found.")
+            raise GUESS.not_found(f"Operation {name} was not found.")
         assert api.operation is not None
         return api.operation(doc)
 
@@ -148,7 +149,7 @@ class Cloud:
 
     def fail(self, operation: Doc, refused: Refused | None = None) -> None:
         """Ends an operation with an error: the one that a fault ordered, or another."""
-        error = _error(refused or Refused(500, operation["fail"]))
+        error = _error(refused or EMULATOR.refused(500, operation["fail"]))
         self.state.put("operation", operation["id"], {**operation, "error": error})
 
     def settle(self) -> None:
@@ -281,7 +282,7 @@ def _difference(before: Doc, after: Doc) -> Doc:
 
 
 def _refusal(error: Exception) -> Refused:
-    return error if isinstance(error, Refused) else Refused(500, f"{type(error).__name__}: {error}")
+    return error if isinstance(error, Refused) else EMULATOR.refused(500, f"{type(error).__name__}: {error}")
 
 
 def _error(refused: Refused) -> Doc:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from tpukit.sandbox.google import held_permissions, network_rules, paging, policy, stock_and_quota
 from tpukit.sandbox.google.api import Api, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud, stamp
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import COMPUTE_EXISTS, COMPUTE_IN_USE, COMPUTE_NOT_FOUND, COMPUTE_RANGES, GUESS
 from tpukit.sandbox.google.state import Doc
 
 ROOT = "https://www.googleapis.com/compute/v1"
@@ -69,9 +70,11 @@ def operation(doc: Doc) -> Doc:
 api = Api(
     "compute",
     service="compute.googleapis.com",
-    schema="compute",
+    document="compute",
+    title="Compute Engine API",
+    permissions="compute",
     # The provider sends some of its own to it, so Google must pass over them.
-    drops_unknown=True,
+    own_front=True,
     operation=operation,
 )
 
@@ -92,10 +95,14 @@ def _register(collection: Collection) -> None:
     api.on("DELETE", f"{path}/{{name}}")(lambda cloud, call: _delete(cloud, call, collection))
 
 
+def not_found(name: str) -> Refused:
+    return COMPUTE_NOT_FOUND.not_found(f"The resource '{name}' was not found")
+
+
 def find(cloud: Cloud, kind: str, name: str) -> Doc:
     doc = cloud.state.get(kind, name)
     if doc is None:
-        raise Refused(404, f"The resource '{name}' was not found")
+        raise not_found(name)
     return doc
 
 
@@ -131,10 +138,12 @@ def _insert(cloud: Cloud, call: Call, collection: Collection) -> Started:
     body = call.body
     name = body.get("name", "")
     if not NAME.fullmatch(name):
-        raise invalid(f"Invalid value for field 'resource.name': '{name}'. Must be a match of regex '{NAME.pattern}'")
+        raise GUESS.invalid(
+            f"Invalid value for field 'resource.name': '{name}'. Must be a match of regex '{NAME.pattern}'"
+        )
     full = f"{_parent(call, collection)}/{name}"
     if cloud.state.get(collection.kind, full):
-        raise Refused(409, f"The resource '{full}' already exists")
+        raise COMPUTE_EXISTS.exists(f"The resource '{full}' already exists")
     for field, kind in collection.refers:
         named = relative(body.get(field, ""), call["project"])
         find(cloud, kind, named)
@@ -163,7 +172,7 @@ def _patch(cloud: Cloud, call: Call, collection: Collection) -> Started:
     _check(cloud, call, collection, full, new)
     if collection.kind == "subnetwork":
         if call.body.get("fingerprint", old["fingerprint"]) != old["fingerprint"]:
-            raise Refused(412, "Invalid fingerprint.", reason="conditionNotMet")  # the words are a guess
+            raise GUESS.refused(412, "Invalid fingerprint.", reason="conditionNotMet")
         new["fingerprint"] = _fingerprint(new)
     return cloud.change(api, "patch", _scope(full), full, store=collection.kind, after=new, kind=collection.kind)
 
@@ -179,7 +188,7 @@ def _delete(cloud: Cloud, call: Call, collection: Collection) -> Started:
     full = _full(call, collection)
     find(cloud, collection.kind, full)
     if user := _user(cloud, full, call["project"]):
-        raise Refused(
+        raise COMPUTE_IN_USE.refused(
             400,
             f"The {collection.kind} resource '{full}' is already being used by '{user}'",
             reason="resourceInUseByAnotherResource",
@@ -233,10 +242,20 @@ def _check_ranges(cloud: Cloud, subnet: Doc, project: str, besides: str = "") ->
         try:
             range_ = ipaddress.ip_network(text)
         except ValueError as error:
-            raise invalid(f"Invalid value for field 'resource.ipCidrRange': '{text}'. {error}") from error
-        for name, other in [*taken, *((subnet.get("name", ""), each) for each in mine[:index])]:
+            raise GUESS.invalid(f"Invalid value for field 'resource.ipCidrRange': '{text}'. {error}") from error
+        for name, other in [*taken, *((besides, each) for each in mine[:index])]:
             if range_.overlaps(ipaddress.ip_network(other)):
-                raise invalid(f"Invalid IPCidrRange: {text} conflicts with existing subnetwork '{name}' ({other}).")
+                raise _overlap(index, text, name)
+
+
+def _overlap(index: int, text: str, taken_by: str) -> Refused:
+    """Of the range of that number of a subnetwork: its own, then the secondary ones."""
+    field = f"secondaryIpRanges[{index - 1}].ipCidrRange" if index else "ipCidrRange"
+    *_, region, _, name = taken_by.split("/")
+    return COMPUTE_RANGES.invalid(
+        f"Invalid value for field 'resource.{field}': '{text}'. Invalid IPCidrRange: {text} conflicts with existing "
+        f"subnetwork '{name}' in region '{region}'."
+    )
 
 
 def _ranges(subnet: Doc) -> list[str]:

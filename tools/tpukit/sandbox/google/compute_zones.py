@@ -9,8 +9,7 @@ from __future__ import annotations
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api import Call
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.compute import ROOT, api
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.compute import ROOT, api, not_found
 from tpukit.sandbox.google.state import Doc
 
 _ACTIONS = {"TERMINATED": "RECREATING"}
@@ -31,7 +30,7 @@ def _region(cloud: Cloud, call: Call) -> Doc:
     name = call["region"]
     zones = stock_and_quota.zones(name)
     if not zones:
-        raise Refused(404, f"The resource 'projects/{call['project']}/regions/{name}' was not found")
+        raise not_found(f"projects/{call['project']}/regions/{name}")
     return _region_body(cloud, call["project"], name)
 
 
@@ -58,7 +57,7 @@ def _zones(cloud: Cloud, call: Call) -> Doc:
 @api.on("GET", "projects/{project}/zones/{zone}")
 def _zone(cloud: Cloud, call: Call) -> Doc:
     if call["zone"] not in stock_and_quota.zones():
-        raise Refused(404, f"The resource 'projects/{call['project']}/zones/{call['zone']}' was not found")
+        raise not_found(f"projects/{call['project']}/zones/{call['zone']}")
     return _zone_body(call["project"], call["zone"])
 
 
@@ -103,7 +102,7 @@ def _manager(cloud: Cloud, call: Call) -> Doc:
     found = _managers(cloud, call).get(call["name"])
     if found is None:
         full = f"projects/{call['project']}/zones/{call['zone']}/instanceGroupManagers/{call['name']}"
-        raise Refused(404, f"The resource '{full}' was not found")
+        raise not_found(full)
     return found
 
 

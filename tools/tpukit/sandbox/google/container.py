@@ -5,7 +5,8 @@ from __future__ import annotations
 from tpukit.sandbox import binaries
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
-from tpukit.sandbox.google.refusal import CODES, Refused, not_ready
+from tpukit.sandbox.google.refusal import CODES
+from tpukit.sandbox.google.sources import GKE_INCOMPATIBLE, GKE_NOT_FOUND, GKE_OPERATIONS, GKE_UNDER_WAY
 from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
@@ -26,6 +27,8 @@ VERSIONS = _offered(binaries.versions()["kubernetes"])
 
 _TYPES = {"UPDATE_NODE_POOL": "UPGRADE_NODES"}
 """As the API calls them; which of its types a change of a pool has is a guess."""
+_DOING = {"CREATE_NODE_POOL": "creating a node pool for", "DELETE_NODE_POOL": "deleting a node pool for"}
+"""What refusals call them; all others are `upgrading`, which is known of changes of a version, and else a guess."""
 
 
 def operation(doc: Doc) -> Doc:
@@ -48,7 +51,14 @@ def operation(doc: Doc) -> Doc:
     return body
 
 
-api = Api("container", service="container.googleapis.com", schema="container", operation=operation)
+api = Api(
+    "container",
+    service="container.googleapis.com",
+    document="container",
+    title="Kubernetes Engine API",
+    permissions="container",
+    operation=operation,
+)
 
 
 def scope(call: Call) -> str:
@@ -67,14 +77,14 @@ def find_cluster(cloud: Cloud, call: Call) -> tuple[str, Doc]:
     name = cluster_of(call)
     doc = cloud.state.get("cluster", name)
     if doc is None:
-        raise Refused(404, f"Not found: {name}.")
+        raise GKE_NOT_FOUND.not_found(f"Not found: {name}.")
     return name, doc
 
 
 def find_pool(cloud: Cloud, name: str) -> Doc:
     doc = cloud.state.get("pool", name)
     if doc is None:
-        raise Refused(404, f"Not found: {name}.")
+        raise GKE_NOT_FOUND.not_found(f"Not found: {name}.")
     return doc
 
 
@@ -83,15 +93,22 @@ def admit(cloud: Cloud, cluster: str, target: str) -> None:
 
     A change of the cluster goes with no other; changes of different pools go together, up to a number.
     """
-    running = cloud.running(cluster)
+    running, name = cloud.running(cluster), cluster.rpartition("/")[2]
     for doc in running:
         if cluster in (doc["target"], target):
-            raise not_ready(f"Cluster is running incompatible operation {doc['id']}.")
+            raise GKE_INCOMPATIBLE.not_ready(f"Cluster is running incompatible operation {doc['id']}.")
         if doc["target"] == target:
-            raise not_ready(f"Operation {doc['id']} is currently operating on {target}. Please wait and try again.")
+            doing = _DOING.get(doc["type"], "upgrading")
+            raise GKE_UNDER_WAY.not_ready(
+                f"Operation {doc['id']} is currently {doing} cluster {name}. Please wait and try again once it is done."
+            )
     most = cloud.settings.cluster_operations
     if len(running) >= most:
-        raise Refused(429, f"Too many operations: cluster hits the concurrent operations quota {most}.")
+        raise GKE_OPERATIONS.refused(
+            429,
+            f'Too many operations: cluster "{name}" hits the concurrent operations quota {most}, '
+            "please try again later.",
+        )
 
 
 @api.on("GET", LOCATION + "/operations")

@@ -77,7 +77,7 @@ def _forget_requests(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any
 
 
 def _enable(cloud: Cloud, query: Mapping[str, str], body: dict[str, Any]) -> object:
-    names = body.get("enabled", [name.partition(".")[0] for name in services.KNOWN])
+    names = body.get("enabled", [name.partition(".")[0] for name in services.known(cloud)])
     with cloud.state.transaction():
         for project in cloud.settings.projects:
             for name in names:

@@ -8,22 +8,27 @@ from tpukit.sandbox.google import iam, permissions
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.conditions import Facts
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 LONGEST_SECONDS = 3600.0
-api = Api("iam_credentials", service="iamcredentials.googleapis.com", schema="iamcredentials")
+api = Api(
+    "iam_credentials",
+    service="iamcredentials.googleapis.com",
+    document="iamcredentials",
+    title="IAM Service Account Credentials API",
+)
 
 
 @api.on("POST", iam.ACCOUNT + ":generateAccessToken", body="GenerateAccessTokenRequest")
 def _generate(cloud: Cloud, call: Call) -> Doc:
     if not call.body.get("scope"):
-        raise invalid("Scopes are required.")
+        raise GUESS.invalid("Scopes are required.")
     account = iam.find(cloud, call)
     scopes = [account["name"], f"projects/{call['project']}"]
     permissions.need(cloud, call, "iam.serviceAccounts.getAccessToken", scopes, Facts(account["name"]))
     if account.get("disabled"):
-        raise Refused(400, f"Service account {account['email']} is disabled.", status="FAILED_PRECONDITION")
+        raise GUESS.refused(400, f"Service account {account['email']} is disabled.", status="FAILED_PRECONDITION")
     seconds = min(float(call.body.get("lifetime", "3600s").removesuffix("s")), LONGEST_SECONDS)
     expires = cloud.clock.now() + seconds
     return {"accessToken": mint(cloud, account["email"], expires), "expireTime": stamp(expires)}

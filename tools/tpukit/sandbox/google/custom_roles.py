@@ -13,7 +13,7 @@ import zlib
 from tpukit.sandbox.google.api import Call, camel, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.iam import api
-from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 ROLES = "projects/{project}/roles"
@@ -25,15 +25,17 @@ _FIELDS = ("title", "description", "includedPermissions", "stage")
 def _create(cloud: Cloud, call: Call) -> Doc:
     short = call.body.get("roleId", "")
     if not re.fullmatch(r"[a-zA-Z0-9_.]{3,64}", short):
-        raise invalid(f"The role_id {short!r} must be 3 to 64 characters of a-z, A-Z, 0-9, underscore and period.")
+        raise GUESS.invalid(
+            f"The role_id {short!r} must be 3 to 64 characters of a-z, A-Z, 0-9, underscore and period."
+        )
     name = f"projects/{call['project']}/roles/{short}"
     if old := cloud.state.get("role", name):
         if old.get("deleted"):
-            raise not_ready(
+            raise GUESS.not_ready(
                 f"You can't create a role with role_id ({short}) where there is an existing role with that role_id "
                 "in a deleted state."
             )
-        raise Refused(409, f"A role named {short} in projects/{call['project']} already exists.")
+        raise GUESS.exists(f"A role named {short} in projects/{call['project']} already exists.")
     asked = call.body.get("role", {})
     return _put(cloud, {"stage": "ALPHA", **{key: asked[key] for key in _FIELDS if key in asked}, "name": name})
 
@@ -59,7 +61,7 @@ def _patch(cloud: Cloud, call: Call) -> Doc:
     mask = call.query.get("updateMask", "")
     fields = [camel(one.strip()) for one in mask.split(",")] if mask else [key for key in _FIELDS if key in call.body]
     if role.get("deleted") and "deleted" not in fields:
-        raise not_ready(f"You can't update the role ({call['role']}) because it is deleted.")
+        raise GUESS.not_ready(f"You can't update the role ({call['role']}) because it is deleted.")
     _check_etag(role, call)
     changed = {key: call.body[key] for key in fields if key in call.body}
     rest = {key: value for key, value in role.items() if key not in fields and key != "etag"}
@@ -71,7 +73,7 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
     """It can be had back for a week."""
     role = _find(cloud, call)
     if role.get("deleted"):
-        raise not_ready(f"You can't delete role_id ({call['role']}) because it is already deleted.")
+        raise GUESS.not_ready(f"You can't delete role_id ({call['role']}) because it is already deleted.")
     return _put(cloud, {**role, "deleted": True})
 
 
@@ -91,7 +93,7 @@ def _testable(cloud: Cloud, call: Call) -> Doc:
 def _find(cloud: Cloud, call: Call) -> Doc:
     role = cloud.state.get("role", f"projects/{call['project']}/roles/{call['role']}")
     if role is None:
-        raise Refused(404, f"The role named projects/{call['project']}/roles/{call['role']} was not found.")
+        raise GUESS.not_found(f"The role named projects/{call['project']}/roles/{call['role']} was not found.")
     return role
 
 
@@ -99,7 +101,7 @@ def _put(cloud: Cloud, role: Doc) -> Doc:
     for permission in role.get("includedPermissions", ()):
         # Node pools have no permissions of their own: what changes one changes its cluster.
         if not re.fullmatch(r"[a-z]+(\.[a-zA-Z]+){2,}", permission) or permission.startswith("container.nodePools."):
-            raise invalid(f"Permission {permission} is not valid.")
+            raise GUESS.invalid(f"Permission {permission} is not valid.")
     plain = {key: value for key, value in role.items() if key != "etag"}
     mark = zlib.crc32(f"{json.dumps(plain, sort_keys=True)} {cloud.state.next()}".encode())
     stored = {**plain, "etag": base64.b64encode(mark.to_bytes(4, "big")).decode()}
@@ -109,4 +111,4 @@ def _put(cloud: Cloud, role: Doc) -> Doc:
 
 def _check_etag(role: Doc, call: Call) -> None:
     if call.body.get("etag") and call.body["etag"] != role["etag"]:
-        raise Refused(409, "There were concurrent changes of the role.", status="ABORTED", reason="aborted")
+        raise GUESS.aborted("There were concurrent changes of the role.")

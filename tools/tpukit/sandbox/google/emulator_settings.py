@@ -9,8 +9,13 @@ from pathlib import Path
 
 from tpukit.catalogue import Slice
 
-NEW_PROJECT = ("datastore", "logging", "monitoring", "serviceusage", "storage")
-"""APIs that are on in a project that somebody has just made, of those that are known here; the others are off.
+NEW_PROJECT = (
+    *("analyticshub", "apptopology", "bigquery", "bigqueryconnection", "bigquerydatapolicy", "bigquerydatatransfer"),
+    *("bigquerymigration", "bigqueryreservation", "bigquerystorage", "cloudapis", "cloudtrace", "dataform", "dataplex"),
+    *("datastore", "logging", "monitoring", "servicemanagement", "serviceusage", "sql-component", "storage"),
+    *("storage-api", "storage-component"),
+)
+"""APIs that are on in a project that somebody has just made, whether they are known here or not; the others are off.
 https://cloud.google.com/service-usage/docs/enabled-service#default"""
 EVERY_API = ("*",)
 OPERATION_SECONDS = 1.0

@@ -11,7 +11,7 @@ import json
 import zlib
 
 from tpukit.sandbox.google.api import public
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 _PASSING = ("conditions", "status", "statusMessage")
@@ -35,7 +35,9 @@ def check(asked: str | None, doc: Doc, *, code: int = 409, status: str = "ABORTE
     https://google.aip.dev/154 wants where an API's own pages say nothing."""
     if asked and asked != of(doc):
         name = doc.get("name", "the resource")
-        raise Refused(code, f"The etag {asked} is not the current one of {name}.", status=status, reason="aborted")
+        raise GUESS.refused(
+            code, f"The etag {asked} is not the current one of {name}.", status=status, reason="aborted"
+        )
 
 
 def of_numbers(*numbers: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tpukit.sandbox.google import schemas
 from tpukit.sandbox.google.filter_grammar import Thing, Word, unparseable
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GUESS
 
 _NUMBERS = ("int32", "int64", "double")
 _DEFAULTS = {"string": "", "boolean": False, **dict.fromkeys(_NUMBERS, 0)}
@@ -68,7 +68,7 @@ def find(schema: str, message: str, word: Word) -> Field:
         known = messages[kind[1:]] if isinstance(kind, str) and kind.startswith("$") else {}
         name = piece if piece in known else in_json(piece)
         if name not in known or (not path and name not in _ELIGIBLE.get(schema, known)):
-            raise invalid(f"Invalid filter: there is no field {word.text!r} to filter by.")
+            raise GUESS.invalid(f"Invalid filter: there is no field {word.text!r} to filter by.")
         kind = known[name]
         path.append(name)
     if not path:

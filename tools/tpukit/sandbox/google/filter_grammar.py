@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GUESS
 
 MAX_DEPTH = 50  # a guess
 MATCHES = ("=~", "!~")
@@ -99,26 +100,26 @@ def check_expression(text: str) -> None:
     try:
         re.compile(text)
     except re.error as error:
-        raise invalid(f"Unparseable filter: regex {text!r}: {error}") from error
+        raise GUESS.invalid(f"Unparseable filter: regex {text!r}: {error}") from error
     if _NOT_RE2.search(text):
-        raise invalid(f"Unparseable filter: regex {text!r}: invalid or unsupported Perl syntax")
+        raise GUESS.invalid(f"Unparseable filter: regex {text!r}: invalid or unsupported Perl syntax")
 
 
 def moment(text: str) -> str:
     """A time of RFC 3339, or a date, in the one form in which times can be compared as text."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[-+]\d\d:?\d\d))?", text)
     if not match:
-        raise invalid(f"Unparseable filter: invalid timestamp '{text}'")
+        raise GUESS.invalid(f"Unparseable filter: invalid timestamp '{text}'")
     try:
         zone = (match[4] or "Z").replace("Z", "+00:00")
         at = datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00:00'}{zone}").astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise invalid(f"Unparseable filter: invalid timestamp '{text}'") from error
+        raise GUESS.invalid(f"Unparseable filter: invalid timestamp '{text}'") from error
     return f"{at:%Y-%m-%dT%H:%M:%S}.{(match[3] or '').ljust(9, '0')}Z"
 
 
 def unparseable(text: str) -> Refused:
-    return invalid(f"Unparseable filter: syntax error at {json.dumps(text)}")
+    return GUESS.invalid(f"Unparseable filter: syntax error at {json.dumps(text)}")
 
 
 def _unquoted(text: str) -> str:
@@ -158,7 +159,7 @@ class _Parser:
         if (negated := self._take("NOT") or self._take("-")) or self._take("("):
             self._depth += 1
             if self._depth > MAX_DEPTH:
-                raise invalid("Unparseable filter: it is nested too deeply")
+                raise GUESS.invalid("Unparseable filter: it is nested too deeply")
             node = Not(self._one()) if negated else self._all()
             if not negated:
                 self._expect(")")
@@ -210,6 +211,6 @@ class _Parser:
     def _pop(self) -> Word:
         word = self._next()
         if word is None:
-            raise invalid("Unparseable filter: unexpected end of the filter")
+            raise GUESS.invalid("Unparseable filter: unexpected end of the filter")
         self._position += 1
         return word

@@ -7,7 +7,7 @@ import re
 from tpukit.sandbox.google import etags, longrunning
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 DATABASE = "projects/{project}/databases/{database}"
@@ -16,7 +16,9 @@ MESSAGE = "GoogleFirestoreAdminV1Database"
 api = Api(
     "firestore",
     service="firestore.googleapis.com",
-    schema="firestore",
+    document="firestore",
+    title="Cloud Firestore API",
+    permissions="datastore",
     operation=longrunning.operation_format(
         lambda doc: longrunning.message(f"google.firestore.admin.v1.{doc['type'].title()}DatabaseMetadata", {})
     ),
@@ -28,12 +30,12 @@ longrunning.serve(api, DATABASE + "/operations", message="GoogleLongrunningOpera
 def _create(cloud: Cloud, call: Call) -> Started:
     name = call.query.get("databaseId", "")
     if name != "(default)" and not re.fullmatch(r"[a-z][a-z0-9-]{2,61}[a-z0-9]", name):
-        raise invalid(f"Invalid database ID {name!r}.")
+        raise GUESS.invalid(f"Invalid database ID {name!r}.")
     if not call.body.get("locationId") or not call.body.get("type"):
-        raise invalid("Location and type of the database must be given.")
+        raise GUESS.invalid("Location and type of the database must be given.")
     full = f"projects/{call['project']}/databases/{name}"
     if cloud.state.get("database", full):
-        raise Refused(409, "Database already exists. Please use another database_id")
+        raise GUESS.exists("Database already exists. Please use another database_id")
     made = {
         "concurrencyMode": "PESSIMISTIC",
         "appEngineIntegrationMode": "DISABLED",
@@ -75,7 +77,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     database = _find(cloud, call)
     _check_etag(call.query.get("etag"), database)
     if database["deleteProtectionState"] == "DELETE_PROTECTION_ENABLED":
-        raise not_ready("The database is protected from deletion.")
+        raise GUESS.not_ready("The database is protected from deletion.")
     return cloud.start(api, "DELETE", database["name"], database["name"], response=_message(database))
 
 
@@ -100,5 +102,5 @@ def _find(cloud: Cloud, call: Call) -> Doc:
     full = DATABASE.format(**call.names)
     found = cloud.state.get("database", full)
     if found is None:
-        raise Refused(404, f"The database {call['database']} does not exist for project {call['project']}")
+        raise GUESS.not_found(f"The database {call['database']} does not exist for project {call['project']}")
     return found

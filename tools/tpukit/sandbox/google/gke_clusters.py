@@ -9,7 +9,7 @@ from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import relative
 from tpukit.sandbox.google.container import CLUSTER, LOCATION, VERSIONS, admit, api, find_cluster, scope
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GKE_EXISTS, GUESS
 from tpukit.sandbox.google.state import Doc
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -37,12 +37,12 @@ def _create(cloud: Cloud, call: Call) -> Started:
     body = call.body.get("cluster") or {}
     name = body.get("name", "")
     if not NAME.fullmatch(name):
-        raise invalid(f"Invalid value for field 'cluster.name': '{name}'. It must match {NAME.pattern}.")
+        raise GUESS.invalid(f"Invalid value for field 'cluster.name': '{name}'. It must match {NAME.pattern}.")
     full = f"{scope(call)}/clusters/{name}"
     if cloud.state.get("cluster", full):
-        raise Refused(409, f"Already exists: {full}.")
+        raise GKE_EXISTS.exists(f"Already exists: {full}.")
     if "nodePools" in body and ("initialNodeCount" in body or "nodeConfig" in body):
-        raise invalid("Cluster.initial_node_count and node_config must not be set together with node_pools.")
+        raise GUESS.invalid("Cluster.initial_node_count and node_config must not be set together with node_pools.")
     made = _made(cloud, call, full, {key: value for key, value in body.items() if key != "nodePools"})
     cloud.state.put("cluster", full, made)
     for pool in body.get("nodePools") or [_default_pool(made)]:
@@ -55,7 +55,7 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
     zones = stock_and_quota.zones(location)
     region = location if zones else location.rpartition("-")[0]
     if not zones and location not in stock_and_quota.zones():
-        raise invalid(f'Location "{location}" does not exist.')
+        raise GUESS.invalid(f'Location "{location}" does not exist.')
     network, subnet = _network(cloud, call["project"], region, body)
     version = _version(body.get("initialClusterVersion", ""))
     address = cloud.settings.kubernetes or "127.0.0.1"
@@ -95,16 +95,16 @@ def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, s
     asked = body.get("subnetwork") or network.rpartition("/")[2]
     subnet = _named(asked, f"projects/{project}/regions/{region}/subnetworks", project)
     if not cloud.state.get("network", network):
-        raise Refused(404, f'Network "{network}" does not exist.')
+        raise GUESS.not_found(f'Network "{network}" does not exist.')
     found = cloud.state.get("subnetwork", subnet)
     if found is None or relative(found["network"], project) != network:
-        raise Refused(404, f'Subnetwork "{subnet}" does not exist in network "{network}".')
+        raise GUESS.not_found(f'Subnetwork "{subnet}" does not exist in network "{network}".')
     network_rules.check_shared(cloud, project, subnet)
     names = {each["rangeName"] for each in found.get("secondaryIpRanges", ())}
     policy = body.get("ipAllocationPolicy") or {}
     for field in ("clusterSecondaryRangeName", "servicesSecondaryRangeName"):
         if policy.get(field) and policy[field] not in names:
-            raise invalid(f'Subnetwork "{subnet}" has no secondary range "{policy[field]}".')
+            raise GUESS.invalid(f'Subnetwork "{subnet}" has no secondary range "{policy[field]}".')
     return network, subnet
 
 
@@ -117,7 +117,7 @@ def _version(asked: str) -> str:
         return VERSIONS[0]
     found = next((version for version in VERSIONS if version == asked or version.startswith(f"{asked}.")), None)
     if found is None:
-        raise invalid(f'Master version "{asked}" is unsupported.')
+        raise GUESS.invalid(f'Master version "{asked}" is unsupported.')
     return found
 
 

@@ -13,7 +13,7 @@ from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.permissions import OWNER, may
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 _PERMISSION = re.compile(r"[a-z]+(\.[a-zA-Z]+){2,}")
@@ -35,6 +35,6 @@ def register(api: Api, resource: str, kind: str = "", *, body: str, separator: s
 def held(cloud: Cloud, call: Call, asked: Sequence[str], scopes: Sequence[str], facts: Facts) -> list[str]:
     for permission in asked:
         if not _PERMISSION.fullmatch(permission):  # the words are a guess; that wildcards are refused is documented
-            raise invalid(f"Permission {permission} is not valid for this resource.")
+            raise GUESS.invalid(f"Permission {permission} is not valid for this resource.")
     who = call.request.principal
     return [one for one in asked if who == OWNER or may(cloud, who, one, scopes, facts)]

@@ -8,24 +8,32 @@ import zlib
 from tpukit.sandbox.google import held_permissions, policy
 from tpukit.sandbox.google.api import Api, Call, camel, merged, public
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import ACCOUNT_EXISTS, GUESS
 from tpukit.sandbox.google.state import Doc
 
 ACCOUNTS = "projects/{project}/serviceAccounts"
 ACCOUNT = ACCOUNTS + "/{account}"
 
-api = Api("iam", service="iam.googleapis.com", schema="iam")
+api = Api(
+    "iam",
+    service="iam.googleapis.com",
+    document="iam",
+    title="Identity and Access Management (IAM) API",
+    permissions="iam",
+    terraform={"IAM": "v1/", "IAM_BETA": "v1/"},  # service accounts moved from one to the other in 7.30
+)
 
 
 @api.on("POST", ACCOUNTS, body="CreateServiceAccountRequest")
 def _create(cloud: Cloud, call: Call) -> Doc:
     name = call.body.get("accountId", "")
     if not re.fullmatch(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])", name):
-        raise invalid(f"The account ID {name!r} does not have a length between 6 and 30 or has wrong characters.")
+        raise GUESS.invalid(f"The account ID {name!r} does not have a length between 6 and 30 or has wrong characters.")
     email = f"{name}@{call['project']}.iam.gserviceaccount.com"
     full = f"projects/{call['project']}/serviceAccounts/{email}"
     if cloud.state.get("account", full):
-        raise Refused(409, f"Service account {name} already exists within project projects/{call['project']}.")
+        within = f"projects/{call['project']}"
+        raise ACCOUNT_EXISTS.exists(f"Service account {name} already exists within project {within}.", full)
     account = {
         **call.body.get("serviceAccount", {}),
         "name": full,
@@ -96,7 +104,7 @@ def find(cloud: Cloud, call: Call) -> Doc:
     full = f"projects/{call['project']}/serviceAccounts/{call['account']}"
     found = cloud.state.get("account", full)
     if found is None:
-        raise Refused(404, f"Unknown service account: {full} does not exist.")
+        raise GUESS.not_found(f"Unknown service account: {full} does not exist.")
     return found
 
 

@@ -22,9 +22,11 @@ from typing import Any
 
 from tpukit.sandbox.google import filter_fields, filter_grammar, match_filter, paging
 from tpukit.sandbox.google.api import Api, Request, Route
+from tpukit.sandbox.google.common_refusals import unknown_parameters
 from tpukit.sandbox.google.filter_fields import Field
 from tpukit.sandbox.google.filter_grammar import Node, Thing, Word, moment
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import COMPUTE_FILTER, GUESS
 from tpukit.sandbox.google.state import Doc
 
 _TOKEN = re.compile(
@@ -104,9 +106,9 @@ def condition(api: Api, route: Route, request: Request) -> Node | None:
     if not text or route.lists == "":
         return None
     if route.lists is not None:
-        return parse(api.schema, route.lists, text)
-    if api.schema and not api.drops_unknown:
-        raise invalid('Invalid JSON payload received. Unknown name "filter": Cannot bind query parameter.')
+        return parse(api.document, route.lists, text)
+    if api.document and not api.own_front:
+        raise unknown_parameters(["filter"])
     return None
 
 
@@ -122,7 +124,7 @@ def parse(schema: str, message: str, text: str) -> Node:
         return filter_grammar.parse(text, _TOKEN, comparison)
     except Refused as refused:
         said = f"Invalid value for field 'filter': '{text}'. Invalid list filter expression."
-        raise Refused(400, said, reason="invalid") from refused
+        raise COMPUTE_FILTER.invalid(said) from refused
 
 
 def narrowed(answer: Doc, wanted: Node) -> Doc:
@@ -157,7 +159,7 @@ def _comparison(find: Callable[[Word], Field], fold: bool, word: Word, sign: str
         or (field.kind == "boolean" and value not in ("true", "false"))
         or (field.number and not _NUMBER.fullmatch(value))
     ):
-        raise invalid(f"Invalid filter: {word.text} cannot be compared with {sign} {value!r}.")
+        raise GUESS.invalid(f"Invalid filter: {word.text} cannot be compared with {sign} {value!r}.")
     if field.time:
         moment(value)
     return made
@@ -167,7 +169,7 @@ def _calling(field: Field, word: Word, sign: str, call: str) -> Node:
     function, _, rest = call.partition("(")
     argument = Word("quoted", rest[:-1]).value
     if sign not in ("=", "!=") or field.number or field.kind == "boolean" or not field.plain:
-        raise invalid(f"Invalid filter: {word.text} cannot be compared with {sign} {function}.")
+        raise GUESS.invalid(f"Invalid filter: {word.text} cannot be compared with {sign} {function}.")
     if function.endswith("full_match"):
         filter_grammar.check_expression(argument)
     made = Calling(field, function, argument)

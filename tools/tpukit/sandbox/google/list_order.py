@@ -18,9 +18,10 @@ from typing import Any
 
 from tpukit.sandbox.google import filter_fields
 from tpukit.sandbox.google.api import Api, Request, Route
+from tpukit.sandbox.google.common_refusals import unknown_parameters
 from tpukit.sandbox.google.filter_fields import Field
 from tpukit.sandbox.google.filter_grammar import Thing, Word, moment
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 _OF_COMPUTE = ("name", "creationTimestamp desc")
@@ -47,12 +48,12 @@ def keys(api: Api, route: Route, request: Request) -> list[Key]:
     if not text:
         return []
     if not route.lists:
-        if api.schema and not api.drops_unknown:
-            raise invalid('Invalid JSON payload received. Unknown name "orderBy": Cannot bind query parameter.')
+        if api.document and not api.own_front:
+            raise unknown_parameters(["orderBy"])
         return []
-    if api.schema == "compute" and text not in _OF_COMPUTE:
-        raise Refused(400, f"Invalid value for field 'orderBy': '{text}'. Unsupported order.", reason="invalid")
-    return list(_keys(api.schema, route.lists, text))
+    if api.document == "compute" and text not in _OF_COMPUTE:
+        raise GUESS.invalid(f"Invalid value for field 'orderBy': '{text}'. Unsupported order.")
+    return list(_keys(api.document, route.lists, text))
 
 
 def ordered(answer: Doc, by: list[Key]) -> Doc:
@@ -79,8 +80,8 @@ def _keys(schema: str, message: str, text: str) -> Iterator[Key]:
     for part in text.split(","):
         match = re.fullmatch(pattern, part, re.ASCII)
         if not match:
-            raise invalid(f"Invalid order: {part.strip()!r} is no field to sort by.")
+            raise GUESS.invalid(f"Invalid order: {part.strip()!r} is no field to sort by.")
         field = filter_fields.find(schema, message, Word("text", match["name"]))
         if field.many or not field.plain:
-            raise invalid(f"Invalid order: {match['name']!r} is no field to sort by.")
+            raise GUESS.invalid(f"Invalid order: {match['name']!r} is no field to sort by.")
         yield Key(field, match["down"].strip() in ("-", "desc"))

@@ -28,8 +28,8 @@ from tpukit.sandbox.google.emulator_settings import Log
 from tpukit.sandbox.google.filter_grammar import Node
 from tpukit.sandbox.google.log_files import Line
 from tpukit.sandbox.google.log_filter import SEVERITIES
-from tpukit.sandbox.google.refusal import invalid
 from tpukit.sandbox.google.services import check_enabled
+from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc
 
 DEFAULT_PAGE, MAX_PAGE, MAX_RESOURCES = 50, 1000, 100
@@ -41,7 +41,14 @@ _OF_A_LINE = ("timestamp", "receiveTimestamp", "severity", "textPayload", "jsonP
 _LIFTED = ("severity", "time", "timestamp")
 _EXACT = 2**53  # numbers of jsonPayload are doubles
 
-api = Api("logging", service="logging.googleapis.com", schema="logging")
+api = Api(
+    "logging",
+    service="logging.googleapis.com",
+    document="logging",
+    title="Cloud Logging API",
+    versions=("v2",),
+    permissions="logging",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +84,19 @@ def _list(cloud: Cloud, call: Call) -> Doc:
 def _query(cloud: Cloud, body: Doc) -> _Query:
     names = [*body.get("resourceNames", []), *(f"projects/{name}" for name in body.get("projectIds", []))]
     if not names or len(names) > MAX_RESOURCES:
-        raise invalid(f"From 1 to {MAX_RESOURCES} resource names must be given.")
+        raise GUESS.invalid(f"From 1 to {MAX_RESOURCES} resource names must be given.")
     projects = []
     for name in names:
         kind, _, project = name.partition("/")
         if kind != "projects" or not project or "/" in project:
-            raise invalid(f"Resource name '{name}' is not answered by the emulator: write projects/PROJECT.")
+            raise EMULATOR.invalid(f"Resource name '{name}' is not answered by the emulator: write projects/PROJECT.")
         projects.append(cloud.project(project))
-        check_enabled(cloud, api.service, projects[-1])
+        check_enabled(cloud, api, projects[-1])
     order, size = body.get("orderBy", ""), body.get("pageSize", 0)
     if order not in _ORDERS:
-        raise invalid(f"Unsupported order_by '{order}': write 'timestamp asc' or 'timestamp desc'.")
+        raise GUESS.invalid(f"Unsupported order_by '{order}': write 'timestamp asc' or 'timestamp desc'.")
     if not 0 <= size <= MAX_PAGE:
-        raise invalid(f"page_size must be from 0 to {MAX_PAGE}.")
+        raise GUESS.invalid(f"page_size must be from 0 to {MAX_PAGE}.")
     return _Query(
         tuple(projects),
         log_filter.parse(body.get("filter", "")),
@@ -207,9 +214,9 @@ def _after(body: Doc) -> tuple[str, str]:
     try:
         asked, at, place = json.loads(base64.urlsafe_b64decode(body["pageToken"]))
     except (ValueError, TypeError) as error:
-        raise invalid("page_token is invalid.") from error
+        raise GUESS.invalid("page_token is invalid.") from error
     if asked != _asked(body):
-        raise invalid("page_token is of another request: all but page_size must be as it was.")
+        raise GUESS.invalid("page_token is of another request: all but page_size must be as it was.")
     return str(at), str(place)
 
 

@@ -27,7 +27,7 @@ from tpukit.sandbox.google.filter_grammar import (
     moment,
     unparseable,
 )
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GUESS
 
 MAX_LETTERS = 20_000
 SEVERITIES = {
@@ -94,7 +94,7 @@ class Comparison:
 def parse(text: str) -> Node:
     """Refuses with INVALID_ARGUMENT what Google refuses, and what is not answered here."""
     if len(text) > MAX_LETTERS:
-        raise invalid(f"Filter must not be longer than {MAX_LETTERS} characters.")
+        raise GUESS.invalid(f"Filter must not be longer than {MAX_LETTERS} characters.")
     return filter_grammar.parse(text, _TOKEN, _comparison)
 
 
@@ -117,18 +117,18 @@ def _comparison(field: Word, sign: str, word: Word) -> Node:
         if word.kind != "quoted":
             raise unparseable(word.text)
         if path == ("severity",) or path[0] in _TIMES:
-            raise invalid(f"Unparseable filter: {path[0]} cannot be compared with a regular expression")
+            raise GUESS.invalid(f"Unparseable filter: {path[0]} cannot be compared with a regular expression")
         expression = word.text[1:-1].replace('\\"', '"')
         check_expression(expression)
         return Comparison(path, sign, expression)
     value = word.value
     if path == ("severity",):
         if sign == ":" or value.upper() not in SEVERITIES:
-            raise invalid(f"Unparseable filter: severity cannot be compared with {sign} '{value}'")
+            raise GUESS.invalid(f"Unparseable filter: severity cannot be compared with {sign} '{value}'")
         value = value.upper()
     if path[0] in _TIMES:
         if sign == ":":
-            raise invalid("Unparseable filter: a timestamp cannot be compared with ':'")
+            raise GUESS.invalid("Unparseable filter: a timestamp cannot be compared with ':'")
         value = moment(value)
     return Comparison(path, sign, value)
 
@@ -141,7 +141,7 @@ def _path(field: Word) -> tuple[str, ...]:
         if parts[: len(known)] == known and len(parts) > len(known):
             inner = parts[len(known) :]
             return (*known, *inner) if known == ("jsonPayload",) else (*known, ".".join(inner))
-    raise invalid(f"Field not found: '{field.text}'.")
+    raise GUESS.invalid(f"Field not found: '{field.text}'.")
 
 
 def _at(entry: Thing, path: Iterable[str]) -> Any:

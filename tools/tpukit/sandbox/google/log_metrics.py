@@ -11,7 +11,7 @@ from tpukit.sandbox.google import log_filter
 from tpukit.sandbox.google.api import Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.log_entries import api
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 METRICS = "projects/{project}/metrics"
@@ -22,7 +22,7 @@ _NAME = re.compile(r"(?!/)[A-Za-z0-9_\-.,+!*',()%/]{1,100}")
 def _create(cloud: Cloud, call: Call) -> Doc:
     full = f"projects/{call['project']}/metrics/{call.body.get('name', '')}"
     if cloud.state.get("log_metric", full):
-        raise Refused(409, f"Metric {call.body['name']} already exists.")
+        raise GUESS.exists(f"Metric {call.body['name']} already exists.")
     return _put(cloud, full, call.body, {"createTime": cloud.stamp(), "_made": cloud.clock.now()})
 
 
@@ -55,9 +55,9 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
 def _put(cloud: Cloud, full: str, asked: Doc, since: Doc) -> Doc:
     name = asked.get("name", "")
     if not _NAME.fullmatch(name) or not full.endswith(f"/metrics/{name}"):
-        raise invalid(f"Invalid metric name {name!r}.")
+        raise GUESS.invalid(f"Invalid metric name {name!r}.")
     if not asked.get("filter"):
-        raise invalid("The filter of the metric must be given.")
+        raise GUESS.invalid("The filter of the metric must be given.")
     log_filter.parse(asked["filter"])
     kind = f"logging.googleapis.com/user/{name}"
     described = {
@@ -77,5 +77,5 @@ def _put(cloud: Cloud, full: str, asked: Doc, since: Doc) -> Doc:
 def _find(cloud: Cloud, call: Call) -> Doc:
     found = cloud.state.get("log_metric", f"projects/{call['project']}/metrics/{call['metric']}")
     if found is None:
-        raise Refused(404, f"Metric {call['metric']} does not exist.")
+        raise GUESS.not_found(f"Metric {call['metric']} does not exist.")
     return found

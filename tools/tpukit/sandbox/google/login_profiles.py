@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tpukit.sandbox.google import permissions, policy, roles
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 OWNER_EMAIL = "owner@example.com"
@@ -22,7 +22,7 @@ _KIND = "login_profile"
 _PERMISSION = "compute.instances.osLogin"
 
 # Needs no API to be enabled but Compute Engine's, which brings it along.
-api = Api("oslogin", schema="oslogin")
+api = Api("oslogin", document="oslogin", title="Cloud OS Login API", terraform={"OS_LOGIN": "v1/"})
 
 
 def who_may_log_in(cloud: Cloud, project: str) -> Iterator[Doc]:
@@ -48,7 +48,7 @@ def _import(cloud: Cloud, call: Call) -> Doc:
     profile = _profile(cloud, call)
     key = str(call.body.get("key", "")).strip()
     if not re.fullmatch(r"(ssh-|ecdsa-)[a-z0-9-]+ [A-Za-z0-9+/=]+( .*)?", key):
-        raise invalid("Invalid SSH public key.")
+        raise GUESS.invalid("Invalid SSH public key.")
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
     one: Doc = {"key": key, "fingerprint": fingerprint, "name": f"users/{call['user']}/sshPublicKeys/{fingerprint}"}
     if expires := call.body.get("expirationTimeUsec"):
@@ -64,7 +64,7 @@ def _import(cloud: Cloud, call: Call) -> Doc:
 def _delete(cloud: Cloud, call: Call) -> Doc:
     profile = _profile(cloud, call)
     if profile.get("sshPublicKeys", {}).pop(call["key"], None) is None:
-        raise Refused(404, f"SSH public key {call['key']} was not found.")
+        raise GUESS.not_found(f"SSH public key {call['key']} was not found.")
     cloud.state.put(_KIND, call["user"], profile)
     return {}
 
@@ -72,7 +72,7 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
 def _profile(cloud: Cloud, call: Call) -> Doc:
     who = call.request.principal
     if who != permissions.OWNER and who.partition(":")[2] != call["user"]:
-        raise Refused(403, f"The caller does not have permission on the login profile of {call['user']}.")
+        raise GUESS.refused(403, f"The caller does not have permission on the login profile of {call['user']}.")
     return cloud.state.get(_KIND, call["user"]) or {"name": _number(call["user"]), "posixAccounts": []}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tpukit.sandbox.google import policy
 from tpukit.sandbox.google.api import Answer, Call
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.storage import BUCKET, api, find_bucket, held, need
 
@@ -22,11 +22,13 @@ def _create(cloud: Cloud, call: Call) -> Doc:
     name = call.body.get("name", "").rstrip("/") + "/"
     need(cloud, call, "storage.managedFolders.create", bucket["name"], name)
     if not bucket["iamConfiguration"].get("uniformBucketLevelAccess", {}).get("enabled"):
-        raise Refused(412, "Managed folders need a bucket with uniform bucket-level access.", reason="conditionNotMet")
+        raise GUESS.refused(
+            412, "Managed folders need a bucket with uniform bucket-level access.", reason="conditionNotMet"
+        )
     if name == "/" or name.startswith("/") or len(name.encode()) > 1024:
-        raise invalid(f"Invalid managed folder name {name!r}.")
+        raise GUESS.invalid(f"Invalid managed folder name {name!r}.")
     if cloud.state.get("folder", f"{bucket['name']}/{name}"):
-        raise Refused(409, "The managed folder you tried to create already exists.", reason="conflict")
+        raise GUESS.refused(409, "The managed folder you tried to create already exists.", reason="conflict")
     made = {
         "kind": "storage#managedFolder",
         "id": f"{bucket['name']}/{name}",
@@ -76,7 +78,7 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
     need(cloud, call, "storage.managedFolders.delete", call["bucket"], call["folder"])
     found = _find(cloud, call)
     if cloud.state.all("object", found["id"]) and not call.flag("allowNonEmpty"):
-        raise Refused(409, "The managed folder you tried to delete is not empty.", reason="conflict")
+        raise GUESS.refused(409, "The managed folder you tried to delete is not empty.", reason="conflict")
     cloud.state.delete("folder", found["id"])
     policy.forget(cloud, _scope(found))
     return Answer(204, b"")
@@ -86,7 +88,7 @@ def _find(cloud: Cloud, call: Call) -> Doc:
     name = call["folder"].rstrip("/") + "/"
     found = cloud.state.get("folder", f"{find_bucket(cloud, call['bucket'])['name']}/{name}")
     if found is None:
-        raise Refused(404, "The specified managed folder does not exist.")
+        raise GUESS.not_found("The specified managed folder does not exist.")
     return found
 
 

@@ -15,7 +15,7 @@ import uuid
 from tpukit.sandbox.google.api import Api, Call, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS, METRIC_NOT_FOUND
 from tpukit.sandbox.google.state import Doc
 
 POLICIES = "projects/{project}/alertPolicies"
@@ -33,13 +33,21 @@ _METRIC = re.compile(r'metric\.type\s*=\s*"([^"]+)"')
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
-api = Api("monitoring", service="monitoring.googleapis.com", schema="monitoring")
+api = Api(
+    "monitoring",
+    service="monitoring.googleapis.com",
+    document="monitoring",
+    title="Cloud Monitoring API",
+    versions=("v3", "v1"),
+    permissions="monitoring",
+    terraform={"MONITORING": ""},
+)
 
 
 @api.on("POST", POLICIES, body="AlertPolicy")
 def _create_policy(cloud: Cloud, call: Call) -> Doc:
     if call.body.get("name"):
-        raise invalid("Field alert_policy.name must be empty: Cloud Monitoring assigns it.")
+        raise GUESS.invalid("Field alert_policy.name must be empty: Cloud Monitoring assigns it.")
     name = f"projects/{call['project']}/alertPolicies/{_number(cloud)}"
     record = _record(cloud, call)
     made = _policy(cloud, name, {**call.body, "creationRecord": record, "mutationRecord": record})
@@ -77,7 +85,7 @@ def _delete_policy(cloud: Cloud, call: Call) -> Doc:
 @api.on("POST", CHANNELS, body="NotificationChannel")
 def _create_channel(cloud: Cloud, call: Call) -> Doc:
     if not call.body.get("type"):
-        raise invalid("Field notification_channel.type must be given.")
+        raise GUESS.invalid("Field notification_channel.type must be given.")
     name = f"projects/{call['project']}/notificationChannels/{_number(cloud)}"
     made = {"enabled": True, **call.body, "name": name, "creationRecord": _record(cloud, call)}
     cloud.state.put("notification_channel", name, made)
@@ -99,7 +107,7 @@ def _delete_channel(cloud: Cloud, call: Call) -> Doc:
         if name in doc.get("notificationChannels", [])
     }
     if users and not call.flag("force"):
-        raise Refused(400, f"Channel {name} is used by {', '.join(users)}.", status="FAILED_PRECONDITION")
+        raise GUESS.refused(400, f"Channel {name} is used by {', '.join(users)}.", status="FAILED_PRECONDITION")
     for policy, doc in users.items():
         left = [one for one in doc["notificationChannels"] if one != name]
         cloud.state.put("alert_policy", policy, {**doc, "notificationChannels": left})
@@ -113,7 +121,7 @@ def _create_dashboard(cloud: Cloud, call: Call) -> Doc:
     asked = str(call.body.get("name") or f"projects/{number_of(call['project'])}/dashboards/{own}")
     name = f"projects/{number_of(call['project'])}/dashboards/{asked.rpartition('/')[2]}"
     if cloud.state.get("dashboard", name):
-        raise Refused(409, f"Dashboard {name} already exists.")
+        raise GUESS.exists(f"Dashboard {name} already exists.")
     return _put_dashboard(cloud, name, call.body)
 
 
@@ -133,7 +141,7 @@ def _change_dashboard(cloud: Cloud, call: Call) -> Doc:
     """All of it is replaced: the method has no mask."""
     old = _find_dashboard(cloud, call)
     if call.body.get("etag") not in (None, "", old["etag"]):
-        raise Refused(409, f"Etag {call.body['etag']} is not that of {old['name']}.", status="ABORTED")
+        raise GUESS.aborted(f"Etag {call.body['etag']} is not that of {old['name']}.")
     return _put_dashboard(cloud, old["name"], call.body)
 
 
@@ -145,9 +153,9 @@ def _delete_dashboard(cloud: Cloud, call: Call) -> Doc:
 
 def _put_dashboard(cloud: Cloud, name: str, asked: Doc) -> Doc:
     if not asked.get("displayName"):
-        raise invalid("Field dashboard.displayName must be given.")
+        raise GUESS.invalid("Field dashboard.displayName must be given.")
     if len([layout for layout in _LAYOUTS if layout in asked]) > 1:
-        raise invalid("A dashboard has one layout.")
+        raise GUESS.invalid("A dashboard has one layout.")
     made = {**asked, "name": name, "etag": f"{cloud.state.next():032x}"}
     cloud.state.put("dashboard", name, made)
     return made
@@ -157,15 +165,15 @@ def _policy(cloud: Cloud, name: str, asked: Doc) -> Doc:
     """As it is stored: checked, with names for its conditions."""
     conditions = asked.get("conditions") or []
     if not 1 <= len(conditions) <= MOST_CONDITIONS:
-        raise invalid(f"Field alert_policy.conditions must have from 1 to {MOST_CONDITIONS} conditions.")
+        raise GUESS.invalid(f"Field alert_policy.conditions must have from 1 to {MOST_CONDITIONS} conditions.")
     if not asked.get("displayName") or asked.get("combiner", "COMBINE_UNSPECIFIED") == "COMBINE_UNSPECIFIED":
-        raise invalid("Fields alert_policy.displayName and alert_policy.combiner must be given.")
+        raise GUESS.invalid("Fields alert_policy.displayName and alert_policy.combiner must be given.")
     for label, value in asked.get("userLabels", {}).items():
         if not _LABEL.fullmatch(label) or not _VALUE.fullmatch(value):
-            raise invalid(f"Field alert_policy.user_labels has an invalid entry {label}={value}.")
+            raise GUESS.invalid(f"Field alert_policy.user_labels has an invalid entry {label}={value}.")
     for channel in asked.get("notificationChannels", []):
         if not cloud.state.get("notification_channel", channel):
-            raise Refused(404, f"Notification channel {channel} was not found.")  # the words are a guess
+            raise GUESS.not_found(f"Notification channel {channel} was not found.")
     for number, condition in enumerate(conditions):
         _check_condition(cloud, name.split("/")[1], condition, f"alert_policy.conditions[{number}]")
     named = [{**one, "name": one.get("name") or f"{name}/conditions/{_number(cloud)}"} for one in conditions]
@@ -175,27 +183,27 @@ def _policy(cloud: Cloud, name: str, asked: Doc) -> Doc:
 def _check_condition(cloud: Cloud, project: str, condition: Doc, where: str) -> None:
     given = [kind for kind in _KINDS if kind in condition]
     if len(given) != 1:
-        raise invalid(
+        raise GUESS.invalid(
             f'Field {where}.condition_case had an invalid value of "0": Condition subtype (e.g. "condition_absent",'
             '"condition_threshold", etc.) is absent or unknown.'
         )
     inner = condition[given[0]]
     if given[0] == "conditionPrometheusQueryLanguage":
         if not inner.get("query"):
-            raise invalid(f"Field {where}.condition_prometheus_query_language.query must not be empty.")
+            raise GUESS.invalid(f"Field {where}.condition_prometheus_query_language.query must not be empty.")
         if _seconds(inner.get("evaluationInterval", "30s")) % 30 or not _seconds(
             inner.get("evaluationInterval", "30s")
         ):
-            raise invalid(f"Field {where}: evaluation_interval must be a positive multiple of 30 seconds.")
+            raise GUESS.invalid(f"Field {where}: evaluation_interval must be a positive multiple of 30 seconds.")
         if not inner.get("disableMetricValidation"):
-            # The words are a guess; that there is such a check the field's own description says.
-            raise Refused(404, f"Cannot find metric(s) of the query {inner['query']!r}.")
+            # That there is such a check the field's own description says.
+            raise GUESS.not_found(f"Cannot find metric(s) of the query {inner['query']!r}.")
     elif given[0] in ("conditionThreshold", "conditionAbsent"):
         found = _METRIC.search(inner.get("filter", ""))
         if not found or "resource.type" not in inner["filter"]:
-            raise invalid(f"Field {where}: the filter must specify the metric type and the resource type.")
+            raise GUESS.invalid(f"Field {where}: the filter must specify the metric type and the resource type.")
         if _seconds(inner.get("duration", "0s")) % 60:
-            raise invalid(f"Field {where}: the duration must be a multiple of a minute.")
+            raise GUESS.invalid(f"Field {where}: the duration must be a multiple of a minute.")
         _check_known(cloud, project, found[1])
 
 
@@ -206,8 +214,7 @@ def _check_known(cloud: Cloud, project: str, metric: str) -> None:
     foreign = metric.startswith(("custom.", "external.", "prometheus.", "workload."))
     young = own is None or cloud.clock.now() - own["_made"] < METRIC_ARRIVAL_SECONDS
     if foreign or (metric.startswith(prefix) and young):
-        raise Refused(
-            404,
+        raise METRIC_NOT_FOUND.not_found(
             f'Cannot find metric(s) that match type = "{metric}". If a metric was created recently, it could take up '
             "to 10 minutes to become available. Please try again soon.",
         )
@@ -241,5 +248,5 @@ def _find_dashboard(cloud: Cloud, call: Call) -> Doc:
 def _find(cloud: Cloud, kind: str, name: str) -> Doc:
     found = cloud.state.get(kind, name)
     if found is None:
-        raise Refused(404, f"Requested entity was not found: {name}")
+        raise GUESS.not_found(f"Requested entity was not found: {name}")
     return found

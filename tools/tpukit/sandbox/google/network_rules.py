@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tpukit.sandbox.google import policy
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS, SHARED_NETWORK
 from tpukit.sandbox.google.state import Doc
 
 _NETWORK_USER = "roles/compute.networkUser"
@@ -29,7 +29,7 @@ def check_nats(cloud: Cloud, router: str, wanted: Doc) -> None:
         for other in others:
             mine, theirs = set(_subnets(nat)), set(_subnets(other))
             if "*" in mine | theirs or mine & theirs:
-                raise invalid(
+                raise GUESS.invalid(
                     f"Invalid value for field 'resource.nats': the subnetworks of NAT '{nat.get('name')}' "
                     f"are already served by NAT '{other.get('name')}'."
                 )
@@ -55,14 +55,16 @@ def check_shared(cloud: Cloud, project: str, subnet: str) -> None:
     gke = f"serviceAccount:service-{number}@container-engine-robot.iam.gserviceaccount.com"
     apis = f"serviceAccount:{number}@cloudservices.gserviceaccount.com"
     if not _has(cloud, _HOST_AGENT_USER, gke, f"projects/{host}"):
-        raise Refused(
+        raise GUESS.refused(
             403,
             "Kubernetes Engine Service Agent is missing required permissions on this project: "
             f"{gke} needs container.hostServiceAgent.use on {host}.",
         )
     for member in (gke, apis):
         if not _has(cloud, _NETWORK_USER, member, f"projects/{host}", subnet):
-            raise Refused(403, f"Google Compute Engine: Required 'compute.subnetworks.use' permission for '{subnet}'")
+            raise SHARED_NETWORK.refused(
+                403, f"Google Compute Engine: Required 'compute.subnetworks.use' permission for '{subnet}'."
+            )
 
 
 def _has(cloud: Cloud, role: str, member: str, *resources: str) -> bool:

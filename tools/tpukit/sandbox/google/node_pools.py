@@ -11,13 +11,16 @@ from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, admit, api, find_cluster, find_pool, pool_of, scope
 from tpukit.sandbox.google.pool_nodes import described
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GKE_EXISTS, GKE_STOCKOUT, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 HEAL_SECONDS = 60.0
 """How long until GKE looks again whether a pool that found no chips can have them now."""
+_HEADS = {"GCE_QUOTA_EXCEEDED": "Insufficient quota to satisfy the request"}
+"""What a pool without machines says first; else that it was Compute Engine."""
 
 
 @api.on("GET", CLUSTER + "/nodePools")
@@ -38,10 +41,10 @@ def _create(cloud: Cloud, call: Call) -> Started:
     body = call.body.get("nodePool") or {}
     name = body.get("name", "")
     if not NAME.fullmatch(name):
-        raise invalid(f"Invalid value for field 'node_pool.name': '{name}'. It must match {NAME.pattern}.")
+        raise GUESS.invalid(f"Invalid value for field 'node_pool.name': '{name}'. It must match {NAME.pattern}.")
     full = f"{cluster_name}/nodePools/{name}"
     if cloud.state.get("pool", full):
-        raise Refused(409, f"Already exists: {full}.")
+        raise GKE_EXISTS.exists(f"Already exists: {full}.")
     admit(cloud, cluster_name, full)
     add(cloud, cluster_name, cluster, body)
     return cloud.start(api, "CREATE_NODE_POOL", scope(call), full)
@@ -52,8 +55,8 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     pool = merged(_defaults(cluster), body)
     wish = pool_checks.check(cloud, cluster, pool)
     full = f"{cluster_name}/nodePools/{pool['name']}"
-    if wish.holding and (short := stock_and_quota.short_by(cloud, wish.holding, stock_and_quota.GKE, full)):
-        raise _over_quota(cluster["_project"], wish.holding, *short)
+    if wish.holding:
+        stock_and_quota.check_gke(cloud, wish.holding, full)
     mark = f"{zlib.crc32(f'{full} {cloud.state.next()}'.encode()):08x}"
     group = compute_zones.group(cluster["name"][:20], pool["name"][:20], mark)
     made = {
@@ -93,16 +96,6 @@ def _defaults(cluster: Doc) -> Doc:
             "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
         },
     }
-
-
-def _over_quota(project: str, asked: Holding, short: int, limit: int) -> Refused:
-    return Refused(
-        403,
-        f'Insufficient regional quota to satisfy request: resource "{stock_and_quota.metric(asked)}": request requires '
-        f"'{asked.chips}.0' and is short '{short}.0'. project has a quota of '{limit}.0' with "
-        f"'{asked.chips - short}.0' available. View and manage quotas at "
-        f"https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}.",
-    )
 
 
 @api.on_operation_end("AUTOSCALE", "CREATE_NODE_POOL", "HEAL_NODE_POOL", "SET_NODE_POOL_SIZE")
@@ -152,7 +145,7 @@ def _tell(cloud: Cloud, full: str, status: str) -> None:
         cloud.hooks.on_pool_created(described(cloud, full))
     except Exception as error:
         status = "ERROR"
-        raise Refused(500, f"Nodes of {full} did not come up: {error}") from error
+        raise GUESS.refused(500, f"Nodes of {full} did not come up: {error}") from error
     finally:
         with cloud.state.transaction():
             if pool := cloud.state.get("pool", full):
@@ -164,16 +157,24 @@ def _stay_down(cloud: Cloud, operation: Doc, full: str, pool: Doc, refused: Refu
     if operation["type"] == "AUTOSCALE":
         cloud.state.put("pool", full, {**pool, **pool["_before"], "_unfilled": refused.reason})
         return
+    why = f"Instance '{pool['_group'].removesuffix('-grp')}-0000' creation failed: {refused.message}"
     message = (
-        "Google Compute Engine: Not all instances running in IGM after the time-out. "
-        f"Expected {pool['_size']}, running 0. Current errors: [{refused.reason}]: {refused.message}"
+        f"{_HEADS.get(refused.reason, 'Google Compute Engine')}: Not all instances running in IGM after "
+        f"{_for(cloud.clock.now() - operation['started'])}. Expected {pool['_size']}, running 0, transitioning "
+        f"{pool['_size']}. Current errors: [{refused.reason}]: {why}"
     )
     known = refused.reason if refused.reason in ("GCE_STOCKOUT", "GCE_QUOTA_EXCEEDED") else "UNKNOWN"
-    conditions = [{"code": known, "canonicalCode": refused.status, "message": refused.message}]
+    conditions = [{"code": known, "canonicalCode": refused.status, "message": why}]
     down = {**pool, "status": "ERROR", "statusMessage": message, "conditions": conditions}
     cloud.state.put("pool", full, down)
-    cloud.fail(operation, Refused(refused.code, message, reason=refused.reason))
+    cloud.fail(operation, GKE_STOCKOUT.refused(refused.code, message, reason=refused.reason))
     cloud.later(api, "HEAL_NODE_POOL", full, HEAL_SECONDS)
+
+
+def _for(seconds: float) -> str:
+    """A time as Go writes it."""
+    minutes, rest = divmod(round(seconds, 3), 60)
+    return f"{minutes:g}m{rest:g}s" if minutes else f"{rest:g}s"
 
 
 @api.on("DELETE", POOL)

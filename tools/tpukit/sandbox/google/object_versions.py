@@ -12,7 +12,7 @@ import hashlib
 
 from tpukit.sandbox.google import etags
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 _MARK = "_mark"
@@ -48,10 +48,10 @@ def store(cloud: Cloud, bucket: Doc, about: Doc, content: bytes) -> Doc:
     """Writes a new version of an object."""
     name = about.get("name", "")
     if not name or len(name.encode()) > 1024 or "\r" in name or "\n" in name:
-        raise invalid(f"Invalid object name: {name!r}")
+        raise GUESS.invalid(f"Invalid object name: {name!r}")
     for field, right in _checksums(content).items():
         if about.get(field, right) != right:
-            raise invalid(f"Provided {field} '{about[field]}' doesn't match calculated {field} '{right}'.")
+            raise GUESS.invalid(f"Provided {field} '{about[field]}' doesn't match calculated {field} '{right}'.")
     old = live(cloud, bucket["name"], name)
     before = _to_keep(cloud, old)
     mark = cloud.files.write(bucket["name"], name, content)  # over the old one: who reads it finds one or the other

@@ -15,7 +15,7 @@ from typing import Any
 
 from tpukit.sandbox.google import query_parameters
 from tpukit.sandbox.google.api import Request, Route
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 _ANY = (1000, 1000)
@@ -73,7 +73,7 @@ def no_results(scope: str) -> Doc:
 def _number(query: Mapping[str, str]) -> int:
     text = query.get("pageSize") or query.get("maxResults") or "0"
     if not text.isdecimal():
-        raise invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{text}\"")
+        raise GUESS.invalid(f"Invalid value at 'page_size' (TYPE_INT32), \"{text}\"")
     return int(text)
 
 
@@ -89,7 +89,7 @@ def _start(token: str, mark: int) -> int:
     try:
         start, of = json.loads(base64.urlsafe_b64decode(token))
     except (TypeError, ValueError) as error:
-        raise invalid("Page token is malformed.") from error
+        raise GUESS.invalid("Page token is malformed.") from error
     if of != mark:
-        raise invalid("Page token does not belong to this request: it came with other parameters.")
+        raise GUESS.invalid("Page token does not belong to this request: it came with other parameters.")
     return int(start)

@@ -13,27 +13,15 @@ from collections.abc import Sequence
 from tpukit.sandbox.google import conditions, policy, roles
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.common_refusals import permission_denied
 from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GKE_ACCOUNT, GUESS
 from tpukit.sandbox.google.state import Doc
 
 OWNER = ""
 """The principal that is not asked for roles."""
 
-_SERVICES = {
-    "artifact_registry": "artifactregistry",
-    "compute": "compute",
-    "container": "container",
-    "firestore": "datastore",
-    "iam": "iam",
-    "logging": "logging",
-    "monitoring": "monitoring",
-    "resource_manager": "resourcemanager",
-    "service_usage": "serviceusage",
-    "tpu": "tpu",
-    "vertex_ai": "aiplatform",
-}
 _POD = re.compile(r"serviceAccount:([a-z0-9-]+)\.svc\.id\.goog\[(.+)/(.+)\]")
 _ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
@@ -45,8 +33,8 @@ _WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/re
 
 def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
     """Refuses what the caller may not do. Cloud Storage asks by itself: it alone knows which object is meant."""
-    service = _SERVICES.get(api.name)
-    if service is None or "project" not in call.names or path.endswith("testIamPermissions"):
+    service = api.permissions
+    if not service or "project" not in call.names or path.endswith("testIamPermissions"):
         return
     accounts = _ACCOUNTS[service](call) if service in _ACCOUNTS else []
     for account in accounts:
@@ -70,18 +58,7 @@ def need(cloud: Cloud, call: Call, permission: str, scopes: Sequence[str], facts
     call.request.needed.append(permission)
     if principal == OWNER or may(cloud, principal, permission, scopes, facts):
         return
-    detail = {
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": "IAM_PERMISSION_DENIED",
-        "domain": "iam.googleapis.com",
-        "metadata": {"permission": permission, "resource": facts.resource},
-    }
-    message = f"Permission '{permission}' denied on resource '{facts.resource}' (or it may not exist)."
-    if permission.startswith("storage."):
-        kind = "object" if "/objects/" in facts.resource else "bucket"
-        who = principal.partition(":")[2]
-        message = f"{who} does not have {permission} access to the Google Cloud Storage {kind}. {message}"
-    raise Refused(403, message, details=[detail])
+    raise permission_denied(principal, permission, facts.resource)
 
 
 def act_as(cloud: Cloud, call: Call, email: str) -> None:
@@ -91,7 +68,7 @@ def act_as(cloud: Cloud, call: Call, email: str) -> None:
     call.request.needed.append("iam.serviceAccounts.actAs")
     if not may(cloud, call.request.principal, "iam.serviceAccounts.actAs", scopes, Facts(scopes[0])):
         shown = "default" if email == default_account(call["project"]) else email
-        raise Refused(
+        raise GUESS.refused(
             400,
             f'The user does not have access to service account "{shown}". Ask a project owner to grant you the '
             "iam.serviceAccountUser role on the service account.",
@@ -103,7 +80,7 @@ def _check_exists(cloud: Cloud, email: str) -> None:
     project = found[1] if found else ""
     known = project in cloud.settings.projects
     if known and not cloud.state.get("account", f"projects/{project}/serviceAccounts/{email}"):
-        raise invalid(f'Service account "{email}" does not exist.')
+        raise GKE_ACCOUNT.invalid(f'Service account "{email}" does not exist.')
 
 
 def may(cloud: Cloud, principal: str, permission: str, scopes: Sequence[str], facts: Facts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 DEFAULT_MAX_PODS = 110
@@ -37,9 +37,9 @@ def check(cloud: Cloud, cluster_name: str, cluster: Doc) -> None:
     )
     if needed > ipaddress.ip_network(found["ipCidrRange"]).num_addresses:
         range_ = f"{cluster['networkConfig']['subnetwork']}-{found['rangeName']}"
-        raise Refused(
+        raise GUESS.refused(
             400,
-            f"[IP_SPACE_EXHAUSTED] Instance creation failed: IP space of '{range_}' is exhausted: "
+            f"IP space of '{range_}' is exhausted: "
             f"{found['ipCidrRange']} has fewer than the {needed} addresses that all nodes need.",
             reason="IP_SPACE_EXHAUSTED",
         )

@@ -10,7 +10,7 @@ import zlib
 from tpukit.sandbox.google import conditions, roles
 from tpukit.sandbox.google.api import public
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import ACCOUNT_NOT_FOUND, GUESS, IDENTITY_POOL, POLICY_CHANGED
 from tpukit.sandbox.google.state import Doc
 
 _MEMBER = re.compile(
@@ -39,11 +39,8 @@ def put(cloud: Cloud, resource: str, policy: Doc) -> Doc:
     """Replaces a policy. Without an etag it does so whatever happened since; with one, only if nothing did."""
     now = get(cloud, resource)
     if policy.get("etag") and _plain(policy["etag"]) != now["etag"]:
-        raise Refused(
-            409,
-            "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff.",
-            status="ABORTED",
-            reason="aborted",
+        raise POLICY_CHANGED.aborted(
+            "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
         )
     bindings = [binding for binding in policy.get("bindings", []) if binding.get("members")]
     for binding in bindings:
@@ -66,16 +63,18 @@ def forget(cloud: Cloud, resource: str) -> None:
 def _check(cloud: Cloud, binding: Doc) -> None:
     role = binding.get("role", "")
     if not re.fullmatch(r"(roles|projects/[^/]+/roles|organizations/[^/]+/roles)/[A-Za-z0-9_.]+", role):
-        raise invalid(f"Role {role} is not supported for this resource.")
+        raise GUESS.invalid(f"Role {role} is not supported for this resource.")
     if roles.is_custom(role) and not roles.exists(cloud, role):
-        raise invalid(f"Role {role} does not exist in the resource's hierarchy.")
+        raise GUESS.invalid(f"Role {role} does not exist in the resource's hierarchy.")
     for member in binding["members"]:
         if not _MEMBER.fullmatch(member):
-            raise invalid(f"The member {member} is of an unknown type. Please set a valid type prefix for the member.")
+            raise GUESS.invalid(
+                f"The member {member} is of an unknown type. Please set a valid type prefix for the member."
+            )
         kind, _, email = member.partition(":")
         pool = re.fullmatch(r"([a-z0-9-]+)\.svc\.id\.goog\[.+/.+\]", email)
         if pool and pool[1] in cloud.settings.projects and not _has_identities(cloud, pool[1]):
-            raise invalid(
+            raise IDENTITY_POOL.invalid(
                 f"Identity Pool does not exist ({pool[1]}.svc.id.goog). Please check that you specified a valid "
                 "resource name as returned in the `name` attribute in the configuration API."
             )
@@ -85,10 +84,10 @@ def _check(cloud: Cloud, binding: Doc) -> None:
         account = cloud.state.get("account", f"projects/{owner[1]}/serviceAccounts/{email}")
         # A new account is there for who asks for it, and unknown to policies for a while.
         if not account or account.get("_made", 0.0) + cloud.settings.arrival_seconds > cloud.clock.now():
-            raise invalid(f"Service account {email} does not exist.")
+            raise ACCOUNT_NOT_FOUND.invalid(f"Service account {email} does not exist.")
     expression = (binding.get("condition") or {}).get("expression", "")
     if expression and not conditions.parses(expression):
-        raise invalid(f"Condition expression {expression!r} cannot be compiled.")
+        raise GUESS.invalid(f"Condition expression {expression!r} cannot be compiled.")
 
 
 def _has_identities(cloud: Cloud, project: str) -> bool:

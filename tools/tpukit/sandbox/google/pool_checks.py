@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tpukit.catalogue import Slice, slices
 from tpukit.catalogue.zones import is_ai_zone, offers
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GKE_MACHINE_TYPE, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 from tpukit.sandbox.google.stock_and_quota import zones as known_zones
@@ -43,27 +43,27 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
     machine_type = config["machineType"]
     for zone in zones:
         if zone.rpartition("-")[0] != cluster["_region"]:
-            raise invalid(f"Zone {zone} is not in region {cluster['_region']} of the cluster.")
+            raise GUESS.invalid(f"Zone {zone} is not in region {cluster['_region']} of the cluster.")
         if zone not in known_zones():
-            raise invalid(f'Location "{zone}" does not exist.')
+            raise GUESS.invalid(f'Location "{zone}" does not exist.')
     if pool["initialNodeCount"] < 0:
-        raise invalid("Invalid value for field 'node_pool.initial_node_count': it must not be negative.")
+        raise GUESS.invalid("Invalid value for field 'node_pool.initial_node_count': it must not be negative.")
     channel = cluster.get("releaseChannel", {}).get("channel", "UNSPECIFIED")
     if channel != "UNSPECIFIED" and not pool["management"].get("autoUpgrade"):
-        raise invalid(f"Auto_upgrade must be true when release_channel {channel} is set.")
+        raise GUESS.invalid(f"Auto_upgrade must be true when release_channel {channel} is set.")
     capacity = _check_capacity(pool)
     shape = _slice(cloud, cluster, pool)
     if shape is None:
         if pool.get("placementPolicy", {}).get("tpuTopology"):
-            raise invalid(f"TPU topology is set, and machine type {machine_type} has no TPUs.")
+            raise GUESS.invalid(f"TPU topology is set, and machine type {machine_type} has no TPUs.")
         _check_cpu_machines(machine_type, zones)
         return PoolRequest(None, pool["initialNodeCount"], None)
     for zone in zones:
         if zone not in shape.zones:
-            raise invalid(f'Machine type "{machine_type}" is not available in zone "{zone}".')
+            raise GUESS.invalid(f'Machine type "{machine_type}" is not available in zone "{zone}".')
     hyperdisk = config["diskType"] == "hyperdisk-balanced"
     if hyperdisk != (shape.generation in _HYPERDISK_ONLY):
-        raise invalid(f"Disk type {config['diskType']} is not supported by machine type {machine_type}.")
+        raise GUESS.invalid(f"Disk type {config['diskType']} is not supported by machine type {machine_type}.")
     if shape.hosts > 1:
         _check_slice(pool, shape, zones)
     nodes = pool["initialNodeCount"]
@@ -86,26 +86,26 @@ def _check_capacity(pool: Doc) -> str:
     affinity = config.get("reservationAffinity", {})
     reserved = affinity.get("consumeReservationType") == "SPECIFIC_RESERVATION"
     if sum((bool(config.get("spot")), bool(config.get("flexStart")), reserved)) > 1:
-        raise invalid("Spot, flex-start and a specific reservation exclude each other.")
+        raise GUESS.invalid("Spot, flex-start and a specific reservation exclude each other.")
     if reserved and (affinity.get("key") != "compute.googleapis.com/reservation-name" or not affinity.get("values")):
-        raise invalid(
+        raise GUESS.invalid(
             "A specific reservation needs the key compute.googleapis.com/reservation-name and the name as its value."
         )
     grace = config.get("kubeletConfig", {}).get("shutdownGracePeriodSeconds")
     if grace is not None and (not config.get("spot") or grace not in _SHUTDOWN_SECONDS):
-        raise invalid(
+        raise GUESS.invalid(
             "Invalid value for field 'kubelet_config.shutdown_grace_period_seconds': "
             f"{grace} is not one of 0, 30 and 120 for Spot VMs."
         )
     if config.get("flexStart"):
         if not pool.get("autoscaling", {}).get("enabled") or pool["initialNodeCount"]:
-            raise invalid("Flex-start node pools must have autoscaling and start with 0 nodes.")
+            raise GUESS.invalid("Flex-start node pools must have autoscaling and start with 0 nodes.")
         if pool["management"].get("autoRepair"):
-            raise invalid("Auto_repair must be false for flex-start node pools.")
+            raise GUESS.invalid("Auto_repair must be false for flex-start node pools.")
         if affinity.get("consumeReservationType") != "NO_RESERVATION":
-            raise invalid("Flex-start node pools must not use reservations: set NO_RESERVATION.")
+            raise GUESS.invalid("Flex-start node pools must not use reservations: set NO_RESERVATION.")
     elif pool.get("queuedProvisioning", {}).get("enabled"):
-        raise invalid("Queued provisioning of TPUs needs flex-start.")
+        raise GUESS.invalid("Queued provisioning of TPUs needs flex-start.")
     return capacity_of(config)
 
 
@@ -116,28 +116,32 @@ def _slice(cloud: Cloud, cluster: Doc, pool: Doc) -> Slice | None:
     offered = [shape for shape in slices() if shape.machine_type == machine_type]
     if not offered:
         if _TPU.fullmatch(machine_type) or not re.fullmatch(r"[a-z][a-z0-9]*-[a-z0-9-]+", machine_type):
-            raise invalid(f'Machine type with name "{machine_type}" does not exist in zone "{pool["locations"][0]}".')
+            raise GUESS.invalid(
+                f'Machine type with name "{machine_type}" does not exist in zone "{pool["locations"][0]}".'
+            )
         return None
     several = [shape for shape in offered if shape.hosts > 1]
     alone = next((shape for shape in offered if shape.hosts == 1), None)
     topology = policy.get("tpuTopology")
     if several and several[0].placement == "policy":
         if topology or policy.get("type") == "COMPACT":
-            raise invalid(
+            raise GUESS.invalid(
                 f"Machine type {machine_type} takes no compact placement or TPU topology: use workload policy instead."
             )
         topology = _policy_topology(cloud, cluster, policy["policyName"]) if policy.get("policyName") else None
     if not topology:
         if alone is None:
-            raise invalid(f"Machine type {machine_type} is for multi-host TPU slices: set the TPU topology.")
+            raise GUESS.invalid(f"Machine type {machine_type} is for multi-host TPU slices: set the TPU topology.")
         return alone
     found = next((shape for shape in several if shape.topology == topology), None)
     if found:
         return found
     if alone is not None and topology == alone.topology:
-        raise invalid(f"TPU topology must not be set for single-host TPU slices (machine type {machine_type}).")
+        raise GUESS.invalid(f"TPU topology must not be set for single-host TPU slices (machine type {machine_type}).")
     known = ", ".join(shape.topology for shape in several[:8])
-    raise invalid(f"TPU topology {topology} is not supported by machine type {machine_type}. Supported: {known}, ...")
+    raise GUESS.invalid(
+        f"TPU topology {topology} is not supported by machine type {machine_type}. Supported: {known}, ..."
+    )
 
 
 def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
@@ -147,35 +151,37 @@ def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
     """
     for zone in zones:
         if is_ai_zone(zone) or offers(zone, machine_type) is False:
-            raise invalid(f'Invalid machine type "{machine_type}" in zone "{zone}": GCE_NOT_FOUND.')
+            raise GKE_MACHINE_TYPE.invalid(f'Invalid machine type "{machine_type}" in zone "{zone}": GCE_NOT_FOUND.')
 
 
 def _policy_topology(cloud: Cloud, cluster: Doc, name: str) -> str:
     full = f"projects/{cluster['_project']}/regions/{cluster['_region']}/resourcePolicies/{name.rpartition('/')[2]}"
     policy = cloud.state.get("resourcePolicy", full)
     if policy is None:
-        raise invalid(f"Resource policy {full} was not found: it must be in the project and region of the cluster.")
+        raise GUESS.invalid(
+            f"Resource policy {full} was not found: it must be in the project and region of the cluster."
+        )
     workload = policy.get("workloadPolicy", {})
     if workload.get("type") != "HIGH_THROUGHPUT" or not workload.get("acceleratorTopology"):
-        raise invalid(f"Resource policy {full} is no workload policy of type HIGH_THROUGHPUT with a topology.")
+        raise GUESS.invalid(f"Resource policy {full} is no workload policy of type HIGH_THROUGHPUT with a topology.")
     return str(workload["acceleratorTopology"])
 
 
 def _check_slice(pool: Doc, shape: Slice, zones: list[str]) -> None:
     if len(zones) != 1:
-        raise invalid(f"A multi-host TPU slice lies in one zone, not in {len(zones)}.")
+        raise GUESS.invalid(f"A multi-host TPU slice lies in one zone, not in {len(zones)}.")
     nodes = pool["initialNodeCount"]
     scaling = pool.get("autoscaling", {})
     if scaling.get("enabled"):
         most = scaling.get("maxNodeCount") or scaling.get("totalMaxNodeCount")
         if most != shape.hosts or nodes not in (0, shape.hosts):
-            raise invalid(
+            raise GUESS.invalid(
                 f"Autoscaling of a {shape.topology} TPU slice goes from 0 to its {shape.hosts} nodes, not to {most}."
             )
     elif nodes != shape.hosts:
-        raise invalid(
+        raise GUESS.invalid(
             f"Number of nodes {nodes} does not match TPU topology {shape.topology}: "
             f"{shape.hosts} nodes of {shape.machine_type} are required."
         )
     if pool.get("upgradeSettings", {}).get("strategy") == "BLUE_GREEN":
-        raise invalid("Multi-host TPU slices support surge upgrades only.")
+        raise GUESS.invalid("Multi-host TPU slices support surge upgrades only.")

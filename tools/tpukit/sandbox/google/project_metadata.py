@@ -12,7 +12,7 @@ from tpukit.sandbox.google.api import After, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.compute import api
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 _KIND = "project_metadata"
@@ -47,12 +47,12 @@ def _project(cloud: Cloud, call: Call) -> Doc:
 def _set(cloud: Cloud, call: Call) -> Started:
     project, items = call["project"], call.body.get("items") or []
     if call.body.get("fingerprint", "") != _fingerprint(_items(cloud, project)):
-        raise Refused(
+        raise GUESS.refused(
             412, "Supplied fingerprint does not match current metadata fingerprint.", reason="conditionNotMet"
         )
     keys = [item.get("key") for item in items]
     if not all(isinstance(key, str) and key for key in keys) or len(set(keys)) < len(keys):
-        raise invalid("Invalid value for field 'resource.items': every key must be given, and once.")
+        raise GUESS.invalid("Invalid value for field 'resource.items': every key must be given, and once.")
     plain = [{"key": item["key"], "value": str(item.get("value", ""))} for item in items]
     scope = f"projects/{project}/global"
     return cloud.start(api, "compute.projects.setCommonInstanceMetadata", scope, f"projects/{project}", items=plain)

@@ -8,8 +8,15 @@ from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
 from tpukit.sandbox.google.state import Doc
 
-api = Api("resource_manager", service="cloudresourcemanager.googleapis.com", schema="cloudresourcemanager")
-billing = Api("cloud_billing")
+api = Api(
+    "resource_manager",
+    service="cloudresourcemanager.googleapis.com",
+    document="cloudresourcemanager",
+    title="Cloud Resource Manager API",
+    versions=("v1", "v3"),
+    permissions="resourcemanager",
+)
+billing = Api("cloud_billing", document="cloudbilling", title="Cloud Billing API")
 
 
 @api.on("GET", "projects/{project}")

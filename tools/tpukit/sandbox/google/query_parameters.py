@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from tpukit.sandbox.google.api import Request, Route, camel
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.common_refusals import unknown_parameters
 
 _EVERYWHERE = {
     *(".xgafv", "access_token", "alt", "callback", "fields", "key", "oauth_token", "prettyPrint", "quotaUser"),
@@ -28,21 +28,16 @@ def checked(api: str, route: Route, request: Request) -> Request:
     known = of(api, request, route)
     if known is None:
         return request
-    query, problems = {}, []
+    query, unknown = {}, []
     for name, value in request.query.items():
         if name.removeprefix("$") in _EVERYWHERE:
             query[name] = value
         elif camel(name) in known:
             query[camel(name)] = value
         else:
-            problems.append(
-                f'Invalid JSON payload received. Unknown name "{name}": Cannot bind query parameter. '
-                f"Field '{name}' could not be found in request message."
-            )
-    if problems:
-        violations = [{"description": text} for text in problems]
-        detail = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
-        raise Refused(400, "\n".join(problems), details=[detail])
+            unknown.append(name)
+    if unknown:
+        raise unknown_parameters(unknown)
     return replace(request, query=query)
 
 

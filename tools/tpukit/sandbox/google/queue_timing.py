@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 FLEX_START = "FLEX_START"
@@ -41,9 +42,9 @@ def check(body: Doc, now: float) -> None:
         _seconds("guaranteed.minDuration", guaranteed["minDuration"])
     window = _window(policy, now)
     if window.until is not None and window.until <= now:
-        raise invalid("Invalid queueing policy: the time until which resources may be created is in the past.")
+        raise GUESS.invalid("Invalid queueing policy: the time until which resources may be created is in the past.")
     if window.until is not None and window.until <= window.after:
-        raise invalid("Invalid queueing policy: the interval in which resources may be created is empty.")
+        raise GUESS.invalid("Invalid queueing policy: the interval in which resources may be created is empty.")
     _check_run(run, body.get("provisioningModel"), window, now)
 
 
@@ -52,14 +53,14 @@ def _check_run(run: Doc, model: object, window: Window, now: float) -> None:
     if "terminationTime" in run and _at("runDuration.terminationTime", run["terminationTime"]) <= max(
         now, window.after
     ):
-        raise invalid("Invalid run duration: the termination time is before resources may be created.")
+        raise GUESS.invalid("Invalid run duration: the termination time is before resources may be created.")
     if "maxRunDuration" not in run:
         return
     seconds = _seconds("runDuration.maxRunDuration", run["maxRunDuration"])
     if not seconds:
-        raise invalid("Invalid run duration: it must be longer than nothing.")
+        raise GUESS.invalid("Invalid run duration: it must be longer than nothing.")
     if model == FLEX_START and seconds > FLEX_START_SECONDS:
-        raise invalid("Invalid run duration: with FLEX_START it must not be longer than 7 days.")
+        raise GUESS.invalid("Invalid run duration: with FLEX_START it must not be longer than 7 days.")
 
 
 def window_of(body: Doc, now: float) -> Window:
@@ -85,7 +86,9 @@ def one_of(where: str, group: str, sent: Doc, names: Iterable[str]) -> None:
     found = [name for name in sent if name in names]
     if len(found) > 1:
         place = f" at '{where}'" if where else ""
-        raise invalid(f"Invalid value{place} (oneof), oneof field '{group}' is already set. Cannot set '{found[1]}'")
+        raise GUESS.invalid(
+            f"Invalid value{place} (oneof), oneof field '{group}' is already set. Cannot set '{found[1]}'"
+        )
 
 
 def _window(policy: Doc, now: float) -> Window:
@@ -126,4 +129,4 @@ def _at(where: str, text: str) -> float:
 
 
 def _malformed(where: str, kind: str, text: str) -> Refused:
-    return invalid(f"Invalid value at '{where}' (type.googleapis.com/google.protobuf.{kind}), {json.dumps(text)}")
+    return GUESS.invalid(f"Invalid value at '{where}' (type.googleapis.com/google.protobuf.{kind}), {json.dumps(text)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpukit.sandbox.google import queue_timing, tpu_nodes
 from tpukit.sandbox.google.api import Call
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 from tpukit.sandbox.google.tpu import place
@@ -19,7 +19,7 @@ def nodes(call: Call, body: Doc) -> Doc:
         parent = _parent(spec.get("parent") or place(call), call)
         several, one = spec.get("multisliceParams"), spec.get("nodeId")
         if several and one:  # oneof name_strategy; whose words these are, other modules say
-            raise invalid("Invalid value at 'tpu.nodeSpec' (oneof), oneof field 'name_strategy' is already set.")
+            raise GUESS.invalid("Invalid value at 'tpu.nodeSpec' (oneof), oneof field 'name_strategy' is already set.")
         if several:
             prefix = several.get("nodeIdPrefix") or call.query["queuedResourceId"]
             ids = [f"{prefix}-{number}" for number in range(int(several.get("nodeCount", 0)))]
@@ -27,13 +27,13 @@ def nodes(call: Call, body: Doc) -> Doc:
             ids = [one or ""]
         found.update({f"{parent}/nodes/{each}": spec.get("node", {}) for each in ids})
     if not found:
-        raise invalid("A queued resource must ask for at least one TPU node.")
+        raise GUESS.invalid("A queued resource must ask for at least one TPU node.")
     return found
 
 
 def _parent(parent: str, call: Call) -> str:
     if parent.rpartition("/")[2] != call["location"]:
-        raise invalid(f"Nodes must be in the location of the queued resource, not in {parent}.")
+        raise GUESS.invalid(f"Nodes must be in the location of the queued resource, not in {parent}.")
     return place(call)
 
 
@@ -43,13 +43,13 @@ def holding(call: Call, body: Doc, asked: Doc) -> Holding:
     model, reservation = body.get("provisioningModel"), (body.get("reservationName") or "").rpartition("/")[2]
     if model == queue_timing.FLEX_START and (reservation or "spot" in body or "bestEffort" in body):
         # A guess, as GKE refuses it of its pools: https://cloud.google.com/kubernetes-engine/docs/concepts/dws
-        raise invalid("FLEX_START cannot be combined with a reservation or another tier.")
+        raise GUESS.invalid("FLEX_START cannot be combined with a reservation or another tier.")
     # Flex-start takes the preemptible quota: https://cloud.google.com/tpu/docs/request-using-flex-start. That best
     # effort does too is a guess. gcloud's alpha sends STANDARD together with `spot`: the tier has the last word.
     spot = "spot" in body or "bestEffort" in body or model in ("SPOT", queue_timing.FLEX_START)
     each = [tpu_nodes.asked_for(node, call["location"], spot=spot, reservation=reservation) for node in asked.values()]
     if len({(one.generation, one.chips, one.spot) for one in each}) > 1:
-        raise invalid("All nodes of a queued resource must have the same accelerator and tier.")
+        raise GUESS.invalid("All nodes of a queued resource must have the same accelerator and tier.")
     return Holding(each[0].zone, each[0].generation, sum(one.chips for one in each), each[0].spot, reservation)
 
 

@@ -7,7 +7,7 @@ import re
 from tpukit.sandbox.google import queue_progress, queue_timing, queued_requests, tpu_node_fields, tpu_versions
 from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
+from tpukit.sandbox.google.sources import GUESS, TPU_EXISTS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import LOCATION, api, check_quota, place, respond, start
 
@@ -18,14 +18,14 @@ QUEUED = LOCATION + "/queuedResources/{queued}"
 def _create(cloud: Cloud, call: Call) -> Started:
     name = call.query.get("queuedResourceId", "")
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
-        raise invalid(f"Invalid queued resource id {name!r}.")
+        raise GUESS.invalid(f"Invalid queued resource id {name!r}.")
     full = f"{place(call)}/queuedResources/{name}"
     request = call.query.get("requestId", "")
     old = cloud.state.get("queued", full)
     if old and request and old["_request"] == request:
         return Started(old["_operation"])
     if old:
-        raise Refused(409, f"Resource '{full}' already exists")
+        raise TPU_EXISTS.exists(f"Resource '{full}' already exists", full)
     body = tpu_versions.sent(call)
     queue_timing.check(body, cloud.clock.now())
     nodes = queued_requests.nodes(call, body)
@@ -85,7 +85,7 @@ def find_queued(cloud: Cloud, call: Call) -> Doc:
     full = QUEUED.format(**call.names)
     found = cloud.state.get("queued", full)
     if found is None:
-        raise Refused(404, f"Resource '{full}' was not found")
+        raise GUESS.not_found(f"Resource '{full}' was not found")
     return found
 
 
@@ -94,7 +94,9 @@ def _reset(cloud: Cloud, call: Call) -> Started:
     """It is queued anew. That durations of its policy begin anew too is a guess."""
     doc = find_queued(cloud, call)
     if doc["state"]["state"] not in ("ACTIVE", "SUSPENDED", "FAILED"):
-        raise not_ready(f"{doc['name']} is {doc['state']['state']}: only ACTIVE, SUSPENDED and FAILED can be reset.")
+        raise GUESS.not_ready(
+            f"{doc['name']} is {doc['state']['state']}: only ACTIVE, SUSPENDED and FAILED can be reset."
+        )
     queue_progress.remove_vms(cloud, doc)
     queue_progress.put(cloud, {**doc, **_window(cloud, doc), "_holds": doc["_wants"]}, "CREATING", "USER")
     return start(cloud, call, "RESET_QUEUED_RESOURCE", doc["name"])
@@ -105,9 +107,9 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     doc = find_queued(cloud, call)
     state = doc["state"]["state"]
     if state == "DELETING":
-        raise not_ready(f"{doc['name']} is being deleted already.")
+        raise GUESS.not_ready(f"{doc['name']} is being deleted already.")
     if state in ("PROVISIONING", "ACTIVE", "SUSPENDING") and not call.flag("force"):
-        raise not_ready(f"{doc['name']} is {state} and has nodes: delete these too, with force.")
+        raise GUESS.not_ready(f"{doc['name']} is {state} and has nodes: delete these too, with force.")
     queue_progress.put(cloud, doc, "DELETING", "USER")
     return start(cloud, call, "DELETE_QUEUED_RESOURCE", doc["name"])
 

@@ -1,8 +1,12 @@
-"""How Google says no: one exception, and the error body that its clients read."""
+"""How Google says no: one exception, and the error body that its clients read.
+
+Only a Source makes one, so that each says where its words and its shape are known from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 STATUS = {
@@ -31,12 +35,6 @@ _REASON = {
     503: "backendError",
     504: "deadlineExceeded",
 }
-_WITH_REASONS = ("compute.googleapis.com", "storage.googleapis.com")
-"""Whose errors have a list with a reason, and no word beside the number. All others have the word alone.
-
-https://cloud.google.com/storage/docs/json_api/v1/status-codes
-https://cloud.google.com/apis/design/errors#error_model
-"""
 _OF_THE_FRONT = ("RATE_LIMIT_EXCEEDED", "SERVICE_DISABLED")
 """Refusals that Google's common front gives for every service: they have both. For Cloud Storage that is a guess."""
 CODES = {
@@ -61,6 +59,7 @@ class Refused(Exception):
         code: int,
         message: str,
         *,
+        source: str,
         status: str = "",
         reason: str = "",
         details: Sequence[Mapping[str, Any]] = (),
@@ -69,17 +68,23 @@ class Refused(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+        self.source = source
         self.status = status or STATUS.get(code, "UNKNOWN")
         self.reason = reason or _REASON.get(code, "unknown")
         self.details = tuple(details)
         self.retry_after = retry_after  # seconds
 
-    def body(self, service: str = "") -> dict[str, Any]:
-        """The body of the answer, as this service writes it."""
+    def body(self, *, with_reasons: bool = False) -> dict[str, Any]:
+        """The body of the answer. With reasons: a list with one, and no word beside the number, as Compute Engine and
+        Cloud Storage write it; all others have the word alone.
+
+        https://cloud.google.com/storage/docs/json_api/v1/status-codes
+        https://cloud.google.com/apis/design/errors#error_model
+        """
         error: dict[str, Any] = {"code": self.code, "message": self.message}
-        if service in _WITH_REASONS:
+        if with_reasons:
             error["errors"] = [{"message": self.message, "domain": "global", "reason": self.reason}]
-        if service not in _WITH_REASONS or self._is_of_the_front():
+        if not with_reasons or self._is_of_the_front():
             error["status"] = self.status
         if self.details:
             error["details"] = list(self.details)
@@ -90,30 +95,47 @@ class Refused(Exception):
         return self.code == 401 or any(one.get("reason") in _OF_THE_FRONT for one in self.details)
 
 
-def too_many_requests(service: str, project_number: str, limit: int) -> Refused:
-    """As the quota of requests refuses: without a Retry-After, so that callers slow down by themselves. The names of
-    metric and limit differ from service to service; these are a guess.
-    https://cloud.google.com/docs/quotas/error-messages"""
-    metadata = {
-        "service": service,
-        "consumer": f"projects/{project_number}",
-        "quota_metric": f"{service}/default_requests",
-        "quota_limit": "RequestsPerMinutePerProject",
-        "quota_limit_value": str(limit),
-    }
-    detail = {"reason": "RATE_LIMIT_EXCEEDED", "domain": "googleapis.com", "metadata": metadata}
-    return Refused(
-        429,
-        f"Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' of service '{service}' for "
-        f"consumer 'project_number:{project_number}'.",
-        details=[{"@type": "type.googleapis.com/google.rpc.ErrorInfo", **detail}],
-    )
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where refusals are known from: the address of a page that has them, or a word that says that there is none."""
 
+    address: str
 
-def invalid(message: str) -> Refused:
-    return Refused(400, message)
+    def refused(
+        self,
+        code: int,
+        message: str,
+        *,
+        status: str = "",
+        reason: str = "",
+        details: Sequence[Mapping[str, Any]] = (),
+        retry_after: float = 0.0,
+    ) -> Refused:
+        return Refused(
+            code,
+            message,
+            source=self.address,
+            status=status,
+            reason=reason,
+            details=details,
+            retry_after=retry_after,
+        )
 
+    def invalid(self, message: str) -> Refused:
+        return self.refused(400, message)
 
-def not_ready(message: str) -> Refused:
-    """The request is fine and the moment is not: callers that retry will get through."""
-    return Refused(400, message, status="FAILED_PRECONDITION", reason="failedPrecondition")
+    def not_ready(self, message: str) -> Refused:
+        """The request is fine and the moment is not: callers that retry will get through."""
+        return self.refused(400, message, status="FAILED_PRECONDITION", reason="failedPrecondition")
+
+    def not_found(self, message: str) -> Refused:
+        return self.refused(404, message)
+
+    def exists(self, message: str, resource: str = "") -> Refused:
+        """`resource`: what is there already, where the API names it beside the words too."""
+        detail = {"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceName": resource}
+        return self.refused(409, message, details=[detail] if resource else [])
+
+    def aborted(self, message: str) -> Refused:
+        """Somebody else was quicker: callers read anew what they want to change."""
+        return self.refused(409, message, status="ABORTED", reason="aborted")

@@ -1,5 +1,5 @@
-"""The rules from which `fields.json` is written: which fields Google's requests have, and what its lists hold, and of
-what type.
+"""The rules from which `fields.json` is written: which fields the messages have that routes name as their bodies and as
+what they list, and of what type.
 
     python -m tpukit.sandbox.google.request_fields FOLDER    writes it
 
@@ -15,61 +15,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).with_name("fields.json")
+from tpukit.sandbox.google import APIS
+from tpukit.sandbox.google.api import Api
 
-REQUESTS = {
-    "artifactregistry/v1": ("Repository", "SetIamPolicyRequest", "TestIamPermissionsRequest"),
-    "aiplatform/v1": tuple(
-        f"GoogleCloudAiplatformV1{name}"
-        for name in (
-            *("Tensorboard", "TensorboardExperiment", "TensorboardRun", "TensorboardTimeSeries"),
-            *("BatchCreateTensorboardRunsRequest", "BatchCreateTensorboardTimeSeriesRequest"),
-            *("WriteTensorboardExperimentDataRequest", "WriteTensorboardRunDataRequest"),
-        )
-    ),
-    "cloudbuild/v1": ("Build",),
-    "cloudresourcemanager/v1": ("GetIamPolicyRequest", "SetIamPolicyRequest", "TestIamPermissionsRequest"),
-    "compute/v1": (
-        *("Firewall", "Metadata", "Network", "RegionSetPolicyRequest", "ResourcePolicy", "Router", "Subnetwork"),
-        "TestPermissionsRequest",
-    ),
-    "container/v1": (
-        *("CreateClusterRequest", "UpdateClusterRequest", "SetLabelsRequest", "SetMaintenancePolicyRequest"),
-        *("CreateNodePoolRequest", "UpdateNodePoolRequest", "SetNodePoolSizeRequest"),
-        *("SetNodePoolManagementRequest", "SetNodePoolAutoscalingRequest"),
-    ),
-    "firestore/v1": ("GoogleFirestoreAdminV1Database",),
-    "iam/v1": (
-        *("CreateServiceAccountRequest", "PatchServiceAccountRequest", "SetIamPolicyRequest"),
-        *("TestIamPermissionsRequest", "CreateRoleRequest", "QueryTestablePermissionsRequest", "UndeleteRoleRequest"),
-    ),
-    "iamcredentials/v1": ("GenerateAccessTokenRequest",),
-    "logging/v2": ("ListLogEntriesRequest", "LogMetric"),
-    "monitoring/v1": ("Dashboard",),
-    "monitoring/v3": ("AlertPolicy", "NotificationChannel"),
-    "oslogin/v1": ("SshPublicKey",),
-    "serviceusage/v1": ("BatchEnableServicesRequest", "DisableServiceRequest"),
-    "storage/v1": ("Bucket", "ComposeRequest", "ManagedFolder", "Object", "Policy"),
-    "tpu/v2": ("GetGuestAttributesRequest", "Node", "QueuedResource"),
-    "tpu/v2alpha1": (
-        *("GetGuestAttributesRequest", "Node", "QueuedResource", "PerformMaintenanceQueuedResourceRequest"),
-        *("PerformMaintenanceRequest", "SimulateMaintenanceEventRequest"),
-    ),
-}
-APART = ("tpu/v2alpha1",)
-"""Versions whose messages differ from those of the same names in another: each is kept by itself, under both words."""
-LISTED = {
-    "artifactregistry/v1": ("Tag",),
-    "aiplatform/v1": ("GoogleLongrunningOperation",),
-    "compute/v1": ("InstanceGroup", "InstanceGroupManager", "ManagedInstance", "Region", "Zone"),
-    "firestore/v1": ("GoogleLongrunningOperation",),
-    "serviceusage/v1": ("Operation",),
-    "tpu/v2": ("AcceleratorType", "Location", "Operation", "RuntimeVersion"),
-}
-"""What lists hold besides what requests do: their filters name its fields."""
+FILE = Path(__file__).with_name("fields.json")
 
 _LOGGING = (0, 1, 2, 3, 4, 5, 7, 8, 9, 10)
 _MONITORING = (0, 1, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
@@ -86,33 +39,50 @@ NUMBERS = {
 """Enumerations with gaps: Google's Python clients send numbers, and the discovery documents have only names."""
 
 
-def gather(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+def discovery_document(folder: Path, api: Api, version: str) -> dict[str, Any]:
+    text = (folder / api.document / version / f"{api.document}-api.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def gather(folder: Path, apis: Iterable[Api] = APIS) -> dict[str, dict[str, dict[str, Any]]]:
     """Every message that the requests and the lists are made of, by API."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for api, roots in REQUESTS.items():
-        name = api.partition("/")[0]
-        schemas = json.loads((folder / api / f"{name}-api.json").read_text(encoding="utf-8"))["schemas"]
-        messages: dict[str, dict[str, Any]] = {}
-        waiting = [*roots, *LISTED.get(api, ())]
-        while waiting:
-            message = waiting.pop()
-            if message in messages:
-                continue
-            properties = schemas[message].get("properties", {})
-            messages[message] = {field: _type(f"{message}.{field}", what) for field, what in properties.items()}
-            for field, what in properties.items():
-                inner = what.get("items") or what
-                if "properties" in inner:  # a message without a name of its own
-                    schemas[f"{message}.{field}"] = inner
-                    waiting.append(f"{message}.{field}")
-            waiting += [reference for what in properties.values() for reference in _references(what)]
-        name = api if api in APART else name
-        known = found.get(name, {})
-        differing = [one for one in known.keys() & messages.keys() if known[one] != messages[one]]
-        if differing:
-            raise ValueError(f"versions of {name} have different messages of one name: {', '.join(differing)}")
-        found[name] = dict(sorted({**known, **messages}.items()))
-    return found
+    for api in apis:
+        bodies, lists = _named(api, "body"), _named(api, "lists")
+        for version in api.versions if api.document else ():
+            name = api.schemas.get(version, api.document)
+            known = found.setdefault(name, {})
+            wanted = bodies | lists if name == api.document else bodies
+            schemas = discovery_document(folder, api, version)["schemas"]
+            # Of two versions that are not kept apart, the first one says what is in a message.
+            messages = _messages(schemas, wanted & schemas.keys() - known.keys())
+            found[name] = dict(sorted({**messages, **known}.items()))
+    return {name: messages for name, messages in sorted(found.items()) if messages}
+
+
+def _named(api: Api, part: str) -> set[str]:
+    """The messages that the API's routes name as their `body`, or as what they list."""
+    return {name for routes in api.routes.values() for route in routes if (name := getattr(route, part))}
+
+
+def _messages(schemas: dict[str, Any], roots: set[str]) -> dict[str, dict[str, Any]]:
+    """These, and all that they are made of."""
+    messages: dict[str, dict[str, Any]] = {}
+    waiting = list(roots)
+    while waiting:
+        message = waiting.pop()
+        if message in messages:
+            continue
+        properties = schemas[message].get("properties", {})
+        messages[message] = {field: _type(f"{message}.{field}", what) for field, what in properties.items()}
+        for field, what in properties.items():
+            inner = what.get("items") or what
+            if "properties" in inner:  # a message without a name of its own
+                schemas[f"{message}.{field}"] = inner
+                waiting.append(f"{message}.{field}")
+        waiting += [reference for what in properties.values() for reference in _references(what)]
+    return messages
 
 
 def _type(field: str, what: dict[str, Any]) -> Any:

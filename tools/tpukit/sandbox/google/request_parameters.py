@@ -10,36 +10,23 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tpukit.sandbox.google import APIS
 from tpukit.sandbox.google.api import Api
+from tpukit.sandbox.google.request_fields import discovery_document
 
 FILE = Path(__file__).with_name("parameters.json")
-VERSIONS = {
-    "artifact_registry": ("v1", "v1beta2"),
-    "logging": ("v2",),
-    "monitoring": ("v1", "v3"),
-    "resource_manager": ("v1", "v3"),
-    "tpu": ("v1", "v2", "v2alpha1"),
-}
-"""Of the others there is v1."""
-_NAMES = {"cloud_billing": "cloudbilling", "oslogin": "oslogin"}
-"""Documents of what is there without being enabled."""
-_PREFIXED = ("compute", "storage")
-"""These have their own name in the paths of their documents."""
 
 
-def gather(folder: Path) -> dict[str, dict[str, dict[str, list[str]]]]:
+def gather(folder: Path, apis: Iterable[Api] = APIS) -> dict[str, dict[str, dict[str, list[str]]]]:
     """By API, version and route."""
     found: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for api in APIS:
-        name = _NAMES.get(api.name) or api.service.partition(".")[0]
-        for version in VERSIONS.get(api.name, ("v1",)):
-            file = folder / name / version / f"{name}-api.json"
-            if api.name and (routes := _routes(api, version, json.loads(file.read_text(encoding="utf-8")))):
+    for api in apis:
+        for version in sorted(api.versions) if api.document else ():
+            if routes := _routes(api, version, discovery_document(folder, api, version)):
                 found.setdefault(api.name, {})[version] = dict(sorted(routes.items()))
     return dict(sorted(found.items()))
 
@@ -51,7 +38,7 @@ def _routes(api: Api, version: str, document: dict[str, Any]) -> dict[str, list[
     for verb, routes in api.routes.items():
         for route in routes:
             path = f"{version}/{re.sub(r'{[a-z]+[+]?}', 'x', route.path)}"
-            asked = f"{api.name}/{path}" if api.name in _PREFIXED else path
+            asked = f"{api.name}/{path}" if api.own_front else path
             for method, form, parameters in every:
                 words = re.split(r"\{[^}]*\}", form)
                 if method == verb and re.fullmatch("[^/:]+".join(map(re.escape, words)), asked):

@@ -24,8 +24,10 @@ from tpukit.sandbox.google import (
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.api_faults import USUAL_SECONDS
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.common_refusals import too_many_requests
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, too_many_requests
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc
 
 
@@ -54,7 +56,7 @@ def _unanswered(cloud: Cloud, request: Request) -> Answer | None:
 
 
 def _cut(why: str, silence: float = 0.0) -> Answer:
-    return replace(_json(503, Refused(503, why).body()), lost=True, silence=silence)
+    return replace(_json(503, EMULATOR.refused(503, why).body()), lost=True, silence=silence)
 
 
 def api_of(cloud: Cloud, path: str) -> tuple[Api, str]:
@@ -82,14 +84,14 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
             result = list_order.ordered(result, by) if by else result
             result = paging.page(api.name, route, call.request, result)
     except Refused as refused:
-        given = _json(refused.code, refused.body(api_of(cloud, request.path)[0].service))
+        given = _json(refused.code, refused.body(with_reasons=api_of(cloud, request.path)[0].own_front))
         pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
         return replace(given, headers={**given.headers, **pause})
     except Exception as error:
         # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
         logging.getLogger(__name__).exception("%s %s", request.method, request.path)
-        flaw = Refused(500, f"The emulator failed: {type(error).__name__}: {error}")
-        return _json(500, flaw.body(api_of(cloud, request.path)[0].service))
+        flaw = EMULATOR.refused(500, f"The emulator failed: {type(error).__name__}: {error}")
+        return _json(500, flaw.body(with_reasons=api_of(cloud, request.path)[0].own_front))
     if isinstance(result, Answer):
         return result
     kept_answers.keep(request.method, request.path, result)
@@ -100,7 +102,7 @@ def _check_faults(cloud: Cloud, api: Api, call: Call) -> None:
     target = f"{call.request.method} {call.request.path}"
     if fault := cloud.faults.strike("refuse", target):
         words = fault.message or "The emulator was told to refuse this request."
-        raise Refused(fault.status, words, retry_after=fault.seconds)
+        raise EMULATOR.refused(fault.status, words, retry_after=fault.seconds)
     if rate := cloud.faults.over_rate(target, cloud.clock.now()):
         raise too_many_requests(api.service, number_of(call.names.get("project", "")), rate.limit)
 
@@ -109,20 +111,20 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
     api, rest = api_of(cloud, request.path)
     found = api.find(request.method, rest)
     if found is None:
-        raise Refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
+        raise EMULATOR.refused(501, f"The emulator does not answer {request.method} {unquote(request.path)}")
     route, names = found
-    if not api.drops_unknown:
+    if not api.own_front:
         request = query_parameters.checked(api.name, route, request)
     if "project" in names:
         names["project"] = cloud.project(_project(names))
-        services.check_enabled(cloud, api.service, names["project"])
+        services.check_enabled(cloud, api, names["project"])
     body = _parsed(request) if route.body is not None else {}
     if route.body:
-        body = schemas.check(api.schema_of(request.path), route.body, body, drop_unknown=api.drops_unknown)
+        body = schemas.check(api.schema_of(request.path), route.body, body, drop_unknown=api.own_front)
     call = Call(request, names, body)
     permissions.check(cloud, api, rest, call)
     if request.method == "PATCH" and route.body:
-        update_masks.check(api.schema, route.body, call)
+        update_masks.check(api.document, route.body, call)
     return api, route, call
 
 
@@ -138,9 +140,9 @@ def _parsed(request: Request) -> Doc:
     try:
         body = json.loads(request.content)
     except ValueError as error:
-        raise Refused(400, f"Invalid JSON payload received. {error}") from error
+        raise GUESS.invalid(f"Invalid JSON payload received. {error}") from error
     if not isinstance(body, dict):
-        raise Refused(400, "Invalid JSON payload received. An object is wanted.")
+        raise GUESS.invalid("Invalid JSON payload received. An object is wanted.")
     return body
 
 

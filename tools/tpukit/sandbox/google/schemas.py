@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.common_refusals import bad_request
+from tpukit.sandbox.google.sources import GUESS
 
 _UNKNOWN = ": Cannot find field."
 _KINDS = {
@@ -28,21 +29,12 @@ def check(api: str, message: str, body: dict[str, Any], *, drop_unknown: bool = 
     problems: list[tuple[str, str]] = []
     known = fields_of_messages()[api]
     if message not in known:
-        raise Refused(404, "The requested URL was not found on this server.")  # this version has no such method
+        raise GUESS.not_found("The requested URL was not found on this server.")  # this version has no such method
     checked: dict[str, Any] = _message(known, message, body, "", problems)
     if drop_unknown:
         problems = [(where, text) for where, text in problems if not text.endswith(_UNKNOWN)]
     if problems:
-        raise Refused(
-            400,
-            "\n".join(text for _, text in problems),
-            details=[
-                {
-                    "@type": "type.googleapis.com/google.rpc.BadRequest",
-                    "fieldViolations": [{"field": where, "description": text} for where, text in problems],
-                }
-            ],
-        )
+        raise bad_request(problems)
     return checked
 
 

@@ -20,7 +20,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING
 from tpukit.clock import Clock
 from tpukit.errors import Transient
 from tpukit.sandbox import callers
-from tpukit.sandbox.google import APIS, control, credentials, permissions, routing
-from tpukit.sandbox.google.api import Answer, Request
+from tpukit.sandbox.google import APIS, control, credentials, endpoints, permissions, routing
+from tpukit.sandbox.google.api import Answer, Api, Request
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.common_refusals import unauthenticated
 from tpukit.sandbox.google.emulator_settings import Hooks, Settings
 from tpukit.sandbox.google.login_profiles import OWNER_EMAIL
 from tpukit.sandbox.google.pool_nodes import described
-from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.storage import SERVICE as STORAGE
 from tpukit.sandbox.tpu_vms.hypervisor import Hypervisor
 
@@ -49,41 +49,6 @@ HOST = "127.0.0.1"
 TICK_SECONDS = 0.1
 CONTROL = "emulator/"
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
-_PRODUCTS = {
-    "ARTIFACT_REGISTRY": "artifact_registry/v1/",
-    "CLOUD_BILLING": "cloud_billing/v1/",
-    "COMPUTE": "compute/v1/",
-    "CONTAINER": "container/v1/",
-    "FIRESTORE": "firestore/v1/",
-    "IAM": "iam/v1/",
-    "IAM_BETA": "iam/v1/",
-    "IAM_CREDENTIALS": "iam_credentials/v1/",
-    "LOGGING": "logging/v2/",
-    "MONITORING": "monitoring/",
-    "OS_LOGIN": "oslogin/v1/",
-    "RESOURCE_MANAGER": "resource_manager/v1/",
-    "SERVICE_USAGE": "service_usage/v1/",
-    "STORAGE": "storage/v1/",
-    "TPU_V2": "tpu/v2/",
-    "VERTEX_AI": "vertex_ai/v1/",
-}
-"""What the provider calls an API, and where it is here. Service accounts moved from IAM to IAM_BETA in 7.30."""
-_GCLOUD = {
-    "AIPLATFORM": "vertex_ai/",
-    "ARTIFACTREGISTRY": "artifact_registry/",
-    "CLOUDBUILD": "cloud_build/",
-    "CLOUDRESOURCEMANAGER": "resource_manager/",
-    "COMPUTE": "compute/v1/",
-    "CONTAINER": "container/",
-    "FIRESTORE": "firestore/",
-    "IAM": "iam/",
-    "IAMCREDENTIALS": "iam_credentials/",
-    "LOGGING": "logging/",
-    "OSLOGIN": "oslogin/",
-    "SERVICEUSAGE": "service_usage/",
-    "STORAGE": "storage/v1/",
-    "TPU": "tpu/",
-}
 
 
 class Emulator:
@@ -97,9 +62,10 @@ class Emulator:
         port: int = 0,
         clock: Clock | None = None,
         hooks: Hooks | None = None,
+        apis: Sequence[Api] = APIS,
     ) -> None:
         self.folder = folder
-        self.cloud = Cloud(folder, APIS, settings, clock=clock, hooks=hooks, hooks_aside=True)
+        self.cloud = Cloud(folder, apis, settings, clock=clock, hooks=hooks, hooks_aside=True)
         try:
             self.token = _token(folder / "token")
             self.pods_token = _token(folder / "pods-token")
@@ -157,9 +123,8 @@ class Emulator:
         nowhere = {"HTTP_PROXY": "http://127.0.0.1:1", "HTTPS_PROXY": "http://127.0.0.1:1"}
         return {
             "GOOGLE_OAUTH_ACCESS_TOKEN": self.token,
-            **{f"GOOGLE_{name}_CUSTOM_ENDPOINT": f"{self.address}/{path}" for name, path in _PRODUCTS.items()},
+            **endpoints.variables(self.cloud.apis.values(), self.address),
             "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(self.folder / "token"),
-            **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{self.address}/{path}" for name, path in _GCLOUD.items()},
             "CLOUDSDK_CORE_ACCOUNT": OWNER_EMAIL,
             "TPUKIT_SSH_CONFIG": str(self.hypervisor.ssh.file),
             **nowhere,
@@ -170,8 +135,8 @@ class Emulator:
         """Lets a caller in who may, and answers."""
         principal = self._principal(request)
         if principal is None:
-            refused = Refused(401, "Request had invalid authentication credentials: show the emulator's token.")
-            body = refused.body(routing.api_of(self.cloud, request.path)[0].service)
+            refused = unauthenticated()
+            body = refused.body(with_reasons=routing.api_of(self.cloud, request.path)[0].own_front)
             return Answer(401, json.dumps(body).encode(), {"content-type": "application/json"})
         if request.path.startswith(CONTROL):
             return control.answer(self.cloud, request)

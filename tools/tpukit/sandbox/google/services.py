@@ -8,31 +8,16 @@ from __future__ import annotations
 from tpukit.sandbox.google import longrunning
 from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.common_refusals import service_disabled
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
-EMULATED = (
-    *("aiplatform", "artifactregistry", "cloudbilling", "cloudbuild", "cloudresourcemanager"),
-    *(
-        "compute",
-        "container",
-        "firestore",
-        "iam",
-        "iamcredentials",
-        "logging",
-        "monitoring",
-        "serviceusage",
-        "storage",
-        "tpu",
-    ),
-)
 NOT_EMULATED = (
     *("binaryauthorization", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
     *("containersecurity", "datastore", "oauth2", "secretmanager"),
 )
 """Enabled by people who set up a project; nothing of them is emulated."""
-KNOWN = tuple(f"{name}.googleapis.com" for name in sorted((*EMULATED, *NOT_EMULATED)))
 SERVICES = "projects/{project}/services"
 V1 = "google.api.serviceusage.v1"
 FILTERS = ("", "state:ENABLED", "state:DISABLED")
@@ -41,7 +26,9 @@ FILTERS = ("", "state:ENABLED", "state:DISABLED")
 api = Api(
     "service_usage",
     service="serviceusage.googleapis.com",
-    schema="serviceusage",
+    document="serviceusage",
+    title="Service Usage API",
+    permissions="serviceusage",
     operation=longrunning.operation_format(
         lambda doc: longrunning.message(f"{V1}.OperationMetadata", {"resourceNames": doc["about"]["names"]})
     ),
@@ -53,14 +40,14 @@ longrunning.serve(api, "operations")
 def _listed(cloud: Cloud, call: Call) -> Doc:
     wanted = call.query.get("filter", "")
     if wanted not in FILTERS:
-        raise invalid(f"Invalid filter: {wanted!r}. The allowed ones are {' and '.join(FILTERS[1:])}.")
-    services = [_body(cloud, call["project"], service) for service in KNOWN]
+        raise GUESS.invalid(f"Invalid filter: {wanted!r}. The allowed ones are {' and '.join(FILTERS[1:])}.")
+    services = [_body(cloud, call["project"], service) for service in known(cloud)]
     return {"services": [service for service in services if wanted in ("", f"state:{service['state']}")]}
 
 
 @api.on("GET", SERVICES + "/{service}")
 def _show(cloud: Cloud, call: Call) -> Doc:
-    return _body(cloud, call["project"], _known(call["service"]))
+    return _body(cloud, call["project"], _checked(cloud, call["service"]))
 
 
 @api.on("POST", SERVICES + ":batchEnable", body="BatchEnableServicesRequest")
@@ -81,8 +68,8 @@ def _disable(cloud: Cloud, call: Call) -> Started:
 def _switch(cloud: Cloud, project: str, services: list[str], state: str, kind: str) -> Started:
     """`kind`: of the message that it answers with at its end; each of the three ways has its own."""
     if not services or len(services) > 20:
-        raise invalid("From 1 to 20 services can be changed at once.")
-    names = [_body(cloud, project, service)["name"] for service in map(_known, services)]
+        raise GUESS.invalid("From 1 to 20 services can be changed at once.")
+    names = [_body(cloud, project, _checked(cloud, service))["name"] for service in services]
     return cloud.start(api, state, "", f"projects/{project}/services", kind=kind, names=names)
 
 
@@ -102,9 +89,15 @@ def _switched(cloud: Cloud, operation: Doc) -> None:
     cloud.respond(operation, longrunning.message(f"{V1}.{kind}", body))
 
 
-def _known(service: str) -> str:
-    if service not in KNOWN:
-        raise Refused(404, f"Service {service} not found or permission denied.")
+def known(cloud: Cloud) -> list[str]:
+    """All that a project can enable."""
+    emulated = (api.document for api in cloud.apis.values() if api.document)
+    return [f"{name}.googleapis.com" for name in sorted((*emulated, *NOT_EMULATED))]
+
+
+def _checked(cloud: Cloud, service: str) -> str:
+    if service not in known(cloud):
+        raise GUESS.not_found(f"Service {service} not found or permission denied.")
     return service
 
 
@@ -121,36 +114,14 @@ def state_of(cloud: Cloud, project: str, service: str) -> Doc:
     return cloud.state.get("service", f"projects/{project}/services/{service}") or first
 
 
-def check_enabled(cloud: Cloud, service: str, project: str) -> None:
+def check_enabled(cloud: Cloud, wanted: Api, project: str) -> None:
     """Refuses where the project has the API off, or on for a moment only. Needed by handlers whose path names no
-    project.
-
-    https://cloud.google.com/service-usage/docs/error-handling
-    """
-    if not service:
+    project."""
+    if not wanted.service:
         return
-    known = state_of(cloud, project, service)
-    if known["state"] == "ENABLED" and (
-        not known["_since"] or known["_since"] + cloud.settings.arrival_seconds <= cloud.clock.now()
+    now = state_of(cloud, project, wanted.service)
+    if now["state"] == "ENABLED" and (
+        not now["_since"] or now["_since"] + cloud.settings.arrival_seconds <= cloud.clock.now()
     ):
         return
-    number = number_of(project)
-    page = f"https://console.developers.google.com/apis/api/{service}/overview?project={number}"
-    message = (
-        f"{service} has not been used in project {number} before or it is disabled. Enable it by visiting {page} then "
-        "retry. If you enabled this API recently, wait a few minutes for the action to propagate to our systems and "
-        "retry."
-    )
-    details: list[Doc] = [
-        {
-            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-            "reason": "SERVICE_DISABLED",
-            "domain": "googleapis.com",
-            "metadata": {"service": service, "consumer": f"projects/{number}"},
-        },
-        {
-            "@type": "type.googleapis.com/google.rpc.Help",
-            "links": [{"description": "Google developers console API activation", "url": page}],
-        },
-    ]
-    raise Refused(403, message, reason="accessNotConfigured", details=details)
+    raise service_disabled(wanted, number_of(project))

@@ -15,6 +15,7 @@ from tpukit.catalogue.zones import CPU_FAMILIES
 from tpukit.errors import Invalid
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GKE_MACHINES_QUOTA, GKE_QUOTA, GKE_STOCKOUT, GUESS
 from tpukit.sandbox.google.state import Doc
 
 GKE = ("pool",)
@@ -97,20 +98,33 @@ def short_by(cloud: Cloud, asked: Holding, kinds: tuple[str, ...], target: str) 
     return used + asked.chips - limit["chips"], limit["chips"]
 
 
+def check_gke(cloud: Cloud, asked: Holding, target: str) -> None:
+    """Refuses what is over the quota, in the words of GKE."""
+    if not (short := short_by(cloud, asked, GKE, target)):
+        return
+    missing, limit = short
+    raise GKE_QUOTA.refused(
+        403,
+        f'Insufficient regional quota to satisfy request: resource "{metric(asked)}": request requires '
+        f"'{asked.chips}.0' and is short '{missing}.0'. project has a quota of '{limit}.0' with "
+        f"'{asked.chips - missing}.0' available. View and manage quotas at "
+        f"https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={target.split('/')[1]}.",
+    )
+
+
 def find(cloud: Cloud, asked: Holding, target: str) -> None:
     """Refuses, in the words of a stock-out, when the chips cannot be had now."""
     if not asked.chips:
         return
     if cloud.faults.strike("stockout", f"{asked.zone} {target}"):
-        raise _stockout(asked)
+        raise _stockout(asked, target)
     if cloud.faults.strike("gce-quota", f"{asked.zone} {target}"):
-        # https://cloud.google.com/kubernetes-engine/docs/troubleshooting/quota; the limit is a guess.
-        message = f"Instance creation failed: Quota '{metric(asked)}' exceeded. Limit: 0.0 in region {asked.region}."
-        raise Refused(403, message, reason="GCE_QUOTA_EXCEEDED")
+        message = f"Quota '{metric(asked)}' exceeded.  Limit: 0.0 in region {asked.region}."
+        raise GKE_MACHINES_QUOTA.refused(429, message, reason="GCE_QUOTA_EXCEEDED")
     if asked.reservation:
         limit = cloud.state.get("limit", f"reservation/{asked.reservation}")
         if limit is None or (limit["zone"], limit["generation"]) != (asked.zone, asked.generation):
-            raise Refused(400, f"Specified reservation [{asked.reservation}] does not exist in zone {asked.zone}.")
+            raise GUESS.invalid(f"Specified reservation [{asked.reservation}] does not exist in zone {asked.zone}.")
         inside = [each for each in _up(cloud) if each.reservation == asked.reservation]
     else:
         limit = cloud.state.get("limit", f"stock/{asked.zone}/{asked.generation}")
@@ -120,14 +134,15 @@ def find(cloud: Cloud, asked: Holding, target: str) -> None:
             if not each.reservation and (each.zone, each.generation) == (asked.zone, asked.generation)
         ]
     if limit is not None and sum(each.chips for each in inside) + asked.chips > limit["chips"]:
-        raise _stockout(asked)
+        raise _stockout(asked, target)
 
 
-def _stockout(asked: Holding) -> Refused:
-    where = f"reservation {asked.reservation}" if asked.reservation else f"zone '{asked.zone}'"
-    what = f"{asked.chips} chips of {asked.generation}"
-    message = f"The {where} does not have enough resources available to fulfill the request ({what})."
-    return Refused(429, message, reason="GCE_STOCKOUT")
+def _stockout(asked: Holding, target: str) -> Refused:
+    """That a reservation without chips is refused in like words is a guess."""
+    zone = f"zone 'projects/{target.split('/')[1]}/zones/{asked.zone}'"
+    message = f"The {f'reservation {asked.reservation}' if asked.reservation else zone} does not have enough resources"
+    ending = "available to fulfill the request.  '(resource type:compute)'."
+    return GKE_STOCKOUT.refused(429, f"{message} {ending}", reason="GCE_STOCKOUT")
 
 
 def _used(cloud: Cloud, asked: Holding, kinds: tuple[str, ...]) -> int:

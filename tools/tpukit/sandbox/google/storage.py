@@ -10,19 +10,19 @@ from tpukit.sandbox.google.api import Answer, Api, Call, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import BUCKET_EXISTS, BUCKET_NOT_EMPTY, GUESS, PRECONDITION
 from tpukit.sandbox.google.state import Doc
 
 BUCKET = "b/{bucket}"
 SERVICE = "storage.googleapis.com"
 
-api = Api("storage", service=SERVICE, schema="storage", drops_unknown=True)
+api = Api("storage", service=SERVICE, document="storage", title="Cloud Storage JSON API", own_front=True)
 
 
 def find_bucket(cloud: Cloud, name: str) -> Doc:
     found = cloud.state.get("bucket", name)
     if found is None:
-        raise Refused(404, "The specified bucket does not exist.")
+        raise GUESS.not_found("The specified bucket does not exist.")
     return found
 
 
@@ -63,9 +63,9 @@ def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> Non
         value = str(found[field]) if found else "0"
         head = f"if{what}{field.capitalize()}"
         if query.get(f"{head}Match", value) != value:
-            raise Refused(412, "At least one of the pre-conditions you specified did not hold.")
+            raise PRECONDITION.refused(412, "At least one of the pre-conditions you specified did not hold.")
         if query.get(f"{head}NotMatch") == value:
-            raise Refused(304, "")
+            raise PRECONDITION.refused(304, "")
 
 
 def check_etag(call: Call, found: Doc) -> None:
@@ -75,9 +75,9 @@ def check_etag(call: Call, found: Doc) -> None:
     """
     wanted, unwanted = (_etags(call, name, without) for name, without in (("if-match", "*"), ("if-none-match", "")))
     if found["etag"] not in wanted and "*" not in wanted:
-        raise Refused(412, "At least one of the pre-conditions you specified did not hold.")
+        raise PRECONDITION.refused(412, "At least one of the pre-conditions you specified did not hold.")
     if found["etag"] in unwanted or "*" in unwanted:
-        raise Refused(304, "")
+        raise PRECONDITION.refused(304, "")
 
 
 def _etags(call: Call, header: str, without: str) -> list[str]:
@@ -91,9 +91,9 @@ def _create(cloud: Cloud, call: Call) -> Doc:
     permissions.need(cloud, call, "storage.buckets.create", [project_scope], Facts(project_scope))
     name = call.body.get("name", "")
     if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]", name) or name.startswith("goog"):
-        raise invalid(f"Invalid bucket name: '{name}'")
+        raise GUESS.invalid(f"Invalid bucket name: '{name}'")
     if cloud.state.get("bucket", name):
-        raise Refused(
+        raise BUCKET_EXISTS.refused(
             409, "Your previous request to create the named bucket succeeded and you already own it.", reason="conflict"
         )
     now = cloud.stamp()
@@ -157,7 +157,7 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
     object_versions.notice(cloud, name)
     # That managed folders hold a bucket too is a guess: they hold objects as folders of a file system do.
     if cloud.state.all("object", f"{name}/") or cloud.state.all("folder", f"{name}/"):
-        raise Refused(409, "The bucket you tried to delete is not empty.", reason="conflict")
+        raise BUCKET_NOT_EMPTY.refused(409, "The bucket you tried to delete is not empty.", reason="conflict")
     cloud.state.delete("bucket", name)
     cloud.files.remove(name)
     policy.forget(cloud, f"b/{name}")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from tpukit.sandbox.google import etags, object_versions, paging
 from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import EMULATOR, GUESS, OBJECT_NOT_FOUND
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_etag, check_preconditions, find_bucket, need
 
@@ -19,8 +19,8 @@ _DESCRIBED = (
 )
 """What a caller says of an object. All else is Cloud Storage's to say."""
 
-download = Api("download", service=SERVICE)
-root = Api("", service=SERVICE)
+download = Api("download", service=SERVICE, own_front=True)
+root = Api("", service=SERVICE, own_front=True)
 
 
 def find(cloud: Cloud, call: Call) -> Doc:
@@ -30,7 +30,7 @@ def find(cloud: Cloud, call: Call) -> Doc:
         every = object_versions.versions(cloud, call["bucket"], call["object"])
         found = next((doc for doc in every if doc["generation"] == generation), None)
     if found is None:
-        raise Refused(404, f"No such object: {call['bucket']}/{call['object']}")
+        raise OBJECT_NOT_FOUND.not_found(f"No such object: {call['bucket']}/{call['object']}")
     return found
 
 
@@ -87,7 +87,7 @@ def _media(cloud: Cloud, call: Call, found: Doc) -> Answer:
     start = int(first) if first else max(0, size - int(last))
     end = min(int(last), size - 1) if first and last else size - 1
     if start > end:
-        raise Refused(416, "The requested range cannot be satisfied.", status="OUT_OF_RANGE")
+        raise GUESS.refused(416, "The requested range cannot be satisfied.", status="OUT_OF_RANGE")
     headers["content-range"] = f"bytes {start}-{end}/{size}"
     return Answer(206, object_versions.content_of(cloud, found, start, end - start + 1), headers)
 
@@ -98,7 +98,7 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
     if ignored := [name for name in ("matchGlob", "filter") if query.get(name)] + ["softDeleted"] * call.flag(
         "softDeleted"
     ):
-        raise invalid(f"The emulator cannot list by {', '.join(ignored)}.")
+        raise EMULATOR.invalid(f"The emulator cannot list by {', '.join(ignored)}.")
     bucket = find_bucket(cloud, call["bucket"])["name"]
     need(cloud, call, "storage.objects.list", bucket, query.get("prefix", ""))
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -162,10 +162,10 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
         need(cloud, call, "storage.objects.get", bucket, source["name"])
         found = object_versions.live(cloud, bucket, source["name"])
         if found is None:
-            raise Refused(404, f"No such object: {bucket}/{source['name']}")
+            raise OBJECT_NOT_FOUND.not_found(f"No such object: {bucket}/{source['name']}")
         parts.append(object_versions.content_of(cloud, found))
     if not 1 <= len(parts) <= 32:
-        raise invalid("From 1 to 32 source objects can be composed.")
+        raise GUESS.invalid("From 1 to 32 source objects can be composed.")
     # gcloud sends the first source's description along: what it says of that one's content is not the result's.
     described = {key: value for key, value in call.body.get("destination", {}).items() if key in _DESCRIBED}
     about = {**described, "name": call["object"]}

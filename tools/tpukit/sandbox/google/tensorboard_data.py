@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tpukit.sandbox.google import etags
 from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tensorboards import (
     BOARD,
@@ -84,16 +84,16 @@ def _make(cloud: Cloud, level: Level, parent: str, wanted: str, body: Doc) -> Do
     if level.kind == "series":
         wanted = wanted or str(10**12 + cloud.state.next())
         if not body.get("valueType") or not body.get("displayName"):
-            raise invalid("Display name and value type of a time series must be given.")
+            raise GUESS.invalid("Display name and value type of a time series must be given.")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,127}", wanted):
-        raise invalid(f"Invalid {level.id} {wanted!r}: small letters, digits and hyphens are valid.")
+        raise GUESS.invalid(f"Invalid {level.id} {wanted!r}: small letters, digits and hyphens are valid.")
     full = f"{parent}/{wanted}"
     siblings = cloud.state.all(level.kind, f"{parent}/").values()
     same_name = level.kind != "experiment" and any(
         doc.get("displayName") == body.get("displayName") for doc in siblings
     )
     if cloud.state.get(level.kind, full) or same_name:
-        raise Refused(409, f"The {level.kind} {full} or one with its display name already exists.")
+        raise GUESS.exists(f"The {level.kind} {full} or one with its display name already exists.")
     given = {key: value for key, value in body.items() if key != "etag"}
     made = {**given, "name": full, "createTime": cloud.stamp(), "updateTime": cloud.stamp()}
     cloud.state.put(level.kind, full, made)
@@ -141,7 +141,7 @@ def _write(cloud: Cloud, run: str, data: list[Doc]) -> None:
         name = f"{run}/timeSeries/{one['tensorboardTimeSeriesId']}"
         series = get_or_refuse(cloud, "series", name)
         if one.get("valueType", series["valueType"]) != series["valueType"]:
-            raise invalid(f"{name} holds {series['valueType']}, not {one['valueType']}.")
+            raise GUESS.invalid(f"{name} holds {series['valueType']}, not {one['valueType']}.")
         for value in one.get("values", []):
             cloud.state.put("point", f"{name}/{int(value.get('step', 0)):020d}", value)
 
@@ -149,7 +149,7 @@ def _write(cloud: Cloud, run: str, data: list[Doc]) -> None:
 @api.on("GET", SERIES + ":read", lists="")
 def _read(cloud: Cloud, call: Call) -> Doc:
     if call.query.get("filter"):
-        raise invalid("The emulator cannot choose points by a filter.")  # no page says what may stand in it
+        raise EMULATOR.invalid("The emulator cannot choose points by a filter.")  # no page says what may stand in it
     name = numbered(call, SERIES)
     return {"timeSeriesData": _data(cloud, name, int(call.query.get("maxDataPoints") or 1000))}
 

@@ -10,7 +10,7 @@ from tpukit.sandbox.google import etags, longrunning
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
@@ -26,7 +26,9 @@ _METADATA = {
 api = Api(
     "vertex_ai",
     service="aiplatform.googleapis.com",
-    schema="aiplatform",
+    document="aiplatform",
+    title="Agent Platform API",
+    permissions="aiplatform",
     operation=longrunning.operation_format(
         lambda doc: longrunning.message(
             f"{V1}.{_METADATA[doc['type']]}", {"genericMetadata": longrunning.times(doc, end="updateTime")}
@@ -48,7 +50,7 @@ def find_board(cloud: Cloud, call: Call) -> Doc:
 def get_or_refuse(cloud: Cloud, kind: str, name: str) -> Doc:
     doc = cloud.state.get(kind, name)
     if doc is None:
-        raise Refused(404, f"The {kind} resource {name} is not found.")
+        raise GUESS.not_found(f"The {kind} resource {name} is not found.")
     return doc
 
 
@@ -71,9 +73,9 @@ def regions() -> tuple[str, ...]:
 def _create(cloud: Cloud, call: Call) -> Started:
     if call["location"] not in regions():
         # Each region has a host of its own there; which words a region without one answers with is a guess.
-        raise Refused(404, f"Location {call['location']} is not found or access is unauthorized.")
+        raise GUESS.not_found(f"Location {call['location']} is not found or access is unauthorized.")
     if not call.body.get("displayName"):
-        raise invalid("The display name of the tensorboard must be given.")
+        raise GUESS.invalid("The display name of the tensorboard must be given.")
     scope = numbered(call, LOCATION)
     full = f"{scope}/tensorboards/{10**18 + cloud.state.next()}"
     stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}

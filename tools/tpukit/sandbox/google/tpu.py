@@ -7,7 +7,8 @@ from tpukit.errors import Invalid
 from tpukit.sandbox.google import longrunning, stock_and_quota, tpu_versions
 from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GUESS, TPU_CAPACITY, TPU_QUOTA
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
@@ -34,7 +35,11 @@ def _version(operation: Doc) -> str:
 api = Api(
     "tpu",
     service="tpu.googleapis.com",
-    schema=tpu_versions.SCHEMAS[tpu_versions.V2],
+    document="tpu",
+    title="Cloud TPU API",
+    versions=("v2", "v2alpha1", "v1"),
+    permissions="tpu",
+    terraform={"TPU_V2": "v2/"},
     schemas=tpu_versions.SCHEMAS,
     operation=longrunning.operation_format(_metadata),
 )
@@ -72,11 +77,11 @@ def shape_of(node: Doc, zone: str) -> Slice:
         else:
             found = find(node.get("acceleratorType") or "v2-8")
     except Invalid as error:
-        raise invalid(f"Invalid accelerator: {error.problems[0].what}") from error
+        raise GUESS.invalid(f"Invalid accelerator: {error.problems[0].what}") from error
     if found.name not in {shape.name for shape in offered(zone)}:
-        raise invalid(f'Accelerator type "{found.name}" is not available in zone {zone}.')
+        raise GUESS.invalid(f'Accelerator type "{found.name}" is not available in zone {zone}.')
     if node.get("runtimeVersion") not in RUNTIMES:
-        raise invalid(f"Runtime version {node.get('runtimeVersion')!r} was not found in zone {zone}.")
+        raise GUESS.invalid(f"Runtime version {node.get('runtimeVersion')!r} was not found in zone {zone}.")
     return found
 
 
@@ -85,16 +90,16 @@ def check_quota(cloud: Cloud, asked: Holding, target: str) -> None:
     if short:
         kind = "Preemptible" if asked.spot else ""
         limit = f"TPU{asked.generation.upper()}{kind}PerProjectPerRegionForTPUAPI"
-        raise Refused(
+        raise TPU_QUOTA.refused(
             429, f"Quota limit '{limit}' has been exceeded. Limit: {short[1]} in region {asked.region}.", reason="quota"
         )
 
 
 def no_capacity(zone: str) -> Refused:
-    return Refused(
+    return TPU_CAPACITY.refused(
         429,
-        f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU is available '
-        "(see https://cloud.google.com/tpu/docs/regions)",
+        f'There is no more capacity in the zone "{zone}"; you can try in another zone where Cloud TPU Nodes are '
+        "offered (see https://cloud.google.com/tpu/docs/regions)",
     )
 
 
@@ -115,7 +120,7 @@ def _location(project: str, zone: str) -> Doc:
 
 def _known(zone: str) -> None:
     if zone not in stock_and_quota.zones():
-        raise Refused(404, f"Location {zone} is not found or access is unauthorized.")
+        raise GUESS.not_found(f"Location {zone} is not found or access is unauthorized.")
 
 
 @api.on("GET", LOCATION + "/acceleratorTypes", lists="AcceleratorType")
@@ -129,7 +134,7 @@ def _show_type(cloud: Cloud, call: Call) -> Doc:
     for shape in offered(call["location"]):
         if shape.name == call["type"]:
             return _type(call, shape)
-    raise Refused(404, f"Accelerator type {call['type']} was not found in {call['location']}.")
+    raise GUESS.not_found(f"Accelerator type {call['type']} was not found in {call['location']}.")
 
 
 def _type(call: Call, shape: Slice) -> Doc:
@@ -152,5 +157,5 @@ def _runtimes(cloud: Cloud, call: Call) -> Doc:
 @api.on("GET", LOCATION + "/runtimeVersions/{version}")
 def _show_runtime(cloud: Cloud, call: Call) -> Doc:
     if call["version"] not in RUNTIMES:
-        raise Refused(404, f"Runtime version {call['version']} was not found in {call['location']}.")
+        raise GUESS.not_found(f"Runtime version {call['version']} was not found in {call['location']}.")
     return {"name": f"{place(call)}/runtimeVersions/{call['version']}", "version": call["version"]}

@@ -8,7 +8,7 @@ from tpukit.sandbox.google import tpu_versions, vm_faults
 from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.queued_resources import QUEUED, find_queued
-from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import api, respond, start
 from tpukit.sandbox.google.tpu_nodes import VM, find_vm
@@ -21,7 +21,7 @@ def _simulate(cloud: Cloud, call: Call) -> Started:
     known = [str(worker) for worker in range(vm["_hosts"])]
     asked = call.body.get("workerIds") or ["0"]
     if unknown := [one for one in asked if one not in known]:
-        raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
+        raise GUESS.invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
     return start(cloud, call, "SIMULATE_MAINTENANCE_EVENT", vm["name"], workers=asked[:1])
 
 
@@ -35,7 +35,7 @@ def _perform(cloud: Cloud, call: Call) -> Started:
 def _performed(cloud: Cloud, operation: Doc) -> None:
     vm = cloud.state.get("vm", operation["target"])
     if operation["fail"] or vm is None:
-        cloud.fail(operation, None if operation["fail"] else Refused(404, f"{operation['target']} is gone."))
+        cloud.fail(operation, None if operation["fail"] else GUESS.not_found(f"{operation['target']} is gone."))
         return
     if operation["type"] == "SIMULATE_MAINTENANCE_EVENT":
         vm_faults.maintain(cloud, vm, operation["about"]["workers"])
@@ -67,13 +67,13 @@ def _perform_queued(cloud: Cloud, call: Call) -> Started:
     refuses a request without any."""
     doc = find_queued(cloud, call)
     if doc["state"]["state"] != "ACTIVE":
-        raise not_ready(f"{doc['name']} is {doc['state']['state']}, not ACTIVE.")
+        raise GUESS.not_ready(f"{doc['name']} is {doc['state']['state']}, not ACTIVE.")
     known = {alias: name for name in doc["_nodes"] for alias in (name, name.rpartition("/")[2])}
     names = call.body.get("nodeNames") or []
     if not names:
-        raise invalid("At least one node name is required.")
+        raise GUESS.invalid("At least one node name is required.")
     if unknown := [name for name in names if name not in known or _own(cloud, doc, known[name]) is None]:
-        raise invalid(f"{doc['name']} has no node {', '.join(unknown)}.")
+        raise GUESS.invalid(f"{doc['name']} has no node {', '.join(unknown)}.")
     nodes = [_announced_vm(cloud, full)["name"] for full in dict.fromkeys(known[name] for name in names)]
     return start(cloud, call, "PERFORM_MAINTENANCE_QUEUED_RESOURCE", doc["name"], nodes=nodes)
 
@@ -82,7 +82,7 @@ def _perform_queued(cloud: Cloud, call: Call) -> Started:
 def _performed_queued(cloud: Cloud, operation: Doc) -> None:
     doc = cloud.state.get("queued", operation["target"])
     if operation["fail"] or doc is None:
-        cloud.fail(operation, None if operation["fail"] else Refused(404, f"{operation['target']} is gone."))
+        cloud.fail(operation, None if operation["fail"] else GUESS.not_found(f"{operation['target']} is gone."))
         return
     for name in operation["about"]["nodes"]:
         cloud.later(api, "MAINTENANCE_BEGINS", name, 0.0)
@@ -92,7 +92,7 @@ def _performed_queued(cloud: Cloud, operation: Doc) -> None:
 def _ready_vm(cloud: Cloud, full: str) -> Doc:
     vm = find_vm(cloud, full)
     if vm["state"] != "READY":
-        raise not_ready(f"Node {full} is {vm['state']}, not READY.")
+        raise GUESS.not_ready(f"Node {full} is {vm['state']}, not READY.")
     return vm
 
 
@@ -106,5 +106,5 @@ def _announced_vm(cloud: Cloud, full: str) -> Doc:
     """One whose maintenance is to come."""
     vm = _ready_vm(cloud, full)
     if (vm.get("upcomingMaintenance") or {}).get("maintenanceStatus") != "PENDING":
-        raise not_ready(f"Node {full} has no upcoming maintenance.")
+        raise GUESS.not_ready(f"Node {full} has no upcoming maintenance.")
     return vm

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.permissions import default_account
-from tpukit.sandbox.google.refusal import invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import shape_of
 
@@ -19,16 +19,16 @@ def check(full: str, node: Doc, zone: str) -> None:
     discovery document where no page is named; the words are guesses."""
     name = full.rpartition("/")[2]
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
-        raise invalid(f"Invalid node id {name!r}.")
+        raise GUESS.invalid(f"Invalid node id {name!r}.")
     if shape_of(node, zone).hosts > 1 and any(disk.get("mode") != "READ_ONLY" for disk in node.get("dataDisks", [])):
         # https://cloud.google.com/tpu/docs/attach-durable-block-storage
-        raise invalid("Disks of a TPU with several hosts must be attached in READ_ONLY mode.")
+        raise GUESS.invalid("Disks of a TPU with several hosts must be attached in READ_ONLY mode.")
     if node.get("networkConfig") and node.get("networkConfigs"):
-        raise invalid("Only one of network_config and network_configs can be specified.")
+        raise GUESS.invalid("Only one of network_config and network_configs can be specified.")
     if len(node.get("description", "")) > 512:
-        raise invalid("The description of a node must not be longer than 512 characters.")
+        raise GUESS.invalid("The description of a node must not be longer than 512 characters.")
     if node.get("cidrBlock") and not re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}/29", node["cidrBlock"]):
-        raise invalid(f"Invalid CIDR block {node['cidrBlock']!r}: it must be a /29 block.")
+        raise GUESS.invalid(f"Invalid CIDR block {node['cidrBlock']!r}: it must be a /29 block.")
 
 
 def filled_in(full: str, node: Doc) -> Doc:

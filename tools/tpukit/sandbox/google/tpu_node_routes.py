@@ -7,7 +7,8 @@ from functools import partial
 from tpukit.sandbox.google import stock_and_quota, tpu_node_fields, tpu_versions
 from tpukit.sandbox.google.api import After, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid, not_ready
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 from tpukit.sandbox.google.tpu import LOCATION, api, check_quota, no_capacity, place, respond, start
@@ -35,7 +36,7 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
     if vm is None:
         return None
     starting = operation["type"] == "START_NODE"
-    refused = Refused(500, operation["fail"]) if operation["fail"] else None
+    refused = EMULATOR.refused(500, operation["fail"]) if operation["fail"] else None
     if refused is None:
         try:
             stock_and_quota.find(cloud, Holding(**vm["_holds"]), full)
@@ -74,9 +75,11 @@ def _patch(cloud: Cloud, call: Call) -> Started:
     vm = find_vm(cloud, full)
     fields = call.mask() if call.query.get("updateMask") else []
     if not fields or not set(fields) <= _CHANGEABLE:
-        raise invalid(f"Only {', '.join(sorted(_CHANGEABLE))} can be changed, not {', '.join(fields) or 'nothing'}.")
+        raise GUESS.invalid(
+            f"Only {', '.join(sorted(_CHANGEABLE))} can be changed, not {', '.join(fields) or 'nothing'}."
+        )
     if vm["state"] != "READY":
-        raise not_ready(f"Node {full} is {vm['state']}, not READY.")
+        raise GUESS.not_ready(f"Node {full} is {vm['state']}, not READY.")
     new = dict(vm)
     for field in fields:
         # A field of the mask is replaced: a map loses what the body does not name.
@@ -98,9 +101,9 @@ def _stop(cloud: Cloud, call: Call) -> Started:
     full = VM.format(**call.names)
     vm = find_vm(cloud, full)
     if vm["_hosts"] > 1:
-        raise not_ready("Stopping is not supported for multi-host TPUs.")
+        raise GUESS.not_ready("Stopping is not supported for multi-host TPUs.")
     if vm["state"] != "READY":
-        raise not_ready(f"Node {full} is {vm['state']}, not READY.")
+        raise GUESS.not_ready(f"Node {full} is {vm['state']}, not READY.")
     cloud.state.put("vm", full, {**vm, "state": "STOPPING", "_shutdown": {"grace": POWER_OFF_SECONDS}})
     return start(cloud, call, "STOP_NODE", full)
 
@@ -110,7 +113,7 @@ def _start(cloud: Cloud, call: Call) -> Started:
     full = VM.format(**call.names)
     vm = find_vm(cloud, full)
     if vm["state"] != "STOPPED":
-        raise not_ready(f"Node {full} is {vm['state']}, not STOPPED.")
+        raise GUESS.not_ready(f"Node {full} is {vm['state']}, not STOPPED.")
     cloud.state.put("vm", full, {**vm, "state": "STARTING"})
     return start(cloud, call, "START_NODE", full)
 
@@ -148,9 +151,9 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     full = VM.format(**call.names)
     vm = find_vm(cloud, full)
     if vm["state"] == "DELETING":
-        raise not_ready(f"Node {full} is being deleted already.")
+        raise GUESS.not_ready(f"Node {full} is being deleted already.")
     if vm.get("queuedResource"):
-        raise not_ready(f"Node {full} belongs to {vm['queuedResource']}: delete that, with force.")
+        raise GUESS.not_ready(f"Node {full} belongs to {vm['queuedResource']}: delete that, with force.")
     cloud.state.put("vm", full, {**vm, "state": "DELETING", "_before": vm["state"]})
     return start(cloud, call, "DELETE_NODE", full)
 
@@ -175,7 +178,7 @@ def _guest_attributes(cloud: Cloud, call: Call) -> Doc:
     asked = [one for one in call.body.get("workerIds", []) if one != ""]
     known = [str(worker) for worker in range(vm["_hosts"])]
     if unknown := [one for one in asked if one not in known]:
-        raise invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
+        raise GUESS.invalid(f"Node {vm['name']} has no worker {', '.join(unknown)}.")
     query = call.body.get("queryPath", "")
     answers = []
     for worker in asked or known:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tpukit.sandbox.google import tpu_node_fields
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.sources import GUESS, TPU_EXISTS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 from tpukit.sandbox.google.tpu import LOCATION, accelerator_config, api, shape_of
@@ -20,7 +20,7 @@ POWER_OFF_SECONDS = 30.0
 def find_vm(cloud: Cloud, name: str) -> Doc:
     found = cloud.state.get("vm", name)
     if found is None:
-        raise Refused(404, f"Resource '{name}' was not found")
+        raise GUESS.not_found(f"Resource '{name}' was not found")
     return found
 
 
@@ -37,7 +37,7 @@ def asked_for(node: Doc, zone: str, *, spot: bool = False, reservation: str = ""
 def add(cloud: Cloud, full: str, node: Doc, holding: Holding, **more: object) -> None:
     """Puts a TPU VM into the state, CREATING."""
     if cloud.state.get("vm", full):
-        raise Refused(409, f"Resource '{full}' already exists")
+        raise TPU_EXISTS.exists(f"Resource '{full}' already exists", full)
     shape = shape_of(node, holding.zone)
     made = {
         **tpu_node_fields.filled_in(full, node),

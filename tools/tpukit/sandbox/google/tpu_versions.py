@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tpukit.sandbox.google.api import Call, public
-from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.schemas import fields_of_messages
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 V2 = "v2"
@@ -26,7 +26,7 @@ def of(call: Call) -> str:
 def need_alpha(call: Call) -> None:
     """For methods that v2 has not."""
     if of(call) != ALPHA:
-        raise Refused(404, f"The requested URL /{call.request.path} was not found on this server.")
+        raise GUESS.not_found(f"The requested URL /{call.request.path} was not found on this server.")
 
 
 def sent(call: Call) -> Doc:

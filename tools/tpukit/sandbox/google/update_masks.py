@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tpukit.sandbox.google.api import Call, camel
-from tpukit.sandbox.google.refusal import Refused, invalid
 from tpukit.sandbox.google.schemas import fields_of_messages
+from tpukit.sandbox.google.sources import EMULATOR, GUESS
 
 _IN_THE_BODY = {"PatchServiceAccountRequest": "ServiceAccount"}
 """Requests whose mask is a field of theirs, and the message that it is of."""
@@ -20,9 +20,9 @@ def check(api: str, message: str, call: Call) -> None:
     sent = call.body.get("updateMask", "") if of else call.query.get("updateMask", "")
     for field in filter(None, map(str.strip, sent.split(","))):
         if field == "*":
-            raise Refused(501, "The emulator cannot replace all fields at once.")
+            raise EMULATOR.refused(501, "The emulator cannot replace all fields at once.")
         if not _has(fields_of_messages()[api], f"${of or message}", camel(field).split(".")):
-            raise invalid(f"Invalid update_mask: {of or message} has no field {field!r}.")
+            raise GUESS.invalid(f"Invalid update_mask: {of or message} has no field {field!r}.")
 
 
 def _has(messages: dict[str, dict[str, Any]], kind: Any, names: list[str]) -> bool:

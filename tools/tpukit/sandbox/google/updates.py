@@ -9,7 +9,7 @@ from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
 from tpukit.sandbox.google.pool_nodes import described
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
@@ -49,7 +49,7 @@ def _update(cloud: Cloud, call: Call) -> Started:
     for field, value in update.items():
         path, inner = _place(field, value)
         if path == "currentMasterVersion" and inner not in (*VERSIONS, "-", "latest"):
-            raise invalid(f'Master version "{inner}" is unsupported.')
+            raise GUESS.invalid(f'Master version "{inner}" is unsupported.')
         cluster = _with(cluster, path, inner)
     return cloud.change(api, "UPDATE_CLUSTER", scope(call), full, store="cluster", after=cluster)
 
@@ -60,7 +60,7 @@ def _place(field: str, value: object) -> tuple[str, object]:
     name = field.removeprefix("desired")
     path = _PLACES.get(field) or (name[0].lower() + name[1:] if name in _PLAIN else None)
     if path is None:
-        raise Refused(501, f"The emulator cannot change {field} of a cluster.")
+        raise EMULATOR.refused(501, f"The emulator cannot change {field} of a cluster.")
     return path, value
 
 
@@ -94,18 +94,17 @@ def _set(cloud: Cloud, call: Call, change: Doc) -> Started:
 def _resize(cloud: Cloud, call: Call) -> Started:
     full, pool = _pool(cloud, call)
     if pool["_several_hosts"]:
-        raise invalid("A multi-host TPU slice cannot be resized: it has all of its nodes or none.")
+        raise GUESS.invalid("A multi-host TPU slice cannot be resized: it has all of its nodes or none.")
     count = call.body.get("nodeCount", 0)
     if count < 0:
-        raise invalid("Invalid value for field 'node_count': it must not be negative.")
+        raise GUESS.invalid("Invalid value for field 'node_count': it must not be negative.")
     holding = Holding(**pool["_holds"]) if pool["_holds"] else None
     if holding:
         _, cluster = find_cluster(cloud, call)
         wish = pool_checks.check(cloud, cluster, {**pool, "initialNodeCount": count})
         assert wish.holding is not None
         more = Holding(holding.zone, holding.generation, max(0, wish.holding.chips - holding.chips), holding.spot)
-        if stock_and_quota.short_by(cloud, more, stock_and_quota.GKE, full):
-            raise Refused(403, f"Insufficient regional quota to resize {full}.")
+        stock_and_quota.check_gke(cloud, more, full)
         holding = wish.holding
     holds = holding.doc() if holding else None
     cloud.state.put("pool", full, {**pool, "status": "RECONCILING", "_size": count, "_holds": holds})
@@ -128,8 +127,7 @@ def scale(cloud: Cloud, full: str, count: int) -> None:
             assert shape is not None
             asked = Holding(**{**holds, "chips": count * shape.chips_per_host * len(pool["locations"]), "up": False})
             more = replace(asked, chips=max(0, asked.chips - holds["chips"]))
-            if stock_and_quota.short_by(cloud, more, stock_and_quota.GKE, full):
-                raise Refused(403, f"Insufficient regional quota to scale {full} to {count} nodes.")
+            stock_and_quota.check_gke(cloud, more, full)
             holds = asked.doc()
         before = {"_size": pool["_size"], "_holds": pool["_holds"]}
         cloud.state.put("pool", full, {**pool, "_size": count, "_holds": holds, "_before": before, "_unfilled": ""})
@@ -165,7 +163,7 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
     config = dict(pool["config"])
     for field, value in call.body.items():
         if field == "machineType" and pool["_several_hosts"]:
-            raise invalid("The machine type of a multi-host TPU slice cannot be changed.")
+            raise GUESS.invalid("The machine type of a multi-host TPU slice cannot be changed.")
         if field == "labels":
             config["labels"] = value.get("labels", {})
         elif field == "tags":
@@ -183,7 +181,7 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
         elif field == "nodeVersion":
             pool = {**pool, "version": VERSIONS[0] if value in ("", "-", "latest") else value}
         elif field not in ("name", "etag", "nodePoolId"):
-            raise Refused(501, f"The emulator cannot change {field} of a node pool.")
+            raise EMULATOR.refused(501, f"The emulator cannot change {field} of a node pool.")
     _, cluster = find_cluster(cloud, call)
     changed = {**pool, "config": config}
     pool_checks.check(cloud, cluster, changed)

@@ -8,14 +8,14 @@ import re
 from tpukit.sandbox.google import object_versions, schemas, storage_objects
 from tpukit.sandbox.google.api import Answer, Api, Call
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.refusal import Refused, invalid
+from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.storage import SERVICE, check_preconditions, find_bucket
 
 PATH = "storage/v1/b/{bucket}/o"
 
-api = Api("upload", service=SERVICE)
-resumable = Api("resumable", service=SERVICE)  # where gcloud begins uploads of large files
+api = Api("upload", service=SERVICE, own_front=True)
+resumable = Api("resumable", service=SERVICE, own_front=True)  # where gcloud begins uploads of large files
 
 
 @api.on("POST PUT", PATH)
@@ -32,7 +32,7 @@ def _upload(cloud: Cloud, call: Call) -> Answer | Doc:
     elif kind == "media":
         about, content = {"contentType": call.request.headers.get("content-type")}, call.request.content
     else:
-        raise invalid(f"Invalid uploadType {kind!r}: write media, multipart or resumable.")
+        raise GUESS.invalid(f"Invalid uploadType {kind!r}: write media, multipart or resumable.")
     return _store(cloud, call, _named(call, about), content)
 
 
@@ -52,7 +52,7 @@ def _parts(call: Call) -> tuple[Doc, bytes]:
     found = re.search(r"boundary=[\"']?([^\"';]+)", call.request.headers.get("content-type", ""))
     parts = call.request.content.split(b"--" + found[1].encode()) if found else []
     if len(parts) != 4:
-        raise invalid("A multipart upload has exactly two parts.")
+        raise GUESS.invalid("A multipart upload has exactly two parts.")
     (_, about), (head, content) = (_split(part) for part in parts[1:3])
     described = json.loads(about)
     kind = re.search(rb"content-type:\s*([^\r\n]+)", head, re.IGNORECASE)
@@ -64,7 +64,7 @@ def _parts(call: Call) -> tuple[Doc, bytes]:
 def _split(part: bytes) -> tuple[bytes, bytes]:
     gap = re.search(rb"\r?\n\r?\n", part)
     if gap is None:
-        raise invalid("A part of a multipart upload has no body.")
+        raise GUESS.invalid("A part of a multipart upload has no body.")
     return part[: gap.start()], re.sub(rb"\r?\n\Z", b"", part[gap.end() :])
 
 
@@ -85,14 +85,14 @@ def _piece(cloud: Cloud, call: Call) -> Answer | Doc:
     upload = call.query["upload_id"]
     session = cloud.state.get("upload", upload)
     if session is None:
-        raise Refused(404, "No such upload session.")
+        raise GUESS.not_found("No such upload session.")
     have = cloud.state.pieces_end(upload)
     content = call.request.content
     told = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", call.request.headers.get("content-range", ""))
     if not told or told[1]:
         start = int(told[1]) if told else 0
         if start > have:
-            raise Refused(503, f"Pieces must follow each other: byte {have} is the next.")
+            raise GUESS.refused(503, f"Pieces must follow each other: byte {have} is the next.")
         cloud.state.put_piece(upload, start, content)
         have = start + len(content)
     total = have if not told else None if told[3] == "*" else int(told[3])
