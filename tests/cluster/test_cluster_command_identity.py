@@ -14,16 +14,21 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import role_sets
+import training_account
+from role_sets import RoleSets
 from tpukit.clock import SystemClock
+from tpukit.host.scalars import Scalars
 from tpukit.infra import bootstrap, team_account
-from tpukit.sandbox.google import roles
 from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
+from training_account import Training
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,12 +46,11 @@ firestore_database: tpu-jobs
 TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
 DOMAIN = "tpu-project.iam.gserviceaccount.com"
 BUILDER = f"tpu-cluster-build@{DOMAIN}"
-NOT_ASKED_FOR = {
-    "roles/cloudbuild.builds.viewer",  # a build asks how long it may run; here nothing is a build
-    "roles/logging.logWriter",  # Cloud Build writes what a build prints as its account
-    "roles/serviceusage.serviceUsageConsumer",  # whoever asks on behalf of a project uses its quota; not emulated
+SAVING = {
+    *("storage.buckets.get", "storage.objects.create", "storage.objects.delete", "storage.objects.get"),
+    "storage.objects.list",
 }
-"""Roles of the account of builds for what only Google's own services ask, and so not here."""
+"""What Orbax needs to save, replace and restore a checkpoint."""
 SCOPE = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
 
 
@@ -77,7 +81,7 @@ class Project:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.google.address}/{path}", content, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
@@ -93,6 +97,31 @@ class Project:
         cloud.state.forget_requests()
         until(lambda: any(one["status"] == 403 for one in cloud.requests(agent="Terraform")), "a refusal", every=0.2)
         cloud.state.put("policy", name, policy)
+
+    def let_grants_arrive(self, email: str) -> None:
+        """All of an account's, and those of others on it."""
+        state = self.google.cloud.state
+        for name, policy in state.all("policy").items():
+            if email in name or email in str(policy["bindings"]):
+                state.put("policy", name, {**policy, "_since": dict.fromkeys(policy["_since"], 0.0)})
+
+    @contextmanager
+    def pod(self, namespace: str, account: str, email: str) -> Iterator[tuple[dict[str, str], Training]]:
+        """One on a node of the cluster, annotated with an account of Google, in which a program can train."""
+        pools = self.google.cloud.state.all("pool")
+        node = next(iter(next(pool for name, pool in pools.items() if name.endswith("/cpu-pool"))["_nodes"]))
+        folder = self.folder / namespace
+        told = {"node": node, "namespace": namespace, "account": account, "annotated": email}
+        with training_account.pod(self.google, folder, **told) as env:
+            training = Training(env, folder / "log")
+            try:
+                yield env, training
+            finally:
+                training.close()
+
+    @property
+    def role_sets(self) -> RoleSets:
+        return RoleSets(self.google.address, self.google.token, "tpu-project")
 
     def accounts(self) -> set[str]:
         return {name.rpartition("/")[2].partition("@")[0] for name in self.google.cloud.state.all("account")}
@@ -125,18 +154,60 @@ def test_apply_by_the_account_of_builds_right_after_it_goes_through(project):
 
 def test_account_of_builds_has_no_role_that_it_did_not_need(project):
     """As the record of calls has it: without any one of them, something that was asked for above would be refused."""
-    asked = [one for one in project.google.cloud.requests() if one["principal"] == f"serviceAccount:{BUILDER}"]
-    needed = {permission for one in asked if one["status"] < 300 for permission in one["permissions"]}
-    policy = project.google.cloud.state.get("policy", "projects/tpu-project")
-    granted = [one["role"] for one in policy["bindings"] if f"serviceAccount:{BUILDER}" in one["members"]]
-    assert set(bootstrap.ROLES) <= set(granted)
+    assert set(bootstrap.ROLES) <= project.role_sets.granted(role_sets.BUILDS.account)
+    project.role_sets.check(role_sets.BUILDS)
 
-    def left_without(role: str) -> set[str]:
-        others = [one for one in granted if one != role]
-        return {one for one in needed if not any(roles.allows(other, one) for other in others)}
 
-    idle = {role for role in granted if not left_without(role) - left_without("")}
-    assert idle == NOT_ASKED_FOR, f"{idle} of {sorted(needed)}"
+def test_account_of_nodes_has_what_gke_asks_for_and_no_other_role(project):
+    project.role_sets.check(role_sets.NODES)
+    assert project.role_sets.granted(role_sets.NODES.account) == set(role_sets.NODES.idle)
+
+
+def test_workloads_have_the_roles_that_checkpoints_and_tensorboard_need_and_need_each_permission(project):
+    """A pod saves, replaces and restores checkpoints in the bucket, and its uploader writes to Vertex AI."""
+    account = role_sets.WORKLOADS.account
+    events = project.folder / "events"
+    scalars = Scalars(str(events / "train"))
+    scalars.write(1, loss=1.0)
+    scalars.close()
+    (board,) = project.google.cloud.state.all("tensorboard")
+    words = ["--logdir", str(events), "--tensorboard", board, "--experiment", "identity", "--once"]
+    with project.pod("tpu-training", account, f"{account}@{DOMAIN}") as (env, training):
+
+        def works() -> bool:
+            argv = [sys.executable, "-m", "tpukit.host.tensorboard", *words]
+            uploaded = subprocess.run(argv, env=env, capture_output=True, text=True)
+            return uploaded.returncode == 0 and training.run("gs://tpu-artifacts/runs")
+
+        assert works(), training.said()[-3000:]
+        project.role_sets.check(role_sets.WORKLOADS)
+        assert project.role_sets.check_each_is_needed(account, works) == {
+            *("aiplatform.tensorboardExperiments.create", "aiplatform.tensorboardExperiments.write"),
+            *("aiplatform.tensorboardRuns.create", "aiplatform.tensorboardTimeSeries.create"),
+            *SAVING,
+        }
+
+
+def test_own_account_of_a_team_can_save_checkpoints_and_needs_each_of_its_permissions(project, monkeypatch):
+    for name, value in project.env.items():
+        monkeypatch.setenv(name, value)
+    team_account.run(team_account.steps("vision", "tpu-project", "gs://tpu-artifacts"), SystemClock(), print)
+    email = f"{role_sets.TEAM.account}@{DOMAIN}"
+    users = {
+        "role": "roles/iam.workloadIdentityUser",
+        "members": ["serviceAccount:tpu-project.svc.id.goog[vision/pods]"],
+    }
+    bind = f"iam/v1/projects/tpu-project/serviceAccounts/{email}:setIamPolicy"
+    assert project.ask("POST", bind, {"policy": {"bindings": [users]}}) == 200
+    project.let_grants_arrive(email)
+    with project.pod("vision", "pods", email) as (_, training):
+        assert training.run("gs://tpu-artifacts/teams/vision"), training.said()[-3000:]
+        project.role_sets.check(role_sets.TEAM)
+        needed = project.role_sets.check_each_is_needed(
+            role_sets.TEAM.account, lambda: training.run("gs://tpu-artifacts/teams/vision")
+        )
+        assert needed == SAVING
+        assert not training.run("gs://tpu-artifacts/teams/speech")
 
 
 def test_account_of_builds_can_become_no_other_account_and_hand_out_no_role(project):

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+import role_sets
 from box import ROOT, sandbox, until
 from fault_points import EXIT, POINTS
-from provisioned import ACTOR, NAME, PROJECT, SYSTEM, V4_16, Provisioned, lines, stop
+from provisioned import NAME, PROJECT, SYSTEM, V4_16, Provisioned, lines, stop
+from role_sets import RoleSets
 from tpukit import catalogue, render
 from tpukit.provisioner.deployment import PERMISSIONS, ROLE
 
@@ -156,16 +158,12 @@ def test_provisioner_impossible_request_is_an_event_that_says_what_to_write(worl
 
 def test_provisioner_needs_every_permission_of_its_custom_role_and_no_other(world: Provisioned):
     """What `tpu provisioner init` has people grant, as the record of calls shows it: no more, and no less."""
-    asked = world.box.ask("GET", "emulator/requests?path=container/")
-    own = [one for one in asked if one["principal"] == f"serviceAccount:{ACTOR}"]
-    needed = {permission for one in own for permission in one["permissions"]}
-    assert needed == {*PERMISSIONS, "iam.serviceAccounts.actAs"}
-    assert not [one for one in own[-20:] if one["status"] == 403]
+    sets = RoleSets(f"http://127.0.0.1:{world.box.place.ports['google']}", world.box.place.token, PROJECT)
+    sets.check(role_sets.PROVISIONER)
+    assert sets.used(NAME) == {*PERMISSIONS, "iam.serviceAccounts.actAs"}
+    assert sets.granted(NAME) == {f"projects/{PROJECT}/roles/{ROLE}", "roles/iam.serviceAccountUser"}
     role = world.box.ask("GET", f"iam/v1/projects/{PROJECT}/roles/{ROLE}")
     assert set(role["includedPermissions"]) == set(PERMISSIONS)
-    policy = world.box.ask("POST", f"resource_manager/v1/projects/{PROJECT}:getIamPolicy", {})
-    granted = [one["role"] for one in policy["bindings"] if f"serviceAccount:{ACTOR}" in one["members"]]
-    assert granted == [f"projects/{PROJECT}/roles/{ROLE}"]
 
 
 def test_provisioner_needs_every_rule_of_its_cluster_role_and_no_other(world: Provisioned):

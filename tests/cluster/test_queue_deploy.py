@@ -14,20 +14,27 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.oauth2.credentials import Credentials
 
+import role_sets
 from box import ROOT, TEAM, ZONE, Box, sandbox, until
 from firestore_emulator import emulator
+from role_sets import RoleSets
 from tpukit import catalogue, render
-from tpukit.errors import Transient
+from tpukit.errors import Denied, Transient
 from tpukit.infra import queue_deployment
 from tpukit.queue.client import Client
+from tpukit.queue.decide import Outcome
 from tpukit.queue.records import ENDED, QueuedJob
+from tpukit.queue.results import INLINE, Results
+from tpukit.reasons import Reason
 from tpukit.sandbox import box_environment
 from tpukit.sandbox.agent import Pool, of_slice
 from tpukit.store.home import open_store
@@ -172,6 +179,49 @@ def test_rest_front_end_takes_a_job_from_who_shows_the_token_and_nobody_else(dep
         return job if job["status"] in ("completed", "failed") else None
 
     assert until(ended, lambda: deployed.box.kubectl("describe", "workloads,pods"))["result"] == "42"
+
+
+def test_accounts_have_the_roles_that_results_need_and_need_each_permission(deployed: Deployed, monkeypatch):
+    """Results that documents cannot hold, written as the pods' account and read as the front end's: by the code of
+    both, as pods on nodes of the agent's own have no account."""
+    google = f"http://127.0.0.1:{deployed.box.place.ports['google']}"
+    sets, results = RoleSets(google, deployed.box.place.token, PROJECT), Results("gs://my-artifacts/queue")
+    monkeypatch.setenv("API_ENDPOINT_OVERRIDE", google)
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    job, large, keys = QueuedJob(code="x", attempts=1), Outcome(Reason.DONE, "x" * 2 * INLINE), count()
+
+    def become(account: str) -> None:
+        path = f"iam_credentials/v1/projects/-/serviceAccounts/{account}@{PROJECT}.iam.gserviceaccount.com"
+        scope = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
+        token = deployed.box.ask("POST", f"{path}:generateAccessToken", scope)["accessToken"]
+        monkeypatch.setattr("google.auth.default", lambda **_: (Credentials(token), PROJECT))
+
+    def wrote() -> str:
+        try:
+            return results.shorten(f"role-sets-{next(keys)}", job, large).result_uri
+        except Denied:
+            return ""
+
+    become(role_sets.QUEUE_WORKER.account)
+    uri = until(wrote, "the grants to arrive")
+    sets.check(role_sets.QUEUE_WORKER)
+    assert sets.check_each_is_needed(role_sets.QUEUE_WORKER.account, lambda: bool(wrote())) == {
+        "storage.objects.create"
+    }
+
+    def read() -> bool:
+        try:
+            return bool(results.read(uri.split("/")[-2], replace(job, result_uri=uri)))
+        except Denied:
+            return False
+
+    assert not read(), "anybody's code reads the results of all others"
+    become(role_sets.QUEUE_REST.account)
+    until(read, "the grants to arrive")
+    sets.check(role_sets.QUEUE_REST)
+    assert sets.check_each_is_needed(role_sets.QUEUE_REST.account, read) == {"storage.objects.get"}
+    assert not wrote()
+    sets.check(role_sets.QUEUE_CREATOR)
 
 
 def test_creator_that_is_taken_away_is_replaced_and_a_failure_is_what_the_alert_counts(deployed: Deployed):

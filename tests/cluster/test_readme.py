@@ -24,7 +24,9 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
+import role_sets
 import terminal
+from role_sets import RoleSets
 from terminal import Typed
 from tpukit import pods
 
@@ -183,6 +185,14 @@ def test_job_without_a_flag_trains_a_model_in_the_bucket(way):
         one for one in way.resources() if re.match(r"object my-project-1-artifacts/runs/pretrain-\w+/result.json", one)
     ]
     assert len(results) == 1, sorted(way.resources())
+
+
+def test_accounts_of_the_cluster_have_the_roles_that_they_needed_and_no_others(way):
+    """By the record of calls: the job, its checkpoints and its TensorBoard ran as the workloads' account."""
+    sets = RoleSets(way.google, way.token, "my-project-1")
+    for component in (role_sets.WORKLOADS, role_sets.NODES, role_sets.IMAGES):
+        sets.check(component)
+    assert sets.used(role_sets.WORKLOADS.account)
 
 
 def test_queue_is_shown(way):

@@ -72,7 +72,7 @@ def test_deploy_makes_accounts_builds_applies_waits_and_names_the_next_command(m
     ]
     buckets = [call for call in calls if "storage buckets add-iam-policy-binding gs://my-artifacts " in call]
     assert [re.search(r"roles/storage\.\w+", call)[0] for call in buckets] == [
-        "roles/storage.objectUser",
+        "roles/storage.objectCreator",
         "roles/storage.objectViewer",
     ]
     verbs = [call.split()[1] for call in calls if call.startswith("kubectl")]

@@ -350,3 +350,77 @@ def test_project_sees_its_own_lines_by_id_or_number_and_none_where_the_api_is_of
     service = f"service_usage/v1/projects/{PROJECT}/services/logging.googleapis.com:disable"
     world.ask("POST", service, {})
     assert world.refusal("POST", LIST, asked())[:2] == (403, "PERMISSION_DENIED")
+
+
+WRITE = "logging/v2/entries:write"
+GLOBAL = {"type": "global", "labels": {"project_id": PROJECT}}
+
+
+def written(*every: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"logName": f"projects/{PROJECT}/logs/training", "resource": GLOBAL, "entries": list(every), **more}
+
+
+def test_entries_that_a_program_wrote_are_listed_among_those_of_pods_in_their_order(world, agent):
+    agent.pod("p", (0, "printed"))
+    labels = {"run": "a", "host": "0"}
+    late = {"textPayload": "late", "timestamp": stamp(5).replace("Z", "+00:00"), "labels": {"host": "1"}}
+    early = {"jsonPayload": {"step": 1}, "timestamp": stamp(-5), "severity": "ERROR", "insertId": "mine"}
+    assert world.ask("POST", WRITE, written(late, early, labels=labels)) == {}
+    world.ask("POST", WRITE, written(early))  # once more, as after an answer that was lost
+    first, middle, last = entries(world)
+    assert (first["jsonPayload"], first["severity"], first["insertId"]) == ({"step": 1}, "ERROR", "mine")
+    assert middle["textPayload"] == "printed"
+    assert (last["timestamp"], last["labels"], last["severity"]) == (stamp(5), {"run": "a", "host": "1"}, "DEFAULT")
+    assert [one["textPayload"] for one in entries(world, 'labels.host="1"')] == ["late"]
+    assert entries(world, orderBy="timestamp desc")[0] == last
+    assert not world.ask("POST", LIST, asked() | {"resourceNames": ["projects/other"]})
+
+
+def test_entry_written_by_the_number_of_its_project_is_found_by_its_id(world):
+    log = f"projects/{number_of(PROJECT)}/logs/training"
+    world.ask("POST", WRITE, written({"textPayload": "x"}, logName=log))
+    assert [one["logName"] for one in entries(world)] == [f"projects/{PROJECT}/logs/training"]
+
+
+def test_entry_of_a_dry_run_or_of_the_day_after_tomorrow_is_taken_and_not_shown(world):
+    world.ask("POST", WRITE, written({"textPayload": "x"}, dryRun=True))
+    ahead = datetime.fromtimestamp(world.clock.now() + 2 * 86400, UTC).isoformat()
+    world.ask("POST", WRITE, written({"textPayload": "x", "timestamp": ahead}))
+    assert entries(world) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (written(), "entries is required"),
+        (written({"textPayload": "x"}, logName="training"), "Log name 'training' is not valid"),
+        (written({"textPayload": "x"}, resource={}), "monitored resource"),
+        (written({"textPayload": "x", "jsonPayload": {}}), "only one payload"),
+        (written({"textPayload": "x" * 300_000}), "exceeds maximum size of 256.0K"),
+        (written({"textPayload": "x", "timestamp": "yesterday"}), "timestamp"),
+        (written({"textPayload": "x", "severity": "LOUD"}), "LOUD"),
+        (written({"text": "x"}), 'Unknown name "text"'),
+    ],
+)
+def test_entry_that_google_would_not_take_is_refused_and_none_of_its_request_is_written(world, body, said):
+    body = {**body, "entries": [*([{"textPayload": "good"}] if body["entries"] else []), *body["entries"]]}
+    status, word, text = world.refusal("POST", WRITE, body)
+    assert (status, word) == (400, "INVALID_ARGUMENT")
+    assert said in text
+    assert entries(world) == []
+
+
+def test_account_writes_entries_by_one_role_and_reads_them_by_another(world):
+    member = f"serviceAccount:trainer@{PROJECT}.iam.gserviceaccount.com"
+    for role, path, other in (
+        ("roles/logging.logWriter", WRITE, LIST),
+        ("roles/logging.viewer", LIST, WRITE),
+    ):
+        policy = {"bindings": [{"role": role, "members": [member]}]}
+        world.cloud.state.put("policy", f"projects/{PROJECT}", policy)
+        bodies = {WRITE: written({"textPayload": "x"}), LIST: asked()}
+        world.ask("POST", path, bodies[path], principal=member)
+        assert world.refusal("POST", other, bodies[other], principal=member)[:2] == (403, "PERMISSION_DENIED")
+    needed = [one["permissions"] for one in world.cloud.requests(path="entries")]
+    create, listed = ["logging.logEntries.create"], ["logging.logEntries.list"]
+    assert needed == [create, listed, listed, create]

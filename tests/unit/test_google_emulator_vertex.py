@@ -107,3 +107,24 @@ def test_board_goes_with_all_that_is_in_it(world, run):
     write(world, run, series(world, run, "loss"), {1: 1.0})
     world.ask("DELETE", run.partition("/experiments/")[0])
     assert world.cloud.inventory() == []
+
+
+def test_methods_of_a_tensorboard_need_the_permissions_that_google_names(world, run):
+    """https://cloud.google.com/vertex-ai/docs/general/iam-permissions"""
+    board, experiment = run.partition("/experiments/")[0], run.rpartition("/runs/")[0]
+    loss = series(world, run, "loss")
+    write(world, run, loss, {1: 1.0})
+    series_path = f"{run}/timeSeries/{loss}"
+    inner = {"parent": run.partition("/v1/")[2], "tensorboardTimeSeries": {"displayName": "a", "valueType": "SCALAR"}}
+    world.ask("POST", f"{experiment}:write", {"writeRunDataRequests": []})
+    world.ask("POST", f"{experiment}:batchCreate", {"requests": [inner]})
+    world.ask("POST", f"{experiment}/runs:batchCreate", {"requests": []})
+    world.ask("GET", f"{series_path}:read")
+    world.ask("GET", f"{board}:batchRead", timeSeries=series_path.partition("/v1/")[2])
+    asked = [one["permissions"] for one in world.cloud.requests(path="vertex_ai/.*tensorboards/")]
+    assert [permission.removeprefix("aiplatform.") for (permission,) in asked] == [
+        *("tensorboardExperiments.create", "tensorboardRuns.create", "tensorboardTimeSeries.create"),
+        *("tensorboardRuns.write", "tensorboardExperiments.write"),
+        *("tensorboardTimeSeries.batchCreate", "tensorboardRuns.batchCreate"),
+        *("tensorboardTimeSeries.read", "tensorboardTimeSeries.batchRead"),
+    ]

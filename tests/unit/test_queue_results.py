@@ -55,7 +55,17 @@ def test_large_result_goes_to_the_bucket_with_a_reference_of_its_attempt(bucket)
     short = Results("gs://b/results/").shorten("a", JOB, Outcome(Reason.DONE, "é" * INLINE))
     assert short.result_uri == "gs://b/results/a/2.txt"
     assert short.result == "é" * 2000
-    assert there == {"/upload/storage/v1/b/b/o?uploadType=media&name=results%2Fa%2F2.txt": ("é" * INLINE).encode()}
+    assert there == {
+        "/upload/storage/v1/b/b/o?uploadType=media&ifGenerationMatch=0&name=results%2Fa%2F2.txt": (
+            "é" * INLINE
+        ).encode()
+    }
+
+
+def test_result_that_arrived_though_its_answer_was_lost_is_written_once(bucket, monkeypatch):
+    monkeypatch.setattr(objects.time, "sleep", lambda _: None)
+    bucket[1].extend([503, 412])
+    assert Results("gs://b").shorten("a", JOB, Outcome(Reason.DONE, "x" * 10**6)).result_uri == "gs://b/a/2.txt"
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, Denied), (503, Transient), (429, Transient), (400, Invalid)])

@@ -152,11 +152,13 @@ def test_accounts_of_teams_with_long_names_that_begin_alike_differ():
     assert len({team_account.account_of(name) for name in names}) == 50
 
 
-def test_own_account_gets_its_folder_of_the_bucket_and_no_role_elsewhere():
+def test_own_account_gets_its_folder_of_the_bucket_and_elsewhere_no_role_that_reads():
     lines = team_account.lines(team_account.steps("vision", "my-project-1", "gs://runs"))
     granting = [line for line in lines if "binding" in line]
     email = "team-vision@my-project-1.iam.gserviceaccount.com"
     assert granting == [
         "gcloud storage managed-folders add-iam-policy-binding gs://runs/teams/vision/ "
-        f"--member=serviceAccount:{email} --role=roles/storage.objectUser --format=none --quiet"
+        f"--member=serviceAccount:{email} --role=roles/storage.objectUser --format=none --quiet",
+        "gcloud storage buckets add-iam-policy-binding gs://runs "
+        f"--member=serviceAccount:{email} --role=roles/storage.bucketViewer --format=none --quiet",
     ]

@@ -14,12 +14,13 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from tpukit.cloud.refusals import translated
-from tpukit.errors import Invalid, Transient
+from tpukit.errors import Conflict, Invalid, Transient
 
 SECONDS = 60.0
 TRIES = 6
@@ -39,6 +40,15 @@ def upload(address: str, data: bytes, content_type: str = "text/plain; charset=u
     bucket, name = _parts(address)
     url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
     _ask("POST", url, f"writing {address}", data=data, headers={"Content-Type": content_type})
+
+
+def create(address: str, data: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+    """Write gs://BUCKET/NAME once: what is there already, such as by a request whose answer was lost, stays. It needs
+    no right to replace or to delete."""
+    bucket, name = _parts(address)
+    url = f"{_host()}/upload/storage/v1/b/{bucket}/o?uploadType=media&ifGenerationMatch=0&name={name}"
+    with suppress(Conflict):
+        _ask("POST", url, f"writing {address}", data=data, headers={"Content-Type": content_type})
 
 
 def download(address: str) -> bytes:

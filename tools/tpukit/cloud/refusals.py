@@ -58,7 +58,7 @@ def translated(error: Exception, asked: str) -> TpukitError:
 def _of_status(status: int, text: str) -> TpukitError:
     if status == 404:
         return NotFound(text)
-    if status == 409:
+    if status in (409, 412):  # somebody was quicker; a precondition does not hold
         return Conflict(text)
     if status == 401:
         return Unauthenticated(text, hint=SIGN_IN)

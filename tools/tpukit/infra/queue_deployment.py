@@ -178,7 +178,7 @@ def _files(checkout: Path, names: tuple[str, ...]) -> Iterator[Path]:
 def _google_accounts(asked: Deployment) -> tuple[_Account, ...]:
     return (
         _Account("tpukit-queue", NAMESPACE, "creator"),
-        _Account(WORKER, asked.team, "queue-worker", "roles/storage.objectUser"),
+        _Account(WORKER, asked.team, "queue-worker", "roles/storage.objectCreator"),  # runs anybody's code
         _Account("tpukit-queue-rest", NAMESPACE, "rest", "roles/storage.objectViewer"),
     )
 

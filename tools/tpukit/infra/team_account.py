@@ -16,6 +16,8 @@ from tpukit.infra.programs import Command
 
 _LONGEST = 30
 ROLE = "roles/storage.objectUser"
+BUCKET_ROLE = "roles/storage.bucketViewer"
+"""On the whole bucket: what it is, and nothing that is in it. Orbax asks that before it removes an old checkpoint."""
 
 
 def account_of(team: str) -> str:
@@ -56,12 +58,21 @@ def steps(team: str, project: str, bucket: str) -> list[Step]:
             ),
             gcloud.command("storage", "managed-folders", "describe", folder, "--format=value(name)"),
         ),
+        Step(f"{bucket} is known to {name}", (_on_bucket("add", bucket, email),)),
     ]
+
+
+def _on_bucket(verb: str, bucket: str, email: str) -> Command:
+    return gcloud.command(
+        *("storage", "buckets", f"{verb}-iam-policy-binding", "/".join(bucket.split("/")[:3])),
+        *(f"--member=serviceAccount:{email}", f"--role={BUCKET_ROLE}", "--format=none"),
+    )
 
 
 def removal(team: str, email: str, bucket: str) -> list[Command]:
     """What takes account and folder away. A folder with something in it is refused."""
     return [
+        _on_bucket("remove", bucket, email),
         gcloud.command("storage", "managed-folders", "delete", f"{folder_of(team, bucket)}/"),
         gcloud.command("iam", "service-accounts", "delete", email),
     ]

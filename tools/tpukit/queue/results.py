@@ -50,9 +50,9 @@ class Results:
     def _write(self, name: str, data: bytes) -> str:
         address = f"{self._address}/{name}"
         if address.startswith("gs://"):
-            from tpukit.cloud.objects import upload
+            from tpukit.cloud.objects import create
 
-            upload(address, data)
+            create(address, data)
             return address
         path = Path(address)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,6 +1,6 @@
-"""Cloud Logging: what containers printed, as GKE sends it there.
+"""Cloud Logging: what containers printed, as GKE sends it there, and what programs wrote themselves.
 
-entries.list alone; nothing can be put in. Requests, pages and orders are those of
+Requests, pages and orders are those of
 https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list. With the setting `seconds` of "LOG_ENTRY" lines
 come so much later than they were printed.
 
@@ -18,12 +18,13 @@ import heapq
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tpukit.sandbox.google import log_files, log_filter
+from tpukit.sandbox.google import log_files, log_filter, permissions
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.emulator_settings import Log
 from tpukit.sandbox.google.filter_grammar import Node
 from tpukit.sandbox.google.log_files import Line
@@ -32,6 +33,8 @@ from tpukit.sandbox.google.services import check_enabled
 from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc
 
+WRITTEN = "log_entry"
+"""Entries that programs wrote, in the state."""
 DEFAULT_PAGE, MAX_PAGE, MAX_RESOURCES = 50, 1000, 100
 SEARCHED_LINES = 20_000
 """So many are searched for one answer. Google too may answer with less than it was asked for, or with nothing, and a
@@ -67,7 +70,7 @@ class _Query:
 
 @api.on("POST", "entries:list", body="ListLogEntriesRequest")
 def _list(cloud: Cloud, call: Call) -> Doc:
-    query = _query(cloud, call.body)
+    query = _query(cloud, call)
     if cloud.faults.strike("partial", call.body.get("filter", "")):
         return {"nextPageToken": _token(call.body, query.after or query.beginning)}
     entries: list[Doc] = []
@@ -81,7 +84,8 @@ def _list(cloud: Cloud, call: Call) -> Doc:
     return {"entries": entries} if entries else {}
 
 
-def _query(cloud: Cloud, body: Doc) -> _Query:
+def _query(cloud: Cloud, call: Call) -> _Query:
+    body = call.body
     names = [*body.get("resourceNames", []), *(f"projects/{name}" for name in body.get("projectIds", []))]
     if not names or len(names) > MAX_RESOURCES:
         raise GUESS.invalid(f"From 1 to {MAX_RESOURCES} resource names must be given.")
@@ -92,6 +96,8 @@ def _query(cloud: Cloud, body: Doc) -> _Query:
             raise EMULATOR.invalid(f"Resource name '{name}' is not answered by the emulator: write projects/PROJECT.")
         projects.append(cloud.project(project))
         check_enabled(cloud, api, projects[-1])
+        scope = f"projects/{projects[-1]}"
+        permissions.need(cloud, call, "logging.logEntries.list", [scope], Facts(scope))
     order, size = body.get("orderBy", ""), body.get("pageSize", 0)
     if order not in _ORDERS:
         raise GUESS.invalid(f"Unsupported order_by '{order}': write 'timestamp asc' or 'timestamp desc'.")
@@ -111,11 +117,11 @@ def _ordered(cloud: Cloud, query: _Query) -> Iterator[Doc]:
     delay = cloud.settings.seconds.get("LOG_ENTRY", 0.0)
     first, last = log_filter.bounds(query.condition)
     if delay:
-        known = f"{datetime.fromtimestamp(cloud.clock.now() - delay, UTC):%Y-%m-%dT%H:%M:%S.%f}000Z"
+        known = moment(datetime.fromtimestamp(cloud.clock.now() - delay, UTC))
         last = min(last or known, known)
     if query.after:
         first, last = (first, query.after[0]) if query.descending else (query.after[0], last)
-    streams = []
+    streams: list[Iterator[Doc]] = [_written(cloud, query, delay)]
     for log in cloud.hooks.logs():
         common = _common(cloud, log)
         if common["resource"]["labels"]["project_id"] not in query.projects:
@@ -126,6 +132,13 @@ def _ordered(cloud: Cloud, query: _Query) -> Iterator[Doc]:
     for entry in heapq.merge(*streams, key=_place, reverse=query.descending):
         if query.after is None or (_place(entry) < query.after if query.descending else _place(entry) > query.after):
             yield entry
+
+
+def _written(cloud: Cloud, query: _Query, delay: float) -> Iterator[Doc]:
+    known = moment(datetime.fromtimestamp(cloud.clock.now() - delay, UTC))
+    every = [entry for one in query.projects for entry in cloud.state.all(WRITTEN, f"projects/{one}/").values()]
+    seen = [entry for entry in every if entry["receiveTimestamp"] <= known]
+    return iter(sorted(seen, key=_place, reverse=query.descending))
 
 
 def _place(entry: Doc) -> tuple[str, str]:
@@ -202,8 +215,12 @@ def _double(value: Any) -> Any:
 
 
 def _later(at: str, delay: float) -> str:
-    moment = datetime.fromisoformat(at[:26]).replace(tzinfo=UTC).timestamp() + delay
-    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S.%f}000Z"
+    return moment(datetime.fromisoformat(at[:26]).replace(tzinfo=UTC) + timedelta(seconds=delay))
+
+
+def moment(at: datetime) -> str:
+    """As all entries have it: in one length, so that their order is that of the text."""
+    return f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z"
 
 
 def _token(body: Doc, after: tuple[str, str]) -> str:

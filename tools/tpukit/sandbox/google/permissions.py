@@ -25,9 +25,22 @@ OWNER = ""
 _POD = re.compile(r"serviceAccount:([a-z0-9-]+)\.svc\.id\.goog\[(.+)/(.+)\]")
 _ITEM_VERBS = {"GET": "get", "DELETE": "delete", "PATCH": "update", "PUT": "update", "POST": "update"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}
-_OWN_VERBS = ("getIamPolicy", "setIamPolicy", "enable", "disable", "undelete")
-_OTHER_NAMES = {"logging.metrics": "logMetrics"}
+_OWN_VERBS = (
+    *("getIamPolicy", "setIamPolicy", "enable", "disable", "undelete"),
+    *("write", "read", "batchCreate", "batchRead"),  # https://cloud.google.com/vertex-ai/docs/general/iam-permissions
+)
+_OTHER_NAMES = {
+    "logging.metrics": "logMetrics",
+    "aiplatform.experiments": "tensorboardExperiments",
+    "aiplatform.runs": "tensorboardRuns",
+    "aiplatform.timeSeries": "tensorboardTimeSeries",
+}
 """Collections whose permissions are not called as their paths are."""
+_OF_WHAT_IS_INSIDE = {
+    "aiplatform.tensorboardExperiments.batchCreate": "aiplatform.tensorboardTimeSeries.batchCreate",
+    "aiplatform.tensorboards.batchRead": "aiplatform.tensorboardTimeSeries.batchRead",
+}
+"""Methods of one thing that do something with those inside it."""
 _WITH_POLICY = re.compile(r"projects/[^/]+/(?:serviceAccounts|locations/[^/]+/repositories)/[^/:]+")
 
 
@@ -118,7 +131,8 @@ def _permission(service: str, method: str, path: str) -> str:
     collection = parts[-2] if item else parts[-1]
     collection = _OTHER_NAMES.get(f"{service}.{collection}", collection)
     if verb in _OWN_VERBS:
-        return f"{service}.{collection}.{verb}"
+        own = f"{service}.{collection}.{verb}"
+        return _OF_WHAT_IS_INSIDE.get(own, own)
     verbs = _ITEM_VERBS if item else _COLLECTION_VERBS
     return f"{service}.{collection}.{'update' if verb and method != 'GET' else verbs.get(method, 'update')}"
 

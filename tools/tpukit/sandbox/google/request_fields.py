@@ -32,6 +32,7 @@ NUMBERS = {
     "DataplaneV2Config.scalabilityMode": (0, 3, 4),
     "GatewayAPIConfig.channel": (0, 1, 3, 4),
     "GPUDirectConfig.gpuDirectStrategy": (0, 2),
+    "LogEntry.severity": tuple(range(0, 900, 100)),
     "LoggingComponentConfig.enableComponents": _LOGGING,
     "MonitoringComponentConfig.enableComponents": _MONITORING,
     "UpgradeSettings.strategy": (0, 2, 3, 5),

@@ -71,6 +71,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "serviceusage.services.use",
     ),
     "roles/storage.admin": ("storage.*",),
+    "roles/storage.bucketViewer": ("storage.buckets.get", "storage.buckets.list"),
     "roles/storage.legacyBucketReader": ("storage.buckets.get", "storage.objects.list"),
     "roles/storage.legacyBucketWriter": (
         *("storage.buckets.get", "storage.objects.list", "storage.objects.create", "storage.objects.delete"),
