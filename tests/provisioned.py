@@ -19,7 +19,7 @@ from box import ROOT, ZONE, Box, until
 from tpukit.errors import Conflict, NotFound
 from tpukit.provisioner import names
 from tpukit.sandbox import box_environment
-from tpukit.sandbox.kwok_pools import LABEL
+from tpukit.sandbox.agent.simulated_hosts import LABEL
 from unit.kube_server import kubeconfig
 
 Doc = dict[str, Any]

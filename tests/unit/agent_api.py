@@ -156,7 +156,7 @@ def _check_status(pod: Doc, status: Doc) -> None:
     policy = pod["spec"].get("restartPolicy", "Always")
     for which in ("containerStatuses", "initContainerStatuses"):
         before = {one["name"]: one["state"] for one in pod.get("status", {}).get(which, [])}
-        for one in status.get(which, []):
+        for one in status.get(which) or ():  # null takes them away
             old = before.get(one["name"], {}).get("terminated")
             ended = old and (policy == "Never" or (policy == "OnFailure" and old["exitCode"] == 0))
             if ended and which == "containerStatuses" and "terminated" not in one["state"]:

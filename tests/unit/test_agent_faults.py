@@ -15,7 +15,7 @@ import pytest
 from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.sandbox import emulator, kwok_pools
-from tpukit.sandbox.agent import Pool
+from tpukit.sandbox.agent import Pool, registered_pools, simulated_hosts
 from tpukit.sandbox.agent.registered_pools import allocatable
 from unit.agent_api import FakeApi
 from unit.agent_world import CPU, NODE, SPOT, ZONE, World
@@ -65,6 +65,21 @@ def test_pod_that_asks_for_some_chips_of_its_host_is_rejected_and_runs_nothing(w
     assert not any(one["type"] == "DisruptionTarget" for one in status["conditions"])
     world.shell("echo all", node=FIRST, name="whole", resources={"limits": {"google.com/tpu": "4"}})
     world.phase("Succeeded", name="whole")
+
+
+def test_pod_on_a_simulated_host_that_asks_for_some_of_its_chips_is_rejected_as_on_any_other(world: World):
+    pool = replace(SPOT, name="many", nodes={"kwok-0": ZONE, "kwok-1": ZONE}, labels=dict([simulated_hosts.LABEL]))
+    for name in pool.nodes:
+        world.api.put("Node", registered_pools.node_document(pool, name))
+    running = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+    for name, chips in (("all", "4"), ("some", "2")):
+        made = world.shell("", node="kwok-1", name=name, resources={"limits": {"google.com/tpu": chips}})
+        world.api.patch("Pod", name, {"metadata": {"uid": made["metadata"]["uid"]}, "status": running}, "default")
+    status = world.phase("Failed", name="some")
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "you must request all 4 chips on this node together" in status["message"]
+    assert not status.get("containerStatuses"), "an exit code would say that something ran"
+    assert world.status("all")["phase"] == "Running"
 
 
 def test_pool_that_was_changed_brings_its_labels_and_taints_to_the_nodes_that_are_there(world: World):

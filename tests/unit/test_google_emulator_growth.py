@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google import stock_and_quota
+from tpukit.sandbox.google import object_versions, stock_and_quota
 from tpukit.sandbox.google.state import State
-from unit.google_world import PROJECT, World
+from unit.google_world import PROJECT, World, pool
 
 NODES = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes"
 VM = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -83,3 +83,86 @@ def test_chips_held_are_added_up_by_what_they_are(world):
     world.cloud.state.put("note", "of a caller", {"value": float("nan")})
     held = [(one["spot"], one["up"], one["chips"]) for one in world.cloud.state.held("vm")]
     assert sorted(held) == [(False, False, 8), (True, False, 4)]
+
+
+def test_twice_the_objects_of_a_bucket_are_listed_with_twice_the_documents_read(world, reads):
+    world.ask("POST", "storage/v1/b", {"name": "many-objects", "location": "US"}, project=PROJECT)
+    bucket = world.cloud.state.get("bucket", "many-objects")
+
+    def listed(first: int, count: int, **query: str) -> int:
+        for number in range(first, first + count):
+            object_versions.store(world.cloud, bucket, {"name": f"{number % 3}/{number:04d}"}, b"x")
+        reads.clear()
+        token, names = "", []
+        while token is not None:
+            page = world.ask("GET", "storage/v1/b/many-objects/o", maxResults="10", pageToken=token, **query)
+            names += [one["name"] for one in page["items"]]
+            token = page.get("nextPageToken")
+        assert names == sorted(names)
+        assert len(names) == first + count
+        return len(reads)
+
+    few = listed(0, 60)
+    assert listed(60, 60) <= 2.2 * few
+
+
+def test_objects_in_folders_are_not_read_where_only_the_folders_are_listed(world, reads):
+    world.ask("POST", "storage/v1/b", {"name": "many-objects", "location": "US"}, project=PROJECT)
+    bucket = world.cloud.state.get("bucket", "many-objects")
+    for number in range(60):
+        object_versions.store(world.cloud, bucket, {"name": f"{number % 3}/{number:04d}"}, b"x")
+    reads.clear()
+    page = world.ask("GET", "storage/v1/b/many-objects/o", delimiter="/")
+    assert page["prefixes"] == ["0/", "1/", "2/"]
+    assert reads.count("object") == 3
+
+
+def test_twice_the_pools_are_made_with_twice_the_documents_read(world, reads):
+    pools = world.cluster()
+
+    def make(first: int, count: int) -> int:
+        reads.clear()
+        for number in range(first, first + count):
+            world.ask("POST", pools, pool(f"tpu-{number}"))
+            world.pass_time(10)
+        return len(reads)
+
+    few = make(0, 10)
+    assert make(10, 20) <= 2.2 * few
+
+
+def test_twice_the_operations_under_way_are_looked_at_with_twice_the_documents_read(tmp_path, reads):
+    with World(tmp_path, seconds={"": 100_000.0, "SET_NODE_POOL_MANAGEMENT": 0.0}) as world:
+        world.cloud.settings.seconds[""] = 0.0
+        pools = world.cluster()
+        world.ask("POST", pools, pool())
+        world.cloud.settings.seconds[""] = 100_000.0
+
+        def change(first: int, count: int) -> int:
+            reads.clear()
+            for number in range(first, first + count):
+                world.ask("POST", NODES, VM, nodeId=f"vm-{number}")
+                world.ask("POST", f"{pools}/tpu-0:setManagement", {"management": {"autoRepair": True}})
+            return len(reads)
+
+        few = change(0, 20)
+        assert change(20, 40) <= 2.2 * few
+
+
+def test_twice_the_groups_of_machines_are_looked_at_one_by_one_with_twice_the_documents_read(world, reads):
+    pools = world.cluster()
+    managers = f"compute/v1/projects/{PROJECT}/zones/us-central2-b/instanceGroupManagers"
+
+    def look(first: int, count: int) -> int:
+        for number in range(first, first + count):
+            world.ask("POST", pools, pool(f"tpu-{number}"))
+            world.pass_time(10)
+        names = [one["name"] for one in world.ask("GET", managers)["items"]]
+        reads.clear()
+        for name in names:
+            world.ask("GET", f"{managers}/{name}")
+            world.ask("POST", f"{managers}/{name}/listManagedInstances")
+        return len(reads)
+
+    few = look(0, 10)
+    assert look(10, 10) <= 2.2 * few

@@ -163,3 +163,50 @@ def test_callers_and_pods_agree_whatever_both_did(acts):
     finally:
         bucket.world.cloud.close()
         shutil.rmtree(folder)
+
+
+_SPELLED = st.text("ab/-0\té", min_size=1, max_size=6)
+
+
+@given(
+    written=st.sets(_SPELLED, max_size=12),
+    copied=st.sets(_SPELLED, max_size=6),
+    prefix=st.sampled_from(["", "a", "a/", "ab"]),
+    delimiter=st.sampled_from(["", "/", "-"]),
+    size=st.integers(1, 4),
+    versions=st.booleans(),
+)
+def test_pages_together_hold_what_one_large_page_would(written, copied, prefix, delimiter, size, versions):
+    with tempfile.TemporaryDirectory() as folder:
+        bucket = Bucket(Path(folder), versioning={"enabled": True})
+        try:
+            for name in sorted(written):
+                bucket.write(name, b"old")
+                bucket.write(name, b"new")
+            for name in sorted(copied):
+                file = bucket.folder / name
+                if not {"", ".", ".."} & set(name.split("/")) and not file.is_dir() and _all_folders(file.parent):
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(b"by a pod")
+            query = {"prefix": prefix, "delimiter": delimiter, "versions": str(versions).lower()}
+            whole = bucket.world.ask("GET", "storage/v1/b/box/o", **query)
+            found, token = [], ""
+            while token is not None:
+                page = bucket.world.ask("GET", "storage/v1/b/box/o", **query, maxResults=str(size), pageToken=token)
+                found += [*page["items"], *page.get("prefixes", [])]
+                assert 1 <= len([*page["items"], *page.get("prefixes", [])]) <= size or not found
+                token = page.get("nextPageToken")
+            assert [one["id"] for one in found if isinstance(one, dict)] == [one["id"] for one in whole["items"]]
+            assert [one for one in found if isinstance(one, str)] == whole.get("prefixes", [])
+            everything = bucket.world.ask("GET", "storage/v1/b/box/o", versions=query["versions"])["items"]
+            names = {one["name"] for one in everything if one["name"].startswith(prefix)}
+            assert {name for name in names if not delimiter or delimiter not in name[len(prefix) :]} == {
+                one["name"] for one in whole["items"]
+            }
+            assert written <= {one["name"] for one in everything}
+        finally:
+            bucket.world.cloud.close()
+
+
+def _all_folders(path: Path) -> bool:
+    return all(not part.exists() or part.is_dir() for part in (path, *path.parents))

@@ -16,8 +16,8 @@ from tpukit.sandbox.agent import registered_pools
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.draining import PATIENCE_SECONDS, Drain
 from tpukit.sandbox.agent.registered_pools import Pool
+from tpukit.sandbox.agent.simulated_hosts import LABEL
 
-LABEL = ("tpukit.dev/simulated", "kwok")
 _AT_ONCE = 4
 _LOOK_SECONDS = 0.3
 

@@ -21,6 +21,7 @@ from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.door import Request, Server
 from tpukit.sandbox.agent.draining import PATIENCE_SECONDS
 from tpukit.sandbox.agent.driver import HOST
+from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.kubelet import Kubelet
@@ -28,6 +29,7 @@ from tpukit.sandbox.agent.launch import Google, Machine
 from tpukit.sandbox.agent.nodes import FILE, Nodes
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.registered_pools import Pool
+from tpukit.sandbox.agent.simulated_hosts import SimulatedHosts
 
 BEAT_SECONDS = 4.0
 TICK_SECONDS = 0.2
@@ -84,18 +86,20 @@ class Agent:
         self.kubelet = Kubelet(
             api, folder / LIVE, self._names, machine, clock, self.nodes.node, options.buckets, self._identities
         )
+        self._simulated = SimulatedHosts(api, clock)
         self.faults = Faults(api, self.nodes, self.kubelet, clock, folder / "faults.json")
 
     def run(self) -> None:
         """Until stop() is called."""
         for pod in self._api.list("Pod", fields=_SCHEDULED):
-            self.kubelet.saw(pod)
+            self._saw(pod)
         self.kubelet.orphans()  # only now it is known which these are
         threads: list[Callable[[], None]] = [
             self._watch,
             self.kubelet.exits.serve,
             self._server.serve_forever,
             lambda: self._every(BEAT_SECONDS, self.nodes.beat, self.nodes.restore_missing),
+            self._simulated.serve,
             *[self.kubelet.serve] * WORKERS,
         ]
         for target in threads:
@@ -103,6 +107,7 @@ class Agent:
         _log.info("ready with %d pools", len(self.nodes.pools()))
         self._every(TICK_SECONDS, self.faults.tick)
         self.kubelet.line.close()
+        self._simulated.line.close()
         self._server.shutdown()
         self._server.server_close()
         self._identities.close()
@@ -128,7 +133,12 @@ class Agent:
 
     def _watch(self) -> None:
         for change in self._api.watch("Pod", fields=_SCHEDULED):
-            self.kubelet.saw(change.object, gone=change.gone)
+            self._saw(change.object, gone=change.gone)
+
+    def _saw(self, pod: Object, *, gone: bool = False) -> None:
+        self.kubelet.saw(pod, gone=gone)
+        if self.nodes.node(pod["spec"]["nodeName"]) is None:
+            self._simulated.saw(pod, gone=gone)
 
     def _version(self) -> str:
         due = self._clock.now() + _PATIENCE

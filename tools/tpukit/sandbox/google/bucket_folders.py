@@ -12,7 +12,11 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
+
+END = "\n"
+"""Stands behind a name that others begin with: no name has it in it."""
 
 
 class Files:
@@ -63,18 +67,14 @@ class Files:
             while (path := path.parent) != self._root / bucket:
                 path.rmdir()
 
-    def names(self, bucket: str, prefix: str) -> Iterator[str]:
-        """Of all files whose name begins so."""
-        top = self._root / bucket
+    def names(self, bucket: str, prefix: str = "", start: str = "") -> Iterator[str]:
+        """Of all files whose name begins so, from `start` on, in order; folders before that are not looked into."""
         try:
-            inside = self._path(bucket, prefix.rpartition("/")[0]) if "/" in prefix else top
+            inside = self._path(bucket, prefix.rpartition("/")[0]) if "/" in prefix else self._root / bucket
         except ValueError:
             return
-        for folder, _, files in os.walk(inside):
-            for file in files:
-                name = str(Path(folder, file).relative_to(top))
-                if name.startswith(prefix):
-                    yield name
+        below = prefix[: prefix.rfind("/") + 1]
+        yield from takewhile(lambda name: name.startswith(prefix), _walk(inside, below, max(prefix, start)))
 
     def _path(self, bucket: str, name: str) -> Path:
         parts = name.split("/")
@@ -86,3 +86,18 @@ class Files:
             if path.is_symlink():
                 raise ValueError(f"{name!r} leads out of its bucket")
         return path / parts[-1]
+
+
+def _walk(folder: Path, below: str, start: str) -> Iterator[str]:
+    """In the order of names with their end, as the state has objects."""
+    try:
+        entries = [(f"{below}{one.name}{'/' if one.is_dir(follow_symlinks=False) else END}", one.path)
+                   for one in os.scandir(folder)]  # fmt: skip
+    except OSError:  # it went away meanwhile, or is a file
+        return
+    for name, path in sorted(entries):
+        if name.endswith("/"):
+            if name > start or start.startswith(name):
+                yield from _walk(Path(path), name, start)
+        elif name >= start:
+            yield name.removesuffix(END)

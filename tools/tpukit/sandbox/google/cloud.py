@@ -24,7 +24,7 @@ from tpukit.sandbox.google.state import Doc, State
 
 PLAIN_KINDS = {
     *("build", "fault", "group", "identity_pool", "limit", "log_entry", "login_profile", "operation", "pending"),
-    *("project_metadata", "service", "token", "vm_guest", "vm_numbers", "vm_preempted"),
+    *("project_metadata", "service", "token", "under_way", "vm_guest", "vm_numbers", "vm_preempted"),
 }
 """What is in the state and is not a resource."""
 
@@ -121,8 +121,10 @@ class Cloud:
         times = {"started": now, "ends": now + seconds, "ended": None, "done": False, "error": None}
         operation = {"id": name, "api": api.name, "type": kind, "target": target, "hidden": hidden, **times, **rest}
         self.state.put("operation", name, operation)
-        pending = {"id": name, "ends": operation["ends"], "target": target, "hidden": hidden}
+        pending = {"id": name, "ends": operation["ends"]}
         self.state.put("pending", _turn(operation), pending)
+        if not hidden:
+            self.state.put("under_way", _place(operation), {"id": name})
         return Started(name)
 
     def operation(self, api: Api, name: str, *scopes: str) -> Doc:
@@ -135,12 +137,8 @@ class Cloud:
 
     def running(self, target: str) -> list[Doc]:
         """Operations under way on something, or on what belongs to it."""
-        names = [
-            doc["id"]
-            for doc in self.state.each("pending")
-            if not doc["hidden"] and (doc["target"] == target or doc["target"].startswith(f"{target}/"))
-        ]
-        return [doc for name in names if (doc := self.state.get("operation", name))]
+        places = {**self.state.all("under_way", f"{target} "), **self.state.all("under_way", f"{target}/")}
+        return [doc for place in places.values() if (doc := self.state.get("operation", place["id"]))]
 
     def respond(self, operation: Doc, response: Doc) -> None:
         """Says what an operation has made, where that is known only at its end."""
@@ -223,6 +221,7 @@ class Cloud:
             problem = _error(refused) if refused else latest["error"]
             self.state.put("operation", name, {**latest, "done": True, "ended": self.clock.now(), "error": problem})
             self.state.delete("pending", _turn(operation))
+            self.state.delete("under_way", _place(operation))
             self.faults.save()
         self._forget_old()
 
@@ -274,6 +273,11 @@ def stamp(at: float) -> str:
 def _turn(operation: Doc) -> str:
     """Sorts operations by their end, so that those whose time has come stand first."""
     return f"{operation['ends']:020.6f} {operation['id']}"
+
+
+def _place(operation: Doc) -> str:
+    """Sorts operations by what they are on, so that those of one thing are found without a look at all others."""
+    return f"{operation['target']} {operation['id']}"
 
 
 def _difference(before: Doc, after: Doc) -> Doc:

@@ -69,22 +69,22 @@ def _zone_body(project: str, zone: str) -> Doc:
 
 @api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers", lists="InstanceGroupManager")
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    return {"items": list(_managers(cloud, call).values())}
+    return {"items": _managers(cloud, call)}
 
 
 @api.on("GET", "projects/{project}/zones/{zone}/instanceGroups", lists="InstanceGroup")
 def _listed_groups(cloud: Cloud, call: Call) -> Doc:
-    return {"items": [_instance_group(manager) for manager in _managers(cloud, call).values()]}
+    return {"items": [_instance_group(manager) for manager in _managers(cloud, call)]}
 
 
 @api.on("GET", "projects/{project}/zones/{zone}/instanceGroups/{name}")
 def _group(cloud: Cloud, call: Call) -> Doc:
-    return _instance_group(_manager(cloud, call))
+    return _instance_group(_manager(cloud, call, *_pool_of(cloud, call)))
 
 
 @api.on("GET", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}")
 def _show_manager(cloud: Cloud, call: Call) -> Doc:
-    return _manager(cloud, call)
+    return _manager(cloud, call, *_pool_of(cloud, call))
 
 
 def _instance_group(manager: Doc) -> Doc:
@@ -98,29 +98,25 @@ def _instance_group(manager: Doc) -> Doc:
     }
 
 
-def _manager(cloud: Cloud, call: Call) -> Doc:
-    found = _managers(cloud, call).get(call["name"])
-    if found is None:
-        full = f"projects/{call['project']}/zones/{call['zone']}/instanceGroupManagers/{call['name']}"
-        raise not_found(full)
-    return found
+def _pool_of(cloud: Cloud, call: Call) -> tuple[str, Doc]:
+    """The pool that has the group of this name."""
+    group = cloud.state.get("group", call["name"].removesuffix("-grp"))
+    full = f"{group['cluster']}/nodePools/{group['pool']}" if group else ""
+    pool = cloud.state.get("pool", full) if full.startswith(f"projects/{call['project']}/") else None
+    if pool is None or pool["_group"] != call["name"] or call["zone"] not in pool["locations"]:
+        missing = f"projects/{call['project']}/zones/{call['zone']}/instanceGroupManagers/{call['name']}"
+        raise not_found(missing)
+    return full, pool
 
 
 @api.on(
     "POST", "projects/{project}/zones/{zone}/instanceGroupManagers/{name}/listManagedInstances", lists="ManagedInstance"
 )
 def _instances(cloud: Cloud, call: Call) -> Doc:
-    manager = _manager(cloud, call)
     root = f"{ROOT}/projects/{call['project']}/zones/{call['zone']}/instances"
-    statuses = {
-        node: status
-        for full, doc in cloud.state.all("pool", f"projects/{call['project']}/").items()
-        if doc["_group"] == manager["name"]
-        for node, status in _statuses(cloud, full, doc, call["zone"]).items()
-    }
     managed = [
         {"instance": f"{root}/{node}", "instanceStatus": status, "currentAction": _ACTIONS.get(status, "NONE")}
-        for node, status in statuses.items()
+        for node, status in _statuses(cloud, *_pool_of(cloud, call), call["zone"]).items()
     ]
     return {"managedInstances": managed}
 
@@ -131,18 +127,17 @@ def _statuses(cloud: Cloud, full: str, pool: Doc, zone: str) -> dict[str, str]:
     return {node: down.get(node, "RUNNING") for node, where in pool["_nodes"].items() if where == zone}
 
 
-def _managers(cloud: Cloud, call: Call) -> dict[str, Doc]:
-    found = {}
-    for full, doc in cloud.state.all("pool", f"projects/{call['project']}/").items():
-        if call["zone"] not in doc["locations"]:
-            continue
-        name = doc["_group"]
-        found[name] = {
-            "kind": "compute#instanceGroupManager",
-            "name": name,
-            "selfLink": group_link(call["project"], call["zone"], name),
-            "zone": f"{ROOT}/projects/{call['project']}/zones/{call['zone']}",
-            "targetSize": doc["_size"],
-            "status": {"isStable": set(_statuses(cloud, full, doc, call["zone"]).values()) <= {"RUNNING"}},
-        }
-    return found
+def _managers(cloud: Cloud, call: Call) -> list[Doc]:
+    pools = cloud.state.all("pool", f"projects/{call['project']}/").items()
+    return [_manager(cloud, call, full, pool) for full, pool in pools if call["zone"] in pool["locations"]]
+
+
+def _manager(cloud: Cloud, call: Call, full: str, pool: Doc) -> Doc:
+    return {
+        "kind": "compute#instanceGroupManager",
+        "name": pool["_group"],
+        "selfLink": group_link(call["project"], call["zone"], pool["_group"]),
+        "zone": f"{ROOT}/projects/{call['project']}/zones/{call['zone']}",
+        "targetSize": pool["_size"],
+        "status": {"isStable": set(_statuses(cloud, full, pool, call["zone"]).values()) <= {"RUNNING"}},
+    }

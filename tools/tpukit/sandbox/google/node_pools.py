@@ -76,7 +76,7 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     }
     cloud.state.put("pool", full, made)
     # Logs of its pods say which cluster they were in, long after the pool is gone.
-    cloud.state.put("group", group.removesuffix("-grp"), {"cluster": cluster_name})
+    cloud.state.put("group", group.removesuffix("-grp"), {"cluster": cluster_name, "pool": pool["name"]})
     return full
 
 

@@ -11,6 +11,7 @@ import base64
 import hashlib
 
 from tpukit.sandbox.google import etags
+from tpukit.sandbox.google.bucket_folders import END
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
@@ -34,13 +35,13 @@ def live(cloud: Cloud, bucket: str, name: str) -> Doc | None:
 def versions(cloud: Cloud, bucket: str, name: str) -> list[Doc]:
     """Oldest first."""
     # Names may contain slashes and anything else but line breaks.
-    return list(cloud.state.all("object", f"{bucket}/{name}\n").values())
+    return list(cloud.state.all("object", f"{bucket}/{name}{END}").values())
 
 
-def notice(cloud: Cloud, bucket: str, prefix: str = "") -> None:
-    """Look at all files of a bucket, or at those whose name begins so."""
-    known = {doc["name"] for doc in cloud.state.all("object", f"{bucket}/{prefix}").values() if _MARK in doc}
-    for name in known | set(cloud.files.names(bucket, prefix)):
+def notice(cloud: Cloud, bucket: str) -> None:
+    """Look at all files of a bucket."""
+    known = {doc["name"] for doc in cloud.state.all("object", f"{bucket}/").values() if _MARK in doc}
+    for name in known | set(cloud.files.names(bucket)):
         live(cloud, bucket, name)
 
 
@@ -58,14 +59,14 @@ def store(cloud: Cloud, bucket: Doc, about: Doc, content: bytes) -> Doc:
     _retire(cloud, old, before)
     made = _record(cloud, bucket, about, content, mark)
     if not mark:
-        cloud.state.put_content(_key(made), content)
+        cloud.state.put_content(key(made), content)
     return made
 
 
 def content_of(cloud: Cloud, doc: Doc, start: int = 0, length: int | None = None) -> bytes:
     if _MARK in doc:
         return cloud.files.read(doc["bucket"], doc["name"], start, length)
-    return cloud.state.content(_key(doc), start, length)
+    return cloud.state.content(key(doc), start, length)
 
 
 def retire(cloud: Cloud, old: Doc) -> None:
@@ -85,19 +86,19 @@ def _retire(cloud: Cloud, old: Doc | None, content: bytes | None) -> None:
     if content is not None:
         kept = {key: value for key, value in old.items() if key != _MARK}
         change(cloud, {**kept, "timeDeleted": cloud.stamp()})
-        cloud.state.put_content(_key(old), content)
+        cloud.state.put_content(key(old), content)
 
 
 def erase(cloud: Cloud, doc: Doc) -> None:
-    cloud.state.delete("object", _key(doc))
-    cloud.state.delete_content(_key(doc))
+    cloud.state.delete("object", key(doc))
+    cloud.state.delete_content(key(doc))
     if doc.get(_MARK) and doc[_MARK] == cloud.files.mark(doc["bucket"], doc["name"]):
         cloud.files.delete(doc["bucket"], doc["name"])
 
 
 def change(cloud: Cloud, doc: Doc) -> None:
     """Another document for the same version."""
-    cloud.state.put("object", _key(doc), doc)
+    cloud.state.put("object", key(doc), doc)
 
 
 def _record(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, mark: str) -> Doc:
@@ -130,8 +131,9 @@ def _bucket(cloud: Cloud, name: str) -> Doc:
     return found
 
 
-def _key(doc: Doc) -> str:
-    return f"{doc['bucket']}/{doc['name']}\n{int(doc['generation']):020d}"
+def key(doc: Doc) -> str:
+    """Its name in the state: objects in the order of their names, versions oldest first."""
+    return f"{doc['bucket']}/{doc['name']}{END}{int(doc['generation']):020d}"
 
 
 def _checksums(content: bytes) -> dict[str, str]:

@@ -54,12 +54,32 @@ def page(api: str, route: Route, request: Request, answer: Doc) -> Doc:
 
 
 def asked(request: Request, unless_told: int, most: int) -> tuple[int, int]:
-    """Where the page begins, and how many things it holds at most."""
-    size = min(_number(request.query) or unless_told, most)
-    return _start(request.query.get("pageToken", ""), _mark(request)), size
+    """Where the page begins, counted, and how many things it holds at most."""
+    size = length(request, unless_told, most)
+    return int(begin(request) or 0), size
 
 
-def token(request: Request, start: int) -> str:
+def length(request: Request, unless_told: int, most: int) -> int:
+    """How many things a page holds at most."""
+    return min(_number(request.query) or unless_told, most)
+
+
+def begin(request: Request) -> int | str | None:
+    """Where the page begins, as its token says it; None without one."""
+    text = request.query.get("pageToken", "")
+    if not text:
+        return None
+    try:
+        start, of = json.loads(base64.urlsafe_b64decode(text))
+    except (TypeError, ValueError) as error:
+        raise GUESS.invalid("Page token is malformed.") from error
+    if of != _mark(request):
+        raise GUESS.invalid("Page token does not belong to this request: it came with other parameters.")
+    found: int | str = start
+    return found
+
+
+def token(request: Request, start: int | str) -> str:
     return base64.urlsafe_b64encode(json.dumps([start, _mark(request)]).encode()).decode()
 
 
@@ -81,15 +101,3 @@ def _mark(request: Request) -> int:
     """Unlike that of every other list."""
     others = sorted((name, value) for name, value in request.query.items() if name not in _OF_THE_PAGE)
     return zlib.crc32(json.dumps([request.path, others]).encode())
-
-
-def _start(token: str, mark: int) -> int:
-    if not token:
-        return 0
-    try:
-        start, of = json.loads(base64.urlsafe_b64decode(token))
-    except (TypeError, ValueError) as error:
-        raise GUESS.invalid("Page token is malformed.") from error
-    if of != mark:
-        raise GUESS.invalid("Page token does not belong to this request: it came with other parameters.")
-    return int(start)

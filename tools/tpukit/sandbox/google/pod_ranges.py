@@ -32,8 +32,8 @@ def check(cloud: Cloud, cluster_name: str, cluster: Doc) -> None:
     if found is None:
         return
     needed = sum(
-        pool["_size"] * len(pool["locations"]) * _block(max_pods(cluster, pool))
-        for pool in cloud.state.all("pool", f"{cluster_name}/").values()
+        nodes * _block(max_pods(cluster, {"maxPodsConstraint": {"maxPodsPerNode": pods}}))
+        for pods, nodes in cloud.state.node_counts(cluster_name)
     )
     if needed > ipaddress.ip_network(found["ipCidrRange"]).num_addresses:
         range_ = f"{cluster['networkConfig']['subnetwork']}-{found['rangeName']}"

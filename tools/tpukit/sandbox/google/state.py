@@ -34,6 +34,9 @@ CREATE INDEX IF NOT EXISTS held ON documents (
     kind, doc ->> '$._holds.zone', doc ->> '$._holds.generation', doc ->> '$._holds.spot',
     doc ->> '$._holds.reservation', doc ->> '$._holds.up', doc ->> '$._holds.chips'
 ) WHERE iif(kind IN ('pool', 'queued', 'vm'), doc ->> '$._holds.chips', 0) > 0;
+CREATE INDEX IF NOT EXISTS pool_sizes ON documents (
+    name, doc ->> '$.maxPodsConstraint.maxPodsPerNode', doc ->> '$._size' * json_array_length(doc -> '$.locations')
+) WHERE kind = 'pool';
 INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter);
 """
 
@@ -45,6 +48,10 @@ FROM documents INDEXED BY held
 WHERE kind = ? AND iif(kind IN ('pool', 'queued', 'vm'), doc ->> '$._holds.chips', 0) > 0 GROUP BY 1, 2, 3, 4, 5
 """
 """Other kinds are left out of the index by their name: what callers wrote may be no JSON for SQLite (NaN)."""
+_SIZES = """
+SELECT doc ->> '$.maxPodsConstraint.maxPodsPerNode', sum(doc ->> '$._size' * json_array_length(doc -> '$.locations'))
+FROM documents INDEXED BY pool_sizes WHERE kind = 'pool' AND name > ? AND name < ? GROUP BY 1
+"""
 
 
 class State:
@@ -110,6 +117,16 @@ class State:
             {"zone": zone, "generation": of, "spot": bool(spot), "reservation": name, "up": bool(up), "chips": chips}
             for zone, of, spot, name, up, chips in rows
         ]
+
+    def node_counts(self, cluster: str) -> list[tuple[int | None, int]]:
+        """How many nodes the pools of a cluster have together, by the pods that each may have: by an index too."""
+        with self._lock:
+            return self._db.execute(_SIZES, (f"{cluster}/", f"{cluster}0")).fetchall()  # 0 comes next after /
+
+    def first(self, kind: str, start: str, prefix: str) -> str | None:
+        """The first name from there on, if it begins so."""
+        row = self._one("SELECT name FROM documents WHERE kind = ? AND name >= ? ORDER BY name LIMIT 1", kind, start)
+        return row[0] if row and row[0].startswith(prefix) else None
 
     def put(self, kind: str, name: str, doc: Doc) -> None:
         with self.transaction():

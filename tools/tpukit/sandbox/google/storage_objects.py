@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import etags, object_versions, paging
+from tpukit.sandbox.google import etags, object_pages, object_versions, paging
 from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.sources import EMULATOR, GUESS, OBJECT_NOT_FOUND
@@ -101,28 +101,14 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
         raise EMULATOR.invalid(f"The emulator cannot list by {', '.join(ignored)}.")
     bucket = find_bucket(cloud, call["bucket"])["name"]
     need(cloud, call, "storage.objects.list", bucket, query.get("prefix", ""))
-    prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-    every = call.flag("versions")
-    object_versions.notice(cloud, bucket, prefix)
-    found: list[tuple[str, Doc | None]] = []  # by name; a prefix has no document
-    for doc in cloud.state.all("object", f"{bucket}/{prefix}").values():
-        if "timeDeleted" in doc and not every:
-            continue
-        name = doc["name"]
-        if name < query.get("startOffset", "") or (query.get("endOffset") and name >= query["endOffset"]):
-            continue
-        cut = name.find(delimiter, len(prefix)) if delimiter else -1
-        if cut < 0:
-            found.append((name, doc))
-        elif found[-1:] != [(folder := name[: cut + len(delimiter)], None)]:
-            found.append((folder, None))
-    start, most = paging.asked(call.request, 1000, 1000)
-    listed = found[start : start + most]
-    page: Doc = {"kind": "storage#objects", "items": [shown(call, doc) for _, doc in listed if doc]}
-    if prefixes := [name for name, doc in listed if doc is None]:
+    listed, following = object_pages.read(
+        cloud, call, bucket, str(paging.begin(call.request) or ""), paging.length(call.request, 1000, 1000)
+    )
+    page: Doc = {"kind": "storage#objects", "items": [shown(call, one) for one in listed if isinstance(one, dict)]}
+    if prefixes := [one for one in listed if isinstance(one, str)]:
         page["prefixes"] = prefixes
-    if len(found) > start + most:
-        page["nextPageToken"] = paging.token(call.request, start + most)
+    if following is not None:
+        page["nextPageToken"] = paging.token(call.request, following)
     return page
 
 
