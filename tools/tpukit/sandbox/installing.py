@@ -10,7 +10,7 @@ from functools import partial
 
 from tpukit.errors import NotFound, Transient
 from tpukit.kube import Cluster, Doc
-from tpukit.sandbox import components, control_plane, provisioning_requests, releases
+from tpukit.sandbox import components, control_plane, manifests, releases
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.folder import Folder
 
@@ -24,7 +24,7 @@ def addons(programs: Binaries) -> dict[str, list[Doc]]:
 
 def install_own(cluster: Cluster, programs: Binaries) -> None:
     """What kwok and the autoscaler need."""
-    _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), provisioning_requests.definition()])
+    _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), manifests.provisioning_requests()])
 
 
 def install_addons(cluster: Cluster, programs: Binaries) -> None:
