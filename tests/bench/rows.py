@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from measure import Pairs, Took, milliseconds
 
@@ -16,6 +16,10 @@ class Row:
     result: str
     bar: str
     met: bool
+
+    def beside(self, theirs: str) -> Row:
+        """The same, with what it is compared with."""
+        return replace(self, theirs=theirs)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -74,3 +78,9 @@ def at_most(what: str, value: float, unit: str, bar: float, *, digits: int = 1) 
     """The same where the bar itself is met."""
     shown = f"{value:.{digits}f}{unit}"
     return Row(what, shown, "–", shown, f"≤ {bar:g}{unit}", round(value, digits) <= bar)
+
+
+def counted(what: str, value: float, unit: str, *, digits: int = 1) -> Row:
+    """The same where there is no bar."""
+    shown = f"{value:.{digits}f}{unit}"
+    return Row(what, shown, "–", shown, "–", True)

@@ -1,5 +1,5 @@
-"""What the control plane of a sandbox is given: the released manifests of kwok as they become here, and what is in every
-cluster of GKE. Every start reads this, so it imports nothing of what serves it."""
+"""What the control plane of a sandbox is given: the released manifests of kwok as they become here, and a definition
+that every cluster of GKE has. Every start reads this, so it imports nothing of what serves it."""
 
 from __future__ import annotations
 
