@@ -1,8 +1,10 @@
 """Every component has a limit, and keeps to it."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +69,9 @@ def test_every_component_has_a_limit_and_is_told_of_it(tmp_path, monkeypatch):
     assert {one.name for one in (*made, *imitated)} == set(memory_limits.LIMITS)
     assert all(set(memory_limits.environment(one.name)) == {"GOGC", "GOMEMLIMIT"} for one in made)
     assert all(set(memory_limits.environment(one.name)) == {memory_limits.VARIABLE} for one in imitated)
+
+
+def test_page_has_every_limit():
+    page = (Path(memory_limits.__file__).parent / "README.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| ([a-z-]+) \| (\d+) \|", page, re.MULTILINE))
+    assert told == {name: str(limit.mib) for name, limit in memory_limits.LIMITS.items()}
