@@ -30,7 +30,7 @@ from tpukit.sandbox.folder import Folder
 from tpukit.sandbox.webhook_trust import WebhookTrust
 
 _log = logging.getLogger(__name__)
-_PAUSE_SECONDS, _REST_SECONDS = 0.5, 2.0
+_PAUSE_SECONDS, _REST_SECONDS = 0.5, 5.0
 """Between two looks; the longer one while both run: a look is some twenty requests then."""
 _COMPONENTS = {"jobset": control_plane.jobset, "kueue": control_plane.kueue}
 
