@@ -46,7 +46,7 @@ def up(name: str) -> Path:
         cluster = Cluster(place.kubeconfig)
         installing.install_own(cluster, programs)
         components.start(place, [kwok])
-        installing.install_addons(cluster, programs)
+        installing.install_addons(cluster, installing.addons(programs))
         components.wait(place, [agent])
         components.start(place, [emulator])
         components.wait(place, [emulator, *controllers, kwok, runner])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -27,8 +28,8 @@ def install_own(cluster: Cluster, programs: Binaries) -> None:
     _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), manifests.provisioning_requests()])
 
 
-def install_addons(cluster: Cluster, programs: Binaries) -> None:
-    for name, documents in addons(programs).items():
+def install_addons(cluster: Cluster, wanted: Mapping[str, list[Doc]]) -> None:
+    for name, documents in wanted.items():
         _install(cluster, f"{_RECORD}-{name}", documents, again=not _runs(cluster, name))
 
 
