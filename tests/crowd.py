@@ -60,10 +60,10 @@ def add_hosts(cluster: Cluster) -> None:
     nodes = [node for number in range(POOLS) for node in simulated_pool(f"pool-{number:03d}", SHAPE)]
     with ThreadPoolExecutor(_THREADS) as threads:
         list(threads.map(cluster.create, nodes))
-    until(lambda: all(_open(node) for node in cluster.list("Node")), "hosts to be open", 900.0, every=LOOK_SECONDS)
+    until(lambda: all(is_open(node) for node in cluster.list("Node")), "hosts to be open", 900.0, every=LOOK_SECONDS)
 
 
-def _open(node: dict[str, Any]) -> bool:
+def is_open(node: dict[str, Any]) -> bool:
     """Whether pods can go there: nodes are closed until kwok says that they are alive."""
     return not any(taint["key"].startswith("node.kubernetes.io/") for taint in node["spec"]["taints"])
 

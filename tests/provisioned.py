@@ -37,13 +37,35 @@ _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 """Of health and metrics, as the log of a provisioner names it."""
 
 
+def make_cluster(box: Box) -> str:
+    """A cluster without pools; the path of its pools."""
+    network, compute = f"projects/{PROJECT}/global/networks/net", f"compute/v1/projects/{PROJECT}"
+    box.ask("POST", f"{compute}/global/networks", {"name": "net", "autoCreateSubnetworks": False})
+    pods = [{"rangeName": "pods", "ipCidrRange": "10.64.0.0/10"}]
+    subnet = {"name": "subnet", "network": network, "ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": pods}
+    box.ask("POST", f"{compute}/regions/{LOCATION}/subnetworks", subnet)
+    cluster = {
+        "name": CLUSTER,
+        "locations": [ZONE],
+        "initialNodeCount": 1,
+        "network": network,
+        "subnetwork": f"projects/{PROJECT}/regions/{LOCATION}/subnetworks/subnet",
+        "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
+    }
+    box.ask("POST", _CLUSTERS, {"cluster": cluster})
+    until(lambda: box.ask("GET", f"{_CLUSTERS}/{CLUSTER}")["status"] == "RUNNING")
+    box.ask("DELETE", f"{POOLS}/default-pool")
+    until(lambda: not box.ask("GET", POOLS).get("nodePools"))
+    return POOLS
+
+
 class Provisioned:
     def __init__(self, box: Box, folder: Path, **config: str) -> None:
         self.box, self.cluster, self.folder = box, box.cluster, folder
         self.typed: list[str] = []
         self.asked: set[tuple[str, str]] = set()  # verbs and resources that provisioners asked the API server for
         folder.mkdir(exist_ok=True)
-        self._make_cluster()
+        make_cluster(box)
         self._install()
         self.configure(**{"removal-delay": "1", "minimum-age": "1", **config})
         with suppress(Conflict):
@@ -51,25 +73,6 @@ class Provisioned:
         self.kubeconfig = self._kubeconfig()
         # Else each pool is refused once, and made half a minute later.
         until(self._may_act_as_nodes, "the grants to arrive")
-
-    def _make_cluster(self) -> None:
-        network, compute = f"projects/{PROJECT}/global/networks/net", f"compute/v1/projects/{PROJECT}"
-        self.box.ask("POST", f"{compute}/global/networks", {"name": "net", "autoCreateSubnetworks": False})
-        pods = [{"rangeName": "pods", "ipCidrRange": "10.64.0.0/10"}]
-        subnet = {"name": "subnet", "network": network, "ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": pods}
-        self.box.ask("POST", f"{compute}/regions/{LOCATION}/subnetworks", subnet)
-        cluster = {
-            "name": CLUSTER,
-            "locations": [ZONE],
-            "initialNodeCount": 1,
-            "network": network,
-            "subnetwork": f"projects/{PROJECT}/regions/{LOCATION}/subnetworks/subnet",
-            "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
-        }
-        self.box.ask("POST", _CLUSTERS, {"cluster": cluster})
-        until(lambda: self.box.ask("GET", f"{_CLUSTERS}/{CLUSTER}")["status"] == "RUNNING")
-        self.box.ask("DELETE", f"{POOLS}/default-pool")
-        until(lambda: not self.pools())
 
     def _install(self) -> None:
         """What deploy/README.md says: init writes a folder, and the commands that it prints are typed, but for the

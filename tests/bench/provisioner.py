@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from rows import Row, at_most, below
+from rows import Row, at_most, below, counted
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from box import sandbox
@@ -65,8 +65,8 @@ def _measure_burst(world: Provisioned, peer: Path | None) -> list[Row]:
     took = max(calls) - began
     print(f"  {len(calls)} create calls after {took:.1f} s", flush=True)
     rows = [
-        _counted(f"provisioner, {JOBSETS} JobSets ({JOBSETS * HOSTS:,} hosts), to the last create call", took, " s"),
-        _counted("provisioner, unschedulable to create call, 19 of 20 within", _lag(world), " s"),
+        counted(f"provisioner, {JOBSETS} JobSets ({JOBSETS * HOSTS:,} hosts), to the last create call", took, " s"),
+        counted("provisioner, unschedulable to create call, 19 of 20 within", _lag(world), " s"),
         at_most("provisioner, API-server requests a slice, until then", asked / JOBSETS, "", 2.0, digits=2),
     ]
     if peer is None:
@@ -175,10 +175,6 @@ def _requests() -> float:
     lines = re.findall(r'tpukit_api_requests_total\{verb="(\w+)",resource="([\w/]+)"\} ([\d.]+)', _metrics())
     fixed = {"leases", "configmaps"}
     return sum(float(count) for verb, resource, count in lines if resource not in fixed and verb not in _MIRRORED)
-
-
-def _counted(what: str, value: float, unit: str) -> Row:
-    return Row(what, f"{value:.1f}{unit}", "–", f"{value:.1f}{unit}", "–", True)
 
 
 def _peak_mib(pid: int) -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from measure import Pairs, Took, milliseconds
+
+NO_BAR = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +19,25 @@ class Row:
     bar: str
     met: bool
 
+    def beside(self, theirs: str) -> Row:
+        """The same, with what it is compared with."""
+        return replace(self, theirs=theirs)
+
 
 def table(rows: Sequence[Row]) -> str:
     heading = Row("what", "tpukit", "peer", "result (95 % interval)", "bar", True)
     cells = [
-        (row.what, row.ours, row.theirs, row.result, row.bar, "" if row is heading else "met" if row.met else "MISSED")
+        (row.what, row.ours, row.theirs, row.result, row.bar, "" if row is heading else _verdict(row))
         for row in (heading, *rows)
     ]
     widths = [max(len(line[number]) for line in cells) for number in range(len(cells[0]))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
     )
+
+
+def _verdict(row: Row) -> str:
+    return "" if row.bar == NO_BAR else "met" if row.met else "MISSED"
 
 
 def faster(what: str, pairs: Pairs, *, at_least: float) -> Row:
@@ -74,3 +84,9 @@ def at_most(what: str, value: float, unit: str, bar: float, *, digits: int = 1) 
     """The same where the bar itself is met."""
     shown = f"{value:.{digits}f}{unit}"
     return Row(what, shown, "–", shown, f"≤ {bar:g}{unit}", round(value, digits) <= bar)
+
+
+def counted(what: str, value: float, unit: str, *, digits: int = 1) -> Row:
+    """The same where there is no bar."""
+    shown = f"{value:.{digits}f}{unit}"
+    return Row(what, shown, "–", shown, NO_BAR, True)

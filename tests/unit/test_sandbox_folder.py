@@ -136,3 +136,10 @@ def _connects(server, authority, name):
 
 def test_folders_are_below_the_data_folder():
     assert made().path == paths.data() / "sandbox" / "box"
+
+
+def test_authority_has_an_rsa_key_only_where_kueue_asks_for_one():
+    place = made()
+    keys = {name: (place.certificates(name) / "ca.key").read_text() for name in ("cluster", "etcd", "downloads")}
+    assert all(key.startswith("-----BEGIN EC PRIVATE KEY") for key in keys.values())
+    assert (place.certificates("webhooks") / "ca.key").read_text().startswith("-----BEGIN RSA PRIVATE KEY")

@@ -23,14 +23,14 @@ from typing import Any
 
 from tpukit.errors import NotFound, TpukitError
 from tpukit.kube import Cluster, Doc
-from tpukit.sandbox import binaries, components, control_plane, downloads, folder, releases, tunnel
+from tpukit.sandbox import binaries, components, control_plane, downloads, folder, memory_limits, releases, tunnel
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.control_plane import Component
 from tpukit.sandbox.folder import Folder
 from tpukit.sandbox.webhook_trust import WebhookTrust
 
 _log = logging.getLogger(__name__)
-_PAUSE_SECONDS, _REST_SECONDS = 0.5, 2.0
+_PAUSE_SECONDS, _REST_SECONDS = 0.5, 5.0
 """Between two looks; the longer one while both run: a look is some twenty requests then."""
 _COMPONENTS = {"jobset": control_plane.jobset, "kueue": control_plane.kueue}
 
@@ -166,6 +166,7 @@ async def _serve(place: Folder, addons: list[Addon]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
+    memory_limits.keep()
     words = argparse.ArgumentParser(prog="python -m tpukit.sandbox.addon_processes", description=__doc__)
     words.add_argument("folder", type=Path)
     place = folder.read(words.parse_args(argv).folder)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from math import inf
 
-from tpukit.sandbox.agent.env import quantity
+from tpukit.quantities import amount
 
 _GIB = 1 << 30
 _CPU_SHARES = ((1, "0.06"), (1, "0.01"), (2, "0.005"), (inf, "0.0025"))  # of so many cores, from the first on
@@ -25,7 +25,7 @@ def allocatable(capacity: Mapping[str, str], machine_type: str = "") -> dict[str
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes has the shares. The disk is taken to be as
     large as its file system: GKE reckons one part from the one and one from the other, and the box knows only one.
     """
-    cpu, memory, disk = (quantity(capacity[what]) for what in ("cpu", "memory", "ephemeral-storage"))
+    cpu, memory, disk = (amount(capacity[what]) for what in ("cpu", "memory", "ephemeral-storage"))
     kept_cpu = _SHARED_CORE_CPU if machine_type in _SHARED_CORE else _kept(cpu, _CPU_SHARES)
     if int(capacity["pods"]) > _MANY_PODS:
         kept_cpu += _MANY_PODS_CPU

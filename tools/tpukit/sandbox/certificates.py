@@ -26,14 +26,19 @@ _YEARS = datetime.timedelta(days=3650)
 _HOUR = datetime.timedelta(hours=1)
 
 
-def pair(folder: Path, names: Sequence[str] = (), authority: str = "sandbox-ca") -> Path:
+def pair(folder: Path, names: Sequence[str] = (), *, for_kueue: bool = False) -> Path:
     """The folder of an authority and its certificate for 127.0.0.1, localhost and `names`; made when not there yet."""
     if (folder / "tls.crt").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    authority = "kueue-ca" if for_kueue else "sandbox-ca"  # Kueue trusts no other name
     key = ec.generate_private_key(ec.SECP256R1())
-    # Kueue reads the key of its authority, and takes no other kind.
-    authority_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    # Kueue reads the key of its authority, and takes no other kind. Finding primes takes a while, so others have none.
+    authority_key: Key = (
+        rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        if for_kueue
+        else ec.generate_private_key(ec.SECP256R1())
+    )
     identifier = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     signed = (
         _certificate(authority, authority, authority_key)

@@ -20,6 +20,7 @@ from pathlib import Path
 from tpukit import pods
 from tpukit.errors import Transient
 from tpukit.pods import Phase, Pod, PodState
+from tpukit.sandbox import memory_limits
 from tpukit.sandbox.control_plane import Component
 from tpukit.sandbox.folder import Folder
 
@@ -60,14 +61,10 @@ def start(folder: Folder, components: Iterable[Component]) -> None:
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(folder.path / "home"),
         "TPUKIT_SETUP": _setup(folder),
-        # Go collects at half as much garbage as it would: an eighth of the memory, for half a second of a start.
-        "GOGC": "50",
-        # A bound that no box has come near: beyond it Go collects all the time before it takes more.
-        "GOMEMLIMIT": "512MiB",
     }
     wanted = []
     for component in components:
-        env = {**common, **component.env}
+        env = {**common, **memory_limits.environment(component.name), **component.env}
         run = now.get(component.name)
         if run and run.state.phase is Phase.RUNNING:
             if _asked(run) == (list(component.argv), env):

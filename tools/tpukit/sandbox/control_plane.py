@@ -106,8 +106,6 @@ def api_server(folder: Folder, binaries: Binaries) -> Component:
     return Component(
         "kube-apiserver",
         _argv(binaries, "kube-apiserver", flags),
-        # All others wait for it when a box starts: it may leave more behind, and has more to hold.
-        {"GOGC": "200", "GOMEMLIMIT": "1GiB"},
         probe=f"{folder.server}/readyz",
     )
 

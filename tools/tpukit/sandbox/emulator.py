@@ -20,7 +20,7 @@ from pathlib import Path
 from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError, Transient
 from tpukit.kube import Cluster
-from tpukit.sandbox import folder, kwok_pools, pool_adapter
+from tpukit.sandbox import folder, kwok_pools, memory_limits, pool_adapter
 from tpukit.sandbox.agent.agent_client import AgentClient
 from tpukit.sandbox.agent.archive import printed
 from tpukit.sandbox.agent.nodes import FILE, Presence, written
@@ -44,6 +44,7 @@ def agent(place: Folder) -> AgentClient:
 
 
 def main(argv: list[str] | None = None) -> int:
+    memory_limits.keep()
     words = argparse.ArgumentParser(prog="python -m tpukit.sandbox.emulator", description=__doc__)
     words.add_argument("folder", type=Path)
     words.add_argument("--project", action="append", help="a project that exists; may be repeated")

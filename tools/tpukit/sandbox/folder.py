@@ -148,7 +148,7 @@ def prepare(name: str, *, google: tuple[str, ...] | None = None, running: frozen
     certificates.pair(folder.certificates("cluster"))
     certificates.pair(folder.certificates("etcd"))
     services = [f"{which}-webhook-service.{which}-system.svc" for which in ("jobset", "kueue")]
-    certificates.pair(folder.certificates("webhooks"), services, authority="kueue-ca")  # Kueue trusts no other name
+    certificates.pair(folder.certificates("webhooks"), services, for_kueue=True)
     certificates.pair(folder.certificates("downloads"), ["github.com"])
     authorities = [folder.certificates(which) / "ca.crt" for which in ("cluster", "downloads")]
     write(folder.trusted, "".join(file.read_text(encoding="ascii") for file in authorities))

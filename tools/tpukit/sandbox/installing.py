@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from tpukit.errors import NotFound, Transient
 from tpukit.kube import Cluster, Doc
-from tpukit.sandbox import components, control_plane, provisioning_requests, releases
+from tpukit.sandbox import components, control_plane, manifests, releases
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.folder import Folder
 
@@ -24,11 +25,11 @@ def addons(programs: Binaries) -> dict[str, list[Doc]]:
 
 def install_own(cluster: Cluster, programs: Binaries) -> None:
     """What kwok and the autoscaler need."""
-    _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), provisioning_requests.definition()])
+    _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), manifests.provisioning_requests()])
 
 
-def install_addons(cluster: Cluster, programs: Binaries) -> None:
-    for name, documents in addons(programs).items():
+def install_addons(cluster: Cluster, wanted: Mapping[str, list[Doc]]) -> None:
+    for name, documents in wanted.items():
         _install(cluster, f"{_RECORD}-{name}", documents, again=not _runs(cluster, name))
 
 

@@ -75,8 +75,9 @@ def up(
     """A sandbox that is ready for use. `google`: options of the emulator; None keeps those it had. `addons`: with
     JobSet and Kueue; without, there is what somebody installed before."""
     programs = binaries.ensure(report)
-    if addons and name != snapshots.NAME:
-        snapshot = snapshots.ensure(programs, installing.addons(programs), partial(_stopped, report), report)
+    wanted = installing.addons(programs) if addons else {}
+    if wanted and name != snapshots.NAME:
+        snapshot = snapshots.ensure(programs, wanted, partial(_stopped, report), report)
     else:
         snapshot = None
     with folder.locked(name) as path:
@@ -111,9 +112,9 @@ def up(
         installing.install_own(cluster, programs)
         # It gives up before long where what it looks for is not allowed to it.
         components.start(place, [kwok])
-        if addons:
+        if wanted:
             report("installing JobSet and Kueue")
-            installing.install_addons(cluster, programs)
+            installing.install_addons(cluster, wanted)
         components.wait(place, [agent, emulator, *controllers, kwok, runner])
         _until(partial(_takes_pods, cluster), otherwise="the cluster takes no pods")
         if installed := installing.installed_addons(cluster):

@@ -8,10 +8,8 @@ Nodes that have reached the longest life of a flex-start slice are not taken awa
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tpukit.errors import NotFound
@@ -32,13 +30,6 @@ _NODE_LABEL = "autoscaling.gke.io/provisioning-request"
 _log = logging.getLogger(__name__)
 
 Object = Mapping[str, Any]
-
-
-def definition() -> dict[str, Any]:
-    """Every GKE cluster has it: https://github.com/kubernetes/autoscaler, cluster-autoscaler/apis/config/crd, without
-    its descriptions."""
-    found: dict[str, Any] = json.loads((Path(__file__).parent / "provisioning-requests.json").read_text("utf-8"))
-    return found
 
 
 def wanted(pods: Sequence[tuple[Object, int]], pools: Sequence[Scalable]) -> list[Scalable] | None:

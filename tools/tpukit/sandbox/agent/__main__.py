@@ -38,8 +38,10 @@ def main(
 ) -> None:
     """The node agent of a sandbox: runs the pods of its nodes as processes of this machine."""
     from tpukit.kube import Cluster
+    from tpukit.sandbox import memory_limits
     from tpukit.sandbox.agent.agent import Agent, Options
 
+    memory_limits.keep()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     cluster = Cluster(kubeconfig)
