@@ -13,6 +13,7 @@ the files it keeps in the pod's folder:
     end        how it ended; blank until then, so that a full disk cannot lose it
     log        standard output and error of the pod; with the time of each line, as a container runtime keeps it, where
                pod.json says "stamped"
+    log.1 ...  where a stamped log goes on when the file before it has "log_bytes" of pod.json
     root       an empty folder; in the pod's own view of the file system, where it has one, the root
 
 Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except
@@ -84,7 +85,7 @@ def run(tell: int) -> None:
     if output:
         os.close(output[1])
         copied.acquire()
-        _thread.start_new_thread(stamp, (output[0], copied))
+        _thread.start_new_thread(stamp, (output[0], copied, int(pod.get("log_bytes") or 0)))
     fill(began, {"shim": os.getpid(), "pid": child, "at": time.time(), "awake": time.monotonic()})
     os.replace("began.new", "began")
     # Only now may it run: one that ran before it was written down would be run again after this process was killed.
@@ -133,7 +134,7 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
         what = "log"
         try:
             os.setsid()
-            log = output[1] if output else os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            log = output[1] if output else open_log("log")
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
@@ -172,9 +173,12 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
     return child, failed
 
 
-def stamp(output: int, copied: _thread.LockType) -> None:
-    """Copy lines to the log, each with its time: `2026-01-31T12:00:00.123456789Z stdout F text`."""
-    log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def stamp(output: int, copied: _thread.LockType, most: int) -> None:
+    """Copy lines to the log, each with its time: `2026-01-31T12:00:00.123456789Z stdout F text`.
+
+    A file of `most` bytes (0: however many) gets no more of them. It keeps its name, so that its readers can go on.
+    """
+    log, number, size = open_log("log"), 0, 0
     rest = b""
     while True:
         read = os.read(output, 1 << 16)
@@ -189,10 +193,18 @@ def stamp(output: int, copied: _thread.LockType) -> None:
             parts.append(at + b"P " + rest[:LINE_BYTES] + b"\n")
             rest = rest[LINE_BYTES:]
         with suppress(OSError):  # a full disk loses lines; a pod that nobody reads from would hang
-            os.write(log, b"".join(parts))
+            if most and parts and size >= most:
+                newer = open_log(f"log.{number + 1}")
+                os.close(log)
+                log, number, size = newer, number + 1, 0
+            size += os.write(log, b"".join(parts))
         if not read:
             break
     copied.release()
+
+
+def open_log(name: str) -> int:
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def wait(child: int, watched: set[signal.Signals], memory: int, theirs: bool) -> tuple[int, int | None, bool]:

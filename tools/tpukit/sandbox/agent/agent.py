@@ -30,6 +30,7 @@ from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.registered_pools import Pool
 
 BEAT_SECONDS = 4.0
+LOG_SECONDS = 10.0
 TICK_SECONDS = 0.2
 WORKERS = 8
 _PATIENCE = 60.0
@@ -96,6 +97,7 @@ class Agent:
             self.kubelet.exits.serve,
             self._server.serve_forever,
             lambda: self._every(BEAT_SECONDS, self.nodes.beat, self.nodes.restore_missing),
+            lambda: self._every(LOG_SECONDS, self.kubelet.collect_logs),
             *[self.kubelet.serve] * WORKERS,
         ]
         for target in threads:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tpukit import pods
 from tpukit.pods import Mount, Pod
+from tpukit.sandbox.agent import container_logs, security, tpu_environment, volumes
 from tpukit.sandbox.agent import env as environment
-from tpukit.sandbox.agent import security, tpu_environment, volumes
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.host_names import rewrite
 
@@ -116,8 +116,21 @@ def start(machine: Machine, site: Site, container: Container) -> None:
         argv = (sys.executable, *argv[1:])
     limit = spec.get("resources", {}).get("limits", {}).get("memory")
     memory = int(environment.quantity(str(limit))) if limit else 0
-    started = Pod(folder, argv, env, work, memory=memory, mounts=tuple(mounts), stamped=True, confinement=confined)
-    pods.start([started])
+    pods.start(
+        [
+            Pod(
+                folder,
+                argv,
+                env,
+                work,
+                memory=memory,
+                mounts=tuple(mounts),
+                stamped=True,
+                log_bytes=container_logs.MAX_FILE_BYTES,
+                confinement=confined,
+            )
+        ]
+    )
 
 
 def _environment(machine: Machine, site: Site, container: Container, folder: Path) -> dict[str, str]:
