@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,6 +29,7 @@ _LOG = re.compile(r"log(\.\d+)?")
 _PROC = Path("/proc")
 _SHIM = Path(__file__).with_name("shim.py")
 _MOUNTS = Path(__file__).with_name("mounts.py")
+_GUARD = Path(__file__).with_name("guard.py")
 _JOIN = Path(__file__).with_name("join.py")
 
 
@@ -64,6 +65,10 @@ class Pod:
     log_bytes: int = 0  # a stamped log that is so long goes on in another file; 0: it never does
     starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
     confinement: Confinement | None = None
+    buckets: Mapping[str, int] = field(
+        default_factory=dict
+    )  # targets of mounts that answer as GCS FUSE does, each with
+    # how much a folder may hold that is renamed; ask can_guard() first
 
 
 class Phase(StrEnum):
@@ -109,6 +114,7 @@ def start(pods: Iterable[Pod]) -> None:
                     "stamped": pod.stamped,
                     "log_bytes": pod.log_bytes,
                     "starts_pods": pod.starts_pods,
+                    **({"buckets": dict(pod.buckets)} if pod.buckets else {}),
                     **({"confined": asdict(pod.confinement)} if pod.confinement else {}),
                 },
             )
@@ -190,6 +196,12 @@ def stop(folder: Path, grace: float) -> None:
 def can_mount(folder: Path, *, user: tuple[int, int] | None = None) -> bool:
     """Whether pods can have a file system of their own here, and a user. `folder` is empty and stays so."""
     argv = [sys.executable, "-I", "-S", str(_MOUNTS), str(folder), *map(str, user or ())]
+    return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def can_guard() -> bool:
+    """Whether mounts of pods can answer as GCS FUSE does here."""
+    argv = [sys.executable, "-I", "-S", str(_GUARD)]
     return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 

@@ -79,8 +79,13 @@ def run(tell: int) -> None:
     kills = oom_kills()
     output = os.pipe() if pod["stamped"] else None
     gate, opener = os.pipe()
-    child, failed = spawn(pod, output, gate, opener)
+    child, failed, asking = spawn(pod, output, gate, opener)
     os.close(gate)
+    if number := os.read(asking, 16):  # what it asks about is answered before it runs
+        import guard  # type: ignore[import-not-found]  # beside this file
+
+        _thread.start_new_thread(guard.answer, (guard.listener(child, int(number)), pod["buckets"]))
+    os.close(asking)
     copied = _thread.allocate_lock()
     if output:
         os.close(output[1])
@@ -116,19 +121,21 @@ def run(tell: int) -> None:
     fill(end, record)
 
 
-def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int]:
-    """Process id of the pod's first process, which waits at the gate, and a pipe that tells what kept it from starting.
+def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int, int]:
+    """Process id of the pod's first process, which waits at the gate, a pipe that tells what kept it from starting, and
+    one that tells the number of the file by which it asks, where it has buckets.
 
     Without `output` it prints to the log.
     """
     parent = os.getpid()
     confined = pod.get("confined") or {}
-    own_view = pod["mounts"] or confined.get("user") or confined.get("read_only_root")
+    own_view = bool(pod["mounts"] or confined.get("user") or confined.get("read_only_root"))
     if own_view or confined:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     if own_view:
         os.makedirs("root", exist_ok=True)
     failed, fail = os.pipe()
+    asking, ask = os.pipe()
     child = os.fork()
     if not child:
         what = "log"
@@ -139,16 +146,7 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
             os.dup2(log, 1)
             os.dup2(log, 2)
             what = ""  # which of these failed, the problem knows
-            if own_view:
-                import mounts  # type: ignore[import-not-found]  # beside this file
-
-                user = tuple(confined.get("user") or ()) or None
-                read_only = bool(confined.get("read_only_root"))
-                mounts.enter(os.path.abspath("root"), pod["mounts"], user=user, read_only=read_only)
-            if LINUX and confined:
-                import confine  # type: ignore[import-not-found]  # beside this file
-
-                confine.confine(confined["capabilities"], no_new_privileges=confined["no_new_privileges"])
+            enter(pod, own_view, ask)
             if LINUX:  # the pod may not outlive its shim; entering a namespace forgets this
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != parent:
@@ -170,7 +168,28 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
         finally:
             os._exit(128)
     os.close(fail)
-    return child, failed
+    os.close(ask)
+    return child, failed, asking
+
+
+def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
+    """Give this process the files that the pod sees, and let it do no more than the pod may."""
+    confined = pod.get("confined") or {}
+    if own_view:
+        import mounts  # type: ignore[import-not-found]  # beside this file
+
+        user = tuple(confined.get("user") or ()) or None
+        read_only = bool(confined.get("read_only_root"))
+        mounts.enter(os.path.abspath("root"), pod["mounts"], user=user, read_only=read_only)
+    if pod.get("buckets"):  # before it gives up the right to ask
+        import guard
+
+        os.write(ask, str(guard.install()).encode())
+    os.close(ask)
+    if LINUX and confined:
+        import confine  # type: ignore[import-not-found]  # beside this file
+
+        confine.confine(confined["capabilities"], no_new_privileges=confined["no_new_privileges"])
 
 
 def stamp(output: int, copied: _thread.LockType, most: int) -> None:

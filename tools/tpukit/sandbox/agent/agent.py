@@ -73,12 +73,15 @@ class Agent:
             (*options.visible, folder / "bin", folder / "packages", options.buckets),
             options.hidden,
             folder / "hidden",
+            pods.can_guard(),
             image_packages.Views(folder / "packages"),
         )
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
             _log.warning("no mount namespaces here: readOnlyRootFilesystem is not held")
             _log.warning("no mount namespaces here: pods see Python packages that no image has")
+        if not machine.guard or not machine.mounts:
+            _log.warning("no answers to system calls here: mounted buckets do what GCS FUSE refuses")
         if not machine.users:
             _log.warning("no user namespaces here: runAsUser and runAsGroup are not held")
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)

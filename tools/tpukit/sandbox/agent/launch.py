@@ -19,7 +19,15 @@ from pathlib import Path
 
 from tpukit import pods
 from tpukit.pods import Mount, Pod
-from tpukit.sandbox.agent import container_logs, image_names, image_packages, security, tpu_environment, volumes
+from tpukit.sandbox.agent import (
+    bucket_limits,
+    container_logs,
+    image_names,
+    image_packages,
+    security,
+    tpu_environment,
+    volumes,
+)
 from tpukit.sandbox.agent import env as environment
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.host_names import rewrite
@@ -53,6 +61,7 @@ class Machine:
     visible: tuple[Path, ...] = ()  # folders that no volume may hide
     hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
     instead: Path = Path()  # a folder with one empty file, which pods see in their place
+    guard: bool = False  # mounted buckets answer as GCS FUSE does
     packages: image_packages.Views | None = None  # None: pods see all that this machine has
 
 
@@ -119,6 +128,7 @@ def start(machine: Machine, site: Site, container: Container) -> None:
         work = Path(rewrite(str(work), paths))
     if _PYTHON.fullmatch(Path(argv[0]).name):
         argv = (sys.executable, *argv[1:])
+    limits = bucket_limits.rename_limits(site.context.pod, spec, site.labels) if machine.guard and mounts else {}
     limit = spec.get("resources", {}).get("limits", {}).get("memory")
     memory = int(environment.quantity(str(limit))) if limit else 0
     pods.start(
@@ -133,6 +143,7 @@ def start(machine: Machine, site: Site, container: Container) -> None:
                 stamped=True,
                 log_bytes=container_logs.MAX_FILE_BYTES,
                 confinement=confined,
+                buckets=limits,
             )
         ]
     )
