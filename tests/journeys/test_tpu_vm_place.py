@@ -286,13 +286,14 @@ def test_disk_and_buckets_of_a_job_are_mounted_before_its_program_starts_and_onc
         f"grep -q share {mounted} || exit 9; [ $TPUKIT_ATTEMPT = 1 ] || {{ {LEAVES}; }}",
         rule="resume",
         target=share,
-        mounts=[{"bucket": "my-data", "path": "/data"}],
+        mounts=[{"bucket": "my-data", "path": "/data"}, {"bucket": "my-runs", "path": "/runs", "read_only": False}],
     )
     job = driving.ended(job_id)
     assert job.state is State.COMPLETED, job.message
     assert mounted.read_text().splitlines() == [
         "mount -t nfs -o nolock,soft 10.0.0.2:/share /mnt/share",
         "gcsfuse --implicit-dirs -o ro my-data /data",
+        "gcsfuse --implicit-dirs --rename-dir-limit 200000 my-runs /runs",
     ]
 
 

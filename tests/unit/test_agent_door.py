@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tpukit import pods
 from tpukit.errors import Denied, Invalid, NotFound
 from tpukit.sandbox import certificates
 from tpukit.sandbox.agent import AgentClient, Fault, Pool, archive, container_logs
@@ -75,32 +76,53 @@ def test_logs_tail_times_and_limits(world: World):
     assert world.log(query="?sinceTime=2200-01-01T00:00:00Z") == ""
 
 
-def test_logs_are_of_the_newest_file_alone_while_who_follows_and_cloud_logging_see_all(
+def test_logs_are_of_the_newest_file_alone_while_who_follows_sees_all(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(container_logs, "MAX_FILE_BYTES", 4000)
+    monkeypatch.setattr(container_logs, "MAX_FILE_BYTES", 2000)
     more, end = tmp_path / "more", tmp_path / "end"
     lines = [f"line {number:03d}" for number in range(250)]
-    first, second = "for i in $(seq 0 49)", "for i in $(seq 50 249)"
-    said = "do printf 'line %03d\\n' $i; done"
     wait = "while [ ! -e {} ]; do sleep 0.02; done"
-    world.shell(f"{first}; {said}; {wait.format(more)}; {second}; {said}; {wait.format(end)}")
-    world.until(lambda: world.status().get("phase") == "Running" and "line 049" in world.log())
-    assert world.log().splitlines() == lines[:50]
+    # It waits now and then for what it printed: what is read from it at once goes to one file.
+    written = 'until cat "$TPUKIT_POD"/log* | grep -q "line 0*$i"; do sleep 0.01; done'
+    second = f"for i in $(seq 30 249); do printf 'line %03d\\n' $i; [ $((i % 20)) = 0 ] && {written}; done"
+    first = "for i in $(seq 0 29); do printf 'line %03d\\n' $i; done"
+    world.shell(f"{first}; {wait.format(more)}; {second}; {wait.format(end)}")
+    world.until(lambda: world.status().get("phase") == "Running" and "line 029" in world.log())
+    assert world.log().splitlines() == lines[:30]
     with ThreadPoolExecutor() as threads:
-        following = threads.submit(world.log, query="?follow=true")
+        following = threads.submit(world.log, query="?follow=true&tailLines=30")
         time.sleep(0.5)
         more.touch()
         world.until(lambda: "line 249" in world.log())
         newest = world.log().splitlines()
         end.touch()
         assert following.result().splitlines() == lines
-    (printed,) = archive.printed(world.home / "agent")
-    whole = printed.paths[0].read_bytes()
-    assert len(whole.splitlines()) == 250
-    assert newest == lines[-len(newest) :]
-    assert 0 < sum(len(line) + 1 for line in whole.splitlines()[-len(newest) :]) <= 4000
+    world.phase("Succeeded")
+    (run,) = (world.home / "agent" / "pods").glob("*/main/0")
+    files = pods.log_files(run)
+    assert len(files) > 1
+    assert newest == [line.split(" ", 3)[-1] for line in files[-1].read_text().splitlines()] == lines[-len(newest) :]
     assert world.log(query="?tailLines=2").splitlines() == lines[-2:]
+
+
+def test_logs_older_than_the_newest_five_files_are_with_cloud_logging_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(container_logs, "MAX_FILE_BYTES", 1)
+    gate = world.home / "gate"
+    written = 'until cat "$TPUKIT_POD"/log* | grep -q "F $i$"; do sleep 0.01; done'
+    wait = f"until [ -e {gate} ]; do sleep 0.05; done"
+    world.shell(f"for i in 1 2 3 4 5 6 7 8; do echo $i; {written}; done; {wait}")
+    world.until(lambda: world.status().get("phase") == "Running" and world.log() == "8\n")
+    (run,) = (world.home / "agent" / "pods").glob("*/main/0")
+    world.agent.kubelet.collect_logs()
+    assert [file.name for file in pods.log_files(run)] == ["log.3", "log.4", "log.5", "log.6", "log.7"]
+    printed = sorted(archive.printed(world.home / "agent"), key=lambda one: one.file)
+    texts = [next(path for path in one.paths if path.exists()).read_text() for one in printed]
+    assert [line.split(" ", 3)[-1] for text in texts for line in text.splitlines()] == list("12345678")
+    gate.touch()
+    world.phase("Succeeded")
 
 
 def test_logs_follow_until_the_container_ends(world: World):

@@ -66,6 +66,24 @@ def test_stamped_log_is_whole_when_the_pod_is_killed(home: Path):
     assert [line.split()[3] for line in lines] == [str(i) for i in range(5000)]
 
 
+def test_stamped_log_that_is_long_goes_on_in_another_file_with_no_line_lost_or_divided(home: Path):
+    # It waits now and then for what it printed: what is read from it at once goes to one file.
+    code = f"""import pathlib, time
+def written(): return "".join(log.read_text() for log in pathlib.Path({str(home / "pod")!r}).glob("log*"))
+for i in range(200):
+    print(i, "x" * 100, flush=True)
+    while i % 10 == 0 and f"F {{i}} x" not in written(): time.sleep(0.01)
+"""
+    run(home, code, stamped=True, log_bytes=4000)
+    files = pods.log_files(home / "pod")
+    assert [file.name for file in files][:3] == ["log", "log.1", "log.2"]
+    assert [pods.log_number(file) for file in files] == list(range(len(files)))
+    assert all(file.stat().st_size >= 4000 for file in files[:-1])
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    assert [line.split()[3] for line in lines] == [str(number) for number in range(200)]
+    assert pods.tail(home / "pod")[-1] == lines[-1]
+
+
 @pytest.fixture
 def volume(home: Path) -> Path:
     (home / "empty").mkdir()

@@ -50,7 +50,7 @@ class BoxHost:
     attempt: int
     slice: int
     index: int
-    log: Path
+    logs: list[Path]
     pids: tuple[int, ...] = (1,)
     pod: str = "pod"
     node: str = "node"
@@ -85,16 +85,19 @@ def test_hosts_lines_of_a_pod_that_is_removed_can_still_be_read(tmp_path):
     pod = tmp_path / "pod"
     pod.mkdir()
     (pod / "log").write_text("2026-11-15T00:00:00.0Z stdout F step 1 loss 2.5\n")
-    box = Box(tmp_path / "buckets", [BoxHost(0, 0, 1, pod / "log")])
+    box = Box(tmp_path / "buckets", [BoxHost(0, 0, 1, [pod / "log"])])
     site = GkeSite(tmp_path / "drill", SystemClock(), box)
     (host,) = site.hosts(JOB, Attempt(0, 0, 0), None)
     assert (host.attempt, host.number, host.index, host.pids) == (0, 1, 1, (1,))
+    (pod / "log.1").write_text("2026-11-15T00:00:01.0Z stdout F step 2 loss 2.4\n")
+    box.hosts[0].logs.append(pod / "log.1")
+    site.hosts(JOB, Attempt(0, 0, 0), None)
 
     shutil.rmtree(pod)
     box.hosts = []
     (host,) = site.hosts(JOB, Attempt(0, 0, 0), None)
     assert host.pids == ()
-    assert site.line(host.log.read_text().strip()) == "step 1 loss 2.5"
+    assert [site.line(log.read_text().strip()) for log in host.logs] == ["step 1 loss 2.5", "step 2 loss 2.4"]
     site.close()
 
 
@@ -102,7 +105,7 @@ def test_hosts_two_attempts_ago_are_not_followed_any_more(tmp_path):
     logs = [tmp_path / str(number) for number in range(3)]
     for log in logs:
         log.touch()
-    box = Box(tmp_path / "buckets", [BoxHost(number, 0, 0, log) for number, log in enumerate(logs)])
+    box = Box(tmp_path / "buckets", [BoxHost(number, 0, 0, [log]) for number, log in enumerate(logs)])
     site = GkeSite(tmp_path / "drill", SystemClock(), box)
     assert [host.attempt for host in site.hosts(JOB, Attempt(0, 0, 0), None)] == [1, 2]
     site.close()
@@ -131,7 +134,7 @@ def test_sandbox_hosts_of_a_job_are_those_that_began_with_attempt_slice_and_proc
     try:
         (host,) = hosts.of_job("research", "train")
         assert (host.attempt, host.slice, host.index, host.node) == (3, 1, 0, "node-2")
-        assert host.log == run / "log"
+        assert host.logs == [run / "log"]
         assert hosts.of_job("research", "other") == []
     finally:
         pods.stop(run, 0)

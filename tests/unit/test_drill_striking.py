@@ -41,7 +41,7 @@ def test_spoilt_checkpoint_is_the_newest_that_the_dead_left_though_it_ended_afte
     folders = site.folders("run")
     log = tmp_path / "log"
     log.write_text("step 13 loss 1.5\n")
-    host = Host(0, 0, 0, 0, log, (process.pid,))
+    host = Host(0, 0, 0, 0, (log,), (process.pid,))
     following = Following(folders)
     older = save(folders.workdir_path, 12)
     while following.saves.last is None:

@@ -172,6 +172,24 @@ def test_archive_that_is_full_forgets_the_oldest_pods(agent):
     assert [log.pod for log in logs(agent.folder)] == ["middle", "young"]
 
 
+def test_lines_of_rotated_files_are_all_found_in_order_and_keep_their_ids_when_files_move(world, agent):
+    folder = agent.pod("p", (0, "one"), (1, "two"))
+    run = folder / "main" / "0"
+    (run / "log.1").write_text(f"{stamp(2)} stdout F three\n")
+    (run / "log.2").write_text(f"{stamp(3)} stdout F four\n{stamp(4)} stdout F five\n")
+    everything = ["one", "two", "three", "four", "five"]
+    before = entries(world)
+    assert [entry["textPayload"] for entry in before] == everything
+    archive = Archive(agent.folder / "archive")
+    archive.take(folder, but=2)
+    assert not (run / "log").exists()
+    assert entries(world) == before
+    archive.take(folder)
+    assert entries(world) == before
+    assert texts(world, pageSize=2, orderBy="timestamp desc") == everything[::-1]
+    assert texts(world, f'timestamp>="{stamp(2)}"') == everything[2:]
+
+
 def test_file_of_a_volume_is_no_log(world, agent):
     folder = agent.pod("p", (0, "printed"))
     volume = folder / "volumes" / "0"

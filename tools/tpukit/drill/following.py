@@ -47,7 +47,8 @@ class Following:
         for host in hosts:
             own = self._traces / f"{host.attempt}-{host.number}.jsonl"
             fresh += self._read(own, host, now, own=True)
-            fresh += self._read(host.log, host, now, own=False)
+            for log in host.logs:
+                fresh += self._read(log, host, now, own=False)
         read = [(line.own, report) for line in fresh if (report := self._reader(line).read(line))]
         self._reports += read
         reports = [report for own, report in read if own == ((report.attempt, report.host) in self._own)]

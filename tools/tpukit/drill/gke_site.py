@@ -43,7 +43,7 @@ class BoxHost(Protocol):
     @property
     def node(self) -> str: ...
     @property
-    def log(self) -> Path: ...
+    def logs(self) -> Sequence[Path]: ...
     @property
     def pids(self) -> tuple[int, ...]: ...
 
@@ -70,7 +70,7 @@ class GkeSite:
         self._base, self._base_path = "", Path()
         self._team = ""
         self._cluster: Cluster | None = None
-        self._logs: dict[tuple[str, int, int], Path] = {}
+        self._logs: dict[tuple[str, int, int], dict[str, Path]] = {}  # by name on the host, the oldest first
         self.place = GkePlace(folder, clock, lambda: self._mark)
 
     def prepare(self, plan: Plan) -> Plan:
@@ -98,15 +98,15 @@ class GkeSite:
     def hosts(self, plan: Plan, attempt: Attempt, seen: Observation | None) -> Sequence[Host]:
         present = self._box.of_job(plan.team, plan.id)
         for one in present:
-            self._retain_log(plan, one)
+            self._retain_logs(plan, one)
         running = {(one.attempt, one.slice, one.index): one for one in present}
         per_slice = plan.slice.hosts
         found = []
-        for (job, number, host), log in self._logs.items():
+        for (job, number, host), logs in self._logs.items():
             if job != plan.id:
                 continue
             slice_, index = divmod(host, per_slice)
-            made = Host(number, host, slice_, index, log)
+            made = Host(number, host, slice_, index, tuple(logs.values()))
             if there := running.get((number, slice_, index)):
                 made = replace(made, pids=there.pids, node=there.node, pod=there.pod)
             found.append(made)
@@ -156,20 +156,22 @@ class GkeSite:
             raise Invalid(Problem("workdir", f"the sandbox has no bucket {bucket}", hint))
         return f"{workdir}/{self._mark}", path / rest / self._mark
 
-    def _retain_log(self, plan: Plan, one: BoxHost) -> None:
-        """A pod's log goes with the pod, maybe before its last lines were read: a link holds it."""
+    def _retain_logs(self, plan: Plan, one: BoxHost) -> None:
+        """A pod's log goes with the pod, maybe before its last lines were read: links hold its files."""
         key = plan.id, one.attempt, one.slice * plan.slice.hosts + one.index
-        if key in self._logs:
-            return
-        link = self._folder / "logs" / plan.id / f"{one.attempt}-{one.slice}-{one.index}"
-        link.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(one.log, link)
-        except FileNotFoundError:
-            return
-        except OSError:  # another disk
-            link = one.log
-        self._logs[key] = link
+        folder = self._folder / "logs" / plan.id / f"{one.attempt}-{one.slice}-{one.index}"
+        for log in one.logs:
+            link = folder / log.name
+            if link.name in self._logs.get(key, {}):
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(log, link)
+            except FileNotFoundError:
+                continue
+            except OSError:  # another disk
+                link = log
+            self._logs.setdefault(key, {})[log.name] = link
 
 
 def in_bucket(workdir: str, mounts: Sequence[Mount]) -> tuple[str, str]:

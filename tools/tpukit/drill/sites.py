@@ -30,7 +30,7 @@ class Host:
     number: int  # counted over all slices
     slice: int
     index: int  # in its slice
-    log: Path
+    logs: tuple[Path, ...]  # the files of its log, the oldest first
     pids: tuple[int, ...] = ()  # its first process first; empty: it does not run
     node: str = ""
     pod: str = ""
@@ -116,7 +116,7 @@ class LocalSite:
                 number,
                 number // per_slice,
                 number % per_slice,
-                self.place.host_folder(handle, name) / "log",
+                (self.place.host_folder(handle, name) / "log",),
                 (pids[name],) if name in pids else (),
             )
             for number, name in enumerate(plan.host_names)

@@ -38,7 +38,8 @@ def _commands(one: dict[str, Any]) -> list[list[str]]:
     if one["kind"] == "nfs":
         return [folder, ["sudo", "-n", "mount", "-t", "nfs", "-o", "nolock,soft", source, target]]
     # https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
-    options = ["--implicit-dirs", *(["-o", "ro"] if one["read_only"] else [])]
+    # Without a limit no folder can be renamed that holds anything: so checkpoints are committed.
+    options = ["--implicit-dirs", *(["-o", "ro"] if one["read_only"] else ["--rename-dir-limit", "200000"])]
     owner = f"{os.getuid()}:{os.getgid()}"
     return [folder, ["sudo", "-n", "chown", owner, target], ["gcsfuse", *options, source, target]]
 

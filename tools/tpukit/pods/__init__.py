@@ -9,13 +9,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -24,9 +25,11 @@ from tpukit.errors import Transient
 MARK = "TPUKIT_POD"
 """Environment variable that holds the pod's folder: how processes that slipped away are found again."""
 
+_LOG = re.compile(r"log(\.\d+)?")
 _PROC = Path("/proc")
 _SHIM = Path(__file__).with_name("shim.py")
 _MOUNTS = Path(__file__).with_name("mounts.py")
+_GUARD = Path(__file__).with_name("guard.py")
 _JOIN = Path(__file__).with_name("join.py")
 
 
@@ -59,8 +62,13 @@ class Pod:
     memory: int = 0  # bytes it may take; it is killed at more
     mounts: tuple[Mount, ...] = ()
     stamped: bool = False  # the log holds the time of every line
+    log_bytes: int = 0  # a stamped log that is so long goes on in another file; 0: it never does
     starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
     confinement: Confinement | None = None
+    buckets: Mapping[str, int] = field(
+        default_factory=dict
+    )  # targets of mounts that answer as GCS FUSE does, each with
+    # how much a folder may hold that is renamed; ask can_guard() first
 
 
 class Phase(StrEnum):
@@ -104,7 +112,9 @@ def start(pods: Iterable[Pod]) -> None:
                     "memory": pod.memory,
                     "mounts": [[str(mount.source), mount.target, mount.read_only] for mount in pod.mounts],
                     "stamped": pod.stamped,
+                    "log_bytes": pod.log_bytes,
                     "starts_pods": pod.starts_pods,
+                    **({"buckets": dict(pod.buckets)} if pod.buckets else {}),
                     **({"confined": asdict(pod.confinement)} if pod.confinement else {}),
                 },
             )
@@ -186,6 +196,12 @@ def stop(folder: Path, grace: float) -> None:
 def can_mount(folder: Path, *, user: tuple[int, int] | None = None) -> bool:
     """Whether pods can have a file system of their own here, and a user. `folder` is empty and stays so."""
     argv = [sys.executable, "-I", "-S", str(_MOUNTS), str(folder), *map(str, user or ())]
+    return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def can_guard() -> bool:
+    """Whether mounts of pods can answer as GCS FUSE does here."""
+    argv = [sys.executable, "-I", "-S", str(_GUARD)]
     return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
@@ -289,11 +305,21 @@ def _processes(file: str) -> Iterator[tuple[int, bytes]]:
             yield int(entry.parent.name), entry.read_bytes()
 
 
+def log_files(folder: Path) -> list[Path]:
+    """The files of a pod's log that are there, the oldest first."""
+    return sorted((file for file in folder.glob("log*") if _LOG.fullmatch(file.name)), key=log_number)
+
+
+def log_number(file: Path) -> int:
+    """How many files of the same log came before it."""
+    return int(file.name.removeprefix("log").removeprefix(".") or 0)
+
+
 def tail(folder: Path, lines: int = 400, size: int = 131_072, until: int | None = None) -> Sequence[str]:
     """The last lines a pod printed, or had printed `until` so many bytes: enough for an exception and all that JAX and
-    the program's own threads say after it."""
+    the program's own threads say after it. Of a log of several files, those of the newest."""
     try:
-        with (folder / "log").open("rb") as log:
+        with next(reversed(log_files(folder)), folder / "log").open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             end = end if until is None else min(end, until)
             start = log.seek(max(0, end - size))

@@ -13,6 +13,7 @@ the files it keeps in the pod's folder:
     end        how it ended; blank until then, so that a full disk cannot lose it
     log        standard output and error of the pod; with the time of each line, as a container runtime keeps it, where
                pod.json says "stamped"
+    log.1 ...  where a stamped log goes on when the file before it has "log_bytes" of pod.json
     root       an empty folder; in the pod's own view of the file system, where it has one, the root
 
 Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except
@@ -78,13 +79,18 @@ def run(tell: int) -> None:
     kills = oom_kills()
     output = os.pipe() if pod["stamped"] else None
     gate, opener = os.pipe()
-    child, failed = spawn(pod, output, gate, opener)
+    child, failed, asking = spawn(pod, output, gate, opener)
     os.close(gate)
+    if number := os.read(asking, 16):  # what it asks about is answered before it runs
+        import guard  # type: ignore[import-not-found]  # beside this file
+
+        _thread.start_new_thread(guard.answer, (guard.listener(child, int(number)), pod["buckets"]))
+    os.close(asking)
     copied = _thread.allocate_lock()
     if output:
         os.close(output[1])
         copied.acquire()
-        _thread.start_new_thread(stamp, (output[0], copied))
+        _thread.start_new_thread(stamp, (output[0], copied, int(pod.get("log_bytes") or 0)))
     fill(began, {"shim": os.getpid(), "pid": child, "at": time.time(), "awake": time.monotonic()})
     os.replace("began.new", "began")
     # Only now may it run: one that ran before it was written down would be run again after this process was killed.
@@ -115,39 +121,32 @@ def run(tell: int) -> None:
     fill(end, record)
 
 
-def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int]:
-    """Process id of the pod's first process, which waits at the gate, and a pipe that tells what kept it from starting.
+def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int, int]:
+    """Process id of the pod's first process, which waits at the gate, a pipe that tells what kept it from starting, and
+    one that tells the number of the file by which it asks, where it has buckets.
 
     Without `output` it prints to the log.
     """
     parent = os.getpid()
     confined = pod.get("confined") or {}
-    own_view = pod["mounts"] or confined.get("user") or confined.get("read_only_root")
+    own_view = bool(pod["mounts"] or confined.get("user") or confined.get("read_only_root"))
     if own_view or confined:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     if own_view:
         os.makedirs("root", exist_ok=True)
     failed, fail = os.pipe()
+    asking, ask = os.pipe()
     child = os.fork()
     if not child:
         what = "log"
         try:
             os.setsid()
-            log = output[1] if output else os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            log = output[1] if output else open_log("log")
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
             os.dup2(log, 2)
             what = ""  # which of these failed, the problem knows
-            if own_view:
-                import mounts  # type: ignore[import-not-found]  # beside this file
-
-                user = tuple(confined.get("user") or ()) or None
-                read_only = bool(confined.get("read_only_root"))
-                mounts.enter(os.path.abspath("root"), pod["mounts"], user=user, read_only=read_only)
-            if LINUX and confined:
-                import confine  # type: ignore[import-not-found]  # beside this file
-
-                confine.confine(confined["capabilities"], no_new_privileges=confined["no_new_privileges"])
+            enter(pod, own_view, ask)
             if LINUX:  # the pod may not outlive its shim; entering a namespace forgets this
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != parent:
@@ -169,12 +168,36 @@ def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener
         finally:
             os._exit(128)
     os.close(fail)
-    return child, failed
+    os.close(ask)
+    return child, failed, asking
 
 
-def stamp(output: int, copied: _thread.LockType) -> None:
-    """Copy lines to the log, each with its time: `2026-01-31T12:00:00.123456789Z stdout F text`."""
-    log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
+    """Give this process the files that the pod sees, and let it do no more than the pod may."""
+    confined = pod.get("confined") or {}
+    if own_view:
+        import mounts  # type: ignore[import-not-found]  # beside this file
+
+        user = tuple(confined.get("user") or ()) or None
+        read_only = bool(confined.get("read_only_root"))
+        mounts.enter(os.path.abspath("root"), pod["mounts"], user=user, read_only=read_only)
+    if pod.get("buckets"):  # before it gives up the right to ask
+        import guard
+
+        os.write(ask, str(guard.install()).encode())
+    os.close(ask)
+    if LINUX and confined:
+        import confine  # type: ignore[import-not-found]  # beside this file
+
+        confine.confine(confined["capabilities"], no_new_privileges=confined["no_new_privileges"])
+
+
+def stamp(output: int, copied: _thread.LockType, most: int) -> None:
+    """Copy lines to the log, each with its time: `2026-01-31T12:00:00.123456789Z stdout F text`.
+
+    A file of `most` bytes (0: however many) gets no more of them. It keeps its name, so that its readers can go on.
+    """
+    log, number, size = open_log("log"), 0, 0
     rest = b""
     while True:
         read = os.read(output, 1 << 16)
@@ -189,10 +212,18 @@ def stamp(output: int, copied: _thread.LockType) -> None:
             parts.append(at + b"P " + rest[:LINE_BYTES] + b"\n")
             rest = rest[LINE_BYTES:]
         with suppress(OSError):  # a full disk loses lines; a pod that nobody reads from would hang
-            os.write(log, b"".join(parts))
+            if most and parts and size >= most:
+                newer = open_log(f"log.{number + 1}")
+                os.close(log)
+                log, number, size = newer, number + 1, 0
+            size += os.write(log, b"".join(parts))
         if not read:
             break
     copied.release()
+
+
+def open_log(name: str) -> int:
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
 def wait(child: int, watched: set[signal.Signals], memory: int, theirs: bool) -> tuple[int, int | None, bool]:

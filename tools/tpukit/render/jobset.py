@@ -256,8 +256,11 @@ def _mounts(plan: Plan) -> tuple[Mount, ...]:
     """Buckets as folders. GKE's driver shows files as root's unless told whose they are, and gets its token from the
     kubelet, so the pod needs none (https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver)."""
     options = f"implicit-dirs,uid={USER},gid={USER}"
+    # Orbax commits a checkpoint by renaming its folder, which GCS FUSE refuses by default on v4 and older machines. The
+    # limit is that of its profile for checkpoints: https://cloud.google.com/storage/docs/cloud-storage-fuse/cli-options
+    writable = f"{options},rename-dir-limit=200000"
     return tuple(
-        Mount(f"mount-{index}", mount.bucket, mount.path, mount.read_only, options)
+        Mount(f"mount-{index}", mount.bucket, mount.path, mount.read_only, options if mount.read_only else writable)
         for index, mount in enumerate(plan.spec.mounts)
     )
 

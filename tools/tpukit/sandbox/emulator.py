@@ -144,7 +144,7 @@ def logs(folder: Path) -> Iterator[Log]:
             namespace=one.namespace,
             pod=one.pod,
             container=one.container,
-            id=f"{one.uid}-{one.container}-{one.run}",
+            id=f"{one.uid}-{one.container}-{one.run}-{one.file:04d}",
             labels=one.labels,
             node=one.node,
             zone=one.node_labels.get("topology.kubernetes.io/zone", ""),

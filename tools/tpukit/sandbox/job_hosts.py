@@ -36,8 +36,9 @@ class HostRun:
     folder: Path  # of the container's run; it goes with the pod
 
     @property
-    def log(self) -> Path:
-        return self.folder / "log"
+    def logs(self) -> Sequence[Path]:
+        """The files of its log that are there, the oldest first."""
+        return pods.log_files(self.folder)
 
     @property
     def pids(self) -> tuple[int, ...]:

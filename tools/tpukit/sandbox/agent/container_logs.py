@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -14,11 +15,10 @@ from tpukit.errors import Invalid, NotFound
 from tpukit.pods import Phase
 from tpukit.sandbox.agent.times import parse
 
-MAX_FILE_BYTES = 10 << 20
-"""How long a log file of a kubelet gets (containerLogMaxSize) before it begins another, and serves that one alone:
-https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation. Here the file stays whole, because it
-is also what Cloud Logging has collected by then; only what is served begins anew. That a kubelet looks at sizes every
-ten seconds, and so lets files get longer, is left out."""
+MAX_FILE_BYTES, MAX_FILES = 10 << 20, 5
+"""Of one run: containerLogMaxSize and containerLogMaxFiles of a kubelet, which serves the newest file alone:
+https://kubernetes.io/docs/concepts/cluster-administration/logging/#log-rotation. Here a file ends as soon as it is so
+long; a kubelet looks every ten seconds, and so lets files get longer. It also compresses those that have ended."""
 _POLL_SECONDS = 0.2
 
 
@@ -76,36 +76,26 @@ def read(run: Path, wanted: Wanted) -> Iterator[bytes]:
 
 def _pieces(run: Path, wanted: Wanted) -> Iterator[bytes]:
     rest = b""
-    first = True
-    position = -1
-    while True:
-        ended = pods.status(run).phase is not Phase.RUNNING
-        try:
-            with (run / "log").open("rb") as log:
-                if position < 0:  # who follows goes on across files
-                    position = _newest_file(log)
-                log.seek(position)
-                new = log.read()
-                position += len(new)
-        except FileNotFoundError:
-            new = b""
-        *lines, rest = (rest + new).split(b"\n")
-        shown = _shown(lines, wanted)
-        yield b"".join(deque(shown, maxlen=wanted.tail) if first else shown)
-        first = False
-        if ended or not wanted.follow:
-            return
-        time.sleep(_POLL_SECONDS)
-
-
-def _newest_file(log: BinaryIO) -> int:
-    """Where the file begins that a kubelet would have begun last."""
-    begin = log.seek(0, 2) // MAX_FILE_BYTES * MAX_FILE_BYTES
-    if not begin:
-        return 0
-    log.seek(begin - 1)
-    log.readline()  # lines are not divided
-    return log.tell()
+    number, first = -1, True
+    with ExitStack() as held, suppress(FileNotFoundError):  # gone with its pod
+        log: BinaryIO | None = None
+        while True:
+            ended = pods.status(run).phase is not Phase.RUNNING
+            newer = [file for file in pods.log_files(run) if pods.log_number(file) > number]
+            if log is None and newer:
+                log, number, newer = held.enter_context(newer[-1].open("rb")), pods.log_number(newer[-1]), []
+            new = log.read() if log else b""  # complete where there is a newer one
+            *lines, rest = (rest + new).split(b"\n")
+            shown = _shown(lines, wanted)
+            yield b"".join(deque(shown, maxlen=wanted.tail) if first else shown)
+            first = False
+            if not wanted.follow or (ended and not newer):
+                return
+            if newer:  # who follows goes on across files
+                held.close()
+                log, number = held.enter_context(newer[0].open("rb")), pods.log_number(newer[0])
+            else:
+                time.sleep(_POLL_SECONDS)
 
 
 def _shown(lines: list[bytes], wanted: Wanted) -> Iterator[bytes]:

@@ -226,7 +226,10 @@ class Faults:
         """As the program reports it, or as its lines say it."""
         now = self._clock.now()
         reported = progress.read(run / PROGRESS, now).step
-        return self._lines.read(run / "log", "", now).step if reported is None else reported
+        if reported is not None:
+            return reported
+        said = [self._lines.read(log, "", now).step for log in pods.log_files(run)]
+        return max((step for step in said if step is not None), default=None)
 
     def _plan(self, faults: list[Fault]) -> None:
         self._planned = faults

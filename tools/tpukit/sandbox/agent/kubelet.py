@@ -12,6 +12,7 @@ from pathlib import Path
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
+from tpukit.sandbox.agent import container_logs
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import ARCHIVED, Archive
 from tpukit.sandbox.agent.containers import Ending, pod_folder, write_ending, write_json
@@ -81,6 +82,11 @@ class Kubelet:
         """Line up the pods that are only on disk: they were deleted while nobody looked."""
         for folder in self.root.iterdir():
             self.line.add(folder.name.rpartition("_")[2])
+
+    def collect_logs(self) -> None:
+        """Of what a container printed, no more files stay with its pod than a kubelet keeps."""
+        for folder in self.root.iterdir():
+            self._archive.take(folder, but=container_logs.MAX_FILES)
 
     def serve(self) -> None:
         """For as many threads as pods are to be looked at side by side."""

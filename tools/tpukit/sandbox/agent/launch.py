@@ -1,7 +1,8 @@
 """Starts one run of a container as processes of this machine.
 
 There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
-processes have mounts of their own, a container sees its volumes at their paths and all hosts by name; elsewhere paths
+processes have mounts of their own, a container sees no Python packages but those that its image has (`image_packages`
+says how far), its volumes at their paths and all hosts by name; elsewhere it sees all packages, and paths
 and names are replaced in its environment and command, which covers neither files nor what programs put together
 themselves. What a securityContext says is held as far as `security` tells. Probes and hooks of a container's life are
 not imitated.
@@ -18,8 +19,16 @@ from pathlib import Path
 
 from tpukit import pods
 from tpukit.pods import Mount, Pod
+from tpukit.sandbox.agent import (
+    bucket_limits,
+    container_logs,
+    image_names,
+    image_packages,
+    security,
+    tpu_environment,
+    volumes,
+)
 from tpukit.sandbox.agent import env as environment
-from tpukit.sandbox.agent import security, tpu_environment, volumes
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.host_names import rewrite
 
@@ -27,6 +36,8 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NOTHING = "nothing"
 PROGRESS = "report/progress"
 """Below the folder of a run: how far its program is. The program makes files beside it."""
+TOOLS = str(Path(__file__).resolve().parents[3])
+"""Where this tpukit is, which images with tpukit have installed."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -50,6 +61,8 @@ class Machine:
     visible: tuple[Path, ...] = ()  # folders that no volume may hide
     hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
     instead: Path = Path()  # a folder with one empty file, which pods see in their place
+    guard: bool = False  # mounted buckets answer as GCS FUSE does
+    packages: image_packages.Views | None = None  # None: pods see all that this machine has
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,7 @@ def start(machine: Machine, site: Site, container: Container) -> None:
             *(_not_of_the_image() if fixed else ()),
             *inside,
             *through,
+            *(machine.packages.mounts(toolkit=image_names.has_tpukit(spec["image"])) if machine.packages else ()),
             Mount(report, str(report)),
             Mount(site.hosts_file, "/etc/hosts"),
             Mount(_termination_log(folder), spec.get("terminationMessagePath") or "/dev/termination-log"),
@@ -114,10 +128,25 @@ def start(machine: Machine, site: Site, container: Container) -> None:
         work = Path(rewrite(str(work), paths))
     if _PYTHON.fullmatch(Path(argv[0]).name):
         argv = (sys.executable, *argv[1:])
+    limits = bucket_limits.rename_limits(site.context.pod, spec, site.labels) if machine.guard and mounts else {}
     limit = spec.get("resources", {}).get("limits", {}).get("memory")
     memory = int(environment.quantity(str(limit))) if limit else 0
-    started = Pod(folder, argv, env, work, memory=memory, mounts=tuple(mounts), stamped=True, confinement=confined)
-    pods.start([started])
+    pods.start(
+        [
+            Pod(
+                folder,
+                argv,
+                env,
+                work,
+                memory=memory,
+                mounts=tuple(mounts),
+                stamped=True,
+                log_bytes=container_logs.MAX_FILE_BYTES,
+                confinement=confined,
+                buckets=limits,
+            )
+        ]
+    )
 
 
 def _environment(machine: Machine, site: Site, container: Container, folder: Path) -> dict[str, str]:
@@ -128,6 +157,7 @@ def _environment(machine: Machine, site: Site, container: Container, folder: Pat
         "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
+        **({"PYTHONPATH": TOOLS} if image_names.has_tpukit(spec["image"]) else {}),
         **machine.env,
         **(_identified(machine, site.metadata) if site.metadata else machine.google.owner),
         **tpu_environment.given(pod, spec, site.labels, site.slice_names),
@@ -148,7 +178,7 @@ def _identified(machine: Machine, metadata: str) -> dict[str, str]:
 
 def _seen_through(inside: list[Mount], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
     """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
-    image = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[3])
+    image = (Path(sys.prefix), Path(sys.base_prefix), Path(TOOLS))
     targets = [Path(mount.target) for mount in inside]
     hidden = [
         path

@@ -1,8 +1,9 @@
 """The volumes of a pod as folders on this machine.
 
 emptyDir, configMap, secret, downwardAPI, projected (service account tokens too), hostPath, and buckets through GKE's
-Cloud Storage driver, each a folder below `buckets`. Files are as they were when the pod started: a kubelet would
-follow later changes. Sizes are not limited. Other kinds keep the pod waiting, with a message that says so.
+Cloud Storage driver, each a folder below `buckets` that refuses what GCS FUSE refuses (see `pods.guard`). Files are as
+they were when the pod started: a kubelet would follow later changes. Sizes are not limited. Other kinds keep the pod
+waiting, with a message that says so.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def make(context: Context, folder: Path) -> dict[str, Path]:
         name = volume["name"]
         if "hostPath" in volume:
             found[name] = Path(volume["hostPath"]["path"])
-        elif volume.get("csi", {}).get("driver") == GCSFUSE:
+        elif is_bucket(volume):
             found[name] = context.buckets / volume["csi"]["volumeAttributes"]["bucketName"]
             if not found[name].is_dir():
                 raise BadConfig(f'MountVolume.SetUp failed for volume "{name}": bucket {found[name].name} not found')
@@ -48,6 +49,10 @@ def make(context: Context, folder: Path) -> dict[str, Path]:
             if not found[name].exists():
                 _fill(context, volume, found[name])
     return found
+
+
+def is_bucket(volume: Object) -> bool:
+    return bool(volume.get("csi", {}).get("driver") == GCSFUSE)
 
 
 def mounts(container: Object, folders: Mapping[str, Path], env: Mapping[str, str]) -> list[Mount]:

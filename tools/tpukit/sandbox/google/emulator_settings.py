@@ -73,7 +73,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What one run of a container printed: lines as a container runtime writes them, at the first path that is there.
+    """A file of what one run of a container printed, at the first path that is there: lines as a container runtime
+    writes them. No two files of a run have lines of one moment.
 
     A line is `2026-01-31T12:00:00.123456789Z stdout F text`; P in place of F says that it goes on in the next one.
     """
@@ -81,7 +82,7 @@ class Log:
     namespace: str
     pod: str
     container: str
-    id: str  # of this run, unlike that of any other
+    id: str  # of this file, unlike that of any other
     labels: Mapping[str, str]  # of the pod
     node: str
     zone: str  # of the node
