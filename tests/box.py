@@ -58,7 +58,7 @@ until = partial(waiting.until, every=0.2)
 class Box:
     def __init__(self, home: Path, name: str, *words: str) -> None:
         self.home, self.name = home, name
-        self.tpu("up", *words, "--api=*", "--addons")
+        self.tpu("up", *words, "--api=*", "--addons", "--seconds=0")
         self.place = read(home / "data" / "sandbox" / name)
         self.cluster = Cluster(self.place.kubeconfig)
         self.agent = agent(self.place)
@@ -91,9 +91,12 @@ class Box:
                 return error.code, json.loads(error.read() or b"null")
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """As google(), where no refusal is expected."""
+        """As google(), where no refusal is expected. An operation that it begins has ended."""
         status, answer = self.google(method, path, body)
         assert status < 300, f"{method} {path}: {answer}"
+        if method != "GET" and (operation := _under_way(path, answer)):
+            until(lambda: not _under_way(path, self.ask("GET", operation)), f"{operation} to end")
+            return self.ask("GET", operation)
         return answer
 
     def kubectl(self, *words: str) -> str:
@@ -186,3 +189,14 @@ def sandbox(home: Path, name: str, *words: str) -> Iterator[Box]:
     finally:
         left = pods.kill_strays(home)
     assert not left, "processes outlived the sandbox"
+
+
+def _under_way(path: str, answer: Any) -> str:
+    """Where an operation is found that has not ended; "" for any other answer."""
+    if not isinstance(answer, dict) or answer.get("done") or answer.get("status") == "DONE":
+        return ""
+    api = "/".join(path.split("/")[:2])
+    if "operationType" in answer:  # of Compute Engine and GKE
+        return f"{api}/projects/{answer['selfLink'].partition('/projects/')[2]}"
+    name = str(answer.get("name", ""))
+    return f"{api}/{name}" if "operations/" in name else ""

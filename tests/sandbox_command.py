@@ -79,7 +79,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def box(home):
     sandbox = Box(home, "first")
-    sandbox.tpu("up", "--api=*", "--addons")
+    sandbox.tpu("up", "--api=*", "--addons", "--seconds=0")
     yield sandbox
     if sandbox.folder.exists():
         sandbox.tpu("down")
