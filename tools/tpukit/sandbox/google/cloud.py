@@ -121,7 +121,7 @@ class Cloud:
         times = {"started": now, "ends": now + seconds, "ended": None, "done": False, "error": None}
         operation = {"id": name, "api": api.name, "type": kind, "target": target, "hidden": hidden, **times, **rest}
         self.state.put("operation", name, operation)
-        pending = {"id": name, "ends": operation["ends"]}
+        pending = {"id": name, "ends": operation["ends"], "target": target}
         self.state.put("pending", _turn(operation), pending)
         if not hidden:
             self.state.put("under_way", _place(operation), {"id": name})
