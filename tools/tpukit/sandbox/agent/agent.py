@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
-from tpukit.sandbox.agent import container_logs, execute, image_packages, launch
+from tpukit.sandbox.agent import container_logs, execute, launch
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.door import Request, Server
@@ -64,7 +64,6 @@ class Agent:
         folder = options.folder
         (folder / "empty").mkdir(parents=True, exist_ok=True)
         (folder / "hidden").mkdir(exist_ok=True)
-        (folder / "packages").mkdir(exist_ok=True)
         (folder / "hidden" / launch.NOTHING).touch()
         machine = Machine(
             launch.make_bin(folder / "bin"),
@@ -72,16 +71,14 @@ class Agent:
             _google(options) if options.google else Google(),
             pods.can_mount(folder / "empty"),
             pods.can_mount(folder / "empty", user=_NOBODY),
-            (*options.visible, folder / "bin", folder / "packages", options.buckets),
+            (*options.visible, folder / "bin", options.buckets),
             options.hidden,
             folder / "hidden",
             pods.can_guard(),
-            image_packages.Views(folder / "packages"),
         )
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
             _log.warning("no mount namespaces here: readOnlyRootFilesystem is not held")
-            _log.warning("no mount namespaces here: pods see Python packages that no image has")
         if not machine.guard or not machine.mounts:
             _log.warning("no answers to system calls here: mounted buckets do what GCS FUSE refuses")
         if not machine.users:
@@ -197,9 +194,11 @@ class Agent:
 
 def _pod_env(options: Options) -> dict[str, str]:
     address = urlsplit(options.server)
+    package = str(Path(__file__).resolve().parents[3])
     return {
         "KUBERNETES_SERVICE_HOST": address.hostname or HOST,
         "KUBERNETES_SERVICE_PORT": str(address.port or 443),
+        "PYTHONPATH": package,  # what an image would have installed
         "TPUKIT_HEARTBEAT": "10",  # hosts of one machine need not wait as long as those of a network
         **options.env,
     }

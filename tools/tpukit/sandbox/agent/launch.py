@@ -1,8 +1,7 @@
 """Starts one run of a container as processes of this machine.
 
 There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
-processes have mounts of their own, a container sees no Python packages but those that its image has (`image_packages`
-says how far), its volumes at their paths and all hosts by name; elsewhere it sees all packages, and paths
+processes have mounts of their own, a container sees its volumes at their paths and all hosts by name; elsewhere paths
 and names are replaced in its environment and command, which covers neither files nor what programs put together
 themselves. What a securityContext says is held as far as `security` tells. Probes and hooks of a container's life are
 not imitated.
@@ -19,15 +18,7 @@ from pathlib import Path
 
 from tpukit import pods
 from tpukit.pods import Mount, Pod
-from tpukit.sandbox.agent import (
-    bucket_limits,
-    container_logs,
-    image_names,
-    image_packages,
-    security,
-    tpu_environment,
-    volumes,
-)
+from tpukit.sandbox.agent import bucket_limits, container_logs, security, tpu_environment, volumes
 from tpukit.sandbox.agent import env as environment
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.host_names import rewrite
@@ -36,8 +27,6 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NOTHING = "nothing"
 PROGRESS = "report/progress"
 """Below the folder of a run: how far its program is. The program makes files beside it."""
-TOOLS = str(Path(__file__).resolve().parents[3])
-"""Where this tpukit is, which images with tpukit have installed."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -62,7 +51,6 @@ class Machine:
     hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
     instead: Path = Path()  # a folder with one empty file, which pods see in their place
     guard: bool = False  # mounted buckets answer as GCS FUSE does
-    packages: image_packages.Views | None = None  # None: pods see all that this machine has
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +102,6 @@ def start(machine: Machine, site: Site, container: Container) -> None:
             *(_not_of_the_image() if fixed else ()),
             *inside,
             *through,
-            *(machine.packages.mounts(toolkit=image_names.has_tpukit(spec["image"])) if machine.packages else ()),
             Mount(report, str(report)),
             Mount(site.hosts_file, "/etc/hosts"),
             Mount(_termination_log(folder), spec.get("terminationMessagePath") or "/dev/termination-log"),
@@ -157,7 +144,6 @@ def _environment(machine: Machine, site: Site, container: Container, folder: Pat
         "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        **({"PYTHONPATH": TOOLS} if image_names.has_tpukit(spec["image"]) else {}),
         **machine.env,
         **(_identified(machine, site.metadata) if site.metadata else machine.google.owner),
         **tpu_environment.given(pod, spec, site.labels, site.slice_names),
@@ -178,7 +164,7 @@ def _identified(machine: Machine, metadata: str) -> dict[str, str]:
 
 def _seen_through(inside: list[Mount], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
     """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
-    image = (Path(sys.prefix), Path(sys.base_prefix), Path(TOOLS))
+    image = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[3])
     targets = [Path(mount.target) for mount in inside]
     hidden = [
         path
