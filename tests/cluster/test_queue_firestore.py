@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def test_lists_with_a_limit_go_by_rank_and_without_one_have_documents_of_plain_c
     store = queue._store
     first = queue.submit("result = 1")
     urgent = queue.submit("result = 1", priority=9)
-    _, reference = plain.collection("tpu_jobs").add(seed_document(created_at=datetime.now(UTC)))
+    _, reference = plain.collection("tpu_jobs").add(seed_document(created_at=datetime.now(UTC) + timedelta(minutes=1)))
     listed = {entry.key: entry.value for entry in store.list(TPU_JOBS, states=[PENDING]).entries}
     assert set(listed) == {first, urgent, reference.id}
     assert [key for key, job in listed.items() if not job.ranked] == [reference.id]
