@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -15,12 +16,15 @@ from tpukit.cli.interrupts import Interrupted, Interrupts
 
 @pytest.fixture
 def interrupts():
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    taken = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGALRM)
+    before = {number: signal.getsignal(number) for number in taken}
+    hook = sys.unraisablehook
     for number in before:  # a shell has those in the background ignore some of them
         signal.signal(number, signal.SIG_DFL)
     yield Interrupts().start()
     for number, handler in before.items():
         signal.signal(number, handler)
+    sys.unraisablehook = hook
 
 
 def press(number: signal.Signals = signal.SIGINT) -> None:
@@ -44,6 +48,30 @@ def test_signal_before_is_raised_where_the_next_block_begins(interrupts):
 def test_signal_that_a_library_dropped_is_raised_where_the_block_ends(interrupts):
     with pytest.raises(Interrupted), interrupts.armed(), suppress(BaseException):
         press()
+
+
+class Finalized:
+    def __init__(self, then):
+        self._then = then
+
+    def __del__(self):
+        self._then()
+
+
+def test_signal_that_came_in_a_finalizer_is_raised_a_moment_later_and_nothing_is_printed(interrupts, capsys):
+    with pytest.raises(Interrupted), interrupts.armed():
+        Finalized(press)
+        time.sleep(60)
+        raise AssertionError("it goes on")
+    assert capsys.readouterr().err == ""
+
+
+def test_error_of_a_finalizer_is_printed_as_ever(interrupts, capsys):
+    def fails():
+        raise OSError("of its own")
+
+    Finalized(fails)
+    assert "of its own" in capsys.readouterr().err
 
 
 def test_signal_that_became_another_error_is_raised_in_the_next_block(interrupts):

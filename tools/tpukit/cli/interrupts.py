@@ -7,11 +7,13 @@ point; everywhere else it waits until the next `armed`, or until somebody asks f
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _HEARD = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
+_AGAIN_SECONDS = 0.01
 
 
 class Interrupted(BaseException):
@@ -35,6 +37,8 @@ class Interrupts:
         for number in _HEARD:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._hear)
+        signal.signal(signal.SIGALRM, self._again)
+        sys.unraisablehook = self._dropped
         return self
 
     @contextmanager
@@ -65,3 +69,15 @@ class Interrupts:
             self._armed, self._raised = False, Interrupted(number)
             raise self._raised
         self._pending = number
+
+    def _dropped(self, dropped: sys.UnraisableHookArgs) -> None:
+        """Python prints and drops what is raised in a finalizer, and one runs at almost any moment: the import of a
+        module has one. The moment after it is as good."""
+        if dropped.exc_value is None or dropped.exc_value is not self._raised:
+            sys.__unraisablehook__(dropped)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+
+    def _again(self, _number: int, _frame: FrameType | None) -> None:
+        if self._raised is not None:  # whoever is to catch it still waits for it
+            raise self._raised
