@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +80,10 @@ class World:
 
     def _pods(self) -> list[tuple[str, str, str]]:
         return [key for key in list(self.api.objects) if key[0] == "Pod"]
+
+
+def with_cpu_node(home: Path) -> Iterator[World]:
+    world = World(home)
+    world.client.add_pool(CPU)
+    yield world
+    world.close()

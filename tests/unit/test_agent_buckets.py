@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tpukit.sandbox.agent.bucket_limits import rename_limits
-from unit.agent_world import CPU, World
+from unit.agent_world import World, with_cpu_node
 
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    world = World(home)
-    world.client.add_pool(CPU)
-    yield world
-    world.close()
+world = pytest.fixture(name="world")(with_cpu_node)
 
 
 REFUSALS = """
@@ -78,6 +69,17 @@ def test_bucket_renames_folders_that_hold_no_more_than_its_mount_allows(world: W
     shown = world.log()
     assert "Too many open files" in shown
     assert shown.splitlines()[-2:] == ["c", "d"]
+
+
+def test_call_with_an_address_that_no_process_has_is_answered_and_so_are_those_after_it(world: World):
+    (world.home / "buckets" / "b").mkdir(parents=True)
+    csi = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": "b"}}
+    wild = "ctypes.CDLL(None).rename(ctypes.c_void_p(2**64 - 8), b'x')"
+    script = f"import ctypes, os; print({wild}); open('/data/f', 'w'); os.rename('/data/f', '/data/g'); print('on')"
+    volumes, mounts = [{"name": "v", "csi": csi}], [{"name": "v", "mountPath": "/data"}]
+    world.pod("python", "-c", script, spec={"volumes": volumes}, volumeMounts=mounts)
+    world.phase("Succeeded", "Failed")
+    assert world.log().splitlines() == ["-1", "on"]
 
 
 def test_lock_on_a_bucket_keeps_no_other_host_out(world: World):

@@ -9,7 +9,6 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,15 +18,9 @@ from tpukit import pods
 from tpukit.errors import Denied, Invalid, NotFound
 from tpukit.sandbox import certificates
 from tpukit.sandbox.agent import AgentClient, Fault, Pool, archive, container_logs
-from unit.agent_world import CPU, NODE, ZONE, World
+from unit.agent_world import CPU, NODE, ZONE, World, with_cpu_node
 
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    world = World(home)
-    world.client.add_pool(CPU)
-    yield world
-    world.close()
+world = pytest.fixture(name="world")(with_cpu_node)
 
 
 def connect(world: World, keys: Path | None = None) -> ssl.SSLSocket:

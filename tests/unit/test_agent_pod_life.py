@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tpukit import pods
 from tpukit.sandbox.agent.archive import printed
-from unit.agent_world import CPU, ZONE, World
+from unit.agent_world import ZONE, World, with_cpu_node
 
-
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    world = World(home)
-    world.client.add_pool(CPU)
-    yield world
-    world.close()
+world = pytest.fixture(name="world")(with_cpu_node)
 
 
 def test_pod_that_succeeds_is_reported_running_then_succeeded(world: World):

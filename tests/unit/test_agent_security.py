@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tpukit.pods import Confinement
 from tpukit.pods.confine import CAPABILITIES
 from tpukit.sandbox.agent import security
 from tpukit.sandbox.agent.env import BadConfig
-from unit.agent_world import CPU, World
+from unit.agent_world import World, with_cpu_node
 
 NOBODY = 65532
 SCRATCH: dict[str, Any] = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
@@ -43,12 +42,7 @@ for line in open("/proc/self/status"):
 """
 
 
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    world = World(home)
-    world.client.add_pool(CPU)
-    yield world
-    world.close()
+world = pytest.fixture(name="world")(with_cpu_node)
 
 
 def said(world: World, *words: str, context: dict[str, Any], **options: Any) -> dict[str, str]:

@@ -20,7 +20,7 @@ def python(script, limit):
     return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is read from /proc, which Linux alone has")
 def test_program_that_holds_more_than_it_may_ends_and_says_so():
     done = python(KEEPS.format(then="time.sleep(600)"), limit="1")
     assert done.returncode == 137

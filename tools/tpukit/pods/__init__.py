@@ -65,10 +65,9 @@ class Pod:
     log_bytes: int = 0  # a stamped log that is so long goes on in another file; 0: it never does
     starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
     confinement: Confinement | None = None
-    buckets: Mapping[str, int] = field(
-        default_factory=dict
-    )  # targets of mounts that answer as GCS FUSE does, each with
-    # how much a folder may hold that is renamed; ask can_guard() first
+    # Targets of mounts that answer as GCS FUSE does, each with how much a folder may hold that is renamed. Ask
+    # can_guard() first.
+    buckets: Mapping[str, int] = field(default_factory=dict)
 
 
 class Phase(StrEnum):

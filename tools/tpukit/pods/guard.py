@@ -91,7 +91,7 @@ def answer(file: int, buckets: dict[str, int]) -> None:
             return
         id_, pid, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", request.raw)
         problem: int | None = None
-        with suppress(OSError):  # the kernel says what is wrong with the path
+        with suppress(Exception):  # who asked waits for an answer, and the kernel says what is wrong with the call
             ids = ids or _mounts(pid, buckets)
             problem = _Call(pid, ids, arguments).answer(names[number])
         reply = struct.pack("=QqiI", id_, 0, -(problem or 0), _GO_ON if problem is None else 0)

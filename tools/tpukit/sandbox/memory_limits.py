@@ -38,7 +38,7 @@ class Limit:
 # which all others wait when a box starts, may leave more, and has more to hold.
 LIMITS = {
     "etcd": Limit(512, garbage=50),
-    "kube-apiserver": Limit(1024, garbage=200),
+    "kube-apiserver": Limit(1024, garbage=140),
     "kube-controller-manager": Limit(512, garbage=50),
     "kube-scheduler": Limit(512, garbage=50),
     "jobset": Limit(512, garbage=50),
