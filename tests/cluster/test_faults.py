@@ -264,6 +264,27 @@ def test_preemption_at_a_step_of_real_jax_resumes_the_job_and_charges_nobody(wor
     world.settled()
 
 
+def test_preempted_slice_leaves_its_chips_to_others_and_returns_when_there_are_enough(world: World, bystander):
+    for name in ("tpu-0", "tpu-1"):
+        world.has(name)
+    world.settled()
+    world.box.ask("POST", "emulator/limits", {"stock": {"zone": "us-central2-b", "generation": "v4", "chips": 16}})
+    try:
+        world.box.agent.preempt("tpu-1", grace=0, back=2.0)
+        operations = (
+            f"compute/v1/{PROJECT}/zones/us-central2-b/operations?filter=operationType=compute.instances.preempted"
+        )
+        until(lambda: len(world.box.ask("GET", operations).get("items", ())) >= 2)
+        assert "error" not in world.finished(world.create("other")[1]), "the chips were not given back"
+        time.sleep(4)  # two more than it was to stay away
+        assert "tpu-1" not in world.nodes()
+        assert "error" not in world.finished(world.delete("other")[1])
+        until(lambda: len(world.nodes().get("tpu-1", ())) == 2)
+    finally:
+        world.box.ask("DELETE", "emulator/limits")
+    world.settled()
+
+
 @pytest.mark.parametrize("action", ["lose", "drain", "preempt"])
 def test_host_that_goes_away_costs_an_attempt_and_nobody_is_charged(world: World, action: str):
     world.has("tpu-0")

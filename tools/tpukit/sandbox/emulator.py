@@ -28,6 +28,7 @@ from tpukit.sandbox.autoscaler import Autoscaler
 from tpukit.sandbox.folder import HOST, Folder
 from tpukit.sandbox.google.emulator_settings import Hooks, Log, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
+from tpukit.sandbox.preemptions import Preemptions
 
 ENVIRONMENT = "environment.json"
 """The file below google/ that holds the variables which lead Google's tools here."""
@@ -76,6 +77,10 @@ def main(argv: list[str] | None = None) -> int:
         with Emulator(place.path / "google", settings, port=place.ports["google"], hooks=_hooks(place)) as emulator:
             variables = {**emulator.environment(), "STORAGE_EMULATOR_HOST": emulator.storage_host}
             folder.write(place.path / "google" / ENVIRONMENT, json.dumps(variables, indent=1))
+            preemptions = Preemptions(
+                emulator.cloud, partial(written, place.path / "agent" / FILE), agent(place).restore
+            )
+            threading.Thread(target=preemptions.run, args=(over,), name="preemptions", daemon=True).start()
             Autoscaler(emulator.cloud, partial(Cluster, place.kubeconfig)).run(over)
     except TpukitError as error:
         print(error, file=sys.stderr)

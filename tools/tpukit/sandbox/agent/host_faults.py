@@ -1,6 +1,7 @@
 """What happens to hosts, on command: preempted, drained, hung, lost, and back again.
 
-    preempt   a spot pool is taken away: pods are told to leave, fail as disrupted, the nodes go, and later come back
+    preempt   a spot pool is taken away: pods are told to leave, fail as disrupted, the nodes go, and later come back;
+              those of a pool of GKE when it says so, which has to find chips for them
     drain     as maintenance does it: nothing new starts there, and pods are evicted through the API server
     hang      processes stop where they are; the host still looks well
     lose      a host loses its power: no process, no word, no sign of life
@@ -104,7 +105,7 @@ class Faults:
         for record in self._nodes.pools():
             if record.presence is Presence.LEAVING:
                 self._go_on_leaving(record, now)
-            elif record.presence is Presence.AWAY and record.back_at is not None and now >= record.back_at:
+            elif record.returns(now):
                 with self._nodes.changed(record.pool.key):
                     record.presence, record.back_at, record.lost = Presence.HERE, None, {}
                 self._nodes.register(record)

@@ -53,6 +53,15 @@ class Record:
     hung: list[str] = field(default_factory=list)
     going: dict[str, float] = field(default_factory=dict)  # hosts it is to be without, and when their pods are killed
 
+    def returns(self, now: float) -> bool:
+        """By itself: a pool of GKE is brought back by it, when there are chips."""
+        return (
+            self.presence is Presence.AWAY
+            and self.back_at is not None
+            and now >= self.back_at
+            and not self.pool.cluster
+        )
+
     def to_json(self) -> dict[str, Any]:
         return {
             "pool": self.pool.to_json(),

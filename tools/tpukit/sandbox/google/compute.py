@@ -55,8 +55,9 @@ def operation(doc: Doc) -> Doc:
         "insertTime": stamp(doc["started"]),
         "startTime": stamp(doc["started"]),
     }
-    if "/regions/" in doc["scope"]:
-        body["region"] = f"{ROOT}/{doc['scope']}"
+    for place in ("region", "zone"):
+        if f"/{place}s/" in doc["scope"]:
+            body[place] = f"{ROOT}/{doc['scope']}"
     if doc["done"]:
         body["endTime"] = stamp(doc["ended"])
     if doc["error"]:
@@ -289,14 +290,3 @@ def _set_policy(cloud: Cloud, call: Call) -> Doc:
 
 
 held_permissions.register(api, _SUBNET, "subnetwork", body="TestPermissionsRequest", separator="/")
-
-
-@api.on("GET", "projects/{project}/global/operations/{operation}")
-@api.on("GET", "projects/{project}/regions/{region}/operations/{operation}")
-@api.on("POST", "projects/{project}/global/operations/{operation}/wait")
-@api.on("POST", "projects/{project}/regions/{region}/operations/{operation}/wait")
-def _show_operation(cloud: Cloud, call: Call) -> Doc:
-    """`wait` may answer before the operation is done, and whoever waits asks again
-    (https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait)."""
-    where = f"regions/{call['region']}" if "region" in call.names else "global"
-    return cloud.operation(api, call["operation"], f"projects/{call['project']}/{where}")

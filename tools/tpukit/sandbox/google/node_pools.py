@@ -136,7 +136,7 @@ def bring_up(cloud: Cloud, operation: Doc, full: str) -> After | None:
     up = holding.doc(up=bool(holding.chips)) if holding else None
     broken = cloud.faults.strike("broken", f"{operation['type']} {full}")
     status = (broken.message or "RUNNING_WITH_ERROR") if broken else "RUNNING"
-    cloud.state.put("pool", full, {**pool, "_nodes": nodes, "_holds": up})
+    cloud.state.put("pool", full, {**pool, "_nodes": nodes, "_holds": up, "_preempted": ""})
     return lambda: _tell(cloud, full, status)
 
 

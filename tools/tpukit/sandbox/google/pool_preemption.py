@@ -1,0 +1,58 @@
+"""Machines of node pools that were preempted: their chips are anybody's meanwhile, and they return when there are
+enough again.
+
+Hosts are the node agent's. Whoever watches it says here that a pool's machines are gone, asks whether they may return,
+and says that they have.
+"""
+
+from __future__ import annotations
+
+from tpukit.sandbox.google import compute, stock_and_quota
+from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.refusal import Refused
+from tpukit.sandbox.google.state import Doc
+from tpukit.sandbox.google.stock_and_quota import Holding
+
+PREEMPTED = "compute.instances.preempted"
+"""https://cloud.google.com/compute/docs/instances/create-use-spot#detect_preemption"""
+
+
+def gone(cloud: Cloud, full: str, *, due: bool) -> None:
+    """They were preempted, as the zone's operations say from now on. Safe to repeat. A pool that may return and is not
+    even `due` was preempted again, between two looks."""
+    with cloud.state.transaction():
+        pool = cloud.state.get("pool", full)
+        if pool is None or pool.get("_preempted") in (("gone", "returning") if due else ("gone",)):
+            return
+        _put(cloud, full, pool, "gone", up=False)
+        for node, zone in pool["_nodes"].items():
+            scope = f"projects/{full.split('/')[1]}/zones/{zone}"
+            cloud.start(compute.api, PREEMPTED, scope, f"{scope}/instances/{node}")
+
+
+def may_return(cloud: Cloud, full: str) -> bool:
+    """Whether there are chips for it; then they are its own, whether or not its hosts are told in time."""
+    with cloud.state.transaction():
+        pool = cloud.state.get("pool", full)
+        if pool is None or pool.get("_preempted") != "gone":
+            return pool is not None
+        try:
+            if pool["_holds"]:
+                stock_and_quota.find(cloud, Holding(**pool["_holds"]), full)
+        except Refused:
+            return False
+        _put(cloud, full, pool, "returning", up=True)
+        return True
+
+
+def here(cloud: Cloud, full: str) -> None:
+    """Its machines run, also where somebody brought them back who did not ask. Safe to repeat."""
+    with cloud.state.transaction():
+        pool = cloud.state.get("pool", full)
+        if pool is not None and pool.get("_preempted"):
+            _put(cloud, full, pool, "", up=True)
+
+
+def _put(cloud: Cloud, full: str, pool: Doc, preempted: str, *, up: bool) -> None:
+    holds = Holding(**pool["_holds"]).doc(up=up) if pool["_holds"] else None
+    cloud.state.put("pool", full, {**pool, "_preempted": preempted, "_holds": holds})
