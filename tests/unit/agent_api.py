@@ -77,6 +77,9 @@ class FakeApi:
     def delete(self, kind: str, name: str, namespace: str = "", *, grace: int | None = None, foreground: bool = False):
         with self._lock:
             self.calls.append(("delete", kind, name))
+            if kind == "Pod" and grace != 0 and (kind, namespace, name) in self.objects:
+                self.delete_pod(name, namespace, grace)
+                return
             gone = self.objects.pop((kind, namespace, name), None)
             if gone:
                 self._tell(Change(gone, gone=True))
@@ -104,7 +107,7 @@ class FakeApi:
             if body["preconditions"]["uid"] != found["metadata"]["uid"]:
                 raise Conflict("the UID in the precondition does not match")
             assert body["gracePeriodSeconds"] == 0
-            self.delete("Pod", name, namespace)
+            self.delete("Pod", name, namespace, grace=0)
             return {}
 
     def delete_pod(self, name: str, namespace: str = "default", grace: int | None = None) -> None:
@@ -112,7 +115,7 @@ class FakeApi:
         with self._lock:
             pod = copy.deepcopy(self._find("Pod", name, namespace))
             if pod.get("status", {}).get("phase") in ("Succeeded", "Failed") or grace == 0:
-                self.delete("Pod", name, namespace)
+                self.delete("Pod", name, namespace, grace=0)
                 return
             seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
             at = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -38,7 +38,7 @@ class World:
     def close(self) -> None:
         """Its pods have ended and are gone before the agent is."""
         for _, _, name in self._pods():
-            self.api.delete("Pod", name, "default")
+            self.api.delete("Pod", name, "default", grace=0)
         folder = self.home / "agent" / "pods"
         self.until(lambda: not folder.exists() or not list(folder.iterdir()))
         self.stop()

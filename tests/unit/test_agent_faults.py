@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_preemption_under_way_goes_on_after_the_agent_was_killed(world: World, h
         assert status["reason"] == "Terminated"
         again.until(lambda: again.client.pools()["spot"]["presence"] == "here" and has_node(again, FIRST))
     finally:
-        again.api.delete("Pod", "p", "default")
+        again.api.delete("Pod", "p", "default", grace=0)
         again.until(lambda: not list((home / "agent" / "pods").iterdir()))
         again.close()
 
@@ -240,8 +241,8 @@ def test_drained_host_evicts_its_pods_and_takes_no_new_ones_until_restored(world
     assert world.api.get("Node", NODE)["spec"]["unschedulable"] is False
 
 
-def removing(world: World, patience: float = 3600.0) -> threading.Thread:
-    thread = threading.Thread(target=world.client.remove_pool, args=("spot", patience))
+def removing(world: World, patience: float = 3600.0, *, budgets: bool = False) -> threading.Thread:
+    thread = threading.Thread(target=partial(world.client.remove_pool, "spot", patience, budgets=budgets))
     thread.start()
     return thread
 
@@ -272,11 +273,21 @@ def test_removed_pool_is_drained_its_pods_have_their_grace_and_its_nodes_are_gon
     world.client.remove_pool("spot")  # twice is once
 
 
-def test_removed_pool_waits_for_pods_that_a_budget_keeps_and_takes_them_with_it_in_the_end(world: World):
+def test_removed_pool_keeps_no_budget_but_its_pods_have_their_grace(world: World, tmp_path: Path):
+    saved = tmp_path / "saved"
+    world.api.budgets.add("p")
+    world.shell(f"trap 'sleep 0.5; touch {saved}; exit 0' TERM; while :; do sleep 0.05; done", node=FIRST)
+    world.phase("Running")
+    world.client.remove_pool("spot")
+    world.until(world.gone)
+    assert saved.exists()
+
+
+def test_removed_pool_that_keeps_budgets_waits_for_their_pods_and_takes_them_with_it_in_the_end(world: World):
     world.api.budgets.add("p")
     world.shell("exec sleep 60", node=FIRST)
     world.phase("Running")
-    call = removing(world, patience=1.5)
+    call = removing(world, patience=1.5, budgets=True)
     world.until(lambda: ("evict", "Pod", "p") in world.api.calls)
     assert world.status()["phase"] == "Running"
     assert has_node(world, FIRST)
@@ -296,11 +307,11 @@ def test_pods_of_daemon_sets_do_not_keep_a_removed_pool_and_go_with_it(world: Wo
     assert world.gone()
 
 
-def test_simulated_pool_is_drained_and_budgets_keep_its_pods_for_a_while():
+def test_simulated_pool_that_keeps_budgets_is_drained_and_waits_for_their_pods_for_a_while():
     class Kwok(FakeApi):
         def delete_pod(self, name: str, namespace: str = "default", grace: int | None = None) -> None:
             """As kwok does it, at once."""
-            self.delete("Pod", name, namespace)
+            self.delete("Pod", name, namespace, grace=0)
 
     api, clock = Kwok(), ManualClock()
     for name in SPOT.nodes:
@@ -308,7 +319,7 @@ def test_simulated_pool_is_drained_and_budgets_keep_its_pods_for_a_while():
     for name in ("kept", "plain"):
         api.put("Pod", {"metadata": {"name": name}, "spec": {"nodeName": FIRST}, "status": {"phase": "Running"}})
     api.budgets.add("kept")
-    kwok_pools.remove(api, SPOT, clock, patience=20.0)
+    kwok_pools.remove(api, SPOT, clock, patience=20.0, budgets=True)
     assert clock.now() >= 20.0
     assert api.calls.count(("evict", "Pod", "plain")) == 1
     assert api.calls.count(("evict", "Pod", "kept")) > 2
@@ -403,9 +414,36 @@ def test_pool_without_tpus_grows_and_shrinks_and_pods_of_a_host_that_goes_end_fi
     world.client.add_pool(CPU)
     assert not has_node(world, "second")
     assert has_node(world, NODE)
-    assert world.status("a")["phase"] in ("Succeeded", "Failed")
+    assert world.api.calls.count(("evict", "Pod", "a")) == 1
+    world.until(lambda: world.gone("a"))  # evicted, not failed as a pod of a host that shut down
+    assert ("a", "Failed") not in world.api.phases
     assert world.status("b")["phase"] == "Running"
     assert list(world.client.pools()["cpu"]["pool"]["nodes"]) == [NODE]
+
+
+def test_pool_that_shrinks_keeps_the_budgets_of_pods_on_hosts_that_go(world: World):
+    world.client.add_pool(replace(CPU, nodes={**CPU.nodes, "second": ZONE}))
+    world.shell("sleep 60", name="a", node="second", spec={"terminationGracePeriodSeconds": 0})
+    world.phase("Running", name="a")
+    world.api.budgets.add("a")
+    world.agent.nodes.add(CPU)
+    world.until(lambda: ("evict", "Pod", "a") in world.api.calls)
+    assert world.api.get("Node", "second")["spec"]["unschedulable"] is True
+    assert world.status("a")["phase"] == "Running"
+    world.api.budgets.clear()
+    world.until(lambda: not has_node(world, "second") and world.gone("a"))
+
+
+def test_pool_that_shrinks_and_grows_again_at_once_keeps_its_host(world: World):
+    more = replace(CPU, nodes={**CPU.nodes, "second": ZONE})
+    world.client.add_pool(more)
+    world.shell("sleep 60", name="a", node="second", spec={"terminationGracePeriodSeconds": 0})
+    world.phase("Running", name="a")
+    world.api.budgets.add("a")
+    world.agent.nodes.add(CPU)
+    world.client.add_pool(more)
+    assert not world.api.get("Node", "second")["spec"].get("unschedulable")
+    assert world.status("a")["phase"] == "Running"
 
 
 def test_slice_of_several_hosts_never_has_other_hosts(world: World):

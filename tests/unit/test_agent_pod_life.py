@@ -200,7 +200,7 @@ def test_agent_killed_and_started_again_finds_the_same_processes(world: World, h
         assert again.log() == f"{pid}end\n"
         assert again.container()["restartCount"] == 0
     finally:
-        again.api.delete("Pod", "p", "default")
+        again.api.delete("Pod", "p", "default", grace=0)
         again.until(lambda: not list((home / "agent" / "pods").iterdir()))
         again.close()
 
@@ -228,7 +228,7 @@ def test_pod_that_the_agent_knows_nothing_of_but_ran_fails_and_is_not_run_twice(
         assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
         assert not list((world.home / "agent" / "pods").glob("*/main"))
     finally:
-        again.api.delete("Pod", "p", "default")
+        again.api.delete("Pod", "p", "default", grace=0)
         again.until(lambda: not list((world.home / "agent" / "pods").iterdir()))
         again.close()
 
@@ -246,7 +246,7 @@ def test_pod_that_began_and_left_an_empty_folder_is_not_run_twice_either(world: 
     try:
         assert again.phase("Failed")["reason"] == "ContainerStatusUnknown"
     finally:
-        again.api.delete("Pod", "p", "default")
+        again.api.delete("Pod", "p", "default", grace=0)
         again.until(lambda: not folder.exists())
         again.close()
 
@@ -256,7 +256,7 @@ def test_pod_deleted_while_the_agent_was_away_leaves_nothing(world: World):
     world.phase("Running")
     pid = int(world.until(world.log))
     world.stop()
-    world.api.delete("Pod", "p", "default")
+    world.api.delete("Pod", "p", "default", grace=0)
     again = World(world.home, world.api)
     try:
         again.until(lambda: not Path(f"/proc/{pid}").exists() and not list((world.home / "agent" / "pods").iterdir()))

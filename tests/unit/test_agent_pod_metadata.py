@@ -115,7 +115,7 @@ def test_metadata_server_answers_after_the_agent_was_started_again_and_goes_with
     try:
         again.until(lambda: _answers(address))
         assert ask(address, f"{DEFAULT}/email") == TEAM
-        again.api.delete("Pod", "p", "default")
+        again.api.delete("Pod", "p", "default", grace=0)
         again.until(lambda: not _answers(address))
     finally:
         again.close()

@@ -410,6 +410,17 @@ def test_nodes_come_and_go_with_their_pool_before_its_operation_is_done(make):
     assert [(what, one.name) for what, one in seen] == [("came", "tpu-0"), ("went", "tpu-0")]
 
 
+@pytest.mark.parametrize("said", [True, False, None])
+def test_pool_that_is_deleted_keeps_budgets_only_where_its_drain_config_says_so(make, said):
+    went: list[Pool] = []
+    world = make(Hooks(on_pool_deleted=went.append))
+    pools = world.cluster()
+    drain = {} if said is None else {"nodeDrainConfig": {"respectPdbDuringNodePoolDeletion": said}}
+    world.ask("POST", pools, pool(**drain))
+    world.ask("DELETE", f"{pools}/tpu-0")
+    assert [one.keeps_budgets for one in went] == [bool(said)]
+
+
 def test_labels_and_taints_of_a_changed_pool_reach_its_nodes(make):
     seen: list[Pool] = []
     world = make(Hooks(seen.append))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,8 @@ class Google:
 
     def pass_time(self, seconds: float) -> None:
         self.world.pass_time(seconds)
-        try:
+        with suppress(Transient):
             self.watch.tick()
-        except Transient:
-            pass
 
     def preempted(self) -> list[str]:
         listed = self.world.ask("GET", f"{ZONE}/operations", filter='operationType="compute.instances.preempted"')

@@ -93,7 +93,7 @@ def _hooks(place: Folder) -> Hooks:
 
     def created(pool: Pool) -> None:
         if not pool.nodes:
-            client.remove_pool(pool.full_name)
+            client.remove_pool(pool.full_name, budgets=True)  # it only shrinks
         elif kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
             kwok_pools.add(cluster(), made)
         else:
@@ -101,9 +101,9 @@ def _hooks(place: Folder) -> Hooks:
 
     def deleted(pool: Pool) -> None:
         if pool.nodes and kwok_pools.is_simulated(made := pool_adapter.of_google(pool)):
-            kwok_pools.remove(cluster(), made, SystemClock())
+            kwok_pools.remove(cluster(), made, SystemClock(), budgets=pool.keeps_budgets)
         else:
-            client.remove_pool(pool.full_name)
+            client.remove_pool(pool.full_name, budgets=pool.keeps_budgets)
 
     return Hooks(
         on_pool_created=patiently(created),

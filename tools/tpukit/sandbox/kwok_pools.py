@@ -41,13 +41,15 @@ def add(cluster: Cluster, pool: Pool) -> None:
         list(threads.map(create, documents))
 
 
-def remove(cluster: Api, pool: Pool, clock: Clock, patience: float = PATIENCE_SECONDS) -> None:
+def remove(
+    cluster: Api, pool: Pool, clock: Clock, patience: float = PATIENCE_SECONDS, *, budgets: bool = False
+) -> None:
     """Drained as GKE does it, then with all pods on it: nobody else would notice that their host is gone."""
     for name in pool.nodes:
         with suppress(NotFound):
             cluster.patch("Node", name, {"spec": {"unschedulable": True}})
     drain, deadline = Drain(cluster, clock), clock.now() + patience
-    while not drain.go_on(_pods(cluster, pool), deadline):
+    while not drain.go_on(_pods(cluster, pool), deadline, budgets=budgets):
         clock.sleep(_LOOK_SECONDS)
     for pod in _pods(cluster, pool):
         cluster.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)

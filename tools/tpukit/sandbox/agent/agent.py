@@ -184,7 +184,8 @@ class Agent:
         request.answer({})
 
     def _remove_pool(self, request: Request) -> None:
-        self.faults.remove_pool(request.words[1], float(request.query.get("patience", PATIENCE_SECONDS)))
+        patience = float(request.query.get("patience", PATIENCE_SECONDS))
+        self.faults.remove_pool(request.words[1], patience, budgets=request.query.get("budgets") == "true")
         request.answer({})
 
     def _cause(self, request: Request) -> None:

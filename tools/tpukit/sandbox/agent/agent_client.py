@@ -39,12 +39,15 @@ class AgentClient:
     def add_pool(self, pool: Pool) -> None:
         """Its nodes, and no others of this pool, are in the API server when this returns. Safe to repeat."""
         self._call("POST", "pools", pool.to_json())
-        self._until(lambda: not self.pools().get(pool.key, {}).get("going"), f"pool {pool.name} does not shrink", 90.0)
+        shrunk = PATIENCE_SECONDS + 60.0
+        self._until(
+            lambda: not self.pools().get(pool.key, {}).get("going"), f"pool {pool.name} does not shrink", shrunk
+        )
 
-    def remove_pool(self, key: str, patience: float = PATIENCE_SECONDS) -> None:
+    def remove_pool(self, key: str, patience: float = PATIENCE_SECONDS, *, budgets: bool = False) -> None:
         """It is drained and its nodes gone when this returns; a pool that is not there is gone. Pods that take longer
-        than `patience` are killed."""
-        self._call("DELETE", f"pools/{quote(key, safe='')}?patience={patience}")
+        than `patience` are killed; `budgets`: PodDisruptionBudgets are kept until then."""
+        self._call("DELETE", f"pools/{quote(key, safe='')}?patience={patience}&budgets={json.dumps(budgets)}")
         self._until(lambda: key not in self.pools(), f"pool {key} does not go away", patience + 60.0)
 
     def preempt(self, target: str, *, grace: float = 25.0, back: float | None = 30.0, step: int | None = None) -> None:

@@ -1,8 +1,9 @@
-"""Pods leave their nodes as a drain makes them: evicted through the API server, with their grace, budgets kept.
+"""Pods leave their nodes as a drain makes them: evicted through the API server, with their grace.
 
-GKE drains the nodes of a pool that is deleted, and waits for PodDisruptionBudgets and graces for up to an hour:
-https://cloud.google.com/kubernetes-engine/docs/how-to/node-pools#deleting_a_node_pool. The API server marks an evicted
-pod as disrupted (EvictionByEvictionAPI).
+GKE drains the nodes of a pool that is deleted, waits for graces of up to an hour, and keeps no PodDisruptionBudgets
+(https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools) unless the pool's nodeDrainConfig says so. That it
+keeps them where a pool only shrinks is a guess. The API server marks an evicted pod as disrupted
+(EvictionByEvictionAPI).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Drain:
         self._clock = clock
         self._again: dict[str, float] = {}
 
-    def go_on(self, pods: Iterable[Object], deadline: float) -> bool:
+    def go_on(self, pods: Iterable[Object], deadline: float, *, budgets: bool) -> bool:
         """Ask those of these pods to go that were not asked yet; whether none is left, or it took too long."""
         now = self._clock.now()
         left = [pod for pod in pods if not _over(pod) and not _of_daemon_set(pod)]
@@ -51,13 +52,22 @@ class Drain:
             if "deletionTimestamp" not in metadata and metadata["uid"] not in self._again:
                 self._again[metadata["uid"]] = now + RETRY_SECONDS
                 with suppress(Transient, Conflict):
-                    evict(self._api, pod)
+                    self._evict(pod, budgets)
         return not left or now >= deadline
 
+    def _evict(self, pod: Object, budgets: bool) -> None:
+        try:
+            evict(self._api, pod)
+        except Transient:
+            if budgets:
+                raise
+            self._api.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+
     def end(self, pods: Iterable[Object]) -> None:
-        """Their nodes are gone: what is left of them, as pods of DaemonSets, would wait for its end for a minute."""
+        """Their nodes are gone: what is left of them, as pods of DaemonSets, would wait for its end for a minute, and
+        pods that ended and were not removed yet for ever."""
         for pod in pods:
-            if not _over(pod):
+            if not _over(pod) or "deletionTimestamp" in pod["metadata"]:
                 self._api.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"], grace=0)
 
 

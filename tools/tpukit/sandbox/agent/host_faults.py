@@ -86,12 +86,12 @@ class Faults:
             _log.info("%s %s", fault.action, fault.target)
             _ACTIONS[fault.action](self, fault, pool, hosts)
 
-    def remove_pool(self, key: str, patience: float) -> None:
+    def remove_pool(self, key: str, patience: float, *, budgets: bool = False) -> None:
         """It is drained, for as long as `patience` says, then it is gone for good. Done when `tick` says so."""
         with suppress(NotFound):
             with self._nodes.changed(key) as record:
                 asked_before = record.deadline if record.removed else None
-                record.removed = True
+                record.removed, record.budgets = True, budgets
                 self._leave(record, patience, None)
                 if asked_before is not None:
                     record.deadline = min(record.deadline, asked_before)
@@ -110,8 +110,10 @@ class Faults:
                     record.presence, record.back_at, record.lost = Presence.HERE, None, {}
                 self._nodes.register(record)
             for host, deadline in list(record.going.items()):
-                if self._ended([host], record, deadline, now):
+                told = [host] if host not in record.lost else []
+                if self._removal.go_on(self._kubelet.on(told), deadline, budgets=True):
                     self._nodes.drop(record, host)
+                    self._removal.end(self._kubelet.on(told))
             for host, back_at in list(record.lost.items()):
                 if back_at is not None and now >= back_at:
                     self.cause(Fault("restore", host))
@@ -150,7 +152,7 @@ class Faults:
     def _go_on_removing(self, record: Record) -> None:
         """The lost cannot be told: somebody else notices that their node is gone."""
         told = [host for host in record.pool.nodes if host not in record.lost]
-        if self._removal.go_on(self._kubelet.on(told), record.deadline):
+        if self._removal.go_on(self._kubelet.on(told), record.deadline, budgets=record.budgets):
             self._nodes.unregister(record)
             self._removal.end(self._kubelet.on(told))
             self._nodes.forget(record.pool.key)

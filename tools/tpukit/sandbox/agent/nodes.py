@@ -20,6 +20,7 @@ from tpukit.errors import Conflict, Invalid, NotFound, Transient
 from tpukit.sandbox.agent import registered_pools
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import write_json
+from tpukit.sandbox.agent.draining import PATIENCE_SECONDS
 from tpukit.sandbox.agent.driver import Node
 from tpukit.sandbox.agent.registered_pools import Pool
 from tpukit.sandbox.agent.times import micro_stamp
@@ -28,8 +29,6 @@ from tpukit.sandbox.gke_labels import POOL
 FILE = "pools.json"
 LEASES = "kube-node-lease"
 LEASE_SECONDS = 40
-SHRINK_SECONDS = 30.0
-"""How long the pods of a host may take to end when its pool shrinks."""
 IMPENDING = {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}
 
 
@@ -47,6 +46,7 @@ class Record:
     presence: Presence = Presence.HERE
     deadline: float = 0.0  # of LEAVING: when its pods are killed
     removed: bool = False  # of LEAVING: it is forgotten then
+    budgets: bool = False  # of LEAVING and removed: PodDisruptionBudgets are kept
     stays_away: float | None = None  # seconds that it is AWAY; None: until it is restored
     back_at: float | None = None
     lost: dict[str, float | None] = field(default_factory=dict)  # dead hosts, and when each is back
@@ -68,6 +68,7 @@ class Record:
             "presence": self.presence,
             "deadline": self.deadline,
             "removed": self.removed,
+            "budgets": self.budgets,
             "stays_away": self.stays_away,
             "back_at": self.back_at,
             "lost": self.lost,
@@ -142,7 +143,7 @@ class Nodes:
     def add(self, pool: Pool) -> None:
         """Safe to repeat, and changes nothing about where the pool is: one that was preempted stays away.
 
-        With other nodes than before the pool has those; nodes too many go when their pods have ended, as `tick` says.
+        With other nodes than before the pool has those; nodes too many are drained, as those of a deleted pool are.
         """
         with self._lock:
             known = self._records.get(pool.key)
@@ -153,15 +154,16 @@ class Nodes:
             before = known.pool if known is not None else None
             record = self._records.setdefault(pool.key, Record(pool))
             extra = {name: zone for name, zone in record.pool.nodes.items() if name not in pool.nodes}
-            deadline = self._clock.now() + SHRINK_SECONDS
+            deadline = self._clock.now() + PATIENCE_SECONDS
+            stay = [name for name in record.going if name in pool.nodes]
             record.going = {name: record.going.get(name, deadline) for name in extra}
             record.pool = replace(pool, nodes={**pool.nodes, **extra})
             self._write()
         if record.presence is Presence.HERE:
             self.register(record, before)
-        for name in record.going:
+        for name, going in {**dict.fromkeys(stay, False), **dict.fromkeys(record.going, True)}.items():
             with suppress(NotFound):
-                self.taint(name)
+                self.cordon(name, unschedulable=going)
 
     def forget(self, key: str) -> None:
         with self._lock:

@@ -61,6 +61,7 @@ class Pool:
     capacity: str  # on-demand, spot, reservation, flex-start
     reservation: str
     max_pods: int
+    keeps_budgets: bool = False  # PodDisruptionBudgets, when it is deleted
 
     @property
     def cluster_name(self) -> str:

@@ -34,6 +34,7 @@ def described(cloud: Cloud, full: str) -> Pool:
         capacity=capacity_of(config),
         reservation=_reservation(config),
         max_pods=pod_ranges.max_pods(cluster or {}, doc),
+        keeps_budgets=doc.get("nodeDrainConfig", {}).get("respectPdbDuringNodePoolDeletion", False),
     )
 
 
