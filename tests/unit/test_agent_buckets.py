@@ -82,6 +82,17 @@ def test_call_with_an_address_that_no_process_has_is_answered_and_so_are_those_a
     assert world.log().splitlines() == ["-1", "on"]
 
 
+def test_stream_of_a_fleet_on_a_mounted_bucket_is_refused_with_what_to_write(world: World):
+    (world.home / "buckets" / "b").mkdir(parents=True)
+    csi = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": "b"}}
+    script = "from tpukit.host import bucket; bucket.opened('/data/out').create('claim', b'1')"
+    volumes, mounts = [{"name": "v", "csi": csi}], [{"name": "v", "mountPath": "/data"}]
+    world.pod("python", "-c", script, spec={"volumes": volumes}, volumeMounts=mounts)
+    world.phase("Failed")
+    assert "/data/out cannot tell which of two came first" in world.log()
+    assert "write gs://BUCKET/FOLDER in its place" in world.log()
+
+
 def test_lock_on_a_bucket_keeps_no_other_host_out(world: World):
     bucket = world.home / "buckets" / "b"
     bucket.mkdir(parents=True)

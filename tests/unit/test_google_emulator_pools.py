@@ -418,7 +418,7 @@ def test_pool_that_is_deleted_keeps_budgets_only_where_its_drain_config_says_so(
     drain = {} if said is None else {"nodeDrainConfig": {"respectPdbDuringNodePoolDeletion": said}}
     world.ask("POST", pools, pool(**drain))
     world.ask("DELETE", f"{pools}/tpu-0")
-    assert [one.keeps_budgets for one in went] == [bool(said)]
+    assert [one.keeps_budgets for one in went if one.name == "tpu-0"] == [bool(said)]
 
 
 def test_labels_and_taints_of_a_changed_pool_reach_its_nodes(make):

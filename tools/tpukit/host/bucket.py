@@ -8,6 +8,7 @@ connections) is asked again here. https://cloud.google.com/storage/docs/request-
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import http.client
@@ -30,6 +31,8 @@ PIECE = 1 << 20
 _PASSING = (408, 429, 500, 502, 503, 504)  # https://cloud.google.com/storage/docs/retry-strategy
 _TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 (a path)
 _BYTES = "application/octet-stream"
+_NO_LINKS = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
+_MOUNTED = "if it is a mounted bucket, write gs://BUCKET/FOLDER in its place"
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Past every proxy: metadata servers are not behind one."""
 
@@ -103,6 +106,10 @@ class Folder:
                 os.link(draft, self._root / name)
             except FileExistsError:
                 return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                raise OSError(error.errno, f"{self._root} cannot tell which of two came first: {_MOUNTED}") from error
         return True
 
     def replace(self, name: str, data: bytes, mark: str, about: Mapping[str, str] | None = None) -> str | None:

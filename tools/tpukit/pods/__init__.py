@@ -61,6 +61,7 @@ class Pod:
     disks: tuple[Path, ...] = ()  # folders whose disk running full would explain a failure
     memory: int = 0  # bytes it may take; it is killed at more
     mounts: tuple[Mount, ...] = ()
+    absent: tuple[str, ...] = ()  # files and folders that it does not see, where it has mounts
     stamped: bool = False  # the log holds the time of every line
     log_bytes: int = 0  # a stamped log that is so long goes on in another file; 0: it never does
     starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
@@ -109,6 +110,7 @@ def start(pods: Iterable[Pod]) -> None:
                     "cwd": str(pod.cwd),
                     "disks": [str(disk) for disk in pod.disks],
                     "memory": pod.memory,
+                    "absent": pod.absent,
                     "mounts": [[str(mount.source), mount.target, mount.read_only] for mount in pod.mounts],
                     "stamped": pod.stamped,
                     "log_bytes": pod.log_bytes,

@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER = 0x00020000, 0x04000000, 0x10000000
@@ -25,11 +26,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter(
-    root: str, mounts: list[tuple[str, str, bool]], *, user: tuple[int, int] | None = None, read_only: bool = False
+    root: str,
+    mounts: list[tuple[str, str, bool]],
+    *,
+    absent: Sequence[str] = (),
+    user: tuple[int, int] | None = None,
+    read_only: bool = False,
 ) -> None:
     """Make `root` (an empty folder) this process's root. Mounts are source, target and whether it is read only.
 
-    `user`: the ids of user and group that the process sees itself run as. `read_only`: all that is not in `mounts`.
+    `absent`: paths that are not there for it. `user`: the ids of user and group that the process sees itself run as.
+    `read_only`: all that is not in `mounts`.
     """
     _unshare(user)
     mount("none", "/", "", MS_REC | MS_PRIVATE)
@@ -38,6 +45,7 @@ def enter(
     view = _View(root)
     for source, target, fixed in mounts:
         view.place(source, os.path.realpath(target), fixed)
+    view.leave_out(absent)
     if read_only:
         view.fix()
     os.chroot(root)
@@ -59,6 +67,15 @@ class _View:
             flags = os.statvfs(path).f_flag & sum(LOCKED.values())
             mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
         self._placed[target] = read_only
+
+    def leave_out(self, paths: Sequence[str]) -> None:
+        """The folders around them are copies without them."""
+        without: dict[str, set[str]] = {}
+        for path in paths:
+            folder, name = os.path.split(os.path.realpath(path))
+            without.setdefault(folder, set()).add(name)
+        for folder in sorted(without):  # each before those in it
+            self._copy(folder, without[folder])
 
     def fix(self) -> None:
         """Let nothing be written but through what was placed to be written to."""
@@ -94,19 +111,19 @@ class _View:
         else:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
 
-    def _copy(self, folder: str) -> None:
+    def _copy(self, folder: str, without: Collection[str] = ()) -> None:
         """Lay an own folder over one of the machine's, with the same things in it."""
         path = self._root + folder
         under = os.open(path, os.O_PATH | os.O_DIRECTORY)
         mount("tmpfs", path, "tmpfs", 0)
-        _mirror(f"/proc/self/fd/{under}", path)
+        _mirror(f"/proc/self/fd/{under}", path, without)
         os.close(under)
         self._copies.add(folder)
 
 
-def _mirror(folder: str, to: str) -> None:
+def _mirror(folder: str, to: str, without: Collection[str] = ()) -> None:
     os.chmod(to, stat.S_IMODE(os.stat(folder).st_mode))
-    for entry in list(os.scandir(folder)):
+    for entry in [entry for entry in os.scandir(folder) if entry.name not in without]:
         path = os.path.join(to, entry.name)
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), path)

@@ -180,7 +180,7 @@ def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
 
         user = tuple(confined.get("user") or ()) or None
         read_only = bool(confined.get("read_only_root"))
-        mounts.enter(os.path.abspath("root"), pod["mounts"], user=user, read_only=read_only)
+        mounts.enter(os.path.abspath("root"), pod["mounts"], absent=pod["absent"], user=user, read_only=read_only)
     if pod.get("buckets"):  # before it gives up the right to ask
         import guard
 

@@ -79,6 +79,7 @@ class Agent:
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
             _log.warning("no mount namespaces here: readOnlyRootFilesystem is not held")
+            _log.warning("no mount namespaces here: pods see Python packages that no image has")
         if not machine.guard or not machine.mounts:
             _log.warning("no answers to system calls here: mounted buckets do what GCS FUSE refuses")
         if not machine.users:
@@ -195,11 +196,9 @@ class Agent:
 
 def _pod_env(options: Options) -> dict[str, str]:
     address = urlsplit(options.server)
-    package = str(Path(__file__).resolve().parents[3])
     return {
         "KUBERNETES_SERVICE_HOST": address.hostname or HOST,
         "KUBERNETES_SERVICE_PORT": str(address.port or 443),
-        "PYTHONPATH": package,  # what an image would have installed
         "TPUKIT_HEARTBEAT": "10",  # hosts of one machine need not wait as long as those of a network
         **options.env,
     }

@@ -1,4 +1,5 @@
-"""Images, of which there are none here: which ones cannot be pulled, and which ones another process stands for."""
+"""Images, of which there are none here: which ones cannot be pulled, which ones another process stands for, and which
+ones have tpukit."""
 
 from __future__ import annotations
 
@@ -13,6 +14,17 @@ _RELEASES = re.compile(rf"registry\.k8s\.io/({'|'.join(releases.NAMES)})/\1:")
 
 ELSEWHERE = frozenset(releases.image(name) for name in releases.NAMES)
 """Controllers that the sandbox runs outside its nodes."""
+
+
+_PUBLIC = re.compile(
+    r"((docker\.io/)?(library/)?(alpine|bash|busybox|debian|python|ubuntu)|(docker\.io/)?google/cloud-sdk"
+    r"|registry\.k8s\.io/.+|gcr\.io/google\.com/cloudsdktool/.+|us-docker\.pkg\.dev/cloud-tpu-images/.+)([:@].*)?"
+)
+"""Images of others, as they are used on clusters like these. The rest are taken to be of tpukit's Dockerfile."""
+
+
+def has_tpukit(image: str) -> bool:
+    return not _PUBLIC.fullmatch(image)
 
 
 def missing(image: str) -> bool:

@@ -1,8 +1,9 @@
 """Starts one run of a container as processes of this machine.
 
 There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
-processes have mounts of their own, a container sees its volumes at their paths and all hosts by name; elsewhere paths
-and names are replaced in its environment and command, which covers neither files nor what programs put together
+processes have mounts of their own, a container sees no Python packages but those that its image has (`image_packages`
+says how far), its volumes at their paths and all hosts by name; elsewhere it sees all packages, and paths and names are
+replaced in its environment and command, which covers neither files nor what programs put together
 themselves. What a securityContext says is held as far as `security` tells. Probes and hooks of a container's life are
 not imitated.
 """
@@ -12,21 +13,25 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpukit import pods
 from tpukit.pods import Mount, Pod
-from tpukit.sandbox.agent import bucket_limits, container_logs, security, tpu_environment, volumes
+from tpukit.sandbox.agent import bucket_limits, container_logs, image_names, security, tpu_environment, volumes
 from tpukit.sandbox.agent import env as environment
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.host_names import rewrite
+from tpukit.sandbox.agent.image_packages import not_in_image
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NOTHING = "nothing"
 PROGRESS = "report/progress"
 """Below the folder of a run: how far its program is. The program makes files beside it."""
+TOOLS = str(Path(__file__).resolve().parents[3])
+"""Where this tpukit is, which images with tpukit have installed."""
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -95,6 +100,7 @@ def start(machine: Machine, site: Site, container: Container) -> None:
     for own in (folder / "cwd", report):
         own.mkdir(parents=True, exist_ok=True)
     fixed = confined.read_only_root
+    toolkit = image_names.has_tpukit(spec["image"])
     through = _seen_through(inside, (*machine.visible, site.folder, work), read_only=fixed)
     if machine.mounts:
         mounts = [
@@ -127,6 +133,7 @@ def start(machine: Machine, site: Site, container: Container) -> None:
                 work,
                 memory=memory,
                 mounts=tuple(mounts),
+                absent=not_in_image(Path(sysconfig.get_path("purelib")), toolkit=toolkit),
                 stamped=True,
                 log_bytes=container_logs.MAX_FILE_BYTES,
                 confinement=confined,
@@ -144,6 +151,7 @@ def _environment(machine: Machine, site: Site, container: Container, folder: Pat
         "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
+        **({"PYTHONPATH": TOOLS} if image_names.has_tpukit(spec["image"]) else {}),
         **machine.env,
         **(_identified(machine, site.metadata) if site.metadata else machine.google.owner),
         **tpu_environment.given(pod, spec, site.labels, site.slice_names),
@@ -164,7 +172,7 @@ def _identified(machine: Machine, metadata: str) -> dict[str, str]:
 
 def _seen_through(inside: list[Mount], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
     """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
-    image = (Path(sys.prefix), Path(sys.base_prefix), Path(__file__).resolve().parents[3])
+    image = (Path(sys.prefix), Path(sys.base_prefix), Path(TOOLS))
     targets = [Path(mount.target) for mount in inside]
     hidden = [
         path
