@@ -25,7 +25,7 @@ class Person:
     """Somebody with a copy of the files and a shell in which gcloud talks to the sandbox."""
 
     def __init__(self, box: Box, folder: Path) -> None:
-        self.folder = folder
+        self.box, self.folder = box, folder
         for name in ("kueue", "examples"):
             shutil.copytree(ROOT / name, folder / name)
         program = "import json, os; print(json.dumps(dict(os.environ)))"
@@ -33,11 +33,7 @@ class Person:
         shell = [sys.executable, "-m", "tpukit", "sandbox", "shell", "--name", box.name]
         printed = subprocess.run([*shell, "--", sys.executable, "-c", program], env=env, capture_output=True, text=True)
         assert printed.returncode == 0, printed.stderr
-        self.environment = {
-            **json.loads(printed.stdout),
-            "KUBECONFIG": str(folder / "kubeconfig"),
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-        }
+        self.environment = {**json.loads(printed.stdout), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"}
 
     def types(self, line: str) -> str:
         done = subprocess.run(
@@ -104,10 +100,13 @@ def test_services_are_enabled_by_the_block_of_the_readme(person):
     person.types(block[0].replace("\\\n", " "))
 
 
-def test_credentials_by_region_reach_a_cluster_that_has_a_dns_name_alone(person):
+def test_credentials_by_region_reach_a_cluster_that_has_a_dns_name_alone_and_leave_the_sandboxs_own(person):
+    own = person.box.place.kubeconfig.read_bytes()
     person.types(f"gcloud container clusters get-credentials tpu-cluster --region={REGION} --project={PROJECT}")
     nodes = json.loads(person.types("kubectl get nodes --selector=cloud.google.com/gke-tpu-topology=2x2x4 -o json"))
     assert len(nodes["items"]) == 8
+    assert person.types("kubectl config current-context").startswith("gke_")
+    assert person.box.place.kubeconfig.read_bytes() == own, "the sandbox lives by it"
 
 
 def test_apply_of_kueue_makes_queue_and_account_in_the_namespace_that_was_set(person):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -169,7 +170,21 @@ def test_object_is_read_at_the_root_of_the_host(world):
     write(world, "state/default.tfstate", b"{}")
     answer = answer_of(world.cloud, Request("GET", "box/state/default.tfstate"))
     assert (answer.status, answer.content) == (200, b"{}")
-    assert answer_of(world.cloud, Request("GET", "box/state/none")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code", "details"),
+    [
+        ("box/state/none", 404, "NoSuchKey", "No such object: box/state/none"),
+        ("box/<a> & b", 404, "NoSuchKey", "No such object: box/<a> & b"),
+        ("other/state", 404, "NoSuchBucket", "The specified bucket does not exist."),
+    ],
+)
+def test_refusal_at_the_root_of_the_host_is_in_xml(world, path, status, code, details):
+    answer = answer_of(world.cloud, Request("GET", path))
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/xml; charset=UTF-8")
+    error = ElementTree.fromstring(answer.content)
+    assert (error.tag, error.findtext("Code"), error.findtext("Details")) == ("Error", code, details)
 
 
 def test_list_folds_what_lies_behind_the_delimiter(world):

@@ -103,6 +103,7 @@ class Api:
     own_front: bool = False
     """Compute Engine and Cloud Storage answer by themselves: they pass over what they do not know, which others refuse,
     their errors have reasons, and the paths of their documents begin with their names."""
+    xml_errors: bool = False
     operation: Callable[[Doc], Doc] | None = None
     routes: dict[str, list[Route]] = field(default_factory=dict)
     effects: dict[str, Effect] = field(default_factory=dict)

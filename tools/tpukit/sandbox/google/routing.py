@@ -20,6 +20,7 @@ from tpukit.sandbox.google import (
     schemas,
     services,
     update_masks,
+    xml_errors,
 )
 from tpukit.sandbox.google.api import Answer, Api, Call, Request, Route, Started
 from tpukit.sandbox.google.api_faults import USUAL_SECONDS
@@ -84,18 +85,27 @@ def _answer(cloud: Cloud, request: Request) -> Answer:
             result = list_order.ordered(result, by) if by else result
             result = paging.page(api.name, route, call.request, result)
     except Refused as refused:
-        given = _json(refused.code, refused.body(with_reasons=api_of(cloud, request.path)[0].own_front))
-        pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
-        return replace(given, headers={**given.headers, **pause})
+        return refusal(cloud, request.path, refused)
     except Exception as error:
         # A flaw of the emulator: told to whoever started it, and to the caller as Google would.
         logging.getLogger(__name__).exception("%s %s", request.method, request.path)
         flaw = EMULATOR.refused(500, f"The emulator failed: {type(error).__name__}: {error}")
-        return _json(500, flaw.body(with_reasons=api_of(cloud, request.path)[0].own_front))
+        return refusal(cloud, request.path, flaw)
     if isinstance(result, Answer):
         return result
     kept_answers.keep(request.method, request.path, result)
     return _json(200, result)
+
+
+def refusal(cloud: Cloud, path: str, refused: Refused) -> Answer:
+    """In the words of the API that the path belongs to."""
+    api, _ = api_of(cloud, path)
+    pause = {"retry-after": str(math.ceil(refused.retry_after))} if refused.retry_after else {}
+    if api.xml_errors and refused.code != 501:  # which is about something else that is not here
+        headers = {"content-type": "application/xml; charset=UTF-8", **pause}
+        return Answer(refused.code, xml_errors.body(refused), headers)
+    given = _json(refused.code, refused.body(with_reasons=api.own_front))
+    return replace(given, headers={**given.headers, **pause})
 
 
 def _check_faults(cloud: Cloud, api: Api, call: Call) -> None:

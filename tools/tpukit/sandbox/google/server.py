@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
 import os
 import secrets
 import socket
@@ -135,9 +134,7 @@ class Emulator:
         """Lets a caller in who may, and answers."""
         principal = self._principal(request)
         if principal is None:
-            refused = unauthenticated()
-            body = refused.body(with_reasons=routing.api_of(self.cloud, request.path)[0].own_front)
-            return Answer(401, json.dumps(body).encode(), {"content-type": "application/json"})
+            return routing.refusal(self.cloud, request.path, unauthenticated())
         if request.path.startswith(CONTROL):
             return control.answer(self.cloud, request)
         return routing.answer(self.cloud, replace(request, principal=principal))

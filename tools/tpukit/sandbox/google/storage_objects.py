@@ -20,7 +20,7 @@ _DESCRIBED = (
 """What a caller says of an object. All else is Cloud Storage's to say."""
 
 download = Api("download", service=SERVICE, own_front=True)
-root = Api("", service=SERVICE, own_front=True)
+root = Api("", service=SERVICE, own_front=True, xml_errors=True)
 
 
 def find(cloud: Cloud, call: Call) -> Doc:
