@@ -156,6 +156,8 @@ def test_jax_finds_its_peers_over_two_slices_of_two_hosts_without_an_argument(sh
     eventually(lambda: shell.vms.ask("GET", f"{where}/multi")["state"]["state"] == "ACTIVE")
     hosts = [f"ada@multi-{number}-w-{worker}" for number in (0, 1) for worker in (0, 1)]
     eventually(lambda: "multi-1-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
+    for host in hosts:  # one that does not listen yet would keep the others waiting for it
+        eventually(lambda host=host: shell.ssh(host, "true").returncode == 0)
     with ThreadPoolExecutor(4) as threads:
         done = list(threads.map(lambda host: shell.ssh(host, COMMAND), hosts))
     assert results([one.stdout for one in done]) == [f"RESULT {number} 4 4 16 6" for number in range(4)], done
