@@ -149,7 +149,7 @@ def test_pod_that_asks_for_some_chips_of_its_host_is_rejected_in_the_words_of_gk
     assert not status.get("containerStatuses")
 
 
-def test_removed_pool_waits_for_a_budget_then_its_pod_is_evicted_with_its_grace(box: Box):
+def test_removed_pool_that_keeps_budgets_waits_for_one_then_its_pod_is_evicted_with_its_grace(box: Box):
     pool = Pool.from_json(box.agent.pools()["tpu-1"]["pool"])
     script = "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done"
     main = {"name": "main", "image": "i", "command": ["/bin/sh", "-c", script], "securityContext": CONFINED}
@@ -173,7 +173,7 @@ def test_removed_pool_waits_for_a_budget_then_its_pod_is_evicted_with_its_grace(
 
     until(lambda: status()["phase"] == "Running", "the pod to run")
     until(lambda: box.cluster.call("GET", f"{budgets}/kept")["status"].get("currentHealthy") == 1, "a counted pod")
-    removal = threading.Thread(target=box.agent.remove_pool, args=("tpu-1",))
+    removal = threading.Thread(target=box.agent.remove_pool, args=("tpu-1",), kwargs={"budgets": True})
     removal.start()
     cordoned = "cloud.google.com/gke-nodepool=tpu-1"
     until(lambda: all(node["spec"].get("unschedulable") for node in box.cluster.list("Node", labels=cordoned)))

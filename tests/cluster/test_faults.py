@@ -26,7 +26,8 @@ from tpukit.sandbox import fault_commands
 PROJECT = "projects/tpu-project"
 REGION = f"{PROJECT}/locations/us-central2"
 POOLS = f"container/v1/{REGION}/clusters/here/nodePools"
-VMS = f"tpu/v2/{PROJECT}/locations/us-central2-b/nodes"
+ZONE = "us-central2-b"
+VMS = f"tpu/v2/{PROJECT}/locations/{ZONE}/nodes"
 BUCKET = "marks"
 SEED = 20261115
 ACTIONS = 40
@@ -268,18 +269,31 @@ def test_preempted_slice_leaves_its_chips_to_others_and_returns_when_there_are_e
     for name in ("tpu-0", "tpu-1"):
         world.has(name)
     world.settled()
-    world.box.ask("POST", "emulator/limits", {"stock": {"zone": "us-central2-b", "generation": "v4", "chips": 16}})
+
+    def stand(chips: int) -> None:
+        world.box.ask("POST", "emulator/limits", {"stock": {"zone": ZONE, "generation": "v4", "chips": chips}})
+
+    def preempted() -> int:
+        operations = f"compute/v1/{PROJECT}/zones/{ZONE}/operations"
+        listed = world.box.ask("GET", f"{operations}?filter=operationType=compute.instances.preempted")
+        return len(listed.get("items", ()))
+
+    stand(16)
+    before = preempted()
     try:
-        world.box.agent.preempt("tpu-1", grace=0, back=2.0)
-        operations = (
-            f"compute/v1/{PROJECT}/zones/us-central2-b/operations?filter=operationType=compute.instances.preempted"
-        )
-        until(lambda: len(world.box.ask("GET", operations).get("items", ())) >= 2)
+        world.box.agent.preempt("tpu-1", grace=0, back=None)
+        until(lambda: preempted() == before + 2, "two machines more that were preempted")
         assert "error" not in world.finished(world.create("other")[1]), "the chips were not given back"
-        time.sleep(4)  # two more than it was to stay away
-        assert "tpu-1" not in world.nodes()
         assert "error" not in world.finished(world.delete("other")[1])
-        until(lambda: len(world.nodes().get("tpu-1", ())) == 2)
+        world.box.agent.restore("tpu-1")
+        world.settled()
+        stand(8)
+        world.box.agent.preempt("tpu-1", grace=0, back=1.0)
+        until(lambda: preempted() == before + 4, "two machines more that were preempted")
+        time.sleep(4)  # longer than it was to stay away
+        assert "tpu-1" not in world.nodes()
+        stand(16)
+        world.settled()
     finally:
         world.box.ask("DELETE", "emulator/limits")
     world.settled()
