@@ -11,7 +11,7 @@ import pytest
 from tpukit import catalogue
 from tpukit.clock import ManualClock
 from tpukit.cloud.tpu_vm import Node, Queued
-from tpukit.errors import Denied, TpukitError, Transient
+from tpukit.errors import Denied, HostKeyChanged, TpukitError, Transient
 from tpukit.manager import doctor
 from tpukit.manager.doctor import Done, Outcome, Patient
 from tpukit.manager.inventory import Vm
@@ -26,6 +26,7 @@ class Machine:
 
     reachable: bool = True
     boots: float = math.inf  # seconds until it listens, where it is not reachable
+    refuses: TpukitError = field(default_factory=lambda: Transient("no route to host"))
     skew: int = 0
     free: int = 50 * GIB
     logs: int = 0
@@ -38,7 +39,7 @@ class Machine:
     def run(self, argv: Sequence[str]) -> Done | TpukitError:
         words = [word for word in argv if word != "sudo"]
         if not self.reachable:
-            return Transient("no route to host")
+            return self.refuses
         if words == ["true"] or words[0] in ("mkdir", "rm", "find"):
             return Done(0, "")
         if words[0] == "date":
@@ -188,8 +189,9 @@ def test_refused_api_and_quota_are_for_a_person():
     assert "ask for more" in world.findings["quota"].says
 
 
-def test_host_that_was_just_made_is_waited_for():
-    world = World(machines=[Machine(), Machine(reachable=False, boots=9.0)], mount="")
+@pytest.mark.parametrize("refuses", [Transient("no route to host"), HostKeyChanged("not the key that Google has")])
+def test_host_that_was_just_made_is_waited_for(refuses):
+    world = World(machines=[Machine(), Machine(reachable=False, boots=9.0, refuses=refuses)], mount="")
     assert "SSH" not in world.examine()
 
 

@@ -67,6 +67,10 @@ class Denied(TpukitError):
     """Not allowed: ask whoever grants it."""
 
 
+class HostKeyChanged(Denied):
+    """Another machine answers than the one that was meant, or that one was made anew a moment ago."""
+
+
 class Unauthenticated(Denied):
     """It is not known who asks: sign in again."""
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tpukit.errors import Denied, Invalid, TpukitError, Transient
+from tpukit.errors import Denied, HostKeyChanged, Invalid, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
 
 T = TypeVar("T")
@@ -233,7 +233,7 @@ class Ssh:
         said = f"{login.user}@{login.address}: {error}"
         if isinstance(error, self._ssh.HostKeyNotVerifiable):
             hint = "somebody else answers there, or the machine was made anew a moment ago"
-            return Denied(f"{said}: this is not the host key that Google has of it", hint=hint)
+            return HostKeyChanged(f"{said}: this is not the host key that Google has of it", hint=hint)
         if isinstance(error, self._ssh.PermissionDenied):
             hint = "a new key takes a while to arrive; OS Login wants roles/compute.osLogin, or osAdminLogin, as well"
             return Denied(f"{said}: the key is not accepted", hint=hint)

@@ -1,11 +1,12 @@
 """All hosts let us in.
 
-A machine that was just made is READY some seconds before its hosts listen.
+A machine that was just made is READY some seconds before its hosts listen, and before Google has their keys: until then
+those of the machine that it had before are known.
 """
 
 from __future__ import annotations
 
-from tpukit.errors import NotYet, Transient
+from tpukit.errors import HostKeyChanged, NotYet, Transient
 from tpukit.manager.doctor import Patient, on_hosts
 
 LISTEN_SECONDS = 20.0
@@ -20,7 +21,7 @@ class Ssh:
         due = patient.clock.monotonic() + LISTEN_SECONDS
         while True:
             answers = patient.hosts.run(["true"])
-            may_pass = any(isinstance(one, (NotYet, Transient)) for one in answers)
+            may_pass = any(isinstance(one, (HostKeyChanged, NotYet, Transient)) for one in answers)
             if not may_pass or patient.clock.monotonic() >= due:
                 return on_hosts(answers, lambda done: done.last if done.code else "")
             patient.clock.sleep(PAUSE_SECONDS)
