@@ -52,7 +52,7 @@ class Google:
 
     def preempt(self, name: str, back: float | None = 30.0) -> None:
         record = self.records[name]
-        record.presence = Presence.AWAY
+        record.presence, record.deadline = Presence.AWAY, self.world.clock.now()
         record.back_at = None if back is None else self.world.clock.now() + back
 
     def pass_time(self, seconds: float) -> None:
@@ -132,6 +132,19 @@ def test_each_preempted_machine_is_once_in_the_operations_of_its_zone(google: Go
     (one, *_) = google.world.ask("GET", f"{ZONE}/operations")["items"]
     assert one["zone"].endswith("/zones/us-central2-b")
     assert google.world.ask("GET", f"{ZONE}/operations/{one['name']}") == one
+
+
+def test_pool_that_was_restored_and_preempted_again_between_two_looks_was_preempted_twice(google: Google):
+    google.add("first")
+    google.preempt("first", back=None)
+    google.pass_time(1)
+    google.records["first"].presence = Presence.HERE
+    google.world.pass_time(0.5)
+    google.preempt("first", back=1)
+    google.pass_time(0.5)
+    assert len(google.preempted()) == 8
+    google.pass_time(1)
+    assert google.records["first"].presence is Presence.HERE
 
 
 def test_preempted_pool_that_is_deleted_meanwhile_is_not_brought_back(google: Google):

@@ -42,7 +42,7 @@ class Preemptions:
             if record.presence is Presence.HERE:
                 pool_preemption.here(self._cloud, full)
             elif record.presence is Presence.AWAY:
+                pool_preemption.gone(self._cloud, full, record.deadline)
                 due = record.back_at is not None and now >= record.back_at
-                pool_preemption.gone(self._cloud, full, due=due)
                 if due and pool_preemption.may_return(self._cloud, full):
                     self._bring_back(full)

@@ -17,14 +17,14 @@ PREEMPTED = "compute.instances.preempted"
 """https://cloud.google.com/compute/docs/instances/create-use-spot#detect_preemption"""
 
 
-def gone(cloud: Cloud, full: str, *, due: bool) -> None:
-    """They were preempted, as the zone's operations say from now on. Safe to repeat. A pool that may return and is not
-    even `due` was preempted again, between two looks."""
+def gone(cloud: Cloud, full: str, mark: float) -> None:
+    """They were preempted, as the zone's operations say from now on. Safe to repeat: each preemption has a mark of its
+    own, as a pool may have returned and gone again between two looks."""
     with cloud.state.transaction():
         pool = cloud.state.get("pool", full)
-        if pool is None or pool.get("_preempted") in (("gone", "returning") if due else ("gone",)):
+        if pool is None or pool.get("_preemption") == mark:
             return
-        _put(cloud, full, pool, "gone", up=False)
+        _put(cloud, full, {**pool, "_preemption": mark}, "gone", up=False)
         for node, zone in pool["_nodes"].items():
             scope = f"projects/{full.split('/')[1]}/zones/{zone}"
             cloud.start(compute.api, PREEMPTED, scope, f"{scope}/instances/{node}")
