@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from tpukit.clock import ManualClock
 from tpukit.sandbox.google import APIS, routing
@@ -52,6 +53,9 @@ class World:
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         sent = {"user-agent": agent, **(headers or {})}
         answer = routing.answer(self.cloud, Request(method, path, query, sent, content, principal=principal))
+        if answer.headers.get("content-type", "").startswith("application/xml"):
+            error = ElementTree.fromstring(answer.content)
+            return answer.status, {"code": error.findtext("Code"), "message": error.findtext("Details")}
         return answer.status, json.loads(answer.content) if answer.content else None
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
@@ -63,6 +67,8 @@ class World:
         """Number, word and text of an error. Compute Engine and Cloud Storage have a reason for a word."""
         status, answer = self.send(method, path, body, **query)
         assert status >= 400, answer
+        if "error" not in answer:  # XML
+            return status, answer["code"], answer["message"]
         error = answer["error"]
         assert error["code"] == status
         if routing.api_of(self.cloud, path)[0].service in ("compute.googleapis.com", "storage.googleapis.com"):

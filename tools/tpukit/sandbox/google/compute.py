@@ -55,9 +55,9 @@ def operation(doc: Doc) -> Doc:
         "insertTime": stamp(doc["started"]),
         "startTime": stamp(doc["started"]),
     }
-    for place in ("region", "zone"):
-        if f"/{place}s/" in doc["scope"]:
-            body[place] = f"{ROOT}/{doc['scope']}"
+    for around in ("region", "zone"):
+        if f"/{around}s/" in doc["scope"]:
+            body[around] = f"{ROOT}/{doc['scope']}"
     if doc["done"]:
         body["endTime"] = stamp(doc["ended"])
     if doc["error"]:

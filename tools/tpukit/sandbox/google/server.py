@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import json
 import os
 import secrets
 import socket
@@ -134,7 +135,9 @@ class Emulator:
         """Lets a caller in who may, and answers."""
         principal = self._principal(request)
         if principal is None:
-            return routing.refusal(self.cloud, request.path, unauthenticated())
+            # In JSON at every door, the emulator's own ones too. That Cloud Storage's older one has XML is left out.
+            body = unauthenticated().body(with_reasons=routing.api_of(self.cloud, request.path)[0].own_front)
+            return Answer(401, json.dumps(body).encode(), {"content-type": "application/json"})
         if request.path.startswith(CONTROL):
             return control.answer(self.cloud, request)
         return routing.answer(self.cloud, replace(request, principal=principal))
