@@ -17,7 +17,7 @@ from tpukit import cli
 from tpukit.cli import context, spellings, vm_doctor, vms
 from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError
-from tpukit.manager import inventory, machines, users, windows
+from tpukit.manager import inventory, shared_vms, users, windows
 from tpukit.manager.doctor import Done
 from tpukit.places.local import LocalPlace
 from tpukit.places.tpu_vm import TpuVmPlace
@@ -126,7 +126,7 @@ class Desk(Typing):
         monkeypatch.setattr(vms, "cloud", lambda: self.cloud)
         monkeypatch.setattr(vms, "public_key", lambda: f"{context.owner()}:{hosts.key}")
         monkeypatch.setattr(vm_doctor, "shell", Shell)
-        monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(shared_vms, "POLL_SECONDS", 0.01)
         for name in ("sudo", "mountpoint"):  # of hosts, which are processes of this machine
             program = home / "bin" / name
             program.parent.mkdir(exist_ok=True)

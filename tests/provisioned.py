@@ -17,7 +17,7 @@ from typing import Any
 
 from box import ROOT, ZONE, Box, until
 from tpukit.errors import Conflict, NotFound
-from tpukit.provisioner import names
+from tpukit.provisioner import pool_names
 from tpukit.sandbox import box_environment
 from tpukit.sandbox.agent.simulated_hosts import LABEL
 from unit.kube_server import kubeconfig
@@ -176,7 +176,7 @@ class Provisioned:
 
     def pools(self, jobset: str = "") -> list[Doc]:
         listed = self.box.ask("GET", POOLS).get("nodePools", [])
-        return [one for one in listed if not jobset or one["config"].get("labels", {}).get(names.JOBSET) == jobset]
+        return [one for one in listed if not jobset or one["config"].get("labels", {}).get(pool_names.JOBSET) == jobset]
 
     def created(self) -> Counter[str]:
         """Creates that GKE took, by pool: as it recorded them."""

@@ -127,9 +127,9 @@ def _fill(cloud: TpuApi) -> None:
     """A bucket in which every worker has made some shards of a stream."""
     os.environ["STORAGE_EMULATOR_HOST"] = cloud.address
     try:
-        from tpukit.fleet import plan
-        from tpukit.fleet.plan import Plan
+        from tpukit.fleet import wanted
         from tpukit.fleet.records import Work
+        from tpukit.fleet.wanted import Plan
         from tpukit.host.bucket import opened
 
         body = json.dumps({"name": BUCKET}).encode()
@@ -137,7 +137,7 @@ def _fill(cloud: TpuApi) -> None:
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).close()
         root = f"gs://{BUCKET}"
         work = Work(f"{root}/datasets", f"{root}/activations", "extract.py:make", code="c0de", archive="code")
-        plan.save(Plan("tpu", list(ZONES), WORKERS // len(ZONES), "v3-8", work=work), root)
+        wanted.save(Plan("tpu", list(ZONES), WORKERS // len(ZONES), "v3-8", work=work), root)
         files = opened(work.output)
         for number in range(WORKERS):
             maker = f"tpu-{ZONES[number % len(ZONES)]}-{number // len(ZONES)}"

@@ -25,7 +25,7 @@ from rows import Row, at_most, below, counted
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from box import sandbox
 from provisioned import POOLS, Provisioned, jobset, stop
-from tpukit.provisioner import names
+from tpukit.provisioner import pool_names
 
 JOBSETS = int(os.environ.get("JOBSETS", "500"))
 HOSTS = 4
@@ -151,7 +151,7 @@ def _calls(world: Provisioned) -> list[float]:
 def _lag(world: Provisioned) -> float:
     """From a leader that cannot be scheduled to the call for its pool, as the labels of the pool say."""
     labels = [one["config"]["labels"] for one in world.pools()]
-    lags = sorted(int(one[names.CREATED]) - int(one[names.SINCE]) for one in labels)
+    lags = sorted(int(one[pool_names.CREATED]) - int(one[pool_names.SINCE]) for one in labels)
     return float(lags[int(len(lags) * 0.95)])
 
 

@@ -20,7 +20,7 @@ from tpukit.errors import Denied, Invalid, NotFound, TpukitError
 from tpukit.kube import Cluster
 from tpukit.sandbox.allocatable import allocatable
 from tpukit.spec import JobSpec, Settings
-from tpukit.teams import listing, registry
+from tpukit.teams import queue_rows, registry
 from tpukit.teams.team import request
 
 IMAGE = "us-central2-docker.pkg.dev/my-project-1/images/train@sha256:" + "0" * 64
@@ -51,7 +51,7 @@ class Desk:
     def queue(self):
         """What `tpu team queue --json` prints, without the second that a process takes to start."""
         queues, _ = registry.read_queues(self.sandbox.cluster)
-        return listing.queues_of(queues), listing.jobs(queues)
+        return queue_rows.queues_of(queues), queue_rows.jobs(queues)
 
     def row(self, job):
         return next(row for row in self.queue()[1] if row.job == job)

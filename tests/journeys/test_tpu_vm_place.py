@@ -15,7 +15,7 @@ from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Conflict, Invalid
 from tpukit.places.base import Handle
 from tpukit.places.suspects import MINIMUM_AGE
-from tpukit.places.tpu_vm import TpuVmPlace, judging
+from tpukit.places.tpu_vm import TpuVmPlace, outcome
 from tpukit.plan import VmTarget
 from tpukit.reasons import Reason, State
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
@@ -117,14 +117,14 @@ def test_host_that_answers_no_more_is_lost_only_after_a_while(driving, cloud, mo
     cloud.silent.add(cloud.made[f"{job_id}-0"].hosts[1].internal)
     driving.driver.round([job_id])
     assert driving.job(job_id).state is State.RUNNING
-    monkeypatch.setattr(judging, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(outcome, "SILENT_SECONDS", 0.0)
     job = driving.ended(job_id)
     assert (job.reason, job.attempts[0].host[-1]) == (Reason.HOST_LOST, "1")
     assert cloud.made == {}
 
 
 def test_host_that_lets_nobody_in_is_waited_for_with_its_reason_and_loses_nothing(driving, cloud, monkeypatch):
-    monkeypatch.setattr(judging, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(outcome, "SILENT_SECONDS", 0.0)
     job_id = driving.send("true")
     cloud.shut = True
     driving.until(job_id, lambda job: "permission denied" in job.message, "to be told why")

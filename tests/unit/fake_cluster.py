@@ -18,7 +18,7 @@ from typing import Any
 from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid, NotFound, Transient
 from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, UID
-from tpukit.places.gke.listing import Lister
+from tpukit.places.gke.namespace import Lister
 
 Doc = dict[str, Any]
 TERMINAL = ("Succeeded", "Failed")

@@ -15,7 +15,7 @@ from typing import Any
 from tpukit.clock import ManualClock
 from tpukit.cloud.gke import NodePool
 from tpukit.errors import Conflict, NotFound, Transient
-from tpukit.provisioner import names, pools
+from tpukit.provisioner import pool_names, pools
 from tpukit.provisioner.driver import Driver
 from tpukit.provisioner.metrics import Metrics
 from tpukit.provisioner.pool_cache import Intervals
@@ -150,7 +150,7 @@ class SimulatedCluster:
                 "namespace": namespace,
                 "uid": uid,
                 "creationTimestamp": self.time(),
-                "annotations": {f"{names.PREFIX}/{key}": value for key, value in (annotations or {}).items()},
+                "annotations": {f"{pool_names.PREFIX}/{key}": value for key, value in (annotations or {}).items()},
             },
             "spec": {
                 "suspend": False,
@@ -333,7 +333,7 @@ class ProvisionerWorld:
         return [
             name
             for name, doc in self.gke.pool_docs.items()
-            if not jobset or doc["body"]["config"]["labels"].get(names.JOBSET) == jobset
+            if not jobset or doc["body"]["config"]["labels"].get(pool_names.JOBSET) == jobset
         ]
 
 

@@ -10,7 +10,7 @@ from tpukit import catalogue
 from tpukit.cloud import clients, gke
 from tpukit.cloud.refusals import translated
 from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, Transient, Unauthenticated
-from tpukit.provisioner import names, pools
+from tpukit.provisioner import pool_names, pools
 from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.settings import DEFAULTS, Capacity
 from tpukit.sandbox.google.api_faults import Fault
@@ -81,7 +81,7 @@ def test_gke_pool_with_every_option_is_taken(client, emulator):
     assert doc["config"]["gcfsConfig"] == {"enabled": True}
     assert doc["config"]["bootDiskKmsKey"] == options.disk_kms_key
     assert doc["management"] == {"autoRepair": True, "autoUpgrade": False}
-    assert doc["config"]["labels"][names.MANAGED_BY] == "tpukit"
+    assert doc["config"]["labels"][pool_names.MANAGED_BY] == "tpukit"
 
 
 def test_gke_stock_out_is_an_operation_that_is_done_with_an_error_and_a_pool_in_error(client, emulator):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from tpukit.cli import drill_table
-from tpukit.drill import advice, costs, document, junit, page, plots
+from tpukit.drill import advice, costs, json_document, junit, page, plots
 from tpukit.drill.engine import Drill, Progress, Result
 from tpukit.drill.judging import judge
 from tpukit.drill.planning import Unbroken
@@ -101,7 +101,7 @@ def test_junit_is_xml_with_a_case_for_each_loss_and_each_that_was_left_out():
 
 
 def test_json_has_every_number_of_a_verdict():
-    shown = json.loads(json.dumps(document.to_json(drill("data"))))
+    shown = json.loads(json.dumps(json_document.to_json(drill("data"))))
     (loss,) = shown["losses"]
     assert (loss["lost_at"], loss["resumed_at"], loss["steps_lost"], loss["batches_shifted_by"]) == (25, 21, 5, 20)
     assert shown["verdict"] == "repeats batches"

@@ -18,11 +18,11 @@ from rich.console import Console
 from tpukit.cli import fleet_screen
 from tpukit.cli.fleet import command
 from tpukit.errors import Invalid
-from tpukit.fleet import dataset, deploy, plan, streams, verify
+from tpukit.fleet import dataset, deploy, streams, verify, wanted
 from tpukit.fleet.act import argv
-from tpukit.fleet.plan import Plan
 from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.records import Work, Worker
+from tpukit.fleet.wanted import Plan
 from tpukit.host import worker as host_worker
 from tpukit.spec.fleet import FleetSpec
 from unit.fleet_world import World
@@ -60,8 +60,8 @@ def test_command_of_a_worker_is_understood_by_the_worker(tmp_path):
 def test_plan_in_the_bucket_is_enough_for_another_machine(tmp_path):
     work = Work(f"{tmp_path}/datasets", f"{tmp_path}/activations", "p.py:make", code="c", archive="a")
     made = Plan("tpu", ["us-central1-a", "us-central1-b"], 2, "v3-8", work=work)
-    plan.save(made, str(tmp_path))
-    assert plan.load("tpu", str(tmp_path)) == made
+    wanted.save(made, str(tmp_path))
+    assert wanted.load("tpu", str(tmp_path)) == made
     assert [one.tpu for one in made.workers(0.0)] == [f"tpu-us-central1-{zone}-{n}" for zone in "ab" for n in (0, 1)]
 
 

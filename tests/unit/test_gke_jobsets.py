@@ -1,7 +1,7 @@
 """What a cluster says of one JobSet."""
 
 from tpukit.places.gke.jobsets import JobSetState, seconds
-from tpukit.places.gke.listing import listing
+from tpukit.places.gke.namespace import listing
 from unit.gke_world import ADMITTED, condition, jobset, pod, state_of, time, workload
 
 

@@ -7,8 +7,8 @@ import pytest
 from tpukit.clock import SystemClock
 from tpukit.errors import Denied, Transient
 from tpukit.kube import Cluster
-from tpukit.places.gke import listing
-from tpukit.places.gke.listing import Lister
+from tpukit.places.gke import namespace
+from tpukit.places.gke.namespace import Lister
 from unit.kube_server import KubeServer, kubeconfig
 from waiting import until
 
@@ -46,7 +46,7 @@ def test_list_of_a_namespace_that_may_not_be_seen_says_so(server, lister):
 
 
 def test_list_of_an_api_server_that_hangs_ends_as_passing_trouble(server, lister, monkeypatch):
-    monkeypatch.setattr(listing, "SYNC_SECONDS", 0.2)
+    monkeypatch.setattr(namespace, "SYNC_SECONDS", 0.2)
     server.hanging.set()
     with pytest.raises(Transient, match="does not list its pods"):
         lister.list("team")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tpukit.clock import ManualClock
 from tpukit.errors import Transient
 from tpukit.jobs.liveness import Liveness
-from tpukit.places.gke import following, log_lines, pod_log
-from tpukit.places.gke.following import Running
+from tpukit.places.gke import followed_logs, log_lines, pod_log
+from tpukit.places.gke.followed_logs import Running
 from tpukit.places.gke.hosts import views
 from tpukit.places.gke.log_cache import LogCache
 from tpukit.places.gke.log_lines import NewLines, Position
@@ -272,9 +272,9 @@ def running(count, job="a", idle=0.0):
 
 
 def test_chosen_all_hosts_while_there_are_few_else_the_first_of_each_job():
-    few = following.chosen({"a": running(32), "b": running(32)})
+    few = followed_logs.chosen({"a": running(32), "b": running(32)})
     assert [len(pods) for pods in few.values()] == [32, 32]
-    many = following.chosen({"a": running(33, "a"), "b": running(32, "b")})
+    many = followed_logs.chosen({"a": running(33, "a"), "b": running(32, "b")})
     assert [[one["metadata"]["name"] for one in pods] for pods in many.values()] == [
         ["a-slice-0-0-x"],
         ["b-slice-0-0-x"],
@@ -282,12 +282,12 @@ def test_chosen_all_hosts_while_there_are_few_else_the_first_of_each_job():
 
 
 def test_chosen_job_that_seems_to_hang_has_all_its_hosts_read():
-    chosen = following.chosen({"a": running(64, idle=51.0), "b": running(64, "b", idle=49.0)})
+    chosen = followed_logs.chosen({"a": running(64, idle=51.0), "b": running(64, "b", idle=49.0)})
     assert [len(pods) for pods in chosen.values()] == [64, 1]
 
 
 def test_chosen_nothing_runs_nothing_is_read():
-    assert following.chosen({"a": running(0), "b": running(65, "b")})["a"] == []
+    assert followed_logs.chosen({"a": running(0), "b": running(65, "b")})["a"] == []
 
 
 def test_progress_that_this_machine_has_read_before_is_known_at_once(watching, tmp_path):

@@ -1,8 +1,8 @@
 """Why a job on a cluster does not run yet: one sentence, whatever it is."""
 
 from tpukit.places.gke.jobsets import JobSetState
-from tpukit.places.gke.waiting import Surroundings
-from tpukit.places.gke.waiting import why as waiting
+from tpukit.places.gke.pending import Surroundings
+from tpukit.places.gke.pending import why as waiting
 from tpukit.reasons import Reason
 from tpukit.render.node_labels import host_labels
 from tpukit.teams.waiting import Queues

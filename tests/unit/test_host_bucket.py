@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tpukit.host import bucket
-from tpukit.host.claims import Claims
+from tpukit.host.stream_claims import Claims
 from unit.tpu_vm_world import PROJECT, TpuVms
 
 NUMBERS = itertools.count()

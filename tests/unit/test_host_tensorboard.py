@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpukit.host import events
-from tpukit.host.events import EventFile, event_files
+from tpukit.host import tensorboard_events
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main
+from tpukit.host.tensorboard_events import EventFile, event_files
 
 
 def write(folder, steps, *, offset=0.0):
@@ -109,7 +109,7 @@ scalars.write(10, loss=1.0)
 scalars.close()
 print(sorted(set(sys.modules) - loaded))
 """
-    env = {**os.environ, "PYTHONPATH": str(Path(events.__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(tensorboard_events.__file__).parents[2])}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     assert ran.stdout == "[]\n"
     assert read_all(tmp_path) != []
@@ -188,9 +188,9 @@ def test_event_files_are_found_without_a_search_below_which_buckets_refuse(tmp_p
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    found = events.event_files(Bucket(tmp_path))
+    found = event_files(Bucket(tmp_path))
     assert [(run, path.name) for run, path in found] == [
         ("train/deep", "events.out.tfevents.1"),
         ("train", "events.out.tfevents.2"),
     ]
-    assert events.event_files(Bucket(tmp_path / "nothing")) == []
+    assert event_files(Bucket(tmp_path / "nothing")) == []

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpukit.host.events import Scalar
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main
+from tpukit.host.tensorboard_events import Scalar
 from tpukit.host.vertex import POINTS_PER_WRITE, Vertex, identifier
 
 BOARD = "projects/p/locations/us-central1/tensorboards/1"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tpukit.errors import Conflict, Denied, Invalid
 from tpukit.infra import build_checks, build_settings, build_step, substitutions, versions
-from tpukit.infra.guard import CLUSTER, POOL, Doomed
+from tpukit.infra.busy_pools import CLUSTER, POOL, Doomed
 
 ROOT = Path(__file__).resolve().parents[2]
 DECLARED = (ROOT / "terraform" / "variables.tf").read_text()

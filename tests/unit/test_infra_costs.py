@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpukit.catalogue import find, prices
-from tpukit.infra import costs, quota
+from tpukit.infra import quota, running_costs
 from tpukit.infra.quota import Need
 from tpukit.infra.spec import ClusterSpec
 
@@ -30,11 +30,11 @@ def spec(**changes):
 
 
 def said(found):
-    return " ".join(" ".join(costs.lines(found)).split())
+    return " ".join(" ".join(running_costs.lines(found)).split())
 
 
 def test_estimate_adds_up_slices_machines_and_the_fee():
-    found = costs.estimate(spec())
+    found = running_costs.estimate(spec())
     slices = prices.price(find("v5p-16"), "us-east5-a")
     assert found.hour == pytest.approx(2 * slices.usd + 3 * 0.19424 + 0.10)
     assert found.unknown == ()
@@ -44,7 +44,9 @@ def test_estimate_adds_up_slices_machines_and_the_fee():
 
 
 def test_estimate_what_has_no_price_is_named_and_never_taken_for_free():
-    found = costs.estimate(spec(cpu_pool_machine_type="x9-odd-4", capacity="reservation", reservation_name="mine"))
+    found = running_costs.estimate(
+        spec(cpu_pool_machine_type="x9-odd-4", capacity="reservation", reservation_name="mine")
+    )
     assert found.unknown == ("2 × v5p-16 reservation", "3 × x9-odd-4")
     text = said(found)
     assert "x9-odd-4 unknown" in text
@@ -53,12 +55,14 @@ def test_estimate_what_has_no_price_is_named_and_never_taken_for_free():
 
 
 def test_estimate_pools_of_two_kinds_are_priced_apart():
-    found = costs.estimate(spec(num_tpu_pools=1, tpu_pools={"a": {}, "b": {"capacity": "spot"}, "c": {}}))
+    found = running_costs.estimate(spec(num_tpu_pools=1, tpu_pools={"a": {}, "b": {"capacity": "spot"}, "c": {}}))
     assert [item.what for item in found.items[:2]] == ["2 × v5p-16 on-demand", "1 × v5p-16 spot"]
 
 
 def test_estimate_of_slices_that_come_and_go_says_that_it_is_the_most():
-    assert "with every slice there" in "\n".join(costs.lines(costs.estimate(spec(enable_tpu_autoscaling=True))))
+    assert "with every slice there" in "\n".join(
+        running_costs.lines(running_costs.estimate(spec(enable_tpu_autoscaling=True)))
+    )
 
 
 V4 = {"region": "us-central2", "zone": "us-central2-b", "tpu_type": "v4-16"}

@@ -6,8 +6,8 @@ import pytest
 
 from tpukit import catalogue
 from tpukit.errors import Conflict
-from tpukit.infra import guard
-from tpukit.infra.guard import Doomed
+from tpukit.infra import busy_pools
+from tpukit.infra.busy_pools import Doomed
 
 LABEL = "cloud.google.com/gke-nodepool"
 
@@ -41,24 +41,24 @@ NODES = {"items": [node("n0", "pool-0"), node("n1", "pool-1"), node("c0", "cpu-p
     ("changes", "expected"),
     [
         ([], Doomed()),
-        ([change(guard.POOL, "p", "create")], Doomed()),
-        ([change(guard.POOL, "p", "update"), change("google_compute_network", "n", "delete")], Doomed()),
-        ([change(guard.POOL, "p", "delete")], Doomed(frozenset({"p"}))),
+        ([change(busy_pools.POOL, "p", "create")], Doomed()),
+        ([change(busy_pools.POOL, "p", "update"), change("google_compute_network", "n", "delete")], Doomed()),
+        ([change(busy_pools.POOL, "p", "delete")], Doomed(frozenset({"p"}))),
         (
-            [change(guard.POOL, "p", "delete", "create"), change(guard.POOL, "q", "create", "delete")],
+            [change(busy_pools.POOL, "p", "delete", "create"), change(busy_pools.POOL, "q", "create", "delete")],
             Doomed(frozenset("pq")),
         ),
-        ([change(guard.CLUSTER, "c", "delete", "create")], Doomed(everything=True)),
+        ([change(busy_pools.CLUSTER, "c", "delete", "create")], Doomed(everything=True)),
     ],
 )
 def test_doomed_are_pools_that_a_plan_deletes_or_replaces(changes, expected):
-    assert guard.doomed({"resource_changes": changes}) == expected
+    assert busy_pools.doomed({"resource_changes": changes}) == expected
 
 
 def test_doomed_is_false_only_where_nothing_goes():
-    assert not guard.doomed({})
-    assert guard.doomed({"resource_changes": [change(guard.CLUSTER, "c", "delete")]})
-    assert guard.doomed({"resource_changes": [change(guard.POOL, "p", "delete")]})
+    assert not busy_pools.doomed({})
+    assert busy_pools.doomed({"resource_changes": [change(busy_pools.CLUSTER, "c", "delete")]})
+    assert busy_pools.doomed({"resource_changes": [change(busy_pools.POOL, "p", "delete")]})
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_doomed_is_false_only_where_nothing_goes():
     ],
 )
 def test_busy_are_jobs_that_hold_a_doomed_pool(running, expected):
-    assert guard.busy(Doomed(frozenset({"pool-0"})), NODES, {"items": [running]}) == expected
+    assert busy_pools.busy(Doomed(frozenset({"pool-0"})), NODES, {"items": [running]}) == expected
 
 
 def test_busy_everything_doomed_names_every_job_once_by_pool():
     pods = {"items": [pod(f"p{i}", "n0", labels=JOBSET) for i in range(4)] + [pod("tb", "c0", labels=JOBSET)]}
-    assert guard.busy(Doomed(everything=True), NODES, pods) == {
+    assert busy_pools.busy(Doomed(everything=True), NODES, pods) == {
         "cpu-pool": ["research/pretrain"],
         "pool-0": ["research/pretrain"],
     }
@@ -89,8 +89,8 @@ def test_busy_everything_doomed_names_every_job_once_by_pool():
 
 def test_refuse_names_pool_and_job_and_the_way_out():
     with pytest.raises(Conflict, match=r"pool-0 runs research/pretrain(?s:.*)--evict"):
-        guard.refuse({"pool-0": ["research/pretrain"]})
-    guard.refuse({})
+        busy_pools.refuse({"pool-0": ["research/pretrain"]})
+    busy_pools.refuse({})
 
 
 def test_unlike_are_pools_that_are_not_wanted_or_have_another_shape():
@@ -105,4 +105,4 @@ def test_unlike_are_pools_that_are_not_wanted_or_have_another_shape():
             node("d", "cpu"),
         ]
     }
-    assert guard.unlike({"keep": v4, "reshape": v4, "new": v4}, nodes) == Doomed(frozenset({"reshape", "gone"}))
+    assert busy_pools.unlike({"keep": v4, "reshape": v4, "new": v4}, nodes) == Doomed(frozenset({"reshape", "gone"}))

@@ -12,7 +12,7 @@ from tpukit.clock import SystemClock
 from tpukit.cloud import tpu_vm
 from tpukit.cloud.tpu_vm import Node
 from tpukit.errors import Conflict, NoCapacity, NotFound
-from tpukit.manager import inventory, machines
+from tpukit.manager import inventory, shared_vms
 from tpukit.manager.inventory import Vm
 from tpukit.sandbox.google import tpu_nodes
 from tpukit.sandbox.google.api_faults import Fault
@@ -122,7 +122,7 @@ def emulator(tmp_path_factory):
 def client(emulator, monkeypatch):
     for name, value in emulator.environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(machines, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(shared_vms, "POLL_SECONDS", 0.05)
     emulator.cloud.faults.clear()
     return tpu_vm.Client(PROJECT)
 
@@ -130,13 +130,13 @@ def client(emulator, monkeypatch):
 def make(client, one: Vm) -> bool:
     # The label tells the sandbox that no host needs to run: what the API says is tried here.
     labels = {"tpukit.dev/simulated": "true"}
-    asked = machines.apply(client, one, runtime="tpu-ubuntu2204-base", metadata={"ssh-keys": "me:key"}, labels=labels)
-    wait(lambda: machines.ready(client, one))
+    asked = shared_vms.apply(client, one, runtime="tpu-ubuntu2204-base", metadata={"ssh-keys": "me:key"}, labels=labels)
+    wait(lambda: shared_vms.ready(client, one))
     return asked
 
 
 def wait(done) -> None:
-    machines.wait(SystemClock(), PATIENCE, done, "it")
+    shared_vms.wait(SystemClock(), PATIENCE, done, "it")
 
 
 def test_node_made_as_spot_says_so(client):
@@ -150,12 +150,12 @@ def test_apply_twice_asks_once_and_delete_leaves_neither_tpu_nor_request(client)
     one = vm("g-v4-8-1")
     assert make(client, one) is True
     assert make(client, one) is False
-    assert machines.delete(client, one)
-    wait(lambda: machines.gone(client, one))
+    assert shared_vms.delete(client, one)
+    wait(lambda: shared_vms.gone(client, one))
     assert not [request for request in client.queued(ZONE) if request.name == one.name]
-    assert not machines.delete(client, one)
+    assert not shared_vms.delete(client, one)
     with pytest.raises(NotFound, match="is gone"):
-        machines.ready(client, one)
+        shared_vms.ready(client, one)
 
 
 def test_preempted_tpu_is_not_applied_over_but_deleted_and_made_anew(client, emulator):
@@ -163,12 +163,12 @@ def test_preempted_tpu_is_not_applied_over_but_deleted_and_made_anew(client, emu
     make(client, one)
     first = next(node.id for node in client.nodes(ZONE) if node.name == one.name)
     emulator.cloud.faults.set(Fault("preempt", match=one.name))
-    wait(lambda: machines.state(client, one) in ("PREEMPTED", "queued: SUSPENDED", "queued: SUSPENDING"))
+    wait(lambda: shared_vms.state(client, one) in ("PREEMPTED", "queued: SUSPENDED", "queued: SUSPENDING"))
     with pytest.raises(Conflict, match="reapply"):
         make(client, one)
     emulator.cloud.faults.clear()
-    machines.delete(client, one)
-    wait(lambda: machines.gone(client, one))
+    shared_vms.delete(client, one)
+    wait(lambda: shared_vms.gone(client, one))
     make(client, one)
     assert next(node.id for node in client.nodes(ZONE) if node.name == one.name) != first
 
@@ -177,24 +177,24 @@ def test_preempted_tpu_is_not_applied_over_but_deleted_and_made_anew(client, emu
 def test_waiting_for_a_tpu_that_has_ended_stops_at_once(client, emulator, end):
     one = vm(f"g-v4-8-{end.__name__}")
     labels = {"tpukit.dev/simulated": "true"}
-    apply = partial(machines.apply, client, one, runtime="tpu-ubuntu2204-base", metadata={}, labels=labels)
+    apply = partial(shared_vms.apply, client, one, runtime="tpu-ubuntu2204-base", metadata={}, labels=labels)
     apply(queued=False)
-    wait(lambda: machines.ready(client, one))
+    wait(lambda: shared_vms.ready(client, one))
     end(emulator.cloud, f"projects/{PROJECT}/locations/{ZONE}/nodes/{one.name}")
     with pytest.raises(Conflict, match="reapply"):
-        machines.ready(client, one)
+        shared_vms.ready(client, one)
 
 
 def test_restart_turns_one_host_off_and_on_and_refuses_several(client):
     one, two = vm("g-v4-8-3"), vm("g-v4-16-1", "v4-16")
     make(client, one)
-    machines.restart(client, one, SystemClock(), PATIENCE)
-    assert machines.state(client, one) == "READY"
+    shared_vms.restart(client, one, SystemClock(), PATIENCE)
+    assert shared_vms.state(client, one) == "READY"
     make(client, two)
     with pytest.raises(Conflict, match="2 hosts"):
-        machines.restart(client, two, SystemClock(), PATIENCE)
+        shared_vms.restart(client, two, SystemClock(), PATIENCE)
     with pytest.raises(NotFound):
-        machines.restart(client, vm("g-v4-8-77"), SystemClock(), PATIENCE)
+        shared_vms.restart(client, vm("g-v4-8-77"), SystemClock(), PATIENCE)
 
 
 def test_list_zones_asks_each_zone_once():
@@ -207,6 +207,6 @@ def test_list_zones_asks_each_zone_once():
             return [node(f"{zone}-{index}") for index in range(500)]
 
     cloud = Zones()
-    listed = machines.list_zones(cloud, [ZONE, OTHER])  # type: ignore[arg-type]
+    listed = shared_vms.list_zones(cloud, [ZONE, OTHER])  # type: ignore[arg-type]
     assert sorted(cloud.asked) == sorted([ZONE, OTHER])
     assert len(inventory.merged([], listed, set())) == 1000

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from tpukit.cli.who import reserved
 from tpukit.errors import Invalid
-from tpukit.manager import names, settings
+from tpukit.manager import settings, tpu_names
 from tpukit.manager.settings import UserSettings
 
 
@@ -37,12 +37,12 @@ from tpukit.manager.settings import UserSettings
 )
 def test_user_name_that_could_be_something_else_is_refused(name):
     with pytest.raises(Invalid):
-        names.check_user(name, reserved())
+        tpu_names.check_user(name, reserved())
 
 
 @pytest.mark.parametrize("name", ["xibo", "lyy", "zhh", "ada-2", "a_b"])
 def test_user_name_that_is_only_a_name_is_taken(name):
-    assert names.check_user(name, reserved()) == name
+    assert tpu_names.check_user(name, reserved()) == name
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ def test_user_name_that_is_only_a_name_is_taken(name):
     ],
 )
 def test_name_of_a_tpu_says_type_and_how_it_is_bought(name, type_, spot, short):
-    assert names.parse_tpu(name) == names.TpuName(type_, spot, short)
+    assert tpu_names.parse_tpu(name) == tpu_names.TpuName(type_, spot, short)
 
 
 @given(some.text(max_size=20))
 def test_parse_of_any_text_is_an_answer(text):
-    parsed = names.parse_tpu(text)
+    parsed = tpu_names.parse_tpu(text)
     assert parsed is None or parsed.type in text
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tpukit import catalogue
 from tpukit.cloud.gke import NodePool, Operation
-from tpukit.provisioner import names, pools
+from tpukit.provisioner import pool_names, pools
 from tpukit.provisioner.decide import Cordon, Create, Delete, Step, decide
 from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.observation import JobSetState, Observation, Tries
@@ -25,7 +25,7 @@ KINDS = ("CREATE_NODE_POOL", "DELETE_NODE_POOL", "SET_NODE_POOL_SIZE", "UPGRADE_
 
 
 def need_of(jobset: str, uid: str, job: str, since: float = NOW - 100) -> Need:
-    pool = names.pool_name(jobset, uid, job)
+    pool = pool_names.pool_name(jobset, uid, job)
     return Need(pool, "team", jobset, uid, job, f"{job}-0", f"pod-{job}", since, "0/0 nodes", CHOICES)
 
 

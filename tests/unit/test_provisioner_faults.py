@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tpukit.errors import TpukitError
-from tpukit.provisioner import names
+from tpukit.provisioner import pool_names
 from unit.provisioner_world import ProvisionerWorld
 from unit.simulated_gke import Killed
 
@@ -88,7 +88,7 @@ def test_provisioner_day_of_preemptions_stock_outs_and_quotas_leaks_nothing_and_
     for name in alive:
         assert world.cluster.running(name) == len(world.cluster.pods_of(name)), name
     slices = sum(len(world.cluster.pods_of(name)) for name in alive)
-    owners = {doc["body"]["config"]["labels"][names.JOBSET] for doc in world.gke.pool_docs.values()}
+    owners = {doc["body"]["config"]["labels"][pool_names.JOBSET] for doc in world.gke.pool_docs.values()}
     assert len(world.pools()) >= slices
     for name in alive:
         world.cluster.finish(name)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tpukit.errors import Invalid
-from tpukit.provisioner import names, needs, pools, settings
+from tpukit.provisioner import needs, pool_names, pools, settings
 from tpukit.provisioner.needs import Choice, Need, Refusal
 from tpukit.provisioner.settings import Capacity
 
@@ -190,7 +190,7 @@ def test_body_has_what_the_config_map_says_and_the_jobset_goes_before_it():
         assert (config["tags"], config["bootDiskKmsKey"]) == (["tpu", "training"], data["disk-kms-key"])
         networks = body["networkConfig"]["additionalNodeNetworkConfigs"]
         assert [one["subnetwork"] for one in networks] == ["sub-1", "sub-2"]
-        assert config["labels"][names.MANAGED_BY] == names.MANAGER
+        assert config["labels"][pool_names.MANAGED_BY] == pool_names.MANAGER
 
 
 def test_body_of_a_tpu7x_slice_has_a_workload_policy_and_no_topology():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpukit import catalogue
-from tpukit.provisioner import names, pools
+from tpukit.provisioner import pool_names, pools
 from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.settings import Capacity
 from unit.provisioner_world import V4_16, ProvisionerWorld
@@ -203,7 +203,7 @@ def test_weakness_8_eight_chips_on_two_hosts_when_the_pods_ask_for_four():
 
 
 def test_weakness_9_names_do_not_collide():
-    made = {names.pool_name("a-rather-long-name-of-a-jobset-indeed", f"uid-{n}", "job") for n in range(20_000)}
+    made = {pool_names.pool_name("a-rather-long-name-of-a-jobset-indeed", f"uid-{n}", "job") for n in range(20_000)}
     assert len(made) == 20_000
     assert all(len(name) <= 40 for name in made)
 

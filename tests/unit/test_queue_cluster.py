@@ -14,9 +14,9 @@ from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Denied, Invalid, Transient
 from tpukit.queue import claims
 from tpukit.queue.client import Client
-from tpukit.queue.cluster import ClusterStarter
 from tpukit.queue.decide import Outcome
 from tpukit.queue.driver import Driver
+from tpukit.queue.kube_workers import ClusterStarter
 from tpukit.queue.manifest import Target, manifest
 from tpukit.queue.records import CANCELLED, COMPLETED, FAILED, PENDING, SCHEDULED, TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason

@@ -7,12 +7,12 @@ import math
 import pytest
 
 from tpukit.errors import Invalid
-from tpukit.spec import document
+from tpukit.spec import located_yaml
 
 
 def _message(text: str) -> str:
     with pytest.raises(Invalid) as error:
-        document.parse(text, "f.yaml")
+        located_yaml.parse(text, "f.yaml")
     return str(error.value)
 
 
@@ -51,23 +51,23 @@ def _message(text: str) -> str:
     ],
 )
 def test_scalar_follows_yaml_1_2(word, value):
-    found = document.scalar(word)
+    found = located_yaml.scalar(word)
     assert (type(found), found) == (type(value), value)
     if word:
-        assert document.parse(f"key: {word}", "f")[0].plain() == {"key": value}
+        assert located_yaml.parse(f"key: {word}", "f")[0].plain() == {"key": value}
 
 
 def test_scalar_not_a_number_is_a_float():
-    assert math.isnan(document.scalar(".nan"))
+    assert math.isnan(located_yaml.scalar(".nan"))
 
 
 @pytest.mark.parametrize("quoted", ["'7'", '"7"', "|-\n  7", ">-\n  7"])
 def test_parse_quoted_number_is_text(quoted):
-    assert document.parse(f"key: {quoted}", "f")[0].plain() == {"key": "7"}
+    assert located_yaml.parse(f"key: {quoted}", "f")[0].plain() == {"key": "7"}
 
 
 def test_parse_remembers_the_line_of_every_key_and_item():
-    root, doubles = document.parse("# top\na: 1\nb:\n  c: [1,\n    2]\n  d:\n  - x: 1\n\n  - y\n", "f.yaml")
+    root, doubles = located_yaml.parse("# top\na: 1\nb:\n  c: [1,\n    2]\n  d:\n  - x: 1\n\n  - y\n", "f.yaml")
     assert doubles == []
     lines = {("a",): 2, ("b",): 3, ("b", "c"): 4, ("b", "c", 1): 5, ("b", "d", 0, "x"): 7, ("b", "d", 1): 9}
     assert {path: root.place(path) for path in lines} == {path: f"f.yaml:{line}" for path, line in lines.items()}
@@ -76,7 +76,7 @@ def test_parse_remembers_the_line_of_every_key_and_item():
 
 
 def test_parse_key_twice_is_a_problem_and_the_rest_is_read():
-    root, doubles = document.parse("a: 1\nb: {c: 1, c: 2}\na: 3\n", "f.yaml")
+    root, doubles = located_yaml.parse("a: 1\nb: {c: 1, c: 2}\na: 3\n", "f.yaml")
     assert root.plain() == {"a": 3, "b": {"c": 2}}
     assert [str(problem) for problem in doubles] == [
         "f.yaml:2: the key 'c' is there twice\n  keep one of them; the other is at f.yaml:2",
@@ -142,12 +142,12 @@ def test_parse_open_bracket_names_the_line_where_it_starts():
 
 def test_parse_escaped_line_breaks_come_through():
     text = '"a\\nb\\x85c\\u2028d\\u2029e\\rf"'
-    assert document.parse(f"key: {text}", "f")[0].plain() == {"key": "a\nb\x85c\u2028d\u2029e\rf"}
+    assert located_yaml.parse(f"key: {text}", "f")[0].plain() == {"key": "a\nb\x85c\u2028d\u2029e\rf"}
 
 
 def test_parse_reads_thirty_two_levels():
-    document.parse("a: " + "[" * 31 + "]" * 31, "f")
+    located_yaml.parse("a: " + "[" * 31 + "]" * 31, "f")
 
 
 def test_parse_a_document_with_markers_is_one_document():
-    assert document.parse("---\na: 1\n...\n", "f")[0].plain() == {"a": 1}
+    assert located_yaml.parse("---\na: 1\n...\n", "f")[0].plain() == {"a": 1}

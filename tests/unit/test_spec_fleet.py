@@ -14,8 +14,8 @@ from tpukit.cli.fleet import command
 from tpukit.errors import Invalid
 from tpukit.fleet import deploy
 from tpukit.spec import json_schema
-from tpukit.spec.document import parse
 from tpukit.spec.fleet import FleetSpec
+from tpukit.spec.located_yaml import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """\

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tpukit
 from tpukit import stage
 from tpukit.errors import Invalid, NotFound
-from tpukit.stage import listing
+from tpukit.stage import code_files
 
 GIT = {
     "PATH": os.environ["PATH"],
@@ -281,9 +281,9 @@ def test_ignore_rules_outside_git_are_those_of_git(tmp_path_factory, paths, rule
     (folder / ".gitignore").write_text("\n".join(rules))
     if (folder / "b").is_dir():
         (folder / "b" / ".gitignore").write_text("\n".join(deeper))
-    outside = set(listing.files(folder).names)
+    outside = set(code_files.files(folder).names)
     git(folder, "init", "-q")
-    assert outside == set(listing.files(folder).names)
+    assert outside == set(code_files.files(folder).names)
 
 
 def test_unpack_gives_a_copy_that_may_be_written(code, shelf, tmp_path):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cramped import on_small_disk
 from tpukit import stage
 from tpukit.errors import Invalid, NotFound
-from tpukit.stage import copying, listing
+from tpukit.stage import code_files, copying
 
 both = pytest.mark.parametrize("in_git", [True, False], ids=["git", "plain"])
 
@@ -121,8 +121,8 @@ def test_snapshot_file_that_vanishes_meanwhile_is_left_out_and_one_that_always_d
     made = stage.snapshot(code, shelf)
     assert sorted(path.name for path in (shelf / made.digest).iterdir()) == ["lib", "train.py"]
 
-    files = listing.files
-    monkeypatch.setattr(listing, "files", lambda *arguments: gone.touch() or files(*arguments))
+    files = code_files.files
+    monkeypatch.setattr(code_files, "files", lambda *arguments: gone.touch() or files(*arguments))
     with pytest.raises(Invalid, match="come and go while they are staged") as error:
         stage.snapshot(code, shelf)
     assert "swap" in said(error)[0]
@@ -130,7 +130,7 @@ def test_snapshot_file_that_vanishes_meanwhile_is_left_out_and_one_that_always_d
 
 
 def test_snapshot_file_that_becomes_a_pipe_meanwhile_is_not_waited_for(code, shelf, monkeypatch):
-    files = listing.files
+    files = code_files.files
 
     def then_a_pipe(*arguments):
         listed = files(*arguments)
@@ -139,7 +139,7 @@ def test_snapshot_file_that_becomes_a_pipe_meanwhile_is_not_waited_for(code, she
             os.mkfifo(code / "train.py")
         return listed
 
-    monkeypatch.setattr(listing, "files", then_a_pipe)
+    monkeypatch.setattr(code_files, "files", then_a_pipe)
     with pytest.raises(Invalid, match=r"train\.py is a pipe"):
         stage.snapshot(code, shelf)
 
@@ -241,7 +241,7 @@ def test_snapshot_inside_a_git_hook_asks_about_its_own_folder(code, shelf, tmp_p
 
 
 def test_snapshot_too_many_files_are_refused_before_all_are_listed(code, shelf, monkeypatch):
-    monkeypatch.setattr(listing, "MOST_FILES", 10)
+    monkeypatch.setattr(code_files, "MOST_FILES", 10)
     for number in range(20):
         (code / str(number)).touch()
     with pytest.raises(Invalid, match="more than the 10 files"):

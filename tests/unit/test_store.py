@@ -19,7 +19,7 @@ from tpukit.records import ACTIVE, JOBS, Attempt, Job
 from tpukit.store import Event, Holder, codec
 from tpukit.store.file import WAIT_SECONDS
 from tpukit.store.home import open_store
-from tpukit.store.schema import MIGRATIONS
+from tpukit.store.migrations import MIGRATIONS
 from tpukit.store.sqlite import SqliteStore
 from waiting import until
 
@@ -118,7 +118,7 @@ def test_open_file_of_an_older_version_is_brought_up_with_its_data(path, monkeyp
     add(old)
     old.close()
     newer = (*MIGRATIONS, "CREATE TABLE extra (id TEXT) STRICT; INSERT INTO extra SELECT key FROM documents")
-    monkeypatch.setattr("tpukit.store.schema.MIGRATIONS", newer)
+    monkeypatch.setattr("tpukit.store.migrations.MIGRATIONS", newer)
     store = SqliteStore(path)
     assert store.get(JOBS, "a-1").value == job()
     store.close()
@@ -131,7 +131,7 @@ def test_open_file_of_an_older_version_is_brought_up_with_its_data(path, monkeyp
 def test_open_migration_that_fails_leaves_the_old_version(path, monkeypatch):
     SqliteStore(path).close()
     broken = (*MIGRATIONS, "CREATE TABLE extra (id); SELECT nonsense")
-    monkeypatch.setattr("tpukit.store.schema.MIGRATIONS", broken)
+    monkeypatch.setattr("tpukit.store.migrations.MIGRATIONS", broken)
     with pytest.raises(Transient):
         SqliteStore(path)
     monkeypatch.undo()

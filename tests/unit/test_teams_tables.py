@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tpukit.cli import team_tables
-from tpukit.teams.listing import JobRow
+from tpukit.teams.queue_rows import JobRow
 from tpukit.teams.registry import Change
 from tpukit.teams.team import Request, Team
 

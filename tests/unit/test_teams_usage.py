@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpukit.teams import listing, registry, shares, usage, waiting
+from tpukit.teams import queue_rows, registry, shares, usage, waiting
 from tpukit.teams.waiting import Queues
 from unit.team_cluster import FakeCluster
 from unit.test_teams_waiting import FLAVORS, cluster_queue, condition, local_queue, runs, workload
@@ -54,7 +54,7 @@ class Lagging(FakeCluster):
 
 def test_queues_are_shown_as_their_jobs_are():
     queues, _ = registry.read_queues(Lagging(runs("first", slices=2), workload("second")))
-    (row,) = [row for row in listing.queues_of(queues) if row.tpu == "v4-16"]
+    (row,) = [row for row in queue_rows.queues_of(queues) if row.tpu == "v4-16"]
     assert (row.own, row.used, row.waiting) == ("2", "2", 1)
     (second,) = [one for one in queues.workloads if one["metadata"]["name"] == "jobset-second"]
     assert waiting.why(second, queues) == "needs 1 × v4-16, none free; red/first (medium) runs there"
@@ -63,7 +63,7 @@ def test_queues_are_shown_as_their_jobs_are():
 def test_without_all_jobs_kueues_own_counts_are_shown():
     queues = Queues([], [local_queue()], [{**cluster_queue(used=1)}], FLAVORS)
     queues.cluster_queues[0]["status"]["pendingWorkloads"] = 3
-    (row,) = [row for row in listing.queues_of(queues, all_teams=False) if row.tpu == "v4-16"]
+    (row,) = [row for row in queue_rows.queues_of(queues, all_teams=False) if row.tpu == "v4-16"]
     assert (row.used, row.waiting) == ("1", 3)
 
 

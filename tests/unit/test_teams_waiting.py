@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpukit.teams import listing, waiting, workloads
+from tpukit.teams import queue_rows, waiting, workloads
 from tpukit.teams.waiting import Queues
 
 V4_16 = {"cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice", "cloud.google.com/gke-tpu-topology": "2x2x2"}
@@ -232,11 +232,11 @@ def test_line_is_sorted_by_priority_then_time_and_everybody_knows_who_is_ahead(j
     assert keys == sorted(keys)
     assert {workloads.job(one) for one in line} == {f"job{n}" for n, job in enumerate(jobs) if not job[3]}
     assert [len(waiting.ahead(one, queues)) for one in line] == list(range(len(line)))
-    rows = listing.jobs(queues)
+    rows = queue_rows.jobs(queues)
     assert [row.place for row in rows if row.state == "waits"] == list(range(1, len(line) + 1))
     assert [row.state for row in rows] == sorted((row.state for row in rows), key=["runs", "waits"].index)
     assert all(bool(row.why) == (row.state == "waits") for row in rows)
-    assert listing.jobs(queues, "red") == [row for row in rows if row.team == "red"]
+    assert queue_rows.jobs(queues, "red") == [row for row in rows if row.team == "red"]
 
 
 def test_job_evicted_because_its_hosts_did_not_come_up_goes_to_the_end_and_one_that_was_preempted_does_not():
@@ -249,23 +249,23 @@ def test_job_evicted_because_its_hosts_did_not_come_up_goes_to_the_end_and_one_t
 
 def test_job_without_a_queue_is_listed_last_without_a_place():
     queues = Queues([workload("a", team="nobody")], [local_queue()], [cluster_queue()], FLAVORS)
-    (row,) = listing.jobs(queues)
+    (row,) = queue_rows.jobs(queues)
     assert (row.place, row.queue, row.tpu) == (None, "", "v4-16")
 
 
 @pytest.mark.parametrize(("slices", "text"), [(1, "v4-16"), (2, "2 × v4-16"), (11, "11 × v4-16"), (21, "21 × v4-16")])
 def test_job_is_listed_with_the_number_of_its_slices(slices, text):
     queues = Queues([workload("a", slices=slices)], [local_queue()], [cluster_queue(own=30)], FLAVORS)
-    (row,) = listing.jobs(queues)
+    (row,) = queue_rows.jobs(queues)
     assert row.tpu == text
 
 
 def test_running_job_of_a_queue_that_borrows_is_told_so():
     lender = cluster_queue("red", own=1)
     queues = Queues([runs("a", slices=2)], [local_queue()], [cluster_queue(own=1, used=2, borrowed=1), lender], FLAVORS)
-    (row,) = listing.jobs(queues)
+    (row,) = queue_rows.jobs(queues)
     assert row.why == "queue tpu borrows 1 × v4-16, and gives them back when asked"
-    assert [(row.queue, row.own, row.used, row.borrowed) for row in listing.queues_of(queues)] == [
+    assert [(row.queue, row.own, row.used, row.borrowed) for row in queue_rows.queues_of(queues)] == [
         ("tpu", "1", "2", "1"),
         ("red", "1", "0", "0"),
     ]

@@ -37,9 +37,9 @@ def store() -> Store:
 
 @cache
 def places() -> Mapping[str, Place]:
-    from tpukit.places import registry
+    from tpukit.places import by_name
 
-    return registry.places(paths.data(), CLOCK, sender)
+    return by_name.places(paths.data(), CLOCK, sender)
 
 
 def sender() -> str:

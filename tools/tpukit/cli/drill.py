@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.cli.sending import set_option
+from tpukit.cli.submission import set_option
 from tpukit.errors import Invalid, Problem
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ def command(
       tpu sandbox shell tpu drill gke.yaml --place gke   in the cluster of a sandbox
     """
     from tpukit import paths
-    from tpukit.cli import context, drill_table, sending
+    from tpukit.cli import context, drill_table, submission
     from tpukit.drill import engine
 
-    sending.check_place(place)
+    submission.check_place(place)
     make_site = _site(place, retain=folder is not None)
     seconds = _seconds(budget)
-    plan = sending.make_plan(file, sets, place)
+    plan = submission.make_plan(file, sets, place)
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone)
     with engine.folder(paths.data() / "drills", folder) as path:
         result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say)
@@ -118,9 +118,9 @@ def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) 
 
         junit.write_text(writing.render(result), encoding="utf-8")
     if as_json:
-        from tpukit.drill import document
+        from tpukit.drill import json_document
 
-        context.print_json(document.to_json(result))
+        context.print_json(json_document.to_json(result))
     else:
         drill_table.show(result)
 

@@ -13,8 +13,8 @@ from tpukit.cli import fleet_flags as flags
 from tpukit.errors import Invalid, TpukitError
 
 if TYPE_CHECKING:
-    from tpukit.fleet.plan import Plan
     from tpukit.fleet.records import Worker
+    from tpukit.fleet.wanted import Plan
 
 
 @click.group("fleet")
@@ -104,11 +104,11 @@ def list_(zones: str | None, as_json: bool) -> None:
     """All TPU VMs of all fleets."""
     from tpukit.cli import context, vms
     from tpukit.fleet.records import FLEET, WORKERS
-    from tpukit.manager import machines
+    from tpukit.manager import shared_vms
     from tpukit.store import everything
 
     known = [entry.value for entry in everything(context.store(), WORKERS)]
-    listed = machines.list_zones(vms.cloud(), flags.zones_of(known, *flags.split_zones(zones)))
+    listed = shared_vms.list_zones(vms.cloud(), flags.zones_of(known, *flags.split_zones(zones)))
     rows = [
         {"tpu": node.name, "zone": zone, "fleet": node.labels[FLEET], "state": node.state}
         for zone, nodes in listed.items()
@@ -193,7 +193,7 @@ def monitor(file: Path | None, gcs_bucket: str | None, monitor_interval: float, 
     """
     from tpukit.cli import context
     from tpukit.fleet import driver
-    from tpukit.fleet import plan as plans
+    from tpukit.fleet import wanted as plans
 
     target = flags.target_of(file, name, gcs_bucket)
     if target.bucket:
@@ -212,7 +212,7 @@ def monitor(file: Path | None, gcs_bucket: str | None, monitor_interval: float, 
 def verify(file: Path | None, gcs_bucket: str | None, fast: bool, as_json: bool) -> int:
     """Whether every shard of every stream is there once, with the content that was recorded."""
     from tpukit.cli import context
-    from tpukit.fleet import plan as plans
+    from tpukit.fleet import wanted as plans
     from tpukit.fleet.verify import verify as check
 
     bucket = flags.target_of(file, None, gcs_bucket).bucket

@@ -12,8 +12,8 @@ import click
 from tpukit.errors import Invalid, Problem
 
 if TYPE_CHECKING:
-    from tpukit.fleet.plan import Plan
     from tpukit.fleet.records import Worker
+    from tpukit.fleet.wanted import Plan
     from tpukit.spec.fleet import FleetSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,7 +95,7 @@ class Target:
     def plan(self) -> Plan | None:
         """What its bucket says of it; None where no bucket was named, or nothing was deployed from it."""
         from tpukit.errors import NotFound
-        from tpukit.fleet import plan as plans
+        from tpukit.fleet import wanted as plans
 
         try:
             return plans.load(self.name, self.bucket) if self.bucket else None

@@ -9,7 +9,7 @@ import click
 
 from tpukit import places
 from tpukit.cli import job_act, job_check, job_list, job_monitor, job_start, job_view, job_windows
-from tpukit.cli.sending import check_tags, make_plan, set_option
+from tpukit.cli.submission import check_tags, make_plan, set_option
 
 
 @click.group("job", invoke_without_command=True)

@@ -105,9 +105,9 @@ def _age(job: Job | None, now: float) -> str:
 
 
 def _short(lines: Sequence[Line]) -> list[str]:
-    from tpukit.manager import names
+    from tpukit.manager import tpu_names
 
-    parsed = [names.parse_tpu(line.window.tpu) for line in lines]
+    parsed = [tpu_names.parse_tpu(line.window.tpu) for line in lines]
     return [one.short if one else line.window.tpu for one, line in zip(parsed, lines, strict=True)]
 
 

@@ -9,7 +9,7 @@ import click
 
 from tpukit import places
 from tpukit.cli.job_view import json_option
-from tpukit.cli.sending import check_place
+from tpukit.cli.submission import check_place
 
 if TYPE_CHECKING:
     from tpukit.places.base import Observation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import places
-from tpukit.cli.sending import set_option
+from tpukit.cli.submission import set_option
 from tpukit.cli.who import user_name, user_option
 from tpukit.errors import Conflict, Invalid, Problem
 
@@ -69,21 +69,21 @@ def command(
       tpu run v2-32-6 ada lr=0.01 tag=try        the same
       tpu job start v4-8 --user ada --place local
     """
-    from tpukit.cli import context, sending
+    from tpukit.cli import context, submission
     from tpukit.cli.interrupts import Interrupts
     from tpukit.manager import users
 
     person = users.get(context.store(), user_name(user))
     folder = Path(users.directory(person, directory))
-    sending.check_tags("--tag", tags)
-    sending.check_place(place)
+    submission.check_tags("--tag", tags)
+    submission.check_place(place)
     vm = _tpu(tpu, place, person, reapply, yes, dry_run)
     plan = _plan(folder, vm, place, _sets(vm, place, rule, sets), tags, person)
-    plan = sending.settle(replace(plan, log_stage=log_stage))
+    plan = submission.settle(replace(plan, log_stage=log_stage))
     if dry_run:
-        sending.describe(sending.inspect(plan))
+        submission.describe(submission.inspect(plan))
         return
-    plan = sending.stage_code(plan)
+    plan = submission.stage_code(plan)
     if ask_notes:
         notes = click.prompt("Notes", default="", show_default=False, err=True)
     interrupts = Interrupts().start()
@@ -96,7 +96,7 @@ def command(
 
 def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> None:
     """Go on with an ended job on another TPU, as a job of its own: from its last checkpoint, or from the beginning."""
-    from tpukit.cli import context, sending
+    from tpukit.cli import context, submission
     from tpukit.cli.interrupts import Interrupts
     from tpukit.manager import users
     from tpukit.plan import Plan
@@ -118,7 +118,7 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     elif old.spec.workdir:
         spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
     plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=_settings(old, vm, old.place))
-    plan = sending.settle(_on(plan, vm))
+    plan = submission.settle(_on(plan, vm))
     context.places()[plan.place].check_code(plan)
     interrupts = Interrupts().start()
     child = send(
@@ -142,7 +142,7 @@ def send(
     """The window first, then the TPU, then the job: whatever cuts it off, nothing runs that no window shows."""
     from msgspec.structs import replace as changed
 
-    from tpukit.cli import context, sending, vms
+    from tpukit.cli import context, submission, vms
     from tpukit.manager import inventory, users, windows
 
     store, now = context.store(), context.CLOCK.now()
@@ -151,7 +151,7 @@ def send(
     try:
         if vm:
             inventory.hold(store, vm.name, user, plan.id, now, vms.is_active, force=force)
-        sent = sending.record(plan, user)
+        sent = submission.record(plan, user)
     except Conflict:
         windows.drop(store, window.name)
         raise
@@ -185,11 +185,11 @@ def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, d
     """The TPU that is meant, free and ready."""
     from tpukit import catalogue
     from tpukit.cli import context, vms
-    from tpukit.manager import inventory, names
+    from tpukit.manager import inventory, tpu_names
     from tpukit.manager.inventory import Vm
 
     if place != places.MACHINES:  # it has none of its own: the name says the shape
-        said = names.parse_tpu(vms.full_name(word))
+        said = tpu_names.parse_tpu(vms.full_name(word))
         shape = catalogue.find(said.type if said else word)
         return Vm(word, "", shape.name, 0.0, bool(said and said.spot))
     if _is_type(word):
@@ -225,9 +225,9 @@ def _is_type(word: str) -> bool:
 
 def _make_ready(vm: Vm, reapply: bool | None) -> None:
     from tpukit.cli import vm_act, vms
-    from tpukit.manager import machines
+    from tpukit.manager import shared_vms
 
-    state = machines.state(vms.cloud(), vm)
+    state = shared_vms.state(vms.cloud(), vm)
     if state == "READY":
         return
     if reapply is None and sys.stdin.isatty():
@@ -252,13 +252,13 @@ def _sets(vm: Vm, place: str, rule: str, sets: tuple[str, ...]) -> tuple[str, ..
 
 
 def _plan(folder: Path, vm: Vm, place: str, sets: tuple[str, ...], tags: tuple[str, ...], person: User) -> Plan:
-    from tpukit.cli import sending
+    from tpukit.cli import submission
 
     file = folder / FILE
     if not file.is_file():
         hint = f"write {file}, such as\n  name: train\n  tpu: {vm.type}\n  command: [python, main.py]\n  code: ."
         raise Invalid(Problem(str(folder), f"there is no {FILE}, which says what to run", hint))
-    plan = sending.make_plan(file, sets, place, tags, person.aliases)
+    plan = submission.make_plan(file, sets, place, tags, person.aliases)
     if not plan.spec.code:
         plan = replace(plan, spec=plan.spec.replace(code=str(folder)))
     return _on(replace(plan, settings=_settings(plan, vm, place)), vm)
@@ -269,10 +269,10 @@ def _settings(plan: Plan, vm: Vm, place: str) -> Settings:
 
 
 def _on(plan: Plan, vm: Vm) -> Plan:
-    from tpukit.cli import sending
+    from tpukit.cli import submission
 
     if plan.place != places.MACHINES:
         return plan
-    named = sending.on_machines(plan, vm.name)
+    named = submission.on_machines(plan, vm.name)
     assert named.vms
     return replace(named, vms=replace(named.vms, disk=vm.disk, mount=vm.mount))

@@ -15,7 +15,7 @@ from tpukit.cli.leaving import Leaving
 
 if TYPE_CHECKING:
     from tpukit.kube import Cluster
-    from tpukit.provisioner.identity import Identity
+    from tpukit.provisioner.driven_cluster import Identity
 
 BUSY_TICK, IDLE_TICK = 1.0, 10.0
 WORKERS = 8
@@ -222,7 +222,7 @@ def _kube(context: str | None) -> Cluster:
 
 def _identity(kube: Cluster, system: str, **given: str | None) -> Identity:
     from tpukit.errors import TpukitError
-    from tpukit.provisioner.identity import identity
+    from tpukit.provisioner.driven_cluster import identity
 
     data: dict[str, str] = {}
     with suppress(TpukitError):

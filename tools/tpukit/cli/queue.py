@@ -350,7 +350,7 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str, network:
     from tpukit import catalogue
     from tpukit.errors import Invalid
     from tpukit.kube import Cluster
-    from tpukit.queue.cluster import ClusterStarter
+    from tpukit.queue.kube_workers import ClusterStarter
     from tpukit.queue.manifest import Target
 
     if not image or not results.startswith("gs://"):

@@ -10,7 +10,7 @@ import click
 
 from tpukit import places
 from tpukit.cli.interrupts import Interrupted, Interrupts
-from tpukit.cli.sending import set_option
+from tpukit.cli.submission import set_option
 from tpukit.errors import Invalid, Problem
 
 
@@ -60,22 +60,22 @@ def command(
     try:
         with interrupts.armed():
             from tpukit import rehearsal
-            from tpukit.cli import sending
+            from tpukit.cli import submission
             from tpukit.cli.follow import Follower
 
-            sending.check_tags("--tag", tags)
-            plan = sending.on_machines(sending.make_plan(file, sets, place, tags), on)
+            submission.check_tags("--tag", tags)
+            plan = submission.on_machines(submission.make_plan(file, sets, place, tags), on)
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
             _check_loss(lose, detach, place)
-            plan = sending.settle(plan)
+            plan = submission.settle(plan)
             if dry_run:
-                sending.describe(sending.inspect(plan))
+                submission.describe(submission.inspect(plan))
                 return
-            plan = sending.stage_code(plan)
+            plan = submission.stage_code(plan)
     except Interrupted:
         click.echo("\nnothing was sent", err=True)
         sys.exit(130)
-    plan = sending.record(plan)
+    plan = submission.record(plan)
     _print_id(plan.id)
     follower = Follower(plan.id, on_interrupt, interrupts, loss)
     if detach:
@@ -87,7 +87,7 @@ def command(
         sys.exit(code)
     follower.start()
     with suppress(OSError):  # nobody reads it any more: the job goes on all the same
-        sending.describe(plan)
+        submission.describe(plan)
     sys.exit(follower.follow())
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tpukit.manager import names
+from tpukit.manager import tpu_names
 
 _SHOWN = re.compile(r"-[wdtsv]+")
 _ONLY_SHORT = ("-apply", "-q", "-ssn", "--set-spreadsheet-notes")
@@ -148,7 +148,7 @@ def _is_short(first: str, rest: Sequence[str]) -> bool:
         return plain or "-re" in rest
     if first == "run":
         second = len(rest) > 1 and (_plain(rest[1]) or any(word in _ONLY_SHORT for word in rest))
-        return plain and (names.is_tpu(rest[0]) or second)
+        return plain and (tpu_names.is_tpu(rest[0]) or second)
     return True
 
 

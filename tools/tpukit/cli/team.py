@@ -122,12 +122,12 @@ def add(
 def list_(as_json: bool) -> None:
     """All teams with their quotas, jobs and members."""
     from tpukit.cli import team_tables
-    from tpukit.teams import listing, registry
+    from tpukit.teams import queue_rows, registry
 
     cluster = _cluster()
     queues, _ = registry.read_queues(cluster)
     teams = registry.read_teams(cluster, _account())
-    rows = listing.jobs(queues)
+    rows = queue_rows.jobs(queues)
     if as_json:
         team_tables.print_json([team_tables.team_json(team, rows) for team in teams])
         return
@@ -141,12 +141,12 @@ def list_(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """One team: its quota, members, accounts and jobs."""
     from tpukit.cli import team_tables
-    from tpukit.teams import listing, registry
+    from tpukit.teams import queue_rows, registry
 
     cluster, account = _cluster(), _account()
     team = _find(cluster, name, account)
     queues, _ = registry.read_queues(cluster, name)
-    rows = listing.jobs(queues, name)
+    rows = queue_rows.jobs(queues, name)
     if as_json:
         team_tables.print_json(team_tables.team_json(team, rows))
         return
@@ -159,14 +159,14 @@ def show(name: str, as_json: bool) -> None:
 def queue(team: str, as_json: bool) -> None:
     """What runs, what waits, in which order and why; of all teams or of one."""
     from tpukit.cli import team_tables
-    from tpukit.teams import listing, registry
+    from tpukit.teams import queue_rows, registry
 
     queues, all_teams = registry.read_queues(_cluster(), team)
     local = [one for one in queues.local_queues if one["metadata"]["namespace"] == team]
     if team and not local:
         raise NotFound(f"there is no team {team}", hint="`tpu team` lists them")
-    rows = listing.jobs(queues, team)
-    has = listing.queues_of(queues, local[0]["spec"]["clusterQueue"] if local else "", all_teams=all_teams)
+    rows = queue_rows.jobs(queues, team)
+    has = queue_rows.queues_of(queues, local[0]["spec"]["clusterQueue"] if local else "", all_teams=all_teams)
     if as_json:
         team_tables.print_json({"queues": [asdict(row) for row in has], "jobs": [asdict(row) for row in rows]})
         return

@@ -15,7 +15,7 @@ import click
 
 from tpukit.report import duration
 from tpukit.teams import naming, quotas, settling
-from tpukit.teams.listing import JobRow, QueueRow
+from tpukit.teams.queue_rows import JobRow, QueueRow
 from tpukit.teams.registry import Change
 from tpukit.teams.team import Team
 

@@ -9,7 +9,7 @@ import click
 
 from tpukit.cli import context
 from tpukit.errors import NotFound, TpukitError
-from tpukit.places import registry
+from tpukit.places import by_name
 from tpukit.places.base import Unmanaged
 from tpukit.places.unmanaged import UnmanagedJobs
 from tpukit.records import JOBS, Attempt, Job
@@ -104,8 +104,8 @@ def adopt(place: UnmanagedJobs, one: Unmanaged) -> None:
 def _places(only: str, used: set[str]) -> Iterator[UnmanagedJobs]:
     """Those that can tell. Unless one is named, those that jobs were sent to or that this machine was set up for."""
     for name in context.places():
-        worth = name == only if only else name in used or registry.is_set_up(name)
-        if worth and registry.is_shared(name) and context.places()[name].capabilities.unmanaged:
+        worth = name == only if only else name in used or by_name.is_set_up(name)
+        if worth and by_name.is_shared(name) and context.places()[name].capabilities.unmanaged:
             yield cast("UnmanagedJobs", context.places()[name])
 
 

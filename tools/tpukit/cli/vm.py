@@ -96,10 +96,10 @@ def mirror(sheet: str, tab: str) -> None:
 def check_status(tpu: str) -> None:
     """The state of a TPU: READY, PREEMPTED, CREATING and others."""
     from tpukit.cli import vms
-    from tpukit.manager import machines
+    from tpukit.manager import shared_vms
 
     vm = vms.known(tpu, register=False)
-    click.echo(machines.state(vms.cloud(), vm))
+    click.echo(shared_vms.state(vms.cloud(), vm))
 
 
 @command.command()

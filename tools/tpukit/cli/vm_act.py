@@ -51,13 +51,13 @@ def reapply(tpu: str, wait: bool, yes: bool) -> None:
 def delete(tpu: str, wait: bool, yes: bool) -> None:
     """Delete a TPU, and its request in Google's queue. It leaves the inventory."""
     from tpukit.cli import context, vms
-    from tpukit.manager import inventory, machines
+    from tpukit.manager import inventory, shared_vms
 
     vm = vms.known(tpu, register=False)
     _ask(vm, "Delete it?", yes)
-    there = machines.delete(vms.cloud(), vm)
+    there = shared_vms.delete(vms.cloud(), vm)
     if wait:
-        machines.wait(context.CLOCK, SECONDS, lambda: machines.gone(vms.cloud(), vm), f"{vm.name} to go")
+        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"{vm.name} to go")
     inventory.forget(context.store(), vm.name)
     click.echo(f"{vm.name} {'is deleted' if there else 'was not there'}", err=True)
 
@@ -68,22 +68,22 @@ def delete(tpu: str, wait: bool, yes: bool) -> None:
 def restart(tpu: str, yes: bool) -> None:
     """Turn a TPU of one host off and on again. Google does not stop larger ones: `tpu vm reapply` makes them anew."""
     from tpukit.cli import context, vms
-    from tpukit.manager import machines
+    from tpukit.manager import shared_vms
 
     vm = vms.known(tpu, register=False)
     _ask(vm, "Restart it?", yes)
-    machines.restart(vms.cloud(), vm, context.CLOCK, SECONDS)
+    shared_vms.restart(vms.cloud(), vm, context.CLOCK, SECONDS)
     click.echo(f"{vm.name} READY", err=True)
 
 
 def make(vm: Vm, wait: bool) -> None:
     from tpukit import catalogue
     from tpukit.cli import context, vms
-    from tpukit.manager import machines
+    from tpukit.manager import shared_vms
     from tpukit.places.tpu_vm import target
 
     own = vms.settings()
-    asked = machines.apply(
+    asked = shared_vms.apply(
         vms.cloud(),
         vm,
         runtime=target.runtime_of(catalogue.find(vm.type), own),
@@ -93,24 +93,24 @@ def make(vm: Vm, wait: bool) -> None:
     )
     click.echo(f"{vm.name} {'was asked for' if asked else 'is there, or on its way'}: {_state(vm)}", err=True)
     if wait:
-        machines.wait(context.CLOCK, SECONDS, lambda: machines.ready(vms.cloud(), vm), f"{vm.name} to be ready")
+        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.ready(vms.cloud(), vm), f"{vm.name} to be ready")
         click.echo(f"{vm.name} READY", err=True)
 
 
 def make_anew(vm: Vm, wait: bool) -> None:
     from tpukit.cli import context, vms
-    from tpukit.manager import machines
+    from tpukit.manager import shared_vms
 
-    machines.delete(vms.cloud(), vm)
-    machines.wait(context.CLOCK, SECONDS, lambda: machines.gone(vms.cloud(), vm), f"{vm.name} to go")
+    shared_vms.delete(vms.cloud(), vm)
+    shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"{vm.name} to go")
     make(vm, wait)
 
 
 def _state(vm: Vm) -> str:
     from tpukit.cli import vms
-    from tpukit.manager import machines
+    from tpukit.manager import shared_vms
 
-    return machines.state(vms.cloud(), vm)
+    return shared_vms.state(vms.cloud(), vm)
 
 
 def _ask(vm: Vm, question: str, yes: bool) -> None:

@@ -45,10 +45,10 @@ def zones() -> list[str]:
 def rows(of_zones: Sequence[str] | None = None) -> list[Row]:
     """All TPUs: one list call for each zone."""
     from tpukit.cli import context
-    from tpukit.manager import inventory, machines
+    from tpukit.manager import inventory, shared_vms
     from tpukit.places.tpu_vm import target
 
-    listed = machines.list_zones(cloud(), list(zones() if of_zones is None else of_zones))
+    listed = shared_vms.list_zones(cloud(), list(zones() if of_zones is None else of_zones))
     known = inventory.listed(context.store())
     return inventory.merged(known, listed, active_jobs({vm.job for vm in known}), own=target.STORE)
 
@@ -81,12 +81,12 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
     """The TPU that is meant, as the inventory has it; one that it has not is added, by what its name says."""
     from tpukit import catalogue
     from tpukit.cli import context
-    from tpukit.manager import inventory, names
+    from tpukit.manager import inventory, tpu_names
     from tpukit.manager.inventory import Vm
 
     name, now = full_name(word), context.CLOCK.now()
     there = inventory.get(context.store(), name)
-    said = names.parse_tpu(name)
+    said = tpu_names.parse_tpu(name)
     where = zone or (there.zone if there else "") or settings().zone or ""
     what = type_ or (there.type if there else "") or (said.type if said else "")
     problems = []
@@ -94,7 +94,7 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
         problems.append(Problem("--zone", f"the zone of {name} is not known", "name it, or write it into the settings"))
     if not what:
         problems.append(Problem("--type", f"the name of {name} does not say its type", "name it: --type v4-8"))
-    if not names.is_node(name):
+    if not tpu_names.is_node(name):
         problems.append(Problem("TPU", f"{name!r} cannot be the name of a TPU VM", "use a-z, 0-9 and -"))
     if problems:
         raise Invalid(problems)

@@ -13,7 +13,7 @@ from statistics import median
 
 from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.drill import advice, costs, guard, judging, planning, pricing, running
+from tpukit.drill import advice, costs, judging, planning, pricing, reaper, running
 from tpukit.drill import saves as saving
 from tpukit.drill.advice import Cause
 from tpukit.drill.costs import Costs
@@ -94,14 +94,14 @@ def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
     if chosen is None:
         drills.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in drills.iterdir():
-            if not guard.is_used(old):
+            if not reaper.is_used(old):
                 shutil.rmtree(old, ignore_errors=True)
     path = chosen or drills / secrets.token_hex(4)
     if (path / "store.db").exists():
         raise Invalid(f"{path} holds another drill", hint="name another folder, or remove it")
     # It is named in what each host carries as a mark, which has no relative paths.
     path = path.absolute()
-    watch = guard.Guard(path)
+    watch = reaper.Guard(path)
     try:
         yield path
     finally:

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from tpukit.clock import Clock, SystemClock
-from tpukit.drill.guard import CLUSTER_NOTE
 from tpukit.drill.losses import Loss, What
+from tpukit.drill.reaper import CLUSTER_NOTE
 from tpukit.drill.sites import Folders, Host
 from tpukit.errors import Conflict, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster

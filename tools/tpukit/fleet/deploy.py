@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from tpukit import paths
 from tpukit.errors import Invalid, NotFound, Problem
 from tpukit.fleet import dataset, streams
-from tpukit.fleet import plan as plans
-from tpukit.fleet.plan import Plan
+from tpukit.fleet import wanted as plans
 from tpukit.fleet.records import Work
 from tpukit.fleet.streams import Streams
+from tpukit.fleet.wanted import Plan
 from tpukit.spec.fleet import FleetSpec
 
 

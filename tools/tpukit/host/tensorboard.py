@@ -19,7 +19,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol
 
-from tpukit.host.events import EventFile, event_files
+from tpukit.host.tensorboard_events import EventFile, event_files
 from tpukit.host.vertex import ENDPOINT, Vertex
 
 _log = logging.getLogger("tpukit.tensorboard")

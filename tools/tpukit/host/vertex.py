@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tpukit.host.events import Scalar
+from tpukit.host.tensorboard_events import Scalar
 
 POINTS_PER_WRITE = 5000  # the service refuses more
 ENDPOINT = "GOOGLE_VERTEX_AI_CUSTOM_ENDPOINT"

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpukit.host import bucket, claims, shards
+from tpukit.host import bucket, shards, stream_claims
 from tpukit.host.bucket import Files
 from tpukit.host.progress import Progress
 from tpukit.host.shards import Disagreement, Extraction, Program, Run, Stream, Superseded
@@ -118,7 +118,7 @@ class Worker:
 
     def __init__(self, options: argparse.Namespace, data: Files, output: Files, run: Run) -> None:
         self._options, self._data, self._output, self._run = options, data, output, run
-        self._claims = claims.Claims(output, options.worker, seconds=options.claim_seconds)
+        self._claims = stream_claims.Claims(output, options.worker, seconds=options.claim_seconds)
         self._progress = Progress(os.environ.get("TPUKIT_PROGRESS", ""), lines=30.0)
         self._samples = self._shards = 0  # of streams that this process is through with
         self._program: Program | None = None
@@ -147,7 +147,7 @@ class Worker:
         if not self._claims.take(stream.name):
             return False
         options, done = self._options, (0, 0)
-        renewing = claims.Renewing(self._claims, options.claim_seconds / 3, options.patience, _leave)
+        renewing = stream_claims.Renewing(self._claims, options.claim_seconds / 3, options.patience, _leave)
         self._moved = renewing.moved
 
         def check() -> None:
@@ -216,7 +216,12 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     add("--worker", default=os.environ.get("TPUKIT_JOB") or socket.gethostname(), help="name of this worker")
     add("--first", type=int, default=int(os.environ.get("TPUKIT_FLEET_WORKER") or 0), help="stream to begin with")
     add("--patience", type=float, default=1800.0, help="seconds that the program may not move")
-    add("--claim-seconds", type=float, default=claims.SECONDS, help="after which the stream of a lost worker is free")
+    add(
+        "--claim-seconds",
+        type=float,
+        default=stream_claims.SECONDS,
+        help="after which the stream of a lost worker is free",
+    )
     add("--requirements", type=Path, help="installed first, unless that was done before")
     add("--force", action="store_true", help="install again")
     add("--home", type=Path, default=Path("~/.tpukit/worker").expanduser(), help="folder for drafts and marks")

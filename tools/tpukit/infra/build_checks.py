@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpukit.errors import Conflict, Denied, Invalid
-from tpukit.infra import guard
-from tpukit.infra.guard import CLUSTER, Doomed
+from tpukit.infra import busy_pools
+from tpukit.infra.busy_pools import CLUSTER, Doomed
 
 SECONDS = {"provision": 4 * 3600, "destroy": 2 * 3600}
 """A slice may take two hours to come, and the queues come after it. A build that is cut off leaves the state locked."""
@@ -101,7 +101,7 @@ def running(going: Doomed, cluster: str, nodes: Mapping[str, Any], pods: Mapping
             "what would be deleted may run jobs, and the cluster does not answer. Nothing was changed",
             hint="its answer is in the step before; _EVICT=true goes ahead unasked",
         )
-    if found := guard.busy(going, nodes, pods):
+    if found := busy_pools.busy(going, nodes, pods):
         lines = "\n  ".join(f"{pool} runs {', '.join(jobs)}" for pool, jobs in found.items())
         raise Conflict(
             f"pools that would be deleted run jobs:\n  {lines}",

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import TpukitError, Transient
-from tpukit.infra import build_checks, build_settings, guard, protection
-from tpukit.infra.guard import Doomed
+from tpukit.infra import build_checks, build_settings, busy_pools, protection
+from tpukit.infra.busy_pools import Doomed
 
 SETTINGS = "settings.sh"
 VARIABLES = "terraform/build.auto.tfvars.json"
@@ -54,7 +54,7 @@ def guard_step(workspace: Path, verb: str) -> None:
     if verb == "destroy":
         going = Doomed(everything=True)
     else:
-        going = guard.doomed(plan)
+        going = busy_pools.doomed(plan)
         build_checks.replacing(going, steps)
     cluster = (workspace / CLUSTER).read_text(encoding="utf-8").strip()
     nodes, pods = _json(workspace / NODES), _json(workspace / PODS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tpukit.infra import costs, guard, quota
+from tpukit.infra import busy_pools, quota, running_costs
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform_events import Planned
 
@@ -19,7 +19,7 @@ def lines(spec: ClusterSpec) -> list[str]:
 
 def show(spec: ClusterSpec, planned: Sequence[Planned] | None, say: Callable[[str], None]) -> None:
     """`planned` is None where the plan cannot be seen from here: then everything may have to be made."""
-    for line in costs.lines(costs.estimate(spec)):
+    for line in running_costs.lines(running_costs.estimate(spec)):
         say(line)
     wanted = quota.needs(spec, None if planned is None else new_pools(planned))
     if wanted:
@@ -32,5 +32,5 @@ def new_pools(planned: Sequence[Planned]) -> set[str]:
     return {
         found["name"]
         for change in planned
-        if change.kind == guard.POOL and change.action == "create" and (found := _TPU_POOL.search(change.address))
+        if change.kind == busy_pools.POOL and change.action == "create" and (found := _TPU_POOL.search(change.address))
     }

@@ -11,11 +11,11 @@ from rich.console import Console
 from tpukit.errors import Invalid, Problem, TpukitError
 from tpukit.infra import (
     bootstrap,
+    busy_pools,
     diagnosis,
     differences,
     expectations,
     gcloud,
-    guard,
     outputs,
     plan_document,
     protection,
@@ -55,7 +55,7 @@ class InfraManager:
         if verb == "plan":
             return lines
         if not self._evict:
-            lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
+            lines += ["# if a pool would go", *map(str, busy_pools.questions(self._context))]
         if verb == "destroy":
             return [*lines, *protection.lines(self._spec), str(self._delete())]
         return [*lines, *expectations.lines(self._spec), str(self._apply())]
@@ -76,13 +76,13 @@ class InfraManager:
             return False
         if verb == "destroy":
             protection.check(self._spec, plan)
-        going = guard.Doomed() if self._evict else guard.doomed(plan)
-        guard.check(going, self._context)
+        going = busy_pools.Doomed() if self._evict else busy_pools.doomed(plan)
+        busy_pools.check(going, self._context)
         if verb == "apply":
             expectations.show(self._spec, progress.planned, self._say)
         if not ask(screen.question(verb, self._spec.cluster_name, progress)):
             return False
-        guard.check(going, self._context)  # somebody may have sent a job while the person read
+        busy_pools.check(going, self._context)  # somebody may have sent a job while the person read
         self._follow(order, f"{verb} by Infrastructure Manager", self._describe())
         return True
 

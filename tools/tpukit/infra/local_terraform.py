@@ -15,11 +15,11 @@ from rich.console import Console
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
 from tpukit.infra import (
+    busy_pools,
     diagnosis,
     differences,
     expectations,
     gcloud,
-    guard,
     outputs,
     plan_document,
     propagation,
@@ -37,7 +37,7 @@ from tpukit.infra.ways import Ask
 from tpukit.infra.workspace import Workspace
 
 _POLL_SECONDS = 0.5
-_ON_GKE = re.compile(rf"""\b(?P<kind>{guard.POOL}|{guard.CLUSTER})\.this(?:\["(?P<key>[^"]+)"\])?$""")
+_ON_GKE = re.compile(rf"""\b(?P<kind>{busy_pools.POOL}|{busy_pools.CLUSTER})\.this(?:\["(?P<key>[^"]+)"\])?$""")
 
 
 class Local:
@@ -73,7 +73,7 @@ class Local:
         if verb == "plan":
             return lines
         if not self._evict:
-            lines += ["# if a pool would go", *map(str, guard.questions(self._context))]
+            lines += ["# if a pool would go", *map(str, busy_pools.questions(self._context))]
         if verb == "destroy":
             lines += protection.lines(self._spec)
         if verb == "apply":
@@ -139,8 +139,8 @@ class Local:
                     return False
                 if verb == "destroy":
                     protection.check(self._spec, plan)
-                going = guard.Doomed() if self._evict else guard.doomed(plan)
-                guard.check(going, self._context)
+                going = busy_pools.Doomed() if self._evict else busy_pools.doomed(plan)
+                busy_pools.check(going, self._context)
                 if verb == "apply":
                     expectations.show(self._spec, progress.planned, self._say)
                 wanted = {(one.address, one.action) for one in progress.planned}
@@ -149,7 +149,7 @@ class Local:
                     if not ask(screen.question(verb, self._spec.cluster_name, progress)):
                         return False
                     self._agreed = wanted
-                guard.check(going, self._context)  # somebody may have sent a job while the person read
+                busy_pools.check(going, self._context)  # somebody may have sent a job while the person read
                 self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
                 return True
             finally:
@@ -188,7 +188,7 @@ class Local:
         if not place or not diagnosis.already_there(found):
             return ""
         parts = [self._spec.project_id, self._spec.region, self._spec.cluster_name]
-        if place["kind"] == guard.POOL:
+        if place["kind"] == busy_pools.POOL:
             parts.append(place["key"] or "cpu-pool")
         line = self._terraform.adopt(self._spec.variables(), found.address, "/".join(parts))
         return (

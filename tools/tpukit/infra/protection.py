@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tpukit.errors import Conflict
-from tpukit.infra import gcloud, guard
+from tpukit.infra import busy_pools, gcloud
 from tpukit.infra.programs import Command
 
 if TYPE_CHECKING:  # a step of a build imports this with nothing installed
@@ -36,7 +36,7 @@ class Environment(Protocol):
 def check(spec: ClusterSpec, plan: Mapping[str, Any]) -> None:
     """Raises Conflict where the plan, as `terraform show -json` writes it, deletes what is guarded."""
     for kind, before in _deleted(plan):
-        if kind == guard.CLUSTER and before.get("deletion_protection"):
+        if kind == busy_pools.CLUSTER and before.get("deletion_protection"):
             raise Conflict(
                 f"{before.get('name')} is protected against deletion",
                 hint="`tpu cluster apply --set deletion_protection=false` first",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tpukit.infra import gcloud, guard
-from tpukit.infra.guard import Doomed
+from tpukit.infra import busy_pools, gcloud
+from tpukit.infra.busy_pools import Doomed
 from tpukit.infra.spec import ClusterSpec
 
 
 def lines(spec: ClusterSpec, context: str) -> list[str]:
-    questions = map(str, guard.questions(context))
+    questions = map(str, busy_pools.questions(context))
     return [str(gcloud.describe_cluster(spec)), "# if the cluster is there", *questions]
 
 
@@ -16,7 +16,7 @@ def check(spec: ClusterSpec, context: str, verb: str) -> Doomed:
     """What would go, or might. Raises Conflict while jobs run on it."""
     if not gcloud.exists(gcloud.describe_cluster(spec), "looking for the cluster"):
         return Doomed()
-    nodes, pods = guard.nodes_and_pods_before(f"{spec.cluster_name} would be changed", context)
-    going = Doomed(everything=True) if verb == "destroy" else guard.unlike(spec.shapes, nodes)
-    guard.refuse(guard.busy(going, nodes, pods))
+    nodes, pods = busy_pools.nodes_and_pods_before(f"{spec.cluster_name} would be changed", context)
+    going = Doomed(everything=True) if verb == "destroy" else busy_pools.unlike(spec.shapes, nodes)
+    busy_pools.refuse(busy_pools.busy(going, nodes, pods))
     return going

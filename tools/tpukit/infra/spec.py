@@ -16,11 +16,11 @@ from tpukit.catalogue import Slice
 from tpukit.errors import Invalid, Problem
 from tpukit.infra import checks, existing, ip_ranges, pool_shapes, state_prefix
 from tpukit.render import PoolKind
-from tpukit.spec import document, overrides
-from tpukit.spec.document import Node
+from tpukit.spec import located_yaml, overrides
+from tpukit.spec.field_kinds import Choice, Flag, Integer, Items, Named, Text
 from tpukit.spec.fields import LABEL, RESERVATION, TEXT
 from tpukit.spec.forms import Form, Violation, dashed, refuse
-from tpukit.spec.kinds import Choice, Flag, Integer, Items, Named, Text
+from tpukit.spec.located_yaml import Node
 from tpukit.spec.model import Model, Sub, field
 from tpukit.spec.settings import PROJECT, REGION, ZONE
 
@@ -366,7 +366,7 @@ class ClusterSpec(Model):
 
 def load(path: Path | None, sets: Sequence[str] = ()) -> ClusterSpec:
     """The cluster in a file, in `--set` alone, or in both."""
-    root, found = document.parse(document.read(path, "cluster"), str(path)) if path else (Node({}, ""), [])
+    root, found = located_yaml.parse(located_yaml.read(path, "cluster"), str(path)) if path else (Node({}, ""), [])
     if root.value is None:
         root.value = {}
     if not isinstance(root.value, dict):

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tpukit.errors import TpukitError
-from tpukit.infra import diagnosis, gcloud, guard, programs
-from tpukit.infra.guard import POOL_LABEL, TOPOLOGY_LABEL, Doomed
+from tpukit.infra import busy_pools, diagnosis, gcloud, programs
+from tpukit.infra.busy_pools import POOL_LABEL, TOPOLOGY_LABEL, Doomed
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
 
 
 def lines(spec: ClusterSpec, context: str) -> list[str]:
-    return [str(gcloud.describe_cluster(spec)), *map(str, (*guard.questions(context), *_addons(context)))]
+    return [str(gcloud.describe_cluster(spec)), *map(str, (*busy_pools.questions(context), *_addons(context)))]
 
 
 def read(spec: ClusterSpec, context: str, resources: Callable[[], list[str]]) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def _cluster(spec: ClusterSpec) -> Any:
 
 def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
     """Every pool that there is or ought to be: its slice, its hosts and the jobs on it."""
-    nodes, pods = guard.nodes_and_pods(context)
-    jobs = guard.busy(Doomed(everything=True), nodes, pods)
+    nodes, pods = busy_pools.nodes_and_pods(context)
+    jobs = busy_pools.busy(Doomed(everything=True), nodes, pods)
     found = {name: _pool(shape.name, shape.topology) for name, shape in spec.shapes.items()}
     for node in nodes["items"]:
         labels = node["metadata"].get("labels", {})

@@ -8,8 +8,8 @@ wrong is raised as one of tpukit.errors.
 """
 
 from tpukit.kube.cluster import Cluster
-from tpukit.kube.config import Context, contexts, current_context
 from tpukit.kube.kinds import KINDS, Change, Doc, Docs, Kind, encode
+from tpukit.kube.kubeconfig_file import Context, contexts, current_context
 
 __all__ = [
     "KINDS",

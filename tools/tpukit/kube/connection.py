@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from tpukit.errors import Denied, TpukitError, Transient, Unauthenticated
-from tpukit.kube import answers, config
+from tpukit.kube import answers, kubeconfig_file
 from tpukit.kube.kinds import Doc, encode
 from tpukit.kube.requests import REQUESTS
 
@@ -26,7 +26,7 @@ _STRANGER = ("CERTIFICATE_VERIFY_FAILED", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM li
 
 class Connection:
     def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
-        self._client = config.load(kubeconfig, context)
+        self._client = kubeconfig_file.load(kubeconfig, context)
         self._signing_in = threading.Lock()
 
     @property

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tpukit.cloud.tpu_vm import Node
 from tpukit.errors import Conflict, NoCapacity, NotFound
-from tpukit.manager import names
+from tpukit.manager import tpu_names
 from tpukit.store import Event, Kind, Store, change, everything
 
 GONE = "NOT_FOUND"
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def short(self) -> str:
-        parsed = names.parse_tpu(self.vm.name)
+        parsed = tpu_names.parse_tpu(self.vm.name)
         return parsed.short if parsed else self.vm.name
 
     @property
@@ -138,7 +138,7 @@ def resolve(word: str, aliases: Mapping[str, str], known: Collection[str]) -> st
         return aliases[word]
     if word in known:
         return word
-    short = [name for name in known if (parsed := names.parse_tpu(name)) and parsed.short == word]
+    short = [name for name in known if (parsed := tpu_names.parse_tpu(name)) and parsed.short == word]
     if len(short) > 1:
         raise Conflict(f"{word} could be {', '.join(sorted(short))}", hint="write its full name")
     return short[0] if short else word
@@ -236,7 +236,7 @@ def to_csv(rows: Iterable[Row]) -> str:
 
 def _spot(node: Node) -> bool:
     """A node does not always say how it was bought: one that a queued resource made may leave that to it."""
-    parsed = names.parse_tpu(node.name)
+    parsed = tpu_names.parse_tpu(node.name)
     return node.spot or bool(parsed and parsed.spot)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from tpukit.errors import Conflict, Invalid, NotFound, Problem
-from tpukit.manager import names, users
+from tpukit.manager import tpu_names, users
 from tpukit.store import Kind, Store, change, everything
 
 
@@ -23,9 +23,9 @@ msgspec.json.Decoder(TpuAlias)
 
 def add(store: Store, name: str, tpu: str, reserved: Collection[str], now: float) -> TpuAlias:
     """One that is there leads to another TPU from now on."""
-    names.check_alias(name, reserved, tpu=True)
+    tpu_names.check_alias(name, reserved, tpu=True)
     users.taken(store, name)
-    if not names.is_node(tpu):
+    if not tpu_names.is_node(tpu):
         hint = "write its full name, such as kmh-tpuvm-v2-32-1"
         raise Invalid(Problem("TPU", f"{tpu!r} is not the name of a TPU", hint))
     alias = TpuAlias(name, tpu, now)

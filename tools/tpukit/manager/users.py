@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from tpukit.errors import Conflict, Invalid, NotFound, Problem
-from tpukit.manager import names, settings
+from tpukit.manager import settings, tpu_names
 from tpukit.manager.settings import UserSettings
-from tpukit.spec.config import ALIASES
+from tpukit.spec.program_config import ALIASES
 from tpukit.store import Entry, Event, Kind, Store, change, everything
 
 MOST_DIRECTORIES = 1000
@@ -36,7 +36,7 @@ msgspec.json.Decoder(User)
 
 
 def add(store: Store, name: str, reserved: Collection[str], now: float) -> User:
-    names.check_user(name, reserved)
+    tpu_names.check_user(name, reserved)
     user = User(name, now, read_until=now)
     return store.create(USERS, name, user, events=[Event(now, "added")]).value
 
@@ -92,7 +92,7 @@ def swap_directories(store: Store, name: str, one: int, other: int, now: float) 
 
 
 def set_alias(store: Store, name: str, alias: str, setting: str, reserved: Collection[str], now: float) -> User:
-    names.check_alias(alias, reserved)
+    tpu_names.check_alias(alias, reserved)
     if not setting.startswith("config.") or not all(part.isidentifier() for part in setting.split(".")):
         hint = "write config.NAME, such as config.training.learning_rate"
         raise Invalid(Problem("SETTING", f"{setting!r} is not the name of a setting", hint))

@@ -12,9 +12,9 @@ from tpukit.errors import Conflict, NotFound, TpukitError, Transient
 from tpukit.kube import Cluster
 from tpukit.provisioner import pools
 from tpukit.provisioner.decide import Cordon, Create, Delete
-from tpukit.provisioner.names import CORDONED
 from tpukit.provisioner.pace import Pace
 from tpukit.provisioner.pool_cache import PoolCache
+from tpukit.provisioner.pool_names import CORDONED
 
 log = logging.getLogger("tpukit.provisioner")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tpukit import resources
 from tpukit.errors import Conflict, Denied, Invalid, Problem
 from tpukit.provisioner import settings
-from tpukit.provisioner.identity import NAME, NAMESPACE, identity
+from tpukit.provisioner.driven_cluster import NAME, NAMESPACE, identity
 
 ROLE = "tpuProvisioner"
 PERMISSIONS = ("container.clusters.get", "container.clusters.update", "container.operations.list")

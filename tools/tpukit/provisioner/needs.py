@@ -14,7 +14,7 @@ from tpukit import quantities
 from tpukit.catalogue import Slice, slices
 from tpukit.errors import Invalid, Problem
 from tpukit.provisioner import settings
-from tpukit.provisioner.names import DISABLE, pool_name
+from tpukit.provisioner.pool_names import DISABLE, pool_name
 from tpukit.provisioner.settings import DEFAULTS, Capacity, Options
 
 GOOGLE = "cloud.google.com"

@@ -15,10 +15,10 @@ from tpukit.errors import Transient
 from tpukit.kube import Doc
 from tpukit.provisioner import needs, pools
 from tpukit.provisioner.decide import Create, Step
-from tpukit.provisioner.names import CORDONED, TRIES, pool_name
 from tpukit.provisioner.needs import Need, Refusal
 from tpukit.provisioner.observation import NEVER, JobSetState, Observation, Tries
 from tpukit.provisioner.pool_cache import PoolCache
+from tpukit.provisioner.pool_names import CORDONED, TRIES, pool_name
 from tpukit.provisioner.settings import Settings
 from tpukit.provisioner.view import View
 

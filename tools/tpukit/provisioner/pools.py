@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpukit.cloud.gke import NodePool
-from tpukit.provisioner import names
+from tpukit.provisioner import pool_names
 from tpukit.provisioner.needs import SPOT, Choice, Need
 
 MAX_PODS = 15
@@ -31,12 +31,19 @@ class Owner:
 def owner(pool: NodePool) -> Owner | None:
     """None: it is not ours."""
     labels = pool.labels
-    keys = (names.NAMESPACE, names.JOBSET, names.UID, names.JOB)
-    if labels.get(names.MANAGED_BY) != names.MANAGER or not all(labels.get(key) for key in keys):
+    keys = (pool_names.NAMESPACE, pool_names.JOBSET, pool_names.UID, pool_names.JOB)
+    if labels.get(pool_names.MANAGED_BY) != pool_names.MANAGER or not all(labels.get(key) for key in keys):
         return None
-    created = _number(labels.get(names.CREATED, ""))
-    since = _number(labels.get(names.SINCE, "")) or created
-    return Owner(labels[names.NAMESPACE], labels[names.JOBSET], labels[names.UID], labels[names.JOB], created, since)
+    created = _number(labels.get(pool_names.CREATED, ""))
+    since = _number(labels.get(pool_names.SINCE, "")) or created
+    return Owner(
+        labels[pool_names.NAMESPACE],
+        labels[pool_names.JOBSET],
+        labels[pool_names.UID],
+        labels[pool_names.JOB],
+        created,
+        since,
+    )
 
 
 def fits(pool: NodePool, need: Need) -> bool:
@@ -117,14 +124,14 @@ def _config(name: str, need: Need, choice: Choice, number: int, now: float) -> d
 
 def _labels(need: Need, number: int, now: float) -> dict[str, str]:
     return {
-        names.MANAGED_BY: names.MANAGER,
-        names.NAMESPACE: need.namespace,
-        names.JOBSET: need.jobset,
-        names.UID: need.uid,
-        names.JOB: need.job,
-        names.CREATED: str(int(now)),
-        names.SINCE: str(int(need.since)),
-        names.CHOICE: str(number),
+        pool_names.MANAGED_BY: pool_names.MANAGER,
+        pool_names.NAMESPACE: need.namespace,
+        pool_names.JOBSET: need.jobset,
+        pool_names.UID: need.uid,
+        pool_names.JOB: need.job,
+        pool_names.CREATED: str(int(now)),
+        pool_names.SINCE: str(int(need.since)),
+        pool_names.CHOICE: str(number),
     }
 
 

@@ -15,8 +15,8 @@ from tpukit.errors import Conflict, NotFound
 from tpukit.kube import Cluster
 from tpukit.provisioner.decide import Step
 from tpukit.provisioner.events import About, Events
-from tpukit.provisioner.names import TRIES
 from tpukit.provisioner.observation import NEVER, Tries
+from tpukit.provisioner.pool_names import TRIES
 from tpukit.store import Entry, Event, Kind, Lease, Page
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tpukit.errors import Invalid, Problem
-from tpukit.provisioner.names import PREFIX
+from tpukit.provisioner.pool_names import PREFIX
 
 _KINDS = ("spot", "on-demand", "flex-start")
 

@@ -8,10 +8,10 @@ from typing import Protocol
 from tpukit.errors import TpukitError
 from tpukit.kube import Cluster, Doc
 from tpukit.kube.mirror import Mirror
-from tpukit.provisioner import names
+from tpukit.provisioner import pool_names
 from tpukit.provisioner.documents import LEADERS, HostDoc, JobSetDoc, LeaderDoc, PlacedDoc
 
-NODES = f"{names.MANAGED_BY}={names.MANAGER}"
+NODES = f"{pool_names.MANAGED_BY}={pool_names.MANAGER}"
 STALE_SECONDS = 120.0
 """A mirror that has heard nothing for longer does not say what is gone."""
 

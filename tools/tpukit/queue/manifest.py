@@ -11,7 +11,7 @@ from tpukit import catalogue
 from tpukit.errors import Invalid
 from tpukit.plan import SLICE_JOB
 from tpukit.queue.records import QueuedJob
-from tpukit.render import hosts
+from tpukit.render import machine_share
 from tpukit.render.node_labels import CPU_POOL, absent_labels, host_labels, node_taints
 
 LABEL = "tpukit.dev/queue"
@@ -169,8 +169,8 @@ def _machine(asked: str) -> Machine:
         raise Invalid(f"metadata.tpu: GKE has no {shape.name}")
     resources = {
         "google.com/tpu": str(shape.chips_per_host),
-        "cpu": str(hosts.cpu(shape)),
-        "memory": f"{hosts.memory_gb(shape)}G",
+        "cpu": str(machine_share.cpu(shape)),
+        "memory": f"{machine_share.memory_gb(shape)}G",
     }
     absent = [{"key": key, "operator": "DoesNotExist"} for key in absent_labels(capacity)]
     terms = {"nodeSelectorTerms": [{"matchExpressions": absent}]}

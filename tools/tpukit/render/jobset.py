@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from tpukit.errors import Invalid, Problem
 from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
-from tpukit.render import hosts
+from tpukit.render import machine_share
 from tpukit.render.node_labels import CPU_POOL, absent_labels, capacity_word, host_labels, node_taints
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
 
@@ -161,7 +161,7 @@ def job(plan: Plan, attempt: Attempt) -> Job:
 
 def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
     spec, shape, capacity = plan.spec, plan.slice, capacity_word(plan.spec.capacity)
-    memory = hosts.memory_gb(shape)
+    memory = machine_share.memory_gb(shape)
     env = {
         **_scratch_env(),
         **spec.env,
@@ -189,7 +189,7 @@ def host(plan: Plan, attempt: Attempt, code_parts: int) -> Host:
         absent=absent_labels(capacity),
         tolerated=("google.com/tpu", *(key for key, _ in node_taints(capacity))),
         chips=shape.chips_per_host,
-        cpu=hosts.cpu(shape),
+        cpu=machine_share.cpu(shape),
         memory=f"{memory}G",
         shared_memory=f"{memory // 4}G",
         scratch="50Gi",

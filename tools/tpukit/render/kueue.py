@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid
 from tpukit.quantities import quantity
-from tpukit.render import hosts
+from tpukit.render import machine_share
 from tpukit.render.node_labels import CPU_POOL
 from tpukit.render.pool_kinds import PoolKind
 
@@ -188,7 +188,7 @@ def team_queue(
 
 
 def _quota(name: str, held: Sequence[tuple[Slice, int]], capacity: str) -> Quota:
-    machines = [(*hosts.machine(shape), count * shape.hosts) for shape, count in held]
+    machines = [(*machine_share.machine(shape), count * shape.hosts) for shape, count in held]
     return Quota(
         name,
         chips=sum(count * shape.chips for shape, count in held),

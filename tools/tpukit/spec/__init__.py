@@ -6,9 +6,9 @@ line, what is wrong and what to write instead.
 
 from __future__ import annotations
 
-from tpukit.spec.config import ALIASES
 from tpukit.spec.job import JobSpec, Max, Mount, Reservation, Rule, Tpu
 from tpukit.spec.loading import load, loads
+from tpukit.spec.program_config import ALIASES
 from tpukit.spec.schema import json_schema
 from tpukit.spec.settings import Settings
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpukit.spec import config, durations, patterns
+from tpukit.spec import durations, patterns, program_config
+from tpukit.spec.field_kinds import Anything, Kind, Text
 from tpukit.spec.forms import Form, Path, Violation, dashed, refuse, shown
-from tpukit.spec.kinds import Anything, Kind, Text
 
 _LONGEST = 365 * 86400
 _BUCKET = r"[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]"
@@ -101,4 +101,4 @@ MOUNT_PATH = Text(
 RESERVATION = Text(Form(_RESERVATION, "write NAME, or projects/PROJECT/reservations/NAME", 255))
 PROGRESS = Text(Form(r"[\s\S]+", "write a pattern such as " + patterns.EXAMPLE, 1000), patterns.check)
 DURATION = Duration()
-CONFIG = Anything(config.check)
+CONFIG = Anything(program_config.check)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from tpukit import catalogue
 from tpukit.errors import Invalid, Problem
-from tpukit.spec import document
-from tpukit.spec.document import Node
+from tpukit.spec import located_yaml
+from tpukit.spec.field_kinds import Choice, Flag, Integer, Items, Named, Text
 from tpukit.spec.fields import DURATION, NAME, TEXT
 from tpukit.spec.forms import Form, Refusal, Violation, refuse
-from tpukit.spec.kinds import Choice, Flag, Integer, Items, Named, Text
+from tpukit.spec.located_yaml import Node
 from tpukit.spec.model import Model, field
 from tpukit.spec.settings import ZONE
 
@@ -104,7 +104,7 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> FleetSpec:
     if file is None and "zones" not in flags:
         hint = "write --zones us-central1-a,us-central1-b, or name a fleet file"
         raise Invalid(Problem("--zones", "which zones?", hint))
-    root, found = document.parse(document.read(file, "fleet"), str(file)) if file else (Node({}, ""), [])
+    root, found = located_yaml.parse(located_yaml.read(file, "fleet"), str(file)) if file else (Node({}, ""), [])
     if root.value is None:
         root.value = {}
     if not isinstance(root.value, dict):

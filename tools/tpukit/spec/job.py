@@ -9,6 +9,7 @@ from tpukit import catalogue
 from tpukit.catalogue import Slice
 from tpukit.errors import Invalid
 from tpukit.spec import durations
+from tpukit.spec.field_kinds import Choice, Flag, Integer, Items, Kind, Named
 from tpukit.spec.fields import (
     BUCKET,
     CONFIG,
@@ -28,7 +29,6 @@ from tpukit.spec.fields import (
     Duration,
 )
 from tpukit.spec.forms import Path, Refusal, Violation, refuse, shown
-from tpukit.spec.kinds import Choice, Flag, Integer, Items, Kind, Named
 from tpukit.spec.model import Model, Sub, digest, field
 from tpukit.spec.words import either
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tpukit.errors import Invalid, Problem
-from tpukit.spec import config, document, overrides
-from tpukit.spec.document import Node
+from tpukit.spec import located_yaml, overrides, program_config
 from tpukit.spec.job import JobSpec
+from tpukit.spec.located_yaml import Node
 
 
 def load(path: str | os.PathLike[str], sets: Sequence[str] = (), aliases: Mapping[str, str] | None = None) -> JobSpec:
     """The job in a file. Its folders are taken from where the file is, those in `--set` from here."""
     file = Path(path)
-    return loads(document.read(file), str(file), sets, aliases, base=file.parent)
+    return loads(located_yaml.read(file), str(file), sets, aliases, base=file.parent)
 
 
 def loads(
@@ -27,8 +27,8 @@ def loads(
     base: Path | None = None,
 ) -> JobSpec:
     """The job in a text. Folders become absolute where `base` says from which folder they are meant."""
-    known = {**config.ALIASES, **(aliases or {})}
-    root, found = document.parse(text, name)
+    known = {**program_config.ALIASES, **(aliases or {})}
+    root, found = located_yaml.parse(text, name)
     if root.value is None and not sets:
         raise Invalid(Problem(root.where, "the job file is empty", "write at least name, tpu and command"))
     if root.value is None:
@@ -37,7 +37,7 @@ def loads(
         hint = "start with the line name: pretrain"
         raise Invalid(Problem(root.where, "a job file is made of lines such as key: value", hint))
     if "config" in root.value:
-        found += config.expand(root.value["config"], known)
+        found += program_config.expand(root.value["config"], known)
     found += overrides.apply(root, sets, known)
     if base is not None:
         found += _settle(root.value, base)

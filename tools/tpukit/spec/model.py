@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
 
 from tpukit.errors import Invalid, Problem
 from tpukit.spec import problems
-from tpukit.spec.document import Node
+from tpukit.spec.field_kinds import BAD, Kind
 from tpukit.spec.forms import Path, Violation, refuse, shown
-from tpukit.spec.kinds import BAD, Kind
+from tpukit.spec.located_yaml import Node
 from tpukit.spec.words import assigned, dotted, either, flow
 
 _REQUIRED: Any = object()

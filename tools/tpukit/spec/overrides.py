@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tpukit.errors import Invalid, Problem
-from tpukit.spec import config, document
-from tpukit.spec.document import Node
+from tpukit.spec import located_yaml, program_config
+from tpukit.spec.located_yaml import Node
 from tpukit.spec.words import brief
 
 TEXT = frozenset({"name", "code", "image", "team", "priority", "workdir", "progress"})
@@ -31,12 +31,12 @@ def _put(root: Node, item: str, aliases: Mapping[str, str]) -> list[Problem]:
         raise Invalid(Problem(place, "there is no value", f"write --set {brief(key)}=VALUE"))
     way = aliases.get(key, key).split(".")
     if way[0] == "config" and len(way) > 1:
-        way = ["config", *config.steps(".".join(way[1:]), aliases)]
-    if not all(config.KEY.fits(step) for step in way) or len(way) > document.DEEPEST:
+        way = ["config", *program_config.steps(".".join(way[1:]), aliases)]
+    if not all(program_config.KEY.fits(step) for step in way) or len(way) > located_yaml.DEEPEST:
         raise Invalid(Problem(place, "this is not the name of a field", "write --set max.runtime=2h, for one"))
     node, found = _value(way, text, place)
     if way == ["config"]:
-        found += config.expand(node, aliases)
+        found += program_config.expand(node, aliases)
     for step in way[:-1]:
         around = root.value.get(step)
         if around is None or not isinstance(around.value, dict):
@@ -50,5 +50,5 @@ def _value(way: Sequence[str], text: str, place: str) -> tuple[Node, list[Proble
     if way[0] in TEXT or (way[0] == "env" and len(way) > 1):
         return Node(text, place), []
     if text.lstrip()[:1] in ("[", "{", '"', "'"):
-        return document.parse(text, place, lines=False)
-    return Node(document.scalar(text), place), []
+        return located_yaml.parse(text, place, lines=False)
+    return Node(located_yaml.scalar(text), place), []

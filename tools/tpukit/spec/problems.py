@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpukit.errors import Problem
-from tpukit.spec.document import Node
 from tpukit.spec.forms import Path
+from tpukit.spec.located_yaml import Node
 from tpukit.spec.words import dotted
 
 MOST = 100

@@ -10,13 +10,13 @@ from pathlib import Path
 import yaml
 
 from tpukit.errors import Invalid, Problem
-from tpukit.spec import document
-from tpukit.spec.config import KEY
+from tpukit.spec import located_yaml
+from tpukit.spec.field_kinds import Flag, Items, Named, Text
 from tpukit.spec.fields import BUCKET_PATH, IMAGE, LABEL, TEAM, TEXT
 from tpukit.spec.forms import Form, refuse, shown
 from tpukit.spec.job import JobSpec
-from tpukit.spec.kinds import Flag, Items, Named, Text
 from tpukit.spec.model import Model, field
+from tpukit.spec.program_config import KEY
 
 _PROJECT = r"(?:[a-z0-9][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _REGION = r"[a-z]+-[a-z]+[0-9]+"
@@ -163,11 +163,11 @@ def store() -> str:
 def load() -> Settings:
     """The person's settings; the defaults where there is no file."""
     file = path()
-    return _parse(document.read(file), file) if file.exists() else Settings()
+    return _parse(located_yaml.read(file), file) if file.exists() else Settings()
 
 
 def _parse(text: str, file: Path) -> Settings:
-    root, found = document.parse(text, str(file))
+    root, found = located_yaml.parse(text, str(file))
     if root.value is None:
         return Settings()
     if not isinstance(root.value, dict):
@@ -184,7 +184,7 @@ def save(changes: Mapping[str, str]) -> dict[str, str]:
     if not changed:
         return {}
     wanted, file = Settings.from_json({**before, **changed}), path()
-    text = with_lines(document.read(file) if file.exists() else "", changed)
+    text = with_lines(located_yaml.read(file) if file.exists() else "", changed)
     try:
         same = _parse(text, file) == wanted
     except Invalid:  # a file in another style than a line for each name

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from tpukit.spec.document import scalar
+from tpukit.spec.located_yaml import scalar
 
 
 def dotted(path: Sequence[str | int]) -> str:

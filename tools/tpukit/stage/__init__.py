@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.plan import Snapshot
-from tpukit.stage import copying, git, listing
-from tpukit.stage.listing import Listing, shown
+from tpukit.stage import code_files, copying, git
+from tpukit.stage.code_files import Listing, shown
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ def _settled(folder: Path, attempt: Callable[[], T]) -> T:
 
 def _seen(folder: Path, own: Sequence[Path]) -> tuple[Listing, copying.Read]:
     """What there is, with every problem of it."""
-    listed = listing.files(folder, own)
+    listed = code_files.files(folder, own)
     too_large = _too_large(folder, listed)  # so large that reading all of it would take long
     read = copying.read(folder, () if too_large else listed.names)
     problems = sorted([*listed.problems, *too_large, *read.problems], key=str)

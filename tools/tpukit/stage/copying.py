@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpukit.errors import Problem
-from tpukit.stage.listing import shown
+from tpukit.stage.code_files import shown
 
 CHUNK = 1 << 20
 

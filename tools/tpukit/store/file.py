@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Conflict, Denied, TpukitError, Transient
-from tpukit.store import schema
+from tpukit.store import migrations
 
 WAIT_SECONDS = 20.0
 _CLASS = 0xFF  # of an error code: the class of trouble, without its details
@@ -144,18 +144,18 @@ class File:
         return db
 
     def _migrate(self, db: sqlite3.Connection) -> None:
-        migrations = schema.MIGRATIONS
+        steps = migrations.MIGRATIONS
         version = _version(db)
-        if version > len(migrations):
+        if version > len(steps):
             raise Conflict(
-                f"{self._path} was written by a newer tpukit (version {version}, this one knows {len(migrations)})",
+                f"{self._path} was written by a newer tpukit (version {version}, this one knows {len(steps)})",
                 hint="upgrade tpukit, or point $TPUKIT_HOME at another folder",
             )
-        while version < len(migrations):
+        while version < len(steps):
             db.execute("BEGIN IMMEDIATE")
             version = _version(db)  # another process may have been faster
-            if version < len(migrations):
-                for statement in migrations[version].split(";"):
+            if version < len(steps):
+                for statement in steps[version].split(";"):
                     db.execute(statement)
                 version += 1
                 db.execute(f"PRAGMA user_version = {version}")

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tpukit.errors import Conflict, Invalid, TpukitError
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, native, refusals
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.firestore_leases import FirestoreLeases
 from tpukit.store.listener import Listener
@@ -43,7 +43,7 @@ class FirestoreStore(FirestoreLeases):
     def get(self, kind: Kind[T], key: str) -> Entry[T]:
         (snapshot,) = self._calls.read([self._document(kind, key)])
         if not snapshot.exists:
-            raise refusals.missing(kind, key)
+            raise conflicts.missing(kind, key)
         return codec.readable(kind, _entry(kind, snapshot))
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
@@ -56,7 +56,7 @@ class FirestoreStore(FirestoreLeases):
             results = self._calls.commit(batch)
         except Refused as error:
             self._calls.read([document])  # says so if the whole database is missing
-            raise refusals.taken(kind, key) from error
+            raise conflicts.taken(kind, key) from error
         return Entry(key, value, 1, doc, results[0].update_time)
 
     def put(
@@ -231,7 +231,7 @@ class FirestoreStore(FirestoreLeases):
             except Refused:
                 # The lease may only have been renewed by another thread: then it is as good as before.
                 snapshots = self._calls.read(documents)
-        raise refusals.outdated(kind, entry)
+        raise conflicts.outdated(kind, entry)
 
     def _document(self, kind: Kind[T], key: str) -> Any:
         return self._calls.client.collection(kind.name).document(native.to_id(key))
@@ -263,7 +263,7 @@ def _proof(kind: Kind[T], entry: Entry[T], snapshot: Any) -> Any:
         else snapshot.to_dict().get(codec.REVISION) == entry.revision
     )
     if not same:
-        raise refusals.outdated(kind, entry)
+        raise conflicts.outdated(kind, entry)
     return snapshot.update_time
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tpukit.store import Holder, Lease, native, refusals
+from tpukit.store import Holder, Lease, conflicts, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.process import is_dead
 
@@ -40,7 +40,7 @@ class FirestoreLeases:
         while True:
             snapshot = self._read(lease.name)
             if not _is_of(snapshot, lease):
-                raise refusals.lost(lease, decode(snapshot))
+                raise conflicts.lost(lease, decode(snapshot))
             longer = msgspec.structs.replace(lease, ends=snapshot.read_time.timestamp() + seconds)
             if self._swap(snapshot, longer):
                 return longer
@@ -90,7 +90,7 @@ class FirestoreLeases:
         """Conflict if the lease is not held any more; the batch fails if it changes hands until it is committed, and
         gives it back where that is wanted."""
         if not _is_of(snapshot, lease) or snapshot.get("ends") <= snapshot.read_time.timestamp():
-            raise refusals.lost(lease, decode(snapshot))
+            raise conflicts.lost(lease, decode(snapshot))
         same = self._calls.client.write_option(last_update_time=snapshot.update_time)
         batch.update(snapshot.reference, {"token": lease.token, **({"ends": 0.0} if release else {})}, option=same)
 

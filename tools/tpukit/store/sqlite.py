@@ -18,7 +18,7 @@ from typing import Any, Generic
 import msgspec
 
 from tpukit.errors import Conflict
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, refusals
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts
 from tpukit.store.file import File
 from tpukit.store.process import is_dead
 
@@ -40,7 +40,7 @@ class SqliteStore:
         with self._file.connection() as db:
             row = db.execute(f"{_SELECT} WHERE collection = ? AND key = ?", (kind.name, key)).fetchone()
         if row is None:
-            raise refusals.missing(kind, key)
+            raise conflicts.missing(kind, key)
         return codec.readable(kind, _entry(kind, row))
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
@@ -52,7 +52,7 @@ class SqliteStore:
                     (kind.name, key, codec.state(kind, value), codec.order(kind, value), codec.to_json(doc)),
                 ).lastrowid
             except sqlite3.IntegrityError as error:
-                raise refusals.taken(kind, key) from error
+                raise conflicts.taken(kind, key) from error
             _note(db, kind.name, key, events)
         return Entry(key, value, 1, doc, number)
 
@@ -103,7 +103,7 @@ class SqliteStore:
     def delete(self, kind: Kind[T], entry: Entry[T]) -> None:
         with self._file.transaction() as db:
             if not db.execute(_DELETE, _same(kind, entry)).rowcount:
-                raise refusals.outdated(kind, entry)
+                raise conflicts.outdated(kind, entry)
             db.execute("DELETE FROM events WHERE collection = ? AND key = ?", (kind.name, entry.key))
             _note(db, kind.name, entry.key, ())
 
@@ -169,7 +169,7 @@ class SqliteStore:
         with self._file.transaction() as db:
             row = db.execute(f"{_LEASES} WHERE name = ? AND token = ?", (lease.name, lease.token)).fetchone()
             if row is None:
-                raise refusals.lost(lease)
+                raise conflicts.lost(lease)
             return _prolong(db, lease, self.now(), seconds)
 
     def release(self, lease: Lease) -> None:
@@ -210,7 +210,7 @@ class SqliteStore:
     def _check(self, db: sqlite3.Connection, lease: Lease) -> None:
         held = self._held(db, lease.name)
         if held is None or held.token != lease.token:
-            raise refusals.lost(lease, held)
+            raise conflicts.lost(lease, held)
 
 
 _SELECT = "SELECT key, revision, number, sort, doc FROM documents"
@@ -249,7 +249,7 @@ def _next(kind: Kind[T], entry: Entry[T], value: T) -> _Next[T]:
 
 def _update(db: sqlite3.Connection, kind: Kind[T], entry: Entry[T], updated: _Next[T], events: Sequence[Event]) -> None:
     if not db.execute(_UPDATE, (*updated.fields, *_same(kind, entry))).rowcount:
-        raise refusals.outdated(kind, entry)
+        raise conflicts.outdated(kind, entry)
     _note(db, kind.name, entry.key, events)
 
 

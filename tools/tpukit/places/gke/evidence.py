@@ -10,7 +10,7 @@ from tpukit.places.base import Handle
 from tpukit.places.gke import hosts
 from tpukit.places.gke.hosts import Records
 from tpukit.places.gke.jobsets import REPLICATED_JOB, UID, Doc, JobSetState, label, phase, true_condition
-from tpukit.places.gke.listing import Lister
+from tpukit.places.gke.namespace import Lister
 from tpukit.places.gke.pod_log import Target
 from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.plan import SLICE_JOB

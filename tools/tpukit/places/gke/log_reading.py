@@ -16,8 +16,8 @@ from tpukit.places.base import Handle, Line
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.attempts import Position, Where, locate
 from tpukit.places.gke.jobsets import RESTART, UID, Doc, JobSetState, host_of, label, phase
-from tpukit.places.gke.listing import Lister
 from tpukit.places.gke.log_cache import LogCache
+from tpukit.places.gke.namespace import Lister
 from tpukit.places.gke.pod_log import PodLog, Target
 from tpukit.plan import UPLOADER_JOB
 from tpukit.reasons import State

@@ -9,7 +9,7 @@ from typing import Any
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError, Transient
 from tpukit.places.base import Handle, Observation
-from tpukit.places.gke import attempts, failure, following, hosts, waiting
+from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending
 from tpukit.places.gke.attempts import Event, Position, Where
 from tpukit.places.gke.evidence import Evidence, begun, key_of
 from tpukit.places.gke.hosts import Records
@@ -21,7 +21,7 @@ from tpukit.places.gke.jobsets import (
     label,
     seconds,
 )
-from tpukit.places.gke.listing import Listing
+from tpukit.places.gke.namespace import Listing
 from tpukit.places.verdict import Verdict
 from tpukit.reasons import Reason, State
 
@@ -52,7 +52,7 @@ class Observer:
         return [self._one(handle, listings[handle.plan.team]) for handle in handles]
 
     def _follow(self, handles: Sequence[Handle], listings: Mapping[str, Listing | TpukitError]) -> None:
-        running: dict[str, following.Running] = {}
+        running: dict[str, followed_logs.Running] = {}
         by_key = {key_of(handle): handle for handle in handles}
         for key, handle in by_key.items():
             listing = listings[handle.plan.team]
@@ -62,11 +62,11 @@ class Observer:
             where, _ = _locate(handle, state)
             pods = begun(state.current_pods()) if where is Where.CURRENT and not state.finished else []
             stall = float(handle.plan.spec.max.stall)
-            running[key] = following.Running(pods, handle.plan.host_names[0], self.evidence.logs.idle(key), stall)
+            running[key] = followed_logs.Running(pods, handle.plan.host_names[0], self.evidence.logs.idle(key), stall)
         self.evidence.logs.follow(
             {
                 key: [self.evidence.target(by_key[key], pod) for pod in pods]
-                for key, pods in following.chosen(running).items()
+                for key, pods in followed_logs.chosen(running).items()
             }
         )
 
@@ -115,9 +115,9 @@ class Observer:
         there = begun(pods)
         were_there = handle.attempt.state is State.RUNNING and state.admitted_at is not None
         if len(there) < plan.hosts and not were_there:
-            why = waiting.Waiting("its hosts are leaving")
+            why = pending.Waiting("its hosts are leaving")
             if not state.leaving:
-                why = waiting.why(plan, state, self.evidence.lister.surroundings(plan.team))
+                why = pending.why(plan, state, self.evidence.lister.surroundings(plan.team))
             seen = self._seen(handle, State.SCHEDULED, records, learned=learned)
             return replace(seen, reason=why.reason, detail=why.detail)
         return self._seen(handle, State.RUNNING, records, learned=learned)

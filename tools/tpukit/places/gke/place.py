@@ -20,8 +20,8 @@ from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
-from tpukit.places.gke.listing import Lister
 from tpukit.places.gke.log_reading import LogReader
+from tpukit.places.gke.namespace import Lister
 from tpukit.places.gke.observing import Observer
 from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.places.gke.rerunning import Rerun

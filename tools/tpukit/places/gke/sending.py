@@ -16,7 +16,7 @@ from tpukit.places.base import Handle
 from tpukit.places.gke import code
 from tpukit.places.gke.attempts import Position
 from tpukit.places.gke.jobsets import SENDER, UID, JobSetState, label, runs
-from tpukit.places.gke.listing import Lister
+from tpukit.places.gke.namespace import Lister
 from tpukit.plan import Plan
 from tpukit.render import documents
 

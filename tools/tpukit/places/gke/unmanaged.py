@@ -13,7 +13,7 @@ from tpukit.kube.documents import SLIM
 from tpukit.places.base import HostView, Line, Unmanaged
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.jobsets import JOBSET, NAME, Doc, JobSetState, host_of, label, phase, seconds
-from tpukit.places.gke.listing import allowed
+from tpukit.places.gke.namespace import allowed
 from tpukit.places.gke.pod_log import PodLog, Target
 from tpukit.places.gke.rerunning import RERUN, pending_of
 from tpukit.reasons import State

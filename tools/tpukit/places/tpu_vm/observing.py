@@ -12,12 +12,12 @@ from tpukit.errors import TpukitError
 from tpukit.places import log_tail
 from tpukit.places.base import Handle, Observation
 from tpukit.places.log_progress import LogProgress
-from tpukit.places.tpu_vm import judging, target
+from tpukit.places.tpu_vm import outcome, target
 from tpukit.places.tpu_vm.asking import Hosts
 from tpukit.places.tpu_vm.channel import Answer, Call, Login
-from tpukit.places.tpu_vm.judging import Report
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines, assess, state_of
+from tpukit.places.tpu_vm.outcome import Report
 from tpukit.pods import Phase
 from tpukit.reasons import Reason, State
 
@@ -92,7 +92,7 @@ class Observer:
             self._report(handle, machines, index, answer, now, monotonic) for index, answer in enumerate(answers)
         ]
         errors = [answer for answer in answers if isinstance(answer, TpukitError)]
-        judged = judging.judge(handle, machines, reports, now, monotonic)
+        judged = outcome.judge(handle, machines, reports, now, monotonic)
         if errors and judged.observation.state is State.PENDING:
             return errors[0]
         if judged.leave:
@@ -113,7 +113,7 @@ class Observer:
         name = handle.plan.host_names[index]
         if self.logs.add(handle, name, facts.get("log")) and facts["end"]:
             self.read_logs(handle, [name])  # what it said last decides what became of it
-        return self._with_log(handle, name, judging.report_of(facts, now), now)
+        return self._with_log(handle, name, outcome.report_of(facts, now), now)
 
     def _with_log(self, handle: Handle, name: str, report: Report, now: float) -> Report:
         """With what its log says, as far as it was read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpukit.manager import machines
+from tpukit.manager import shared_vms
 from tpukit.manager.doctor import Patient
 
 _GONE = ("PREEMPTED", "TERMINATED", "STOPPED", "NOT_FOUND", "SUSPENDED", "FAILED")
@@ -13,11 +13,11 @@ class TpuState:
     needs = ("API access", "quota")
 
     def examine(self, patient: Patient) -> str:
-        state = machines.state(patient.cloud, patient.vm)
+        state = shared_vms.state(patient.cloud, patient.vm)
         return "" if state == "READY" else f"{patient.vm.name} is {state}"
 
     def fix(self, patient: Patient) -> str:
-        state = machines.state(patient.cloud, patient.vm)
+        state = shared_vms.state(patient.cloud, patient.vm)
         # The rule of a job that is active makes it anew; one that is on its way or being repaired comes by itself.
         if (
             patient.busy

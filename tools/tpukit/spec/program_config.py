@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpukit.errors import Problem
-from tpukit.spec.document import DEEPEST, Node
 from tpukit.spec.forms import Form, Refusal, Violation, shown, sound
+from tpukit.spec.located_yaml import DEEPEST, Node
 
 ALIASES: Mapping[str, str] = {
     "lr": "config.training.learning_rate",

@@ -32,7 +32,7 @@ class Guard:
         self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        argv = [sys.executable, "-m", "tpukit.drill.guard", str(folder)]
+        argv = [sys.executable, "-m", "tpukit.drill.reaper", str(folder)]
         self._process = subprocess.Popen(argv, start_new_session=True, **quiet)  # type: ignore[call-overload]
 
     def close(self) -> None:

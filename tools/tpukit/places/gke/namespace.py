@@ -14,7 +14,7 @@ from tpukit.kube import Cluster, Docs
 from tpukit.kube.documents import SLIM
 from tpukit.kube.mirror import Mirror
 from tpukit.places.gke.jobsets import NAME, UID, Doc, JobSetState, label
-from tpukit.places.gke.waiting import Surroundings
+from tpukit.places.gke.pending import Surroundings
 from tpukit.teams import usage
 from tpukit.teams.waiting import Queues
 
