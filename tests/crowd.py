@@ -34,7 +34,7 @@ def simulated_pool(name: str, shape: Slice) -> Iterator[dict[str, Any]]:
         **render.PoolKind(shape).labels,
         "cloud.google.com/gke-accelerator-count": str(shape.chips_per_host),
     }
-    vcpus, memory_gb = render.hosts.machine(shape)
+    vcpus, memory_gb = render.machine_share.machine(shape)
     amounts = {"cpu": str(vcpus), "memory": f"{memory_gb}G", "pods": "16", "google.com/tpu": str(shape.chips_per_host)}
     amounts["ephemeral-storage"] = "100Gi"
     for index in range(shape.hosts):

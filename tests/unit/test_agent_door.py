@@ -77,7 +77,7 @@ def test_logs_are_of_the_newest_file_alone_while_who_follows_sees_all(
     lines = [f"line {number:03d}" for number in range(250)]
     wait = "while [ ! -e {} ]; do sleep 0.02; done"
     # It waits now and then for what it printed: what is read from it at once goes to one file.
-    written = 'until cat "$TPUKIT_POD"/log* | grep -q "line 0*$i"; do sleep 0.01; done'
+    written = 'until cat "$TPUKIT_POD"/log* 2>/dev/null | grep -q "line 0*$i"; do sleep 0.01; done'
     second = f"for i in $(seq 30 249); do printf 'line %03d\\n' $i; [ $((i % 20)) = 0 ] && {written}; done"
     first = "for i in $(seq 0 29); do printf 'line %03d\\n' $i; done"
     world.shell(f"{first}; {wait.format(more)}; {second}; {wait.format(end)}")
@@ -104,7 +104,7 @@ def test_logs_older_than_the_newest_five_files_are_with_cloud_logging_alone(
 ):
     monkeypatch.setattr(container_logs, "MAX_FILE_BYTES", 1)
     gate = world.home / "gate"
-    written = 'until cat "$TPUKIT_POD"/log* | grep -q "F $i$"; do sleep 0.01; done'
+    written = 'until cat "$TPUKIT_POD"/log* 2>/dev/null | grep -q "F $i$"; do sleep 0.01; done'
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"
     world.shell(f"for i in 1 2 3 4 5 6 7 8; do echo $i; {written}; done; {wait}")
     world.until(lambda: world.status().get("phase") == "Running" and world.log() == "8\n")

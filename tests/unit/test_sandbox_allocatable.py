@@ -64,8 +64,8 @@ def test_chips_and_pods_are_left_whole():
 @pytest.mark.parametrize("shape", [shape for shape in slices() if shape.machine_type], ids=lambda shape: shape.name)
 def test_what_jobs_ask_for_fits_on_a_node_of_their_slice(shape):
     left = registered_pools.allocatable(registered_pools.of_slice("tpu", shape, "us-central2-b"))
-    assert render.hosts.cpu(shape) <= quantity(left["cpu"])
-    assert render.hosts.memory_gb(shape) * 10**9 <= quantity(left["memory"])
+    assert render.machine_share.cpu(shape) <= quantity(left["cpu"])
+    assert render.machine_share.memory_gb(shape) * 10**9 <= quantity(left["memory"])
     assert shape.chips_per_host == int(left["google.com/tpu"])
 
 

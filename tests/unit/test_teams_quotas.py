@@ -78,8 +78,8 @@ def test_quota_of_a_team_holds_its_jobs_with_their_cpus_and_memory(world, quota)
     for shape in SHAPES:
         flavor = render.PoolKind(shape).flavor
         hosts = quota.get(flavor, 0) * shape.hosts
-        assert has[flavor, "cpu"].own >= hosts * render.hosts.cpu(shape)
-        assert has[flavor, "memory"].own >= hosts * render.hosts.memory_gb(shape) * 10**9
+        assert has[flavor, "cpu"].own >= hosts * render.machine_share.cpu(shape)
+        assert has[flavor, "memory"].own >= hosts * render.machine_share.memory_gb(shape) * 10**9
 
 
 def test_borrowing_is_limited_in_chips_alone():
