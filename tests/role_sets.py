@@ -36,14 +36,7 @@ BUILDS = Component(
         "roles/serviceusage.serviceUsageConsumer": "whoever asks on behalf of a project uses its quota; not emulated",
     },
 )
-IMAGES = Component(
-    "tpu-image-build",
-    {
-        "roles/logging.logWriter": f"Cloud Build writes what a build prints as its account: {_BUILDS}",
-        "roles/storage.objectViewer": "Cloud Build reads the source; a build of the sandbox fails without, unrecorded",
-        "roles/artifactregistry.writer": "Cloud Build pushes the image; likewise",
-    },
-)
+IMAGES = Component("tpu-image-build", {})
 WORKLOADS = Component(
     "cloud-tpu-sa",
     {
@@ -69,7 +62,6 @@ NODES = Component(
         "roles/container.defaultNodeServiceAccount": f"GKE's agents on a node send logs and metrics: {_NODES}",
         "roles/serviceusage.serviceUsageConsumer": "image streaming: "
         "https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements",
-        "roles/artifactregistry.reader": f"the kubelet pulls images; the sandbox pulls none: {_NODES}",
     },
 )
 
@@ -86,14 +78,14 @@ class RoleSets:
 
     def granted(self, account: str) -> set[str]:
         """On whatever it is."""
-        member, every = self._member(account), self._all("policy").values()
+        member, every = self._member(account), self.all("policy").values()
         return {one["role"] for policy in every for one in policy["bindings"] if member in one["members"]}
 
     def check(self, component: Component) -> None:
         """Each permission that it used is held by a role of its own, and each role holds one that no other does, but
         for those of the table."""
         used, granted = self.used(component.account), self.granted(component.account)
-        own = {name: one["includedPermissions"] for name, one in self._all("role").items()}
+        own = {name: one["includedPermissions"] for name, one in self.all("role").items()}
 
         def lacking(held: set[str]) -> set[str]:
             return {
@@ -123,7 +115,7 @@ class RoleSets:
         role, member = f"projects/{self._project}/roles/{short}", self._member(account)
         asked = {"roleId": short, "role": {"title": short, "includedPermissions": used, "stage": "GA"}}
         self._ask("POST", f"iam/v1/projects/{self._project}/roles", asked)
-        before = {name: one["bindings"] for name, one in self._all("policy").items() if member in str(one["bindings"])}
+        before = {name: one["bindings"] for name, one in self.all("policy").items() if member in str(one["bindings"])}
 
         def replaced(binding: Doc) -> list[Doc]:
             others = [one for one in binding["members"] if one != member]
@@ -149,7 +141,7 @@ class RoleSets:
     def _record(self) -> list[Doc]:
         return list(self._ask("GET", "emulator/requests"))
 
-    def _all(self, kind: str) -> dict[str, Doc]:
+    def all(self, kind: str) -> dict[str, Doc]:
         return dict(self._ask("GET", f"emulator/resources?kind={kind}"))
 
     def _patch(self, kind: str, name: str, patch: Doc) -> None:

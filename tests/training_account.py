@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tpukit.sandbox.agent.emulator_door import EmulatorDoor
 from tpukit.sandbox.agent.pod_metadata import ANNOTATION, Identities
 from tpukit.sandbox.google.server import Emulator
 
@@ -94,7 +95,8 @@ def pod(
     google: Emulator, folder: Path, *, node: str, namespace: str, account: str, annotated: str
 ) -> Iterator[dict[str, str]]:
     """The environment of a pod on that node of GKE, with the metadata server that says who it is."""
-    identities = Identities(_ServiceAccounts(annotated), google.address, google.token)  # type: ignore[arg-type]
+    door = EmulatorDoor(google.address, google.token)
+    identities = Identities(_ServiceAccounts(annotated), door)  # type: ignore[arg-type]
     meta = {"uid": f"{namespace}-{account}", "namespace": namespace}
     described = {"metadata": meta, "spec": {"nodeName": node, "serviceAccountName": account}}
     folder.mkdir(exist_ok=True)

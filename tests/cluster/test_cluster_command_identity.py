@@ -26,6 +26,7 @@ from role_sets import RoleSets
 from tpukit.clock import SystemClock
 from tpukit.host.scalars import Scalars
 from tpukit.infra import bootstrap, team_account
+from tpukit.sandbox.google import artifact_registry, image_pulls
 from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
 from training_account import Training
@@ -158,9 +159,21 @@ def test_account_of_builds_has_no_role_that_it_did_not_need(project):
     project.role_sets.check(role_sets.BUILDS)
 
 
-def test_account_of_nodes_has_what_gke_asks_for_and_no_other_role(project):
+def test_account_of_nodes_pulls_images_and_has_no_role_but_for_that_and_what_gke_asks_for(project):
+    cloud = project.google.cloud
+    (repository,) = cloud.state.all("repository")
+    artifact_registry.push(cloud, repository, "train", "1", "sha256:" + "1" * 64)
+    (image,) = cloud.state.all("image").values()
+    node = next(name for pool in cloud.state.all("pool").values() for name in pool["_nodes"])
+
+    def works() -> bool:
+        return image_pulls.pull(cloud, node, image["uri"]) == {"refused": ""}
+
+    assert works()
     project.role_sets.check(role_sets.NODES)
-    assert project.role_sets.granted(role_sets.NODES.account) == set(role_sets.NODES.idle)
+    granted = project.role_sets.granted(role_sets.NODES.account)
+    assert granted == {*role_sets.NODES.idle, "roles/artifactregistry.reader"}
+    assert project.role_sets.check_each_is_needed(role_sets.NODES.account, works) == {image_pulls.PERMISSION}
 
 
 def test_workloads_have_the_roles_that_checkpoints_and_tensorboard_need_and_need_each_permission(project):

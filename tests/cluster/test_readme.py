@@ -195,6 +195,20 @@ def test_accounts_of_the_cluster_have_the_roles_that_they_needed_and_no_others(w
     assert sets.used(role_sets.WORKLOADS.account)
 
 
+def test_builds_of_images_need_each_permission_of_their_account(way):
+    """One that may not write its log ends well, with a warning."""
+    sets = RoleSets(way.google, way.token, "my-project-1")
+
+    def works() -> bool:
+        if way.type(LINES[1]).code != 0:
+            return False
+        return "warnings" not in max(sets.all("build").values(), key=lambda build: build["createTime"])
+
+    assert sets.check_each_is_needed(role_sets.IMAGES.account, works) == {
+        *("artifactregistry.repositories.uploadArtifacts", "logging.logEntries.create", "storage.objects.get")
+    }
+
+
 def test_queue_is_shown(way):
     assert way.type(LINES[3]).code == 0
 

@@ -13,7 +13,9 @@ import pytest
 
 from tpukit import pods
 from tpukit.sandbox.agent import Pool
-from tpukit.sandbox.google import credentials
+from tpukit.sandbox.agent.emulator_door import EmulatorDoor
+from tpukit.sandbox.agent.pulled_images import PulledImages
+from tpukit.sandbox.google import artifact_registry, credentials, permissions
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 from unit.agent_world import CPU, NODE, ZONE, World
@@ -145,3 +147,27 @@ def _answers(address: str) -> bool:
         return bool(ask(address, f"{DEFAULT}/email"))
     except OSError:
         return False
+
+
+def test_pod_waits_for_an_image_that_its_nodes_may_not_pull_and_starts_once_they_may(world: World, google: Emulator):
+    repository = "projects/tpu-project/locations/us/repositories/images"
+    state, image = google.cloud.state, "us-docker.pkg.dev/tpu-project/images/train:1"
+    state.put("repository", repository, {"name": repository})
+    artifact_registry.push(google.cloud, repository, "train", "1", "sha256:" + "1" * 64)
+    world.pod("true", node=HOST, image=image)
+    waiting = world.until(lambda: world.status().get("containerStatuses") and world.container()["state"]["waiting"])
+    assert waiting["reason"] in ("ErrImagePull", "ImagePullBackOff")
+    assert "403 Forbidden" in waiting["message"]
+    nodes = f"serviceAccount:{permissions.default_account('tpu-project')}"
+    state.put("policy", repository, {"bindings": [{"role": "roles/artifactregistry.reader", "members": [nodes]}]})
+    world.phase("Succeeded")
+
+
+def test_pod_waits_while_nobody_knows_whether_its_image_is_there(world: World, home: Path):
+    """The emulator is restarted: its door is shut for a moment."""
+    world.agent.kubelet._driver._images = PulledImages(EmulatorDoor("http://127.0.0.1:1", "secret"))
+    world.pod("true", node=HOST, image="us-docker.pkg.dev/tpu-project/images/train:1")
+    waiting = world.until(lambda: world.status().get("containerStatuses") and world.container()["state"]["waiting"])
+    assert "failed to do request" in waiting["message"]
+    world.agent.kubelet._driver._images = PulledImages(EmulatorDoor("", ""))
+    world.phase("Succeeded")

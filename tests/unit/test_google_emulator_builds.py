@@ -102,6 +102,29 @@ def test_build_whose_account_lacks_a_role_fails_and_pushes_nothing(world, roles,
     assert images(world) == []
 
 
+def test_build_needs_three_permissions_which_a_role_of_the_project_can_give_and_no_less(world):
+    needed = ["artifactregistry.repositories.uploadArtifacts", "logging.logEntries.create", "storage.objects.get"]
+    own = f"projects/{PROJECT}/roles/builds"
+    asked = {"roleId": "builds", "role": {"title": "b", "stage": "GA", "includedPermissions": needed}}
+    world.ask("POST", f"iam/v1/projects/{PROJECT}/roles", asked)
+    grant(world, own)
+    done = ended(world)
+    assert (done["status"], done.get("warnings")) == ("SUCCESS", None)
+    record = world.cloud.requests(agent="^cloud-build$")
+    assert sorted(permission for one in record for permission in one["permissions"]) == needed
+    assert {one["principal"] for one in record} == {f"serviceAccount:{EMAIL}"}
+
+
+def test_build_prints_into_cloud_logging_where_its_account_may_write(world):
+    query = {"resourceNames": [f"projects/{PROJECT}"], "filter": 'resource.type="build"'}
+    assert "does not have permission to write logs" in ended(world)["warnings"][0]["text"]
+    assert world.ask("POST", "logging/v2/entries:list", query) == {}
+    grant(world, "roles/storage.objectViewer", "roles/artifactregistry.writer", "roles/logging.logWriter")
+    done = ended(world)
+    texts = [one["textPayload"] for one in world.ask("POST", "logging/v2/entries:list", query)["entries"]]
+    assert texts == ["PUSH", f"{IMAGE}: digest: {done['results']['images'][0]['digest']}", "DONE"]
+
+
 def test_build_without_an_account_runs_as_one_that_may_do_nothing(world):
     assert ended(world, serviceAccount=None)["status"] == "FAILURE"
 

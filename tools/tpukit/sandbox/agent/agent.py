@@ -21,6 +21,7 @@ from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.door import Request, Server
 from tpukit.sandbox.agent.draining import PATIENCE_SECONDS
 from tpukit.sandbox.agent.driver import HOST
+from tpukit.sandbox.agent.emulator_door import EmulatorDoor
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.host_names import Names
@@ -28,6 +29,7 @@ from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Google, Machine
 from tpukit.sandbox.agent.nodes import FILE, Nodes
 from tpukit.sandbox.agent.pod_metadata import Identities
+from tpukit.sandbox.agent.pulled_images import PulledImages
 from tpukit.sandbox.agent.registered_pools import Pool
 from tpukit.sandbox.agent.simulated_hosts import SimulatedHosts
 
@@ -87,9 +89,18 @@ class Agent:
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
         self.nodes = Nodes(api, folder / FILE, clock, HOST, self.port, self._version())
         self._names = Names(folder / "names")
-        self._identities = Identities(api, options.google, options.token)
+        google = EmulatorDoor(options.google, options.token)
+        self._identities = Identities(api, google)
         self.kubelet = Kubelet(
-            api, folder / LIVE, self._names, machine, clock, self.nodes.node, options.buckets, self._identities
+            api,
+            folder / LIVE,
+            self._names,
+            machine,
+            clock,
+            self.nodes.node,
+            options.buckets,
+            self._identities,
+            PulledImages(google),
         )
         self._simulated = SimulatedHosts(api, clock)
         self.faults = Faults(api, self.nodes, self.kubelet, clock, folder / "faults.json")

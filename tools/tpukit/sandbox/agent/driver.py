@@ -26,6 +26,7 @@ from tpukit.sandbox.agent.launch import Machine, Site
 from tpukit.sandbox.agent.lookups import Lookups
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pod_status import Waiting, pod_status
+from tpukit.sandbox.agent.pulled_images import PulledImages
 from tpukit.sandbox.agent.times import parse
 
 HOST = "127.0.0.1"
@@ -53,6 +54,7 @@ class Driver:
         buckets: Path,
         watch: Callable[[str, Path], None],
         identities: Identities,
+        images: PulledImages,
     ) -> None:
         """`watch` is told of every run of a pod that is under way, by the pod's uid."""
         self._api = api
@@ -63,6 +65,7 @@ class Driver:
         self._buckets = buckets
         self._watch = watch
         self._identities = identities
+        self._images = images
 
     def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
         """Seconds until there is more to do, if nothing happens."""
@@ -110,9 +113,8 @@ class Driver:
         image = container.spec["image"]
         if image in image_names.ELSEWHERE:
             return Waiting("ContainerCreating", "a process of the sandbox stands for this pod")
-        if image_names.missing(image):
+        if why := self._images.refusal(pod["spec"]["nodeName"], image):
             first = self._clock.now() - folder.stat().st_ctime < RETRY_SECONDS
-            why = f'failed to resolve reference "{image}": not found'
             back_off = Waiting("ImagePullBackOff", f"Back-off pulling image: {why}")
             return Waiting("ErrImagePull", why) if first else back_off
         try:

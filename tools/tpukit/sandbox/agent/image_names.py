@@ -29,3 +29,7 @@ def has_tpukit(image: str) -> bool:
 
 def missing(image: str) -> bool:
     return MISSING in image or image.startswith(_GONE) or (bool(_RELEASES.match(image)) and image not in ELSEWHERE)
+
+
+def in_artifact_registry(image: str) -> bool:
+    return "-docker.pkg.dev/" in image

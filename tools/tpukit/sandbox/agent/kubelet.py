@@ -21,6 +21,7 @@ from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.launch import Machine
 from tpukit.sandbox.agent.pod_metadata import Identities
+from tpukit.sandbox.agent.pulled_images import PulledImages
 from tpukit.sandbox.agent.work import ExitWatcher, Line
 
 _log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class Kubelet:
         node: Callable[[str], Node | None],
         buckets: Path,
         identities: Identities,
+        images: PulledImages,
     ) -> None:
         """`node` tells of a node by its name, None of one that is not this agent's."""
         self.root = folder
@@ -46,7 +48,7 @@ class Kubelet:
         self._lock = threading.Lock()
         self.line = Line()
         self.exits = ExitWatcher(self.line.add)
-        self._driver = Driver(api, names, machine, clock, buckets, self.exits.watch, identities)
+        self._driver = Driver(api, names, machine, clock, buckets, self.exits.watch, identities, images)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._archive = Archive(folder.parent / ARCHIVED)
 

@@ -7,12 +7,9 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#metad
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from typing import Any
 
 from tpukit.errors import NotFound, TpukitError
 from tpukit.sandbox.agent.api_server import Api
+from tpukit.sandbox.agent.emulator_door import EmulatorDoor
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.tpu_vms.metadata_server import MetadataServer, Reply, access_token, identity_token
 
@@ -33,9 +31,8 @@ _SECONDS = 30.0
 class Identities:
     """The metadata servers of all pods of an agent, on one thread."""
 
-    def __init__(self, api: Api, google: str, token: str) -> None:
-        """`token` opens the emulator's own door, at the address `google`."""
-        self._api, self._google, self._token = api, google, token
+    def __init__(self, api: Api, google: EmulatorDoor) -> None:
+        self._api, self._google = api, google
         self._servers: dict[str, MetadataServer] = {}  # by uid
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -49,7 +46,7 @@ class Identities:
                 last = int(note.read_text(encoding="ascii")) if note.exists() else 0
                 listener = socket.create_server((address, last))
                 note.write_text(str(listener.getsockname()[1]), encoding="ascii")
-                identity = _Identity(self._ask, self._api, pod)
+                identity = _Identity(self._google, self._api, pod)
                 server = MetadataServer(identity.tree, None, identity.mint, {})
                 asyncio.run_coroutine_threadsafe(server.listen(listener), self._running()).result(_SECONDS)
                 self._servers[uid] = server
@@ -72,24 +69,12 @@ class Identities:
             threading.Thread(target=self._loop.run_forever, name="pod-metadata", daemon=True).start()
         return self._loop
 
-    def _ask(self, body: Mapping[str, str]) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 (http, and ours)
-            f"{self._google}/emulator/pods",
-            method="POST",
-            data=json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self._token}"},
-        )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=_SECONDS) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-        return found
-
 
 @dataclass(slots=True)
 class _Identity:
     """Of one pod."""
 
-    ask: Any
+    google: EmulatorDoor
     api: Api
     pod: Object
     last: Mapping[str, Any] | None = None
@@ -133,5 +118,5 @@ class _Identity:
         with suppress(NotFound):
             annotations = self.api.get("ServiceAccount", account, namespace)["metadata"].get("annotations", {})
         who = {"node": spec["nodeName"], "namespace": namespace, "account": account}
-        self.last = self.ask({**who, "annotated": annotations.get(ANNOTATION, "")})
+        self.last = self.google.ask("pods", {**who, "annotated": annotations.get(ANNOTATION, "")})
         return self.last

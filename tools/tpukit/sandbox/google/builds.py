@@ -13,10 +13,12 @@ import re
 import tarfile
 import uuid
 
-from tpukit.sandbox.google import artifact_registry, object_versions, policy
+from tpukit.sandbox.google import acting, artifact_registry, log_entries, object_versions, storage
 from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.emulator_settings import number_of
+from tpukit.sandbox.google.image_pulls import IMAGE
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.sources import BUILD_LOGS, GUESS
 from tpukit.sandbox.google.state import Doc
@@ -25,18 +27,7 @@ LOCATION = "projects/{project}/locations/{location}"
 BUILDS = LOCATION + "/builds"
 _DOCKER = "gcr.io/cloud-builders/docker"
 _ACCOUNT = re.compile(r"projects/([^/]+)/serviceAccounts/([^/]+)")
-_IMAGE = re.compile(r"([a-z0-9-]+)-docker\.pkg\.dev/([^/]+)/([^/]+)/([^:@]+)(?::([\w.-]+))?")
-_MAY_READ = frozenset(
-    f"roles/{name}"
-    for name in (
-        *("storage.objectViewer", "storage.objectUser", "storage.objectAdmin", "storage.admin"),
-        *("storage.legacyObjectReader", "editor", "owner"),
-    )
-)
-_MAY_PUSH = frozenset(
-    f"roles/{name}"
-    for name in ("artifactregistry.writer", "artifactregistry.repoAdmin", "artifactregistry.admin", "editor", "owner")
-)
+_AGENT = "cloud-build"
 
 
 class _Failed(Exception):
@@ -94,16 +85,34 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 @api.on_operation_end("BUILD")
 def _run(cloud: Cloud, operation: Doc) -> None:
     build = cloud.state.get("build", operation["target"]) or {}
-    ended = {"startTime": build["createTime"], "finishTime": cloud.stamp()}
+    ended: Doc = {"startTime": build["createTime"], "finishTime": cloud.stamp()}
     try:
         if operation["fail"]:
             raise _Failed(operation["fail"])
         content = _source(cloud, build)
         images = [_pushed(cloud, build, name, content) for name in build.get("images", [])]
     except _Failed as failed:
-        cloud.state.put("build", build["name"], {**build, **ended, "status": "FAILURE", "statusDetail": str(failed)})
-        return
-    cloud.state.put("build", build["name"], {**build, **ended, "status": "SUCCESS", "results": {"images": images}})
+        ended |= {"status": "FAILURE", "statusDetail": str(failed)}
+        printed = f"ERROR: {failed}"
+    else:
+        ended |= {"status": "SUCCESS", "results": {"images": images}}
+        printed = "\n".join(["PUSH", *(f"{image['name']}: digest: {image['digest']}" for image in images), "DONE"])
+    if (build.get("options") or {}).get("logging") == "CLOUD_LOGGING_ONLY" and not _logged(cloud, build, printed):
+        why = "does not have permission to write logs to Cloud Logging"  # the words are a guess
+        text = f"The service account running this build {_email(build)} {why}."
+        ended["warnings"] = [{"text": text, "priority": "WARNING"}]
+    cloud.state.put("build", build["name"], {**build, **ended})
+
+
+def _logged(cloud: Cloud, build: Doc, printed: str) -> bool:
+    """A build whose account may write no logs ends as it would, and leaves none.
+    https://cloud.google.com/build/docs/securing-builds/store-manage-build-logs"""
+    project = f"projects/{build['projectId']}"
+    if not acting.may(cloud, _AGENT, _email(build), "logging.logEntries.create", [project], Facts(project)):
+        return False
+    labels = {"build_id": build["id"], "project_id": build["projectId"], "build_trigger_id": ""}
+    log_entries.write(cloud, f"{project}/logs/cloudbuild", {"type": "build", "labels": labels}, printed)
+    return True
 
 
 def _account(cloud: Cloud, project: str, asked: Doc) -> str:
@@ -139,7 +148,9 @@ def _source(cloud: Cloud, build: Doc) -> bytes:
     found = object_versions.live(cloud, bucket, name) if cloud.state.get("bucket", bucket) else None
     if found is None:
         raise _Failed(f"could not resolve source: googleapi: Error 404: No such object: {bucket}/{name}")
-    if not _granted(cloud, build, _MAY_READ, [f"b/{bucket}"]):
+    read = Facts(f"projects/_/buckets/{bucket}/objects/{name}", "storage.googleapis.com/Object")
+    scopes = storage.scopes(cloud, bucket, name)
+    if not acting.may(cloud, _AGENT, _email(build), "storage.objects.get", scopes, read):
         email = _email(build)
         raise _Failed(f"{email} does not have storage.objects.get access to the Google Cloud Storage object.")
     content = object_versions.content_of(cloud, found)
@@ -173,14 +184,15 @@ def _files(archive: bytes) -> set[str]:
 
 
 def _pushed(cloud: Cloud, build: Doc, name: str, content: bytes) -> Doc:
-    image = _IMAGE.fullmatch(name)
-    if not image:
+    image = IMAGE.fullmatch(name)
+    if not image or image[6]:
         raise _Failed(f"failed to push {name}: no such registry")
     repository = f"projects/{image[2]}/locations/{image[1]}/repositories/{image[3]}"
     if not cloud.state.get("repository", repository):
         raise _Failed(f'failed to push {name}: name unknown: Repository "{image[3]}" not found')
-    if not _granted(cloud, build, _MAY_PUSH, [repository]):
-        permission = "artifactregistry.repositories.uploadArtifacts"
+    permission = "artifactregistry.repositories.uploadArtifacts"
+    scopes = [repository, f"projects/{image[2]}"]
+    if not acting.may(cloud, _AGENT, _email(build), permission, scopes, Facts(repository)):
         raise _Failed(f'denied: Permission "{permission}" denied on resource "{repository}"')
     digest = f"sha256:{hashlib.sha256(name.encode() + content).hexdigest()}"
     try:
@@ -188,16 +200,6 @@ def _pushed(cloud: Cloud, build: Doc, name: str, content: bytes) -> Doc:
     except Refused as refused:
         raise _Failed(refused.message) from refused
     return {"name": name, "digest": digest}
-
-
-def _granted(cloud: Cloud, build: Doc, roles: frozenset[str], resources: list[str]) -> bool:
-    member = f"serviceAccount:{_email(build)}"
-    bindings = [
-        binding
-        for resource in (f"projects/{build['projectId']}", *resources)
-        for binding in policy.get(cloud, resource).get("bindings", [])
-    ]
-    return any(binding["role"] in roles and member in binding["members"] for binding in bindings)
 
 
 def _email(build: Doc) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpukit.errors import Invalid, TpukitError
-from tpukit.sandbox.google import pod_identity, services, stock_and_quota, vm_faults
+from tpukit.sandbox.google import image_pulls, pod_identity, services, stock_and_quota, vm_faults
 from tpukit.sandbox.google.api import Answer, Request, merged
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.cloud import Cloud
@@ -119,6 +119,7 @@ _ACTS: dict[tuple[str, str], _Act] = {
     ("DELETE", "emulator/requests"): _forget_requests,
     ("POST", "emulator/services"): _enable,
     ("POST", "emulator/pods"): lambda cloud, query, body: pod_identity.identify(cloud, **body),
+    ("POST", "emulator/pulls"): lambda cloud, query, body: image_pulls.pull(cloud, **body),
     ("POST", "emulator/tpu-vms"): _strike_vm,
     ("GET", "emulator/resources"): _resources,
     ("POST", "emulator/resources"): _patch,

@@ -141,6 +141,15 @@ def _written(cloud: Cloud, query: _Query, delay: float) -> Iterator[Doc]:
     return iter(sorted(seen, key=_place, reverse=query.descending))
 
 
+def write(cloud: Cloud, log: str, resource: Doc, text: str) -> None:
+    """What a service of Google prints, a line in each entry."""
+    at = moment(datetime.fromtimestamp(cloud.clock.now(), UTC))
+    common = {"logName": log, "resource": resource, "severity": "DEFAULT", "timestamp": at, "receiveTimestamp": at}
+    for line in text.splitlines():
+        entry = {**common, "textPayload": line, "insertId": f"{cloud.state.next():016x}"}
+        cloud.state.put(WRITTEN, f"{log} {at} {entry['insertId']}", entry)
+
+
 def _place(entry: Doc) -> tuple[str, str]:
     """Entries of one moment come in the order of their ids, so Google says."""
     return entry["timestamp"], entry["insertId"]

@@ -20,9 +20,16 @@ ROLES: dict[str, tuple[str, ...]] = {
     "roles/aiplatform.admin": ("aiplatform.*",),
     "roles/aiplatform.user": ("aiplatform.*",),
     "roles/artifactregistry.admin": ("artifactregistry.*",),
-    "roles/artifactregistry.reader": ("artifactregistry.*.get", "artifactregistry.*.list"),
+    "roles/artifactregistry.reader": (
+        *("artifactregistry.*.get", "artifactregistry.*.list", "artifactregistry.repositories.downloadArtifacts"),
+    ),
+    "roles/artifactregistry.repoAdmin": (
+        *("artifactregistry.*.get", "artifactregistry.*.list", "artifactregistry.repositories.*Artifacts"),
+        *("artifactregistry.dockerImages.*", "artifactregistry.packages.*", "artifactregistry.tags.*"),
+    ),
     "roles/artifactregistry.writer": (
         *("artifactregistry.*.get", "artifactregistry.*.list"),
+        *("artifactregistry.repositories.downloadArtifacts", "artifactregistry.repositories.uploadArtifacts"),
         *("artifactregistry.dockerImages.*", "artifactregistry.packages.*"),
     ),
     "roles/cloudbuild.builds.viewer": ("cloudbuild.builds.get", "cloudbuild.builds.list"),
@@ -76,6 +83,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "roles/storage.legacyBucketWriter": (
         *("storage.buckets.get", "storage.objects.list", "storage.objects.create", "storage.objects.delete"),
     ),
+    "roles/storage.legacyObjectReader": ("storage.objects.get",),
     "roles/storage.objectAdmin": ("storage.objects.*", "storage.managedFolders.*"),
     "roles/storage.objectCreator": ("storage.objects.create",),
     "roles/storage.objectUser": (

@@ -38,10 +38,10 @@ def need(cloud: Cloud, call: Call, permission: str, bucket: str, name: str | Non
     kind = "storage.googleapis.com/Bucket"
     if name and permission != "storage.objects.list":
         full, kind = f"{full}/objects/{name}", "storage.googleapis.com/Object"
-    permissions.need(cloud, call, permission, _scopes(cloud, bucket, name), Facts(full, kind))
+    permissions.need(cloud, call, permission, scopes(cloud, bucket, name), Facts(full, kind))
 
 
-def _scopes(cloud: Cloud, bucket: str, name: str | None) -> list[str]:
+def scopes(cloud: Cloud, bucket: str, name: str | None) -> list[str]:
     """Whose policies say what may be done with the object or folder of that name: the nearest first."""
     project = f"projects/{cloud.project(find_bucket(cloud, bucket)['projectNumber'])}"
     folders = [one["name"] for one in cloud.state.all("folder", f"{bucket}/").values()]
@@ -53,7 +53,7 @@ def held(cloud: Cloud, call: Call, name: str | None = None) -> Doc:
     """Of the permissions that are asked about, those that the caller has on the bucket or on a folder of it."""
     full = f"projects/_/buckets/{call['bucket']}" + (f"/managedFolders/{name}" if name else "")
     asked = [one for one in call.query.get("permissions", "").split(",") if one]
-    found = held_permissions.held(cloud, call, asked, _scopes(cloud, call["bucket"], name), Facts(full))
+    found = held_permissions.held(cloud, call, asked, scopes(cloud, call["bucket"], name), Facts(full))
     return {"kind": "storage#testIamPermissionsResponse", **({"permissions": found} if found else {})}
 
 
