@@ -86,7 +86,9 @@ def test_role_that_is_deleted_allows_nothing_keeps_its_name_and_can_be_had_back(
     assert world.ask("GET", ROLES) == {"roles": []}
     again = world.refusal("POST", ROLES, {"roleId": "tpuProvisioner", "role": {}})
     assert (again[1], "in a deleted state" in again[2]) == ("FAILED_PRECONDITION", True)
+    assert not [one for one in world.cloud.inventory() if one.startswith("role ")]
     world.ask("POST", f"{ROLES}/tpuProvisioner:undelete", {})
+    assert [one for one in world.cloud.inventory() if one.startswith("role ")]
     world.ask("GET", pools, principal=member)
 
 

@@ -91,9 +91,11 @@ class Cloud:
         ]
 
     def inventory(self) -> list[str]:
-        """Everything that is there and would be paid for or has to be cleaned up, as "kind name"."""
+        """Everything that is there and would be paid for or has to be cleaned up, as "kind name". Roles that are
+        deleted are only remembered, as Google does for a while."""
         kinds = [kind for kind in self.state.kinds() if kind not in PLAIN_KINDS]
-        return [f"{kind} {name}".replace("\n", "#") for kind in kinds for name in self.state.all(kind)]
+        there = [(kind, name) for kind in kinds for name, doc in self.state.all(kind).items() if not doc.get("deleted")]
+        return [f"{kind} {name}".replace("\n", "#") for kind, name in there]
 
     def start(self, api: Api, kind: str, scope: str, target: str, /, **about: object) -> Started:
         """Starts an operation on `target`; what it does at its end is the API's effect of that kind."""
