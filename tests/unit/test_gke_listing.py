@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 import pytest
 
 from tpukit.clock import SystemClock
@@ -50,3 +53,18 @@ def test_list_of_an_api_server_that_hangs_ends_as_passing_trouble(server, lister
     server.hanging.set()
     with pytest.raises(Transient, match="does not list its pods"):
         lister.list("team")
+
+
+def test_list_of_an_api_server_in_trouble_says_so_at_once_and_works_again_when_it_is_over(server, lister):
+    """Whoever asks again in a moment is not held up, and a person who looks once is not either."""
+    server.refusals = [(503, {})]
+    began = time.monotonic()
+    with pytest.raises(Transient):
+        lister.list("team")
+    assert time.monotonic() - began < namespace.SYNC_SECONDS / 2
+
+    def listed():
+        with suppress(Transient):
+            return lister.list("team")
+
+    assert until(listed).jobsets == {}

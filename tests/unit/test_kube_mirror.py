@@ -126,6 +126,24 @@ def test_mirror_that_may_not_list_says_so_at_once(server, watched):
     assert one.mirror.wait_synced(0.0)
 
 
+def test_wait_tried_ends_with_the_first_failure_and_not_after_a_list(server, watched):
+    server.refusals = [(500, {})] * 10_000
+    one = watched(longest_pause=10.0)
+    began = time.monotonic()
+    assert not one.mirror.wait_tried(PATIENCE)
+    assert time.monotonic() - began < PATIENCE / 2
+    assert isinstance(one.mirror.error(), Transient)
+
+
+def test_wait_tried_waits_for_a_list_that_takes_its_time(server, watched):
+    server.hanging.set()
+    one = watched(silence=PATIENCE)
+    assert not one.mirror.wait_tried(0.2)
+    assert one.mirror.error() is None
+    server.hanging.clear()
+    assert one.mirror.wait_tried(PATIENCE)
+
+
 def test_mirror_in_trouble_does_not_ask_in_a_loop(server, watched):
     server.refusals = [(500, {})] * 10_000
     one = watched(longest_pause=10.0)

@@ -90,6 +90,12 @@ class Mirror:
             self._changed.wait_for(settled, seconds)
             return self._synced
 
+    def wait_tried(self, seconds: float) -> bool:
+        """Until the first list came, or failed for whatever reason: for those who will ask again."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._synced or self._error or self._closed.is_set(), seconds)
+            return self._synced
+
     def close(self) -> None:
         """It follows no longer. Its thread ends by itself, at the latest with the request that is under way."""
         self._closed.set()

@@ -114,7 +114,7 @@ class Lister:
             idle = [name for name, (_, used) in self._mirrors.items() if now - used > IDLE_SECONDS]
             for name in idle:
                 self._mirrors.pop(name)[0].close()
-        if not mirror.wait_synced(SYNC_SECONDS) or mirror.error():
+        if not mirror.wait_tried(SYNC_SECONDS) or mirror.error():
             error = mirror.error()
             raise error or Transient(f"{self.cluster.server} does not list its pods in {SYNC_SECONDS:.0f} s")
         return mirror.objects()
