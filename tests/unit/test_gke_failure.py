@@ -189,5 +189,19 @@ def test_image_trouble_tells_what_waiting_can_mend(reason, message, hopeless):
     assert trouble.hopeless is hopeless
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        'failed to resolve reference "us-docker.pkg.dev/p/r/t:1": failed to authorize: failed to fetch oauth token: '
+        "unexpected status from GET request to https://us-docker.pkg.dev/v2/token: 403 Forbidden",
+        'denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "projects/p"',
+    ],
+)
+def test_image_trouble_of_nodes_that_may_not_read_names_the_role_and_is_not_waited_for(message):
+    trouble = failure.image_trouble([waiting_for_image("ErrImagePull", message)])
+    assert trouble.hopeless
+    assert "roles/artifactregistry.reader" in trouble.said
+
+
 def test_image_trouble_none_where_containers_are_just_being_made():
     assert failure.image_trouble([pod(), waiting_for_image("ContainerCreating", "")]) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tpukit.places.gke import failure
 from tpukit.sandbox.google import artifact_registry
 from tpukit.sandbox.google.image_pulls import PERMISSION, pull
 from unit.google_world import PROJECT, World, pool
@@ -98,3 +99,12 @@ def test_images_of_repositories_that_the_emulator_does_not_have_are_taken_to_be_
 def test_machine_of_no_pool_reads_every_image_that_is_there(world):
     assert refused(world, "gke-sandbox-cpu-0000", f"{IMAGES}/train:1") == ""
     assert refused(world, "gke-sandbox-cpu-0000", f"{IMAGES}/train:2").endswith("not found")
+
+
+def test_what_nodes_say_of_an_image_that_they_may_not_read_is_what_jobs_name_the_role_for(world):
+    said = refused(world, node(world), f"{IMAGES}/train:1")
+    state = {"waiting": {"reason": "ErrImagePull", "message": said}}
+    status = {"containerStatuses": [{"name": "host", "image": f"{IMAGES}/train:1", "state": state}]}
+    trouble = failure.image_trouble([{"metadata": {"name": "p", "labels": {}}, "status": status}])
+    assert trouble.hopeless
+    assert "roles/artifactregistry.reader" in trouble.said

@@ -37,7 +37,9 @@ _RULES = {"preempted": Reason.PREEMPTED, "peerLost": Reason.PEER_LOST, "userErro
 """What the rules of a JobSet's failurePolicy stand for."""
 _RESTARTING = "FailurePolicy_"
 _NOT_SEEN = "JobSet restarted it; its hosts were not seen when they ended"
-_NO_SUCH_IMAGE = re.compile(r"not found|does not exist|manifest unknown|denied|unauthorized|invalid", re.IGNORECASE)
+_NO_SUCH_IMAGE = re.compile(r"not found|does not exist|manifest unknown|invalid", re.IGNORECASE)
+_NOT_ALLOWED = re.compile(r"403 Forbidden|denied|unauthorized", re.IGNORECASE)
+_MAY_READ = "the account of the nodes may not read it: it needs roles/artifactregistry.reader on its repository"
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 Hosts = Mapping[str, HostRecord | None]
@@ -125,8 +127,11 @@ def image_trouble(pods: Sequence[Doc]) -> ImageTrouble | None:
             waiting = container.get("state", {}).get("waiting") or {}
             if waiting.get("reason") in _NO_IMAGE:
                 message = str(waiting.get("message") or waiting["reason"])
+                said = f"{container.get('image', 'image')}: {message}"
+                if _NOT_ALLOWED.search(message):
+                    return ImageTrouble(host_of(pod), f"{said}; {_MAY_READ}", hopeless=True)
                 hopeless = waiting["reason"] == "InvalidImageName" or _NO_SUCH_IMAGE.search(message) is not None
-                return ImageTrouble(host_of(pod), f"{container.get('image', 'image')}: {message}", hopeless)
+                return ImageTrouble(host_of(pod), said, hopeless)
     return None
 
 
