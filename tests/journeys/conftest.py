@@ -18,6 +18,14 @@ import tpukit
 from journeys import cluster_machine
 from waiting import PATIENCE, until
 
+FIRST = ("test_pretrain_resume", "test_pretrain_parts")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What trains a model comes first: a worker that has all of a file trains once for it, and nobody is alone with one
+    at the end."""
+    items.sort(key=lambda item: item.path.stem not in FIRST)
+
 
 def _heed_signals() -> None:
     """A shell's & and nohup have these ignored, and whoever starts the tests that way starts their children so too."""
