@@ -102,6 +102,20 @@ def test_held_permissions_on_what_is_not_there_are_none(world):
     assert held(world, f"{REPOSITORIES}/nothing", "artifactregistry.packages.create") == []
 
 
+def test_held_permissions_of_a_service_that_nobody_knows_are_none(world):
+    member = account(world)
+    grant(world, "roles/owner", member)
+    for principal in ("", member):
+        asked = ("foo.bar.baz", "tpu.nodes.create")
+        assert held(world, PROJECT_POLICY, *asked, principal=principal) == ["tpu.nodes.create"]
+
+
+@pytest.mark.parametrize("permission", ["storage.objects.fly", "resourcemanager.projects.list"])
+def test_held_permissions_that_do_not_exist_or_are_of_an_organization_are_refused(world, permission):
+    status, _, text = world.refusal("POST", f"{PROJECT_POLICY}:testIamPermissions", {"permissions": [permission]})
+    assert (status, text) == (400, f"Permission {permission} is not valid for this resource.")
+
+
 @pytest.mark.parametrize("permission", ["*", "storage.*", "storage.buckets.*", "storage", ""])
 def test_held_permissions_with_wildcards_or_without_a_shape_are_refused(world, permission):
     status, word, text = world.refusal("POST", f"{PROJECT_POLICY}:testIamPermissions", {"permissions": [permission]})

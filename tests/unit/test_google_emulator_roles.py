@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tpukit.provisioner.deployment import PERMISSIONS
+from tpukit.sandbox.google import APIS, known_permissions, permissions
 from unit.google_world import PROJECT, World, pool
 from unit.test_google_emulator_identity import ACCOUNTS, PROJECT_POLICY, account, grant
 
@@ -71,10 +73,50 @@ def test_role_that_is_not_there_cannot_be_granted(world):
     )
 
 
-@pytest.mark.parametrize("permission", ["container.nodePools.create", "container", "container.clusters.*"])
+def test_role_of_one_project_is_granted_on_what_is_in_it_and_on_nothing_of_another(tmp_path):
+    with World(tmp_path, projects=(PROJECT, "other-project")) as world:
+        make_role(world, "storage.objects.get")
+        policy = {"bindings": [{"role": NAME, "members": ["user:ada@example.com"]}]}
+        for project in (PROJECT, "other-project"):
+            world.ask("POST", "storage/v1/b", {"name": f"of-{project}"}, project=project)
+        world.ask("POST", f"{PROJECT_POLICY}:setIamPolicy", {"policy": policy})
+        world.ask("PUT", f"storage/v1/b/of-{PROJECT}/iam", policy)
+        other = "resource_manager/v1/projects/other-project:setIamPolicy"
+        for refused in (
+            world.refusal("POST", other, {"policy": policy}),
+            world.refusal("PUT", "storage/v1/b/of-other-project/iam", policy),
+        ):
+            assert (refused[0], "does not exist in the resource's hierarchy" in refused[2]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    "permission",
+    [
+        *("container.nodePools.create", "container", "container.clusters.*"),
+        *("storage.objects.fly", "storage.wings.get", "iam.serviceAccounts.become"),
+        *("resourcemanager.projects.list", "resourcemanager.folders.get", "resourcemanager.organizations.get"),
+    ],
+)
 def test_role_with_a_permission_that_does_not_exist_is_refused(world, permission):
     body = {"roleId": "tpuProvisioner", "role": {"includedPermissions": [permission]}}
-    assert "is not valid" in world.refusal("POST", ROLES, body)[2]
+    assert world.refusal("POST", ROLES, body)[2] == f"Permission {permission} is not valid."
+
+
+@pytest.mark.parametrize(
+    "permission", ["storage.objects.update", "resourcemanager.projects.get", "run.services.get", "iam.denypolicies.get"]
+)
+def test_role_with_a_permission_that_exists_or_may_exist_is_made(world, permission):
+    make_role(world, permission)
+    assert world.ask("GET", f"{ROLES}/tpuProvisioner")["includedPermissions"] == [permission]
+
+
+def test_permissions_that_requests_need_can_be_put_in_a_role(world):
+    """So that a role can be made of what the record of calls shows."""
+    for api in APIS:
+        for method, routes in api.routes.items() if api.permissions else ():
+            for route in routes:
+                permission = permissions._permission(api.permissions, method, re.sub(r"[{}+]", "", route.path))
+                assert known_permissions.is_valid(permission), route.path
 
 
 def test_role_that_is_deleted_allows_nothing_keeps_its_name_and_can_be_had_back(world):

@@ -2,6 +2,7 @@
 
     resource.name == "…"   resource.name.startsWith("…")   resource.type == "…"
     api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly(['roles/…', …])
+    true   false
 
 joined by && or by ||. Google refuses a condition that it cannot parse when the policy is set; so does this.
 """
@@ -25,6 +26,7 @@ class Facts:
 _TEXT = r"""(?:"([^"]*)"|'([^']*)')"""
 _Test = Callable[[re.Match[str], Facts], bool]
 _FORMS: tuple[tuple[re.Pattern[str], _Test], ...] = (
+    (re.compile("true|false"), lambda found, facts: found[0] == "true"),
     (re.compile(rf"resource\.name\s*==\s*{_TEXT}"), lambda found, facts: facts.resource == _text(found)),
     (
         re.compile(rf"resource\.name\.startsWith\({_TEXT}\)"),

@@ -10,10 +10,11 @@ import json
 import re
 import zlib
 
+from tpukit.sandbox.google import known_permissions
 from tpukit.sandbox.google.api import Call, camel, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.iam import api
-from tpukit.sandbox.google.sources import GUESS
+from tpukit.sandbox.google.sources import GUESS, PERMISSION_NOT_VALID
 from tpukit.sandbox.google.state import Doc
 
 ROLES = "projects/{project}/roles"
@@ -99,9 +100,8 @@ def _find(cloud: Cloud, call: Call) -> Doc:
 
 def _put(cloud: Cloud, role: Doc) -> Doc:
     for permission in role.get("includedPermissions", ()):
-        # Node pools have no permissions of their own: what changes one changes its cluster.
-        if not re.fullmatch(r"[a-z]+(\.[a-zA-Z]+){2,}", permission) or permission.startswith("container.nodePools."):
-            raise GUESS.invalid(f"Permission {permission} is not valid.")
+        if not known_permissions.is_valid(permission):
+            raise PERMISSION_NOT_VALID.invalid(f"Permission {permission} is not valid.")
     plain = {key: value for key, value in role.items() if key != "etag"}
     mark = zlib.crc32(f"{json.dumps(plain, sort_keys=True)} {cloud.state.next()}".encode())
     stored = {**plain, "etag": base64.b64encode(mark.to_bytes(4, "big")).decode()}

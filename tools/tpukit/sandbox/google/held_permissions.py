@@ -6,17 +6,15 @@ https://cloud.google.com/iam/docs/testing-permissions
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from tpukit.sandbox.google import known_permissions, roles
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.permissions import OWNER, may
-from tpukit.sandbox.google.sources import GUESS
+from tpukit.sandbox.google.sources import TESTED_PERMISSION
 from tpukit.sandbox.google.state import Doc
-
-_PERMISSION = re.compile(r"[a-z]+(\.[a-zA-Z]+){2,}")
 
 
 def register(api: Api, resource: str, kind: str = "", *, body: str, separator: str = ":") -> None:
@@ -34,7 +32,16 @@ def register(api: Api, resource: str, kind: str = "", *, body: str, separator: s
 
 def held(cloud: Cloud, call: Call, asked: Sequence[str], scopes: Sequence[str], facts: Facts) -> list[str]:
     for permission in asked:
-        if not _PERMISSION.fullmatch(permission):  # the words are a guess; that wildcards are refused is documented
-            raise GUESS.invalid(f"Permission {permission} is not valid for this resource.")
+        # The words are a guess; that wildcards are refused is documented.
+        if not known_permissions.is_valid(permission):
+            raise TESTED_PERMISSION.invalid(f"Permission {permission} is not valid for this resource.")
     who = call.request.principal
-    return [one for one in asked if who == OWNER or may(cloud, who, one, scopes, facts)]
+    known = [one for one in asked if one.partition(".")[0] in _services(cloud)]
+    return [one for one in known if who == OWNER or may(cloud, who, one, scopes, facts)]
+
+
+def _services(cloud: Cloud) -> set[str]:
+    """Whose permissions one can have here: nobody has those of a service that is neither emulated nor in any role."""
+    emulated = {api.permissions for api in cloud.apis.values()}
+    granted = {pattern.partition(".")[0] for patterns in roles.ROLES.values() for pattern in patterns}
+    return {*emulated, *granted, "storage"} - {"", "*"}

@@ -13,6 +13,7 @@ from tpukit.sandbox.google.state import Doc
 
 ACCOUNTS = "projects/{project}/serviceAccounts"
 ACCOUNT = ACCOUNTS + "/{account}"
+_CHANGEABLE = ("displayName", "description")
 
 api = Api(
     "iam",
@@ -62,9 +63,15 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 @api.on("PATCH", ACCOUNT, body="PatchServiceAccountRequest")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     old = find(cloud, call)
-    fields = [field.strip() for field in call.body.get("updateMask", "").split(",")]
+    fields = [camel(field.strip()) for field in call.body.get("updateMask", "").split(",") if field.strip()]
+    for field in fields:
+        if field not in _CHANGEABLE:
+            # The discovery document says which can; the words are a guess.
+            raise GUESS.invalid(
+                f"The field {field} of a service account cannot be changed; only display_name and description can."
+            )
     asked = call.body.get("serviceAccount", {})
-    new = merged(old, {camel(field): asked.get(camel(field)) for field in fields if field})
+    new = merged(old, {field: asked.get(field) for field in fields})
     cloud.state.put("account", new["name"], new)
     return public(new)
 
@@ -84,12 +91,15 @@ def _delete(cloud: Cloud, call: Call) -> Doc:
     account = find(cloud, call)
     cloud.state.delete("account", account["name"])
     policy.forget(cloud, account["name"])
+    # A new account of that name has none of the grants: https://github.com/openshift/installer/issues/2790
+    member = f"serviceAccount:{account['email']}"
+    policy.rename_member(cloud, member, f"deleted:{member}?uid={account['uniqueId']}")
     return {}
 
 
 @api.on("POST", ACCOUNT + ":getIamPolicy")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
-    return policy.get(cloud, find(cloud, call)["name"])
+    return policy.answer(cloud, find(cloud, call)["name"], call)
 
 
 @api.on("POST", ACCOUNT + ":setIamPolicy", body="SetIamPolicyRequest")

@@ -29,6 +29,8 @@ _OWN_VERBS = (
     *("getIamPolicy", "setIamPolicy", "enable", "disable", "undelete"),
     *("write", "read", "batchCreate", "batchRead"),  # https://cloud.google.com/vertex-ai/docs/general/iam-permissions
 )
+_COMPUTE_METHODS = ("expandIpCidrRange", "setPrivateIpGoogleAccess")
+"""Parts of paths of Compute Engine that are no names. https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks"""
 _OTHER_NAMES = {
     "logging.metrics": "logMetrics",
     "aiplatform.experiments": "tensorboardExperiments",
@@ -54,6 +56,8 @@ def check(cloud: Cloud, api: Api, path: str, call: Call) -> None:
         _check_exists(cloud, account)
     project = f"projects/{call['project']}"
     name = re.sub(r"^projects/[^/]+", project, path.partition(":")[0])
+    if "account" in call.names:  # by its address, whatever it is called in the path
+        name = re.sub(r"/serviceAccounts/[^/]+", f"/serviceAccounts/{call['account']}", name)
     permission = _permission(service, call.request.method, path)
     if call.request.principal == OWNER:
         call.request.needed.append(permission)
@@ -126,6 +130,8 @@ def _permission(service: str, method: str, path: str) -> str:
     if "nodePools" in parts:
         # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/create
         return f"{service}.clusters.{'get' if method == 'GET' else 'update'}"
+    if parts[-1] in _COMPUTE_METHODS:
+        return f"{service}.{parts[-3]}.{parts[-1]}"
     # `projects/P/global/networks` has a part without a name, so that its collections stand one place further.
     item = len(parts) % 2 == ("global" in parts[2:3])
     collection = parts[-2] if item else parts[-1]

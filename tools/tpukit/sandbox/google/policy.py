@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
+from collections.abc import Iterable
 
-from tpukit.sandbox.google import conditions, roles
-from tpukit.sandbox.google.api import public
+from tpukit.sandbox.google import policy_checks, policy_versions
+from tpukit.sandbox.google.api import Call, public
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.sources import ACCOUNT_NOT_FOUND, GUESS, IDENTITY_POOL, POLICY_CHANGED
+from tpukit.sandbox.google.sources import POLICY_CHANGED
 from tpukit.sandbox.google.state import Doc
-
-_MEMBER = re.compile(
-    r"allUsers|allAuthenticatedUsers|(user|group|serviceAccount|domain|deleted|projectOwner|projectEditor|projectViewer"
-    r"|principal|principalSet):.+"
-)
 
 
 def get(cloud: Cloud, resource: str) -> Doc:
     policy = public(cloud.state.get("policy", resource) or {"version": 1})
     return {**policy, "etag": _etag(policy)}
+
+
+def answer(cloud: Cloud, resource: str, call: Call) -> Doc:
+    """A policy in the version that a request asks for."""
+    return policy_versions.shown(get(cloud, resource), policy_versions.requested(call))
 
 
 def effective(cloud: Cloud, resource: str) -> list[Doc]:
@@ -42,11 +42,12 @@ def put(cloud: Cloud, resource: str, policy: Doc) -> Doc:
         raise POLICY_CHANGED.aborted(
             "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
         )
-    bindings = [binding for binding in policy.get("bindings", []) if binding.get("members")]
+    policy_versions.check(policy, now)
+    bindings = _merged(binding for binding in policy.get("bindings", []) if binding.get("members"))
     for binding in bindings:
-        _check(cloud, binding)
+        policy_checks.check(cloud, resource, binding)
     if bindings:
-        version = 3 if any("condition" in binding for binding in bindings) else 1
+        version = policy_versions.WITH_CONDITIONS if policy_versions.has_conditions(bindings) else 1
         before = (cloud.state.get("policy", resource) or {}).get("_since", {})
         grants = [_grant(binding, member) for binding in bindings for member in binding["members"]]
         since = {grant: before.get(grant, cloud.clock.now()) for grant in grants}
@@ -60,40 +61,30 @@ def forget(cloud: Cloud, resource: str) -> None:
     cloud.state.delete("policy", resource)
 
 
-def _check(cloud: Cloud, binding: Doc) -> None:
-    role = binding.get("role", "")
-    if not re.fullmatch(r"(roles|projects/[^/]+/roles|organizations/[^/]+/roles)/[A-Za-z0-9_.]+", role):
-        raise GUESS.invalid(f"Role {role} is not supported for this resource.")
-    if roles.is_custom(role) and not roles.exists(cloud, role):
-        raise GUESS.invalid(f"Role {role} does not exist in the resource's hierarchy.")
-    for member in binding["members"]:
-        if not _MEMBER.fullmatch(member):
-            raise GUESS.invalid(
-                f"The member {member} is of an unknown type. Please set a valid type prefix for the member."
-            )
-        kind, _, email = member.partition(":")
-        pool = re.fullmatch(r"([a-z0-9-]+)\.svc\.id\.goog\[.+/.+\]", email)
-        if pool and pool[1] in cloud.settings.projects and not _has_identities(cloud, pool[1]):
-            raise IDENTITY_POOL.invalid(
-                f"Identity Pool does not exist ({pool[1]}.svc.id.goog). Please check that you specified a valid "
-                "resource name as returned in the `name` attribute in the configuration API."
-            )
-        owner = re.fullmatch(r"[^@]+@([a-z0-9-]+)\.iam\.gserviceaccount\.com", email)
-        if kind != "serviceAccount" or not owner or owner[1] not in cloud.settings.projects:
+def rename_member(cloud: Cloud, old: str, new: str) -> None:
+    """In all policies. What was granted stays written down, and is from now on another's."""
+    for resource, policy in cloud.state.all("policy").items():
+        if not any(old in binding["members"] for binding in policy["bindings"]):
             continue
-        account = cloud.state.get("account", f"projects/{owner[1]}/serviceAccounts/{email}")
-        # A new account is there for who asks for it, and unknown to policies for a while.
-        if not account or account.get("_made", 0.0) + cloud.settings.arrival_seconds > cloud.clock.now():
-            raise ACCOUNT_NOT_FOUND.invalid(f"Service account {email} does not exist.")
-    expression = (binding.get("condition") or {}).get("expression", "")
-    if expression and not conditions.parses(expression):
-        raise GUESS.invalid(f"Condition expression {expression!r} cannot be compiled.")
+        since = policy.get("_since", {})
+        renamed = []
+        for binding in policy["bindings"]:
+            members = [new if member == old else member for member in binding["members"]]
+            renamed.append({**binding, "members": members})
+            if (moment := since.pop(_grant(binding, old), None)) is not None:
+                since[_grant(binding, new)] = moment
+        cloud.state.put("policy", resource, {**policy, "bindings": renamed, "_since": since})
 
 
-def _has_identities(cloud: Cloud, project: str) -> bool:
-    """They come into being with the first cluster that has Workload Identity, and stay. A project that had all its APIs
-    on from the beginning had one long ago."""
-    return "*" in cloud.settings.enabled or cloud.state.get("identity_pool", project) is not None
+def _merged(bindings: Iterable[Doc]) -> list[Doc]:
+    """One binding for a role under a condition, and in it every member once. A condition of nothing is none."""
+    found: dict[str, Doc] = {}
+    for binding in bindings:
+        plain = {key: value for key, value in binding.items() if key != "condition" or value}
+        key = json.dumps([plain.get("role", ""), plain.get("condition")], sort_keys=True)
+        before = found.get(key, {"members": []})["members"]
+        found[key] = {**plain, "members": list(dict.fromkeys([*before, *plain["members"]]))}
+    return list(found.values())
 
 
 def _grant(binding: Doc, member: str) -> str:
