@@ -1,4 +1,5 @@
-"""The emulator refuses what Google refuses of networks that others share, and of regions without a service."""
+"""The emulator refuses what Google refuses of networks that others share, of routers, and of regions without a
+service."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import number_of
 from unit.google_world import PROJECT, World
 
@@ -35,11 +37,50 @@ def listed(subnet: str) -> dict[str, Any]:
     return {"sourceSubnetworkIpRangesToNat": "LIST_OF_SUBNETWORKS", "subnetworks": [{"name": link}]}
 
 
+def add_subnet(world: World, name: str, range_: str) -> None:
+    subnet = {"name": name, "network": f"projects/{PROJECT}/global/networks/net", "ipCidrRange": range_}
+    world.ask("POST", f"compute/v1/projects/{PROJECT}/regions/{REGION}/subnetworks", subnet)
+
+
 def test_nat_second_one_for_a_subnet_is_refused(world):
     world.network()
+    add_subnet(world, "other", "10.9.0.0/24")
     world.ask("POST", ROUTERS, router("one", **listed("subnet")))
-    assert world.refusal("POST", ROUTERS, router("two", **listed("subnet")))[0] == 400
+    status, word, text = world.refusal("POST", ROUTERS, router("two", **listed("subnet")))
+    assert (status, word) == (400, "invalid")
+    assert text.startswith("Invalid value for field 'resource.nats[0].subnetworks[0].sourceIpRangesToNat': ''.")
     world.ask("POST", ROUTERS, router("three", **listed("other")))
+
+
+def test_nat_second_one_for_all_subnets_on_one_router_is_refused(world):
+    world.network()
+    option = {"sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"}
+    asked = {**router("one"), "nats": [{"name": "a", **option}, {"name": "b", **option}]}
+    assert world.refusal("POST", ROUTERS, asked) == (
+        400,
+        "invalid",
+        "Invalid value for field 'resource.nats[1].sourceSubnetworkIpRangesToNat': 'ALL_SUBNETWORKS_ALL_IP_RANGES'. "
+        "Can not create new Nats since a Nat with option ALL_SUBNETWORKS_ALL_IP_RANGES exists.",
+    )
+
+
+def test_nat_for_all_subnets_beside_one_for_some_is_refused(world):
+    world.network()
+    option = {"sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"}
+    world.ask("POST", ROUTERS, router("one", **listed("subnet")))
+    assert world.refusal("POST", ROUTERS, router("two", **option))[:2] == (400, "invalid")
+
+
+def test_nat_private_one_beside_a_public_one_is_taken(world):
+    world.network()
+    option = {"sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES"}
+    nats = [{"name": "a", **option}, {"name": "b", "type": "PRIVATE", **option}]
+    world.ask("POST", ROUTERS, {**router("one"), "nats": nats})
+
+
+def test_nat_of_a_subnet_that_is_not_there_is_refused(world):
+    world.network()
+    assert world.refusal("POST", ROUTERS, router("one", **listed("none")))[:2] == (404, "notFound")
 
 
 def test_nat_beside_one_for_all_subnets_is_refused_also_as_a_change(world):
@@ -98,3 +139,21 @@ def test_tensorboard_in_a_region_without_it_is_refused(world):
     assert world.refusal("POST", boards.format(PROJECT, "us-central2"), {"displayName": "x"})[0] == 404
     assert world.refusal("POST", boards.format(PROJECT, "us-east5"), {"displayName": "x"})[0] == 404
     world.ask("POST", boards.format(PROJECT, "us-central1"), {"displayName": "x"})
+
+
+def test_patch_that_fails_leaves_the_router_as_it_was(world):
+    world.network()
+    world.ask("POST", ROUTERS, {"name": "router", "network": f"projects/{PROJECT}/global/networks/net"})
+    world.pass_time(1000)
+    world.cloud.faults.set(Fault("fail", "^patch ", times=1, message="An internal error has occurred."))
+    nat = {
+        "name": "nat",
+        "natIpAllocateOption": "AUTO_ONLY",
+        "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+    }
+    world.ask("PATCH", f"{ROUTERS}/router", {"nats": [nat]})
+    world.pass_time(1000)
+    assert not world.ask("GET", f"{ROUTERS}/router").get("nats")
+    world.ask("PATCH", f"{ROUTERS}/router", {"nats": [nat]})
+    world.pass_time(1000)
+    assert [one["name"] for one in world.ask("GET", f"{ROUTERS}/router")["nats"]] == ["nat"]

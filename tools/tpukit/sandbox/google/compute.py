@@ -5,39 +5,44 @@ The collections of this API behave alike, so what differs between them is a tabl
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import zlib
 from dataclasses import dataclass
 
-from tpukit.sandbox.google import held_permissions, network_rules, paging, policy, stock_and_quota
-from tpukit.sandbox.google.api import Api, Call, Started, merged
+from tpukit.sandbox.google import (
+    auto_subnets,
+    compute_documents,
+    firewall_rules,
+    network_rules,
+    network_users,
+    paging,
+    policy,
+    subnet_ranges,
+)
+from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud, stamp
-from tpukit.sandbox.google.refusal import Refused
-from tpukit.sandbox.google.sources import COMPUTE_EXISTS, COMPUTE_IN_USE, COMPUTE_NOT_FOUND, COMPUTE_RANGES, GUESS
+from tpukit.sandbox.google.compute_names import NAME, ROOT, find, find_ready, relative
+from tpukit.sandbox.google.regions import REGIONS
+from tpukit.sandbox.google.sources import COMPUTE_EXISTS, COMPUTE_IN_USE, GUESS, UNKNOWN_REGION
 from tpukit.sandbox.google.state import Doc
-
-ROOT = "https://www.googleapis.com/compute/v1"
-NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One kind of resource: where it lies, the message it is, and which of its fields name others of what kind."""
+    """One kind of resource: where it lies, the message it is, and whether it is in a network."""
 
     path: str  # after the project
     kind: str
     message: str
-    refers: tuple[tuple[str, str], ...] = ()
+    in_network: bool = True
     changed_by: str = "PATCH"
 
 
 COLLECTIONS = (
-    Collection("global/networks", "network", "Network"),
-    Collection("global/firewalls", "firewall", "Firewall", (("network", "network"),), "PATCH PUT"),
-    Collection("regions/{region}/subnetworks", "subnetwork", "Subnetwork", (("network", "network"),)),
-    Collection("regions/{region}/routers", "router", "Router", (("network", "network"),), "PATCH PUT"),
-    Collection("regions/{region}/resourcePolicies", "resourcePolicy", "ResourcePolicy"),
+    Collection("global/networks", "network", "Network", in_network=False),
+    Collection("global/firewalls", "firewall", "Firewall", changed_by="PATCH PUT"),
+    Collection("regions/{region}/subnetworks", "subnetwork", "Subnetwork"),
+    Collection("regions/{region}/routers", "router", "Router", changed_by="PATCH PUT"),
+    Collection("regions/{region}/resourcePolicies", "resourcePolicy", "ResourcePolicy", in_network=False),
 )
 
 
@@ -91,23 +96,15 @@ def _register(collection: Collection) -> None:
         )
     api.on("GET", f"{path}/{{name}}")(lambda cloud, call: find(cloud, collection.kind, _full(call, collection)))
     api.on(collection.changed_by, f"{path}/{{name}}", body=collection.message)(
-        lambda cloud, call: _patch(cloud, call, collection)
+        lambda cloud, call: _change(cloud, call, collection)
     )
     api.on("DELETE", f"{path}/{{name}}")(lambda cloud, call: _delete(cloud, call, collection))
 
 
-def not_found(name: str) -> Refused:
-    return COMPUTE_NOT_FOUND.not_found(f"The resource '{name}' was not found")
-
-
-def find(cloud: Cloud, kind: str, name: str) -> Doc:
-    doc = cloud.state.get(kind, name)
-    if doc is None:
-        raise not_found(name)
-    return doc
-
-
 def _parent(call: Call, collection: Collection) -> str:
+    region = call.names.get("region")
+    if region and region not in REGIONS:
+        raise UNKNOWN_REGION.invalid(f"Invalid value for field 'region': '{region}'. Unknown region.")
     return f"projects/{call['project']}/{collection.path.format(**call.names)}"
 
 
@@ -115,7 +112,7 @@ def _full(call: Call, collection: Collection) -> str:
     return f"{_parent(call, collection)}/{call['name']}"
 
 
-def _scope(name: str) -> str:
+def scope_of(name: str) -> str:
     return "/".join(name.split("/")[: 4 if "/regions/" in name else 3])
 
 
@@ -128,7 +125,7 @@ def _aggregated(cloud: Cloud, call: Call, collection: Collection) -> Doc:
     """What there is in each region, and a warning where there is none."""
     name = collection.path.rpartition("/")[2]
     items: Doc = {}
-    for region in stock_and_quota.regions():
+    for region in sorted(REGIONS):
         found = cloud.state.all(collection.kind, f"projects/{call['project']}/regions/{region}/{name}/")
         scope = f"regions/{region}"
         items[scope] = {name: list(found.values())} if found else paging.no_results(scope)
@@ -136,157 +133,88 @@ def _aggregated(cloud: Cloud, call: Call, collection: Collection) -> Doc:
 
 
 def _insert(cloud: Cloud, call: Call, collection: Collection) -> Started:
-    body = call.body
+    kind = collection.kind
+    body = {field: value for field, value in call.body.items() if value is not None}
     name = body.get("name", "")
     if not NAME.fullmatch(name):
         raise GUESS.invalid(
             f"Invalid value for field 'resource.name': '{name}'. Must be a match of regex '{NAME.pattern}'"
         )
     full = f"{_parent(call, collection)}/{name}"
-    if cloud.state.get(collection.kind, full):
+    if cloud.state.get(kind, full):
         raise COMPUTE_EXISTS.exists(f"The resource '{full}' already exists")
-    for field, kind in collection.refers:
-        named = relative(body.get(field, ""), call["project"])
-        find(cloud, kind, named)
-        body = {**body, field: f"{ROOT}/{named}"}  # whichever way it was written
-    _check(cloud, call, collection, full, body)
-    made = {
-        **{key: value for key, value in body.items() if value is not None},
-        "kind": f"compute#{collection.kind}",
-        "id": str(10**18 + cloud.state.next()),
-        "creationTimestamp": cloud.stamp(),
-        "selfLink": f"{ROOT}/{full}",
-    }
-    if collection.kind == "subnetwork":
-        made["fingerprint"] = _fingerprint(made)
-    if "region" in call.names:
-        made["region"] = f"{ROOT}/projects/{call['project']}/regions/{call['region']}"
-    cloud.state.put(collection.kind, full, made)
-    return cloud.start(api, "insert", _scope(full), full, kind=collection.kind)
+    if collection.in_network:
+        body["network"] = _network(cloud, call, kind, body)
+    _check(cloud, call, kind, full, body)
+    made = compute_documents.made(cloud, kind, full, body)
+    cloud.state.put(kind, full, made)
+    if kind == "network":
+        auto_subnets.add(cloud, full, made)
+    return cloud.start(api, "insert", scope_of(full), full, kind=kind)
 
 
-def _patch(cloud: Cloud, call: Call, collection: Collection) -> Started:
-    full = _full(call, collection)
-    old = find(cloud, collection.kind, full)
-    # Lists are replaced, not joined: taking the last NAT off a router is a patch with an empty list.
-    new = merged(old, call.body)
-    _check(cloud, call, collection, full, new)
-    if collection.kind == "subnetwork":
-        if call.body.get("fingerprint", old["fingerprint"]) != old["fingerprint"]:
-            raise GUESS.refused(412, "Invalid fingerprint.", reason="conditionNotMet")
-        new["fingerprint"] = _fingerprint(new)
-    return cloud.change(api, "patch", _scope(full), full, store=collection.kind, after=new, kind=collection.kind)
+def _network(cloud: Cloud, call: Call, kind: str, body: Doc) -> str:
+    """The link of the network that something is to be in, whichever way it was written."""
+    # https://cloud.google.com/compute/docs/reference/rest/v1/firewalls: rules of which nothing is said
+    link = body.get("network") or ("global/networks/default" if kind == "firewall" else "")
+    if not link:
+        raise GUESS.refused(400, "Required field 'resource.network' not specified", reason="required")
+    named = relative(link, call["project"])
+    find_ready(cloud, "network", named)
+    return f"{ROOT}/{named}"
 
 
-def _check(cloud: Cloud, call: Call, collection: Collection, full: str, wanted: Doc) -> None:
-    if collection.kind == "subnetwork":
-        _check_ranges(cloud, wanted, call["project"], besides=full)
-    if collection.kind == "router":
+def _change(cloud: Cloud, call: Call, collection: Collection) -> Started:
+    full, kind = _full(call, collection), collection.kind
+    old = find_ready(cloud, kind, full)
+    if kind == "subnetwork":
+        compute_documents.check_fingerprint(old, call.body)
+    replace = call.request.method == "PUT"
+    new = compute_documents.changed(kind, old, call.body, call["project"], replace=replace)
+    _check(cloud, call, kind, full, new)
+    if kind == "subnetwork":
+        subnet_ranges.check_kept(cloud, full, old, new)
+    after = compute_documents.filled_in(kind, new)
+    return cloud.change(api, "update" if replace else "patch", scope_of(full), full, store=kind, after=after, kind=kind)
+
+
+def _check(cloud: Cloud, call: Call, kind: str, full: str, wanted: Doc) -> None:
+    if kind == "firewall":
+        firewall_rules.check(firewall_rules.filled_in(wanted))
+    if kind == "subnetwork":
+        subnet_ranges.check(cloud, wanted, call["project"], besides=full)
+    if kind == "router":
         network_rules.check_nats(cloud, full, wanted)
 
 
 def _delete(cloud: Cloud, call: Call, collection: Collection) -> Started:
-    full = _full(call, collection)
-    find(cloud, collection.kind, full)
-    if user := _user(cloud, full, call["project"]):
+    full, kind = _full(call, collection), collection.kind
+    find_ready(cloud, kind, full)
+    if user := network_users.user_of(cloud, full, call["project"]):
         raise COMPUTE_IN_USE.refused(
             400,
-            f"The {collection.kind} resource '{full}' is already being used by '{user}'",
+            f"The {kind} resource '{full}' is already being used by '{user}'",
             reason="resourceInUseByAnotherResource",
         )
-    return cloud.start(api, "delete", _scope(full), full, kind=collection.kind)
+    if kind == "subnetwork" and auto_subnets.goes_with(cloud, full):
+        raise GUESS.refused(
+            400,
+            "Invalid resource usage: 'Cannot delete auto subnetwork from an auto subnet mode network.'.",
+            reason="invalidResourceUsage",
+        )
+    return cloud.start(api, "delete", scope_of(full), full, kind=kind)
 
 
-@api.on_operation_end("insert", "patch", "delete")
+@api.on_operation_end("insert", "patch", "update", "delete")
 def _changed(cloud: Cloud, doc: Doc) -> None:
     if doc["fail"]:
         cloud.fail(doc)
     if (doc["type"] == "insert" and doc["fail"]) or (doc["type"] == "delete" and not doc["fail"]):
+        if doc["about"]["kind"] == "network":
+            auto_subnets.remove(cloud, doc["target"])
         cloud.state.delete(doc["about"]["kind"], doc["target"])
         policy.forget(cloud, doc["target"])
 
 
-def _user(cloud: Cloud, full: str, project: str) -> str | None:
-    """The name of something that would break if this went away."""
-    for other in COLLECTIONS:
-        for name, doc in cloud.state.all(other.kind, f"projects/{project}/").items():
-            if any(relative(doc.get(field, ""), project) == full for field, _ in other.refers):
-                return name
-    # A network may be shared: clusters of other projects hold it too.
-    for name, doc in cloud.state.all("cluster").items():
-        if full in (doc["networkConfig"]["network"], doc["networkConfig"]["subnetwork"]):
-            return name
-    for name, doc in cloud.state.all("pool", f"projects/{project}/").items():
-        policy = doc.get("placementPolicy", {}).get("policyName")
-        if policy and full.endswith(f"/resourcePolicies/{policy}"):
-            return name
-    return None
-
-
-def relative(link: str, project: str) -> str:
-    """A resource's name without host, from any of the ways in which one may write it."""
-    text = re.sub(r"^https?://.*?/(?=projects/)", "", link)
-    return text if text.startswith("projects/") or not text else f"projects/{project}/{text}"
-
-
-def _check_ranges(cloud: Cloud, subnet: Doc, project: str, besides: str = "") -> None:
-    """No two ranges of a network may share addresses."""
-    network = relative(subnet.get("network", ""), project)
-    taken = [
-        (name, text)
-        for name, doc in cloud.state.all("subnetwork", f"projects/{project}/").items()
-        if relative(doc["network"], project) == network and name != besides
-        for text in _ranges(doc)
-    ]
-    mine = _ranges(subnet)
-    for index, text in enumerate(mine):
-        try:
-            range_ = ipaddress.ip_network(text)
-        except ValueError as error:
-            raise GUESS.invalid(f"Invalid value for field 'resource.ipCidrRange': '{text}'. {error}") from error
-        for name, other in [*taken, *((besides, each) for each in mine[:index])]:
-            if range_.overlaps(ipaddress.ip_network(other)):
-                raise _overlap(index, text, name)
-
-
-def _overlap(index: int, text: str, taken_by: str) -> Refused:
-    """Of the range of that number of a subnetwork: its own, then the secondary ones."""
-    field = f"secondaryIpRanges[{index - 1}].ipCidrRange" if index else "ipCidrRange"
-    *_, region, _, name = taken_by.split("/")
-    return COMPUTE_RANGES.invalid(
-        f"Invalid value for field 'resource.{field}': '{text}'. Invalid IPCidrRange: {text} conflicts with existing "
-        f"subnetwork '{name}' in region '{region}'."
-    )
-
-
-def _ranges(subnet: Doc) -> list[str]:
-    return [subnet.get("ipCidrRange", ""), *(each["ipCidrRange"] for each in subnet.get("secondaryIpRanges", ()))]
-
-
-def _fingerprint(body: Doc) -> str:
-    counted = sorted((key, value) for key, value in body.items() if key != "fingerprint")
-    return f"{zlib.crc32(repr(counted).encode()):08x}"
-
-
 for _collection in COLLECTIONS:
     _register(_collection)
-
-
-_SUBNET = "projects/{project}/regions/{region}/subnetworks/{name}"
-
-
-@api.on("GET", _SUBNET + "/getIamPolicy")
-def _get_policy(cloud: Cloud, call: Call) -> Doc:
-    full = _SUBNET.format(**call.names)
-    find(cloud, "subnetwork", full)
-    return policy.get(cloud, full)
-
-
-@api.on("POST", _SUBNET + "/setIamPolicy", body="RegionSetPolicyRequest")
-def _set_policy(cloud: Cloud, call: Call) -> Doc:
-    full = _SUBNET.format(**call.names)
-    find(cloud, "subnetwork", full)
-    return policy.put(cloud, full, call.body.get("policy", {}))
-
-
-held_permissions.register(api, _SUBNET, "subnetwork", body="TestPermissionsRequest", separator="/")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api import Call
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.compute import ROOT, api, not_found
+from tpukit.sandbox.google.compute import api
+from tpukit.sandbox.google.compute_names import ROOT, not_found
 from tpukit.sandbox.google.state import Doc
 
 _ACTIONS = {"TERMINATED": "RECREATING"}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tpukit.sandbox.google import policy
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.compute_names import find_ready, relative
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.sources import GUESS, SHARED_NETWORK
+from tpukit.sandbox.google.sources import GUESS, NAT_FOR_ALL, NAT_SUBNET, SHARED_NETWORK
 from tpukit.sandbox.google.state import Doc
 
 _NETWORK_USER = "roles/compute.networkUser"
@@ -17,30 +16,53 @@ _HOST_AGENT_USER = "roles/container.hostServiceAgentUser"
 def check_nats(cloud: Cloud, router: str, wanted: Doc) -> None:
     """A subnet has one NAT at most, and one for all subnets of a region leaves none for others.
 
-    https://cloud.google.com/nat/docs/overview#specs-subnets; the words are a guess.
+    https://cloud.google.com/nat/docs/overview#specs-subnets
     """
+    project = router.split("/")[1]
+    for name in nat_subnets(wanted, project):
+        find_ready(cloud, "subnetwork", name)
     others = [
         nat
         for name, doc in cloud.state.all("router", f"{router.rpartition('/')[0]}/").items()
         if name != router and doc.get("network") == wanted.get("network")
         for nat in doc.get("nats") or ()
     ]
-    for nat in wanted.get("nats") or ():
+    for index, nat in enumerate(wanted.get("nats") or ()):
         for other in others:
-            mine, theirs = set(_subnets(nat)), set(_subnets(other))
-            if "*" in mine | theirs or mine & theirs:
-                raise GUESS.invalid(
-                    f"Invalid value for field 'resource.nats': the subnetworks of NAT '{nat.get('name')}' "
-                    f"are already served by NAT '{other.get('name')}'."
-                )
+            if nat.get("type", "PUBLIC") == other.get("type", "PUBLIC"):
+                _check_beside(index, nat, other, project)
+        others.append(nat)
 
 
-def _subnets(nat: Doc) -> Iterator[str]:
-    """The subnets that a NAT serves; a star stands for all."""
-    if str(nat.get("sourceSubnetworkIpRangesToNat", "")).startswith("ALL_SUBNETWORKS"):
-        yield "*"
-    for one in nat.get("subnetworks") or ():
-        yield "/".join(one["name"].split("/")[-6:])
+def _check_beside(index: int, nat: Doc, other: Doc, project: str) -> None:
+    """Refuses a NAT that serves what another one serves."""
+    mine, theirs = nat.get("sourceSubnetworkIpRangesToNat"), other.get("sourceSubnetworkIpRangesToNat")
+    option = f"Invalid value for field 'resource.nats[{index}].sourceSubnetworkIpRangesToNat': '{mine}'."
+    if _for_all(other):
+        raise NAT_FOR_ALL.invalid(f"{option} Can not create new Nats since a Nat with option {theirs} exists.")
+    if _for_all(nat):
+        raise GUESS.invalid(f"{option} Can not create a Nat with option {mine} since other Nats exist.")
+    served = set(_listed(other, project))
+    for place, name in enumerate(_listed(nat, project)):
+        if name in served:
+            raise NAT_SUBNET.invalid(
+                f"Invalid value for field 'resource.nats[{index}].subnetworks[{place}].sourceIpRangesToNat': ''. "
+                "The subnetwork is already configured with ALL_IP_RANGES for Nat which conflicts with the specified "
+                "IpRangeToNatOption options in this Nat."
+            )
+
+
+def _for_all(nat: Doc) -> bool:
+    return str(nat.get("sourceSubnetworkIpRangesToNat", "")).startswith("ALL_SUBNETWORKS")
+
+
+def _listed(nat: Doc, project: str) -> list[str]:
+    return [relative(one.get("name", ""), project) for one in nat.get("subnetworks") or ()]
+
+
+def nat_subnets(router: Doc, project: str) -> list[str]:
+    """The subnetworks that the NATs of a router name."""
+    return [name for nat in router.get("nats") or () for name in _listed(nat, project)]
 
 
 def check_shared(cloud: Cloud, project: str, subnet: str) -> None:
