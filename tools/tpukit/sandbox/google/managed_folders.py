@@ -5,12 +5,12 @@ https://cloud.google.com/storage/docs/managed-folders
 
 from __future__ import annotations
 
-from tpukit.sandbox.google import policy
+from tpukit.sandbox.google import bucket_policies, policy
 from tpukit.sandbox.google.api import Answer, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import BUCKET, api, find_bucket, held, need
+from tpukit.sandbox.google.storage import BUCKET, api, find_bucket, need
 
 FOLDERS = BUCKET + "/managedFolders"
 FOLDER = FOLDERS + "/{folder+}"
@@ -53,18 +53,18 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
 @api.on("GET", FOLDER + "/iam")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.managedFolders.getIamPolicy", call["bucket"], call["folder"])
-    return {"kind": "storage#policy", **policy.get(cloud, _scope(_find(cloud, call)))}
+    return bucket_policies.read(cloud, _scope(_find(cloud, call)), call)
 
 
 @api.on("PUT", FOLDER + "/iam", body="Policy")
 def _set_policy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.managedFolders.setIamPolicy", call["bucket"], call["folder"])
-    return {"kind": "storage#policy", **policy.put(cloud, _scope(_find(cloud, call)), call.body)}
+    return bucket_policies.write(cloud, _scope(_find(cloud, call)), call)
 
 
 @api.on("GET", FOLDER + "/iam/testPermissions")
 def _held(cloud: Cloud, call: Call) -> Doc:
-    return held(cloud, call, _find(cloud, call)["name"])
+    return bucket_policies.held(cloud, call, _find(cloud, call)["name"])
 
 
 @api.on("GET", FOLDER)

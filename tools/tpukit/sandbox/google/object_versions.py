@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from tpukit.sandbox.google import etags
+from tpukit.sandbox.google import etags, object_retention
 from tpukit.sandbox.google.bucket_folders import END
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.sources import GUESS
@@ -45,19 +45,19 @@ def notice(cloud: Cloud, bucket: str) -> None:
         live(cloud, bucket, name)
 
 
-def store(cloud: Cloud, bucket: Doc, about: Doc, content: bytes) -> Doc:
-    """Writes a new version of an object."""
-    name = about.get("name", "")
-    if not name or len(name.encode()) > 1024 or "\r" in name or "\n" in name:
-        raise GUESS.invalid(f"Invalid object name: {name!r}")
+def store(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, components: int = 0) -> Doc:
+    """Writes a new version of an object; `components`: of how many objects it was composed."""
+    name = about["name"]
     for field, right in _checksums(content).items():
         if about.get(field, right) != right:
             raise GUESS.invalid(f"Provided {field} '{about[field]}' doesn't match calculated {field} '{right}'.")
     old = live(cloud, bucket["name"], name)
     before = _to_keep(cloud, old)
+    if old and before is None:
+        object_retention.check_may_go(cloud, bucket, old)
     mark = cloud.files.write(bucket["name"], name, content)  # over the old one: who reads it finds one or the other
     _retire(cloud, old, before)
-    made = _record(cloud, bucket, about, content, mark)
+    made = _record(cloud, bucket, {**object_retention.at_first(bucket), **about}, content, mark, components)
     if not mark:
         cloud.state.put_content(key(made), content)
     return made
@@ -71,7 +71,10 @@ def content_of(cloud: Cloud, doc: Doc, start: int = 0, length: int | None = None
 
 def retire(cloud: Cloud, old: Doc) -> None:
     """What happens to a version that is no longer the live one: kept where the bucket keeps versions, else gone."""
-    _retire(cloud, old, _to_keep(cloud, old))
+    before = _to_keep(cloud, old)
+    if before is None:
+        object_retention.check_may_go(cloud, _bucket(cloud, old["bucket"]), old)
+    _retire(cloud, old, before)
 
 
 def _to_keep(cloud: Cloud, old: Doc | None) -> bytes | None:
@@ -101,21 +104,25 @@ def change(cloud: Cloud, doc: Doc) -> None:
     cloud.state.put("object", key(doc), doc)
 
 
-def _record(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, mark: str) -> Doc:
+def _record(cloud: Cloud, bucket: Doc, about: Doc, content: bytes, mark: str, components: int = 0) -> Doc:
     # Generations are microseconds in Google, and grow in any case.
     generation = str(int(cloud.clock.now()) * 1_000_000 + cloud.state.next())
     now = cloud.stamp()
+    checksums: Doc = _checksums(content)
+    if components:
+        # https://cloud.google.com/storage/docs/composite-objects: they have no MD5
+        checksums = {"crc32c": checksums["crc32c"], "componentCount": components}
     made = {
         "contentType": "application/octet-stream",
         "storageClass": bucket["storageClass"],
-        **{key: value for key, value in about.items() if value is not None},
+        **{key: value for key, value in about.items() if value is not None and key not in ("md5Hash", "crc32c")},
         "kind": "storage#object",
         "id": f"{bucket['name']}/{about['name']}/{generation}",
         "bucket": bucket["name"],
         "generation": generation,
         "metageneration": "1",
         "size": str(len(content)),
-        **_checksums(content),
+        **checksums,
         "etag": etags.of_numbers(int(generation), 1),
         "timeCreated": now,
         "updated": now,

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
-from tpukit.sandbox.google import etags, held_permissions, object_versions, permissions, policy
-from tpukit.sandbox.google.api import Answer, Api, Call, merged
+from tpukit.sandbox.google import (
+    bucket_fields,
+    bucket_names,
+    etags,
+    object_retention,
+    object_versions,
+    permissions,
+    policy,
+    storage_preconditions,
+)
+from tpukit.sandbox.google.api import Answer, Api, Call
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.conditions import Facts
 from tpukit.sandbox.google.emulator_settings import number_of
-from tpukit.sandbox.google.sources import BUCKET_EXISTS, BUCKET_NOT_EMPTY, GUESS, PRECONDITION
+from tpukit.sandbox.google.sources import BUCKET_EXISTS, BUCKET_NOT_EMPTY, GUESS, UNIFORM_ACCESS
 from tpukit.sandbox.google.state import Doc
 
 BUCKET = "b/{bucket}"
 SERVICE = "storage.googleapis.com"
+_ACLS = ("predefinedAcl", "predefinedDefaultObjectAcl", "destinationPredefinedAcl")
+"""Parameters that say who may do what with one thing, which a bucket with uniform access says alone."""
 
 api = Api("storage", service=SERVICE, document="storage", title="Cloud Storage JSON API", own_front=True)
 
@@ -49,39 +57,14 @@ def scopes(cloud: Cloud, bucket: str, name: str | None) -> list[str]:
     return [*(f"b/{bucket}/managedFolders/{one}" for one in inside), f"b/{bucket}", project]
 
 
-def held(cloud: Cloud, call: Call, name: str | None = None) -> Doc:
-    """Of the permissions that are asked about, those that the caller has on the bucket or on a folder of it."""
-    full = f"projects/_/buckets/{call['bucket']}" + (f"/managedFolders/{name}" if name else "")
-    asked = [one for one in call.query.get("permissions", "").split(",") if one]
-    found = held_permissions.held(cloud, call, asked, scopes(cloud, call["bucket"], name), Facts(full))
-    return {"kind": "storage#testIamPermissionsResponse", **({"permissions": found} if found else {})}
-
-
-def check_preconditions(query: Any, found: Doc | None, *, what: str = "") -> None:
-    """The conditions on which a caller wants something done; `what` is Source for the second thing of a request."""
-    for field in ("generation", "metageneration"):
-        value = str(found[field]) if found else "0"
-        head = f"if{what}{field.capitalize()}"
-        if query.get(f"{head}Match", value) != value:
-            raise PRECONDITION.refused(412, "At least one of the pre-conditions you specified did not hold.")
-        if query.get(f"{head}NotMatch") == value:
-            raise PRECONDITION.refused(304, "")
-
-
-def check_etag(call: Call, found: Doc) -> None:
-    """If-Match and If-None-Match, of requests that read: others pass over them, and over an etag in a body.
-
-    https://github.com/googleapis/python-storage/pull/489
-    """
-    wanted, unwanted = (_etags(call, name, without) for name, without in (("if-match", "*"), ("if-none-match", "")))
-    if found["etag"] not in wanted and "*" not in wanted:
-        raise PRECONDITION.refused(412, "At least one of the pre-conditions you specified did not hold.")
-    if found["etag"] in unwanted or "*" in unwanted:
-        raise PRECONDITION.refused(304, "")
-
-
-def _etags(call: Call, header: str, without: str) -> list[str]:
-    return [one.strip().strip('"') for one in call.request.headers.get(header, without).split(",")]
+def check_acl(call: Call, bucket: Doc) -> None:
+    """https://cloud.google.com/storage/docs/uniform-bucket-level-access"""
+    uniform = bucket["iamConfiguration"].get("uniformBucketLevelAccess", {}).get("enabled")
+    if uniform and any(call.query.get(name) for name in _ACLS):
+        raise UNIFORM_ACCESS.invalid(
+            "Cannot insert legacy ACL for an object when uniform bucket-level access is enabled. Read more at "
+            "https://cloud.google.com/storage/docs/uniform-bucket-level-access"
+        )
 
 
 @api.on("POST", "b", body="Bucket")
@@ -89,31 +72,25 @@ def _create(cloud: Cloud, call: Call) -> Doc:
     project = cloud.project(call.query.get("project", ""))
     project_scope = f"projects/{project}"
     permissions.need(cloud, call, "storage.buckets.create", [project_scope], Facts(project_scope))
-    name = call.body.get("name", "")
-    if not re.fullmatch(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]", name) or name.startswith("goog"):
-        raise GUESS.invalid(f"Invalid bucket name: '{name}'")
+    name = call.body.get("name") or ""
+    bucket_names.check(name)
     if cloud.state.get("bucket", name):
         raise BUCKET_EXISTS.refused(
             409, "Your previous request to create the named bucket succeeded and you already own it.", reason="conflict"
         )
     now = cloud.stamp()
     made = {
-        "storageClass": "STANDARD",
-        "iamConfiguration": {"publicAccessPrevention": "inherited", "uniformBucketLevelAccess": {"enabled": False}},
-        "softDeletePolicy": {"retentionDurationSeconds": "604800", "effectiveTime": now},
-        "rpo": "DEFAULT",
-        **{key: value for key, value in call.body.items() if value is not None},
+        **bucket_fields.made(call.body, now),
         "kind": "storage#bucket",
         "id": name,
         "selfLink": f"https://www.googleapis.com/storage/v1/b/{name}",
         "projectNumber": number_of(project),
-        "location": call.body.get("location", "US").upper(),
-        "locationType": "region" if "-" in call.body.get("location", "") else "multi-region",
         "timeCreated": now,
         "updated": now,
         "metageneration": "1",
         "etag": etags.of_numbers(1),
     }
+    check_acl(call, made)
     cloud.state.put("bucket", name, made)
     cloud.files.add(name)
     return made
@@ -133,8 +110,8 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
 def _show(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.get", call["bucket"])
     found = find_bucket(cloud, call["bucket"])
-    check_preconditions(call.query, {"generation": "0", **found})
-    check_etag(call, found)
+    storage_preconditions.check_bucket(call, found)
+    storage_preconditions.check_etag(call, found)
     return found
 
 
@@ -142,18 +119,36 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 def _patch(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.buckets.update", call["bucket"])
     old = find_bucket(cloud, call["bucket"])
-    check_preconditions(call.query, {"generation": "0", **old})
-    number = int(old["metageneration"]) + 1
-    count = {"metageneration": str(number), "etag": etags.of_numbers(number), "updated": cloud.stamp()}
-    new = {**merged(old, call.body), **count, "name": old["name"], "location": old["location"]}
-    cloud.state.put("bucket", old["name"], new)
+    storage_preconditions.check_bucket(call, old)
+    whole = call.request.method == "PUT"
+    new = bucket_fields.changed(old, call.body, cloud.stamp(), whole=whole)
+    check_acl(call, new)
+    return _changed(cloud, new)
+
+
+@api.on("POST", BUCKET + "/lockRetentionPolicy")
+def _lock(cloud: Cloud, call: Call) -> Doc:
+    need(cloud, call, "storage.buckets.update", call["bucket"])
+    old = find_bucket(cloud, call["bucket"])
+    if "ifMetagenerationMatch" not in call.query:
+        raise GUESS.refused(400, "Required parameter: ifMetagenerationMatch", reason="required")
+    storage_preconditions.check_bucket(call, old)
+    return _changed(cloud, {**old, "retentionPolicy": object_retention.locked(old.get("retentionPolicy"), old["name"])})
+
+
+def _changed(cloud: Cloud, new: Doc) -> Doc:
+    number = int(new["metageneration"]) + 1
+    new = {**new, "metageneration": str(number), "etag": etags.of_numbers(number), "updated": cloud.stamp()}
+    cloud.state.put("bucket", new["name"], new)
     return new
 
 
 @api.on("DELETE", BUCKET)
 def _delete(cloud: Cloud, call: Call) -> Answer:
     need(cloud, call, "storage.buckets.delete", call["bucket"])
-    name = find_bucket(cloud, call["bucket"])["name"]
+    found = find_bucket(cloud, call["bucket"])
+    storage_preconditions.check_bucket(call, found)
+    name = found["name"]
     object_versions.notice(cloud, name)
     # That managed folders hold a bucket too is a guess: they hold objects as folders of a file system do.
     if cloud.state.all("object", f"{name}/") or cloud.state.all("folder", f"{name}/"):
@@ -162,25 +157,6 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
     cloud.files.remove(name)
     policy.forget(cloud, f"b/{name}")
     return Answer(204, b"")
-
-
-@api.on("GET", BUCKET + "/iam")
-def _get_policy(cloud: Cloud, call: Call) -> Doc:
-    need(cloud, call, "storage.buckets.getIamPolicy", call["bucket"])
-    name = find_bucket(cloud, call["bucket"])["name"]
-    return {"kind": "storage#policy", **policy.get(cloud, f"b/{name}")}
-
-
-@api.on("PUT", BUCKET + "/iam", body="Policy")
-def _set_policy(cloud: Cloud, call: Call) -> Doc:
-    need(cloud, call, "storage.buckets.setIamPolicy", call["bucket"])
-    name = find_bucket(cloud, call["bucket"])["name"]
-    return {"kind": "storage#policy", **policy.put(cloud, f"b/{name}", call.body)}
-
-
-@api.on("GET", BUCKET + "/iam/testPermissions")
-def _held(cloud: Cloud, call: Call) -> Doc:
-    return held(cloud, call)
 
 
 @api.on("GET", BUCKET + "/anywhereCaches")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import etags, object_pages, object_versions, paging
-from tpukit.sandbox.google.api import Answer, Api, Call, merged, public
+from tpukit.sandbox.google import (
+    etags,
+    object_fields,
+    object_media,
+    object_pages,
+    object_retention,
+    object_versions,
+    paging,
+    storage_preconditions,
+)
+from tpukit.sandbox.google.api import Answer, Api, Call, public
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.sources import EMULATOR, GUESS, OBJECT_NOT_FOUND
 from tpukit.sandbox.google.state import Doc
-from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_etag, check_preconditions, find_bucket, need
+from tpukit.sandbox.google.storage import BUCKET, SERVICE, api, check_acl, find_bucket, need
 
 OBJECT = BUCKET + "/o/{object+}"
-_DESCRIBED = (
-    *("cacheControl", "contentDisposition", "contentEncoding", "contentLanguage", "contentType", "customTime"),
-    *("metadata", "storageClass"),
-)
-"""What a caller says of an object. All else is Cloud Storage's to say."""
 
 download = Api("download", service=SERVICE, own_front=True)
 root = Api("", service=SERVICE, own_front=True, xml_errors=True)
@@ -25,12 +28,17 @@ root = Api("", service=SERVICE, own_front=True, xml_errors=True)
 
 def find(cloud: Cloud, call: Call) -> Doc:
     find_bucket(cloud, call["bucket"])
-    found = object_versions.live(cloud, call["bucket"], call["object"])
-    if generation := call.query.get("generation"):
-        every = object_versions.versions(cloud, call["bucket"], call["object"])
+    return _version(cloud, call["bucket"], call["object"], call.query.get("generation"))
+
+
+def _version(cloud: Cloud, bucket: str, name: str, generation: str | None) -> Doc:
+    """The live one where none is asked for."""
+    found = object_versions.live(cloud, bucket, name)
+    if generation:
+        every = object_versions.versions(cloud, bucket, name)
         found = next((doc for doc in every if doc["generation"] == generation), None)
     if found is None:
-        raise OBJECT_NOT_FOUND.not_found(f"No such object: {call['bucket']}/{call['object']}")
+        raise OBJECT_NOT_FOUND.not_found(f"No such object: {bucket}/{name}")
     return found
 
 
@@ -41,11 +49,12 @@ def may_write(cloud: Cloud, call: Call, bucket: str, name: str) -> None:
         need(cloud, call, "storage.objects.delete", bucket, name)
 
 
-def shown(call: Call, doc: Doc) -> Doc:
+def shown(call: Call, bucket: Doc, doc: Doc) -> Doc:
     """An object as its readers see it, with links that lead back here."""
     name = f"b/{doc['bucket']}/o/{quote(doc['name'], safe='')}"
     media = f"{call.request.base}/download/storage/v1/{name}?generation={doc['generation']}&alt=media"
-    return {**public(doc), "selfLink": f"{call.request.base}/storage/v1/{name}", "mediaLink": media}
+    links = {"selfLink": f"{call.request.base}/storage/v1/{name}", "mediaLink": media}
+    return {**public(doc), **object_retention.shown(bucket, doc), **links}
 
 
 @api.on("GET", OBJECT)
@@ -53,11 +62,11 @@ def shown(call: Call, doc: Doc) -> Doc:
 def _show(cloud: Cloud, call: Call) -> Answer | Doc:
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     found = find(cloud, call)
-    check_preconditions(call.query, found)
-    check_etag(call, found)
+    storage_preconditions.check(call.query, found, reads=True)
+    storage_preconditions.check_etag(call, found)
     if call.query.get("alt") == "media" or call.request.path.startswith("download/"):
-        return _media(cloud, call, found)
-    return shown(call, found)
+        return object_media.read(cloud, call, found)
+    return shown(call, find_bucket(cloud, call["bucket"]), found)
 
 
 @root.on("GET HEAD", "{bucket}/{object+}")
@@ -65,31 +74,8 @@ def _read(cloud: Cloud, call: Call) -> Answer:
     """The path of the older XML API, by which Go programs read objects."""
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     found = find(cloud, call)
-    return _media(cloud, call, found)
-
-
-def _media(cloud: Cloud, call: Call, found: Doc) -> Answer:
-    size = int(found["size"])
-    headers = {
-        "content-type": found["contentType"],
-        "x-goog-generation": found["generation"],
-        "x-goog-metageneration": found["metageneration"],
-        "x-goog-hash": f"crc32c={found['crc32c']},md5={found['md5Hash']}",
-        "x-goog-stored-content-length": found["size"],
-        "x-goog-stored-content-encoding": "identity",
-        "etag": found["etag"],
-        "accept-ranges": "bytes",
-    }
-    wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", call.request.headers.get("range", ""))
-    if not wanted or wanted[0] == "bytes=-":
-        return Answer(200, object_versions.content_of(cloud, found), headers)
-    first, last = wanted[1], wanted[2]
-    start = int(first) if first else max(0, size - int(last))
-    end = min(int(last), size - 1) if first and last else size - 1
-    if start > end:
-        raise GUESS.refused(416, "The requested range cannot be satisfied.", status="OUT_OF_RANGE")
-    headers["content-range"] = f"bytes {start}-{end}/{size}"
-    return Answer(206, object_versions.content_of(cloud, found, start, end - start + 1), headers)
+    storage_preconditions.check_headers(call, found)
+    return object_media.read(cloud, call, found)
 
 
 @api.on("GET", BUCKET + "/o", lists="")
@@ -99,12 +85,14 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
         "softDeleted"
     ):
         raise EMULATOR.invalid(f"The emulator cannot list by {', '.join(ignored)}.")
-    bucket = find_bucket(cloud, call["bucket"])["name"]
+    found = find_bucket(cloud, call["bucket"])
+    bucket = found["name"]
     need(cloud, call, "storage.objects.list", bucket, query.get("prefix", ""))
     listed, following = object_pages.read(
         cloud, call, bucket, str(paging.begin(call.request) or ""), paging.length(call.request, 1000, 1000)
     )
-    page: Doc = {"kind": "storage#objects", "items": [shown(call, one) for one in listed if isinstance(one, dict)]}
+    items = [shown(call, found, one) for one in listed if isinstance(one, dict)]
+    page: Doc = {"kind": "storage#objects", "items": items}
     if prefixes := [one for one in listed if isinstance(one, str)]:
         page["prefixes"] = prefixes
     if following is not None:
@@ -115,23 +103,26 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
 @api.on("PATCH PUT", OBJECT, body="Object")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.update", call["bucket"], call["object"])
-    old = find(cloud, call)
-    check_preconditions(call.query, old)
+    bucket, old = find_bucket(cloud, call["bucket"]), find(cloud, call)
+    check_acl(call, bucket)
+    storage_preconditions.check(call.query, old)
     number = int(old["metageneration"]) + 1
+    now = cloud.stamp()
     etag = etags.of_numbers(int(old["generation"]), number)
-    count = {"metageneration": str(number), "etag": etag, "updated": cloud.stamp()}
-    keep = {key: old[key] for key in ("name", "bucket", "generation", "size")}
-    new = {**merged(old, call.body), **count, **keep}
+    new = object_fields.changed(old, call.body, whole=call.request.method == "PUT")
+    new = {**new, "metageneration": str(number), "etag": etag, "updated": now}
+    new |= object_retention.at_change(old, new, now)
     object_versions.change(cloud, new)
-    return shown(call, new)
+    return shown(call, bucket, new)
 
 
 @api.on("DELETE", OBJECT)
 def _delete(cloud: Cloud, call: Call) -> Answer:
     need(cloud, call, "storage.objects.delete", call["bucket"], call["object"])
     found = find(cloud, call)
-    check_preconditions(call.query, found)
+    storage_preconditions.check(call.query, found)
     if "generation" in call.query:
+        object_retention.check_may_go(cloud, find_bucket(cloud, call["bucket"]), found)
         object_versions.erase(cloud, found)
     else:
         object_versions.retire(cloud, found)
@@ -140,22 +131,31 @@ def _delete(cloud: Cloud, call: Call) -> Answer:
 
 @api.on("POST", BUCKET + "/o/{object+}/compose", body="ComposeRequest")
 def _compose(cloud: Cloud, call: Call) -> Doc:
-    bucket = find_bucket(cloud, call["bucket"])["name"]
-    may_write(cloud, call, bucket, call["object"])
-    check_preconditions(call.query, object_versions.live(cloud, bucket, call["object"]))
-    parts = []
-    for source in call.body.get("sourceObjects", []):
-        need(cloud, call, "storage.objects.get", bucket, source["name"])
-        found = object_versions.live(cloud, bucket, source["name"])
-        if found is None:
-            raise OBJECT_NOT_FOUND.not_found(f"No such object: {bucket}/{source['name']}")
-        parts.append(object_versions.content_of(cloud, found))
-    if not 1 <= len(parts) <= 32:
+    bucket = find_bucket(cloud, call["bucket"])
+    check_acl(call, bucket)
+    may_write(cloud, call, bucket["name"], call["object"])
+    storage_preconditions.check(call.query, object_versions.live(cloud, bucket["name"], call["object"]))
+    sources = [_source(cloud, call, one) for one in call.body.get("sourceObjects", [])]
+    if not 1 <= len(sources) <= 32:
         raise GUESS.invalid("From 1 to 32 source objects can be composed.")
     # gcloud sends the first source's description along: what it says of that one's content is not the result's.
-    described = {key: value for key, value in call.body.get("destination", {}).items() if key in _DESCRIBED}
-    about = {**described, "name": call["object"]}
-    return shown(call, object_versions.store(cloud, find_bucket(cloud, bucket), about, b"".join(parts)))
+    sent = call.body.get("destination") or {}
+    about = {key: value for key, value in sent.items() if key in object_fields.DESCRIBED}
+    whole = b"".join(object_versions.content_of(cloud, one) for one in sources)
+    count = sum(one.get("componentCount", 1) for one in sources)
+    made = object_versions.store(cloud, bucket, object_fields.made(about, call["object"]), whole, count)
+    return shown(call, bucket, made)
+
+
+def _source(cloud: Cloud, call: Call, asked: Doc) -> Doc:
+    """An object that another one is composed of, on the conditions that are written beside it."""
+    bucket, name = call["bucket"], asked.get("name") or ""
+    if not name:
+        raise GUESS.refused(400, "Required", reason="required")
+    need(cloud, call, "storage.objects.get", bucket, name)
+    found = _version(cloud, bucket, name, asked.get("generation"))
+    storage_preconditions.check(asked.get("objectPreconditions") or {}, found)
+    return found
 
 
 @api.on("POST", BUCKET + "/o/{object+}/rewriteTo/b/{to}/o/{copy+}", body="Object")
@@ -163,16 +163,17 @@ def _compose(cloud: Cloud, call: Call) -> Doc:
 def _copy(cloud: Cloud, call: Call) -> Doc:
     need(cloud, call, "storage.objects.get", call["bucket"], call["object"])
     may_write(cloud, call, call["to"], call["copy"])
-    found = find(cloud, call)
-    check_preconditions(call.query, found, what="Source")
-    check_preconditions(call.query, object_versions.live(cloud, call["to"], call["copy"]))
-    kept: Doc = {key: found[key] for key in ("contentType", "metadata") if key in found}
-    about = {**kept, **call.body, "name": call["copy"]}
-    made = shown(
-        call,
-        object_versions.store(cloud, find_bucket(cloud, call["to"]), about, object_versions.content_of(cloud, found)),
-    )
+    bucket = find_bucket(cloud, call["to"])
+    check_acl(call, bucket)
+    # Which version of the source is meant, its query says in a word of its own.
+    find_bucket(cloud, call["bucket"])
+    found = _version(cloud, call["bucket"], call["object"], call.query.get("sourceGeneration"))
+    storage_preconditions.check(call.query, found, what="Source")
+    storage_preconditions.check(call.query, object_versions.live(cloud, call["to"], call["copy"]))
+    about = object_fields.made(object_fields.copied(found, call.body), call["copy"])
+    content = object_versions.content_of(cloud, found)
+    made = object_versions.store(cloud, bucket, about, content, found.get("componentCount", 0))
     if "/copyTo/" in call.request.path:
-        return made
+        return shown(call, bucket, made)
     sizes = {"totalBytesRewritten": made["size"], "objectSize": made["size"], "done": True}
-    return {**sizes, "resource": made}
+    return {"kind": "storage#rewriteResponse", **sizes, "resource": shown(call, bucket, made)}
