@@ -27,7 +27,9 @@ NEED = Need("train-0123456789ab", "research", "train", "uid-1", "train-slice-0",
 @pytest.fixture
 def emulator(tmp_path):
     with World(tmp_path) as world:
-        world.cluster()
+        cluster = world.cluster().removesuffix("/nodePools")
+        identity = {"desiredWorkloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"}}
+        world.ask("PUT", cluster, {"update": identity})
         world.ask("POST", f"iam/v1/projects/{PROJECT}/serviceAccounts", {"accountId": "tpu-nodes"})
     with Emulator(tmp_path, Settings(enabled=EVERY_API)) as running:
         yield running

@@ -37,7 +37,7 @@ def client(emulator, monkeypatch):
 
 def request(name: str, *nodes: str, **changes) -> Request:
     # The label tells the sandbox that no host needs to run: what the API says is tried here.
-    labels = {"tpukit-job": name, "tpukit.dev/simulated": "true"}
+    labels = {"tpukit-job": name, "tpukit-simulated": "true"}
     values = {"accelerator": "v4-16", "runtime": "tpu-ubuntu2204-base", "labels": labels, **changes}
     return Request(name, nodes or (f"{name}-0",), **values)
 

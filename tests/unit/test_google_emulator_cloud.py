@@ -80,7 +80,7 @@ def test_project_that_does_not_exist_is_denied(world):
 
 def test_service_that_was_disabled_refuses_until_it_is_enabled(world):
     services = f"service_usage/v1/projects/{PROJECT}/services"
-    world.ask("POST", f"{services}/compute.googleapis.com:disable", {})
+    world.ask("POST", f"{services}/compute.googleapis.com:disable", {"disableDependentServices": True})
     status, answer = world.send("GET", NETWORKS)
     assert status == 403
     assert answer["error"]["details"][0]["reason"] == "SERVICE_DISABLED"

@@ -42,7 +42,7 @@ def every_route() -> Iterator[tuple[str, str, set[str]]]:
     """Method and path of each, and by which parameters it chooses, as Google's documents have them."""
     for route, _ in routes():
         method, _, path = route.partition(" /")
-        asked = re.sub(r"\{\w+\}", "x", path.replace("{project}", PROJECT))
+        asked = re.sub(r"\{\w+\}", "x", path.replace("{project}", PROJECT).replace("{location}", "-"))
         if asked.partition("/")[0] in discovery.DOCUMENTS:
             found = discovery.documented(method, asked) or {}
             yield method, asked, {"filter", "query"} & found.get("parameters", {}).keys()

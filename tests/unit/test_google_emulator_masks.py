@@ -26,6 +26,7 @@ def with_masks() -> Iterator[str]:
     for api in APIS:
         for route in api.routes.get("PATCH", []):
             words = re.sub(r"\(\?P<project>[^)]*\)", PROJECT, route.pattern.pattern)
+            words = re.sub(r"\(\?P<location>[^)]*\)", "-", words)
             path = re.sub(r"\(\?P<\w+>[^)]*\)", "x", words).replace("\\", "")
             for version in api.versions:
                 found = discovery.documented("PATCH", f"{api.name}/{version}/{path}")
@@ -62,3 +63,62 @@ def test_known_fields_pass_in_both_ways_of_writing(world: World):
         world.ask("PATCH", f"vertex_ai/v1/{board['name']}", {"displayName": mask}, updateMask=mask)
         world.pass_time(1000)
         assert world.ask("GET", f"vertex_ai/v1/{board['name']}")["displayName"] == mask
+
+
+REPOSITORY = f"artifact_registry/v1/projects/{PROJECT}/locations/us/repositories/images"
+DATABASE = f"firestore/v1/projects/{PROJECT}/databases/jobs"
+
+
+@pytest.fixture
+def made(world: World) -> World:
+    """With a repository, a database, and a board with an experiment."""
+    world.ask("POST", REPOSITORY.rpartition("/")[0], {"format": "DOCKER", "name": "zzz"}, repositoryId="images")
+    database = {"locationId": "nam5", "type": "FIRESTORE_NATIVE", "name": "zzz", "uid": "zzz"}
+    world.ask("POST", DATABASE.rpartition("/")[0], database, databaseId="jobs")
+    return world
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        (REPOSITORY, "format", "MAVEN"),
+        (REPOSITORY, "mode", "VIRTUAL_REPOSITORY"),
+        (REPOSITORY, "kmsKeyName", "projects/p/locations/us/keyRings/r/cryptoKeys/k"),
+        (DATABASE, "locationId", "eur3"),
+        (DATABASE, "databaseEdition", "ENTERPRISE"),
+    ],
+)
+def test_field_that_stays_as_it_was_made_cannot_be_changed(made: World, path: str, field: str, value: str):
+    before = made.ask("GET", path)
+    code, status, text = made.refusal("PATCH", path, {field: value}, updateMask=field)
+    assert (code, status) == (400, "INVALID_ARGUMENT")
+    assert field in text
+    assert made.ask("GET", path) == before
+
+
+def test_field_that_stays_may_be_sent_as_it_is(made: World):
+    made.ask("PATCH", REPOSITORY, {"format": "DOCKER", "description": "new"}, updateMask="format,description")
+    assert made.ask("GET", REPOSITORY)["description"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (REPOSITORY, "name"),
+        (REPOSITORY, "createTime"),
+        (REPOSITORY, "sizeBytes"),
+        (DATABASE, "name"),
+        (DATABASE, "uid"),
+    ],
+)
+def test_field_that_google_sets_itself_is_passed_over(made: World, path: str, field: str):
+    before = made.ask("GET", path)
+    made.ask("PATCH", path, {field: "1"}, updateMask=field)
+    assert made.ask("GET", path)[field] == before[field] != "zzz"
+
+
+def test_name_of_a_tensorboard_is_passed_over(world: World):
+    world.ask("POST", BOARDS, {"displayName": "board"})
+    [board] = world.ask("GET", BOARDS)["tensorboards"]
+    world.ask("PATCH", f"vertex_ai/v1/{board['name']}", {"name": "zzz"}, updateMask="name")
+    assert world.ask("GET", f"vertex_ai/v1/{board['name']}")["name"] == board["name"]

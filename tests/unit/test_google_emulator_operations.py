@@ -124,7 +124,7 @@ CHANGES = {
     "cluster labels": ("POST", ":setResourceLabels", {"resourceLabels": {"a": "1"}}, {}),
     "pool": ("PUT", "", {"labels": {"labels": {"a": "1"}}}, {}),
     "pool management": ("POST", ":setManagement", {"management": {"autoRepair": False}}, {}),
-    "subnetwork": ("PATCH", "", {"privateIpGoogleAccess": True}, {}),
+    "subnetwork": ("POST", "/setPrivateIpGoogleAccess", {"privateIpGoogleAccess": True}, {}),
     "database": ("PATCH", "", {"deleteProtectionState": "DELETE_PROTECTION_ENABLED"}, {}),
     "vm": ("PATCH", "", {"labels": {"a": "1"}}, {"updateMask": "labels"}),
     "board": ("PATCH", "", {"description": "new"}, {"updateMask": "description"}),

@@ -101,7 +101,7 @@ def lists() -> Iterator[tuple[str, str]]:
     for api in APIS:
         for method, routes in api.routes.items() if api.name in discovery.DOCUMENTS else ():
             for route in routes:
-                rest = re.sub(r"\{\w+\+?\}", "x", route.path.replace("{project}", PROJECT))
+                rest = re.sub(r"\{\w+\+?\}", "x", route.path.replace("{project}", PROJECT).replace("{location}", "-"))
                 for version in api.versions:
                     found = discovery.documented(method, f"{api.name}/{version}/{rest}")
                     if found and "pageToken" in found["parameters"] and route.path != "b/{bucket}/o":

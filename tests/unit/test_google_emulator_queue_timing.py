@@ -195,6 +195,18 @@ def test_lent_machines_have_their_hosts_until_these_have_shut_down(tmp_path):
         assert state(world)[0] == "SUSPENDED"
 
 
+def test_lent_machines_of_which_one_was_deleted_are_taken_back_with_those_that_are_left(world):
+    spec = {"multiNodeParams": {"nodeCount": 2, "nodeIdPrefix": "vm"}, "node": V4_8}
+    queue(world, ALPHA, tpu={"nodeSpec": [spec]}, runDuration={"maxRunDuration": "60s"})
+    world.pass_time(10)
+    world.pass_time(10)
+    world.ask("DELETE", f"{V2}/nodes/vm-0")
+    world.pass_time(60)
+    world.pass_time(10)
+    assert state(world) == ("SUSPENDED", "SERVICE")
+    assert world.ask("GET", f"{V2}/nodes") == {"nodes": []}
+
+
 def test_machines_lent_until_a_time_go_at_that_time_however_late_they_came(world):
     queue(world, ALPHA, runDuration={"terminationTime": at(world, 600)}, queueingPolicy={"validAfterDuration": "500s"})
     world.pass_time(500)

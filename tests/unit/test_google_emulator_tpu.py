@@ -198,10 +198,75 @@ def test_queued_resource_with_nodes_goes_only_by_force(world):
     world.pass_time(10)
     world.pass_time(10)
     assert world.refusal("DELETE", f"{ZONE}/queuedResources/wish")[1] == "FAILED_PRECONDITION"
-    assert world.refusal("DELETE", f"{ZONE}/nodes/wish-0")[1] == "FAILED_PRECONDITION"
     world.ask("DELETE", f"{ZONE}/queuedResources/wish", force="true")
     world.pass_time(1)
     assert world.cloud.inventory() == []
+
+
+def test_queued_resource_whose_nodes_were_deleted_is_suspended_and_goes_without_force(world):
+    """As Google's own sample does it: python-docs-samples, tpu/test_queued_resources.py."""
+    queue(world, count=2)
+    world.pass_time(10)
+    world.pass_time(10)
+    world.ask("DELETE", f"{ZONE}/nodes/wish-0")
+    world.pass_time(30)
+    assert queued(world) == "ACTIVE"
+    assert world.refusal("DELETE", f"{ZONE}/queuedResources/wish")[1] == "FAILED_PRECONDITION"
+    world.ask("DELETE", f"{ZONE}/nodes/wish-1")
+    world.pass_time(30)
+    told = [world.ask("GET", f"{ZONE}/queuedResources/wish")["state"]]
+    world.pass_time(10)
+    told.append(world.ask("GET", f"{ZONE}/queuedResources/wish")["state"])
+    assert told == [
+        {"state": "SUSPENDING", "stateInitiator": "USER", "suspendingData": {}},
+        {"state": "SUSPENDED", "stateInitiator": "USER", "suspendedData": {}},
+    ]
+    world.ask("DELETE", f"{ZONE}/queuedResources/wish")
+    world.pass_time(1)
+    assert world.cloud.inventory() == []
+
+
+def test_queued_resource_suspended_by_deletion_comes_back_when_reset(world):
+    queue(world)
+    world.pass_time(10)
+    world.pass_time(10)
+    world.ask("DELETE", f"{ZONE}/nodes/wish-0")
+    world.pass_time(30)
+    world.pass_time(10)
+    world.ask("POST", f"{ZONE}/queuedResources/wish:reset", {})
+    world.pass_time(10)
+    world.pass_time(10)
+    assert (queued(world), state(world, "wish-0")) == ("ACTIVE", "READY")
+
+
+def test_node_deleted_while_its_queued_resource_provisions_does_not_come_back(world):
+    queue(world, count=2)
+    world.pass_time(10)
+    world.ask("DELETE", f"{ZONE}/nodes/wish-0")
+    world.pass_time(10)
+    assert (queued(world), state(world, "wish-0"), state(world, "wish-1")) == ("ACTIVE", "DELETING", "READY")
+    world.pass_time(20)
+    assert [node["name"].rpartition("/")[2] for node in world.ask("GET", f"{ZONE}/nodes")["nodes"]] == ["wish-1"]
+
+
+def test_deletion_of_a_node_ends_without_the_one_that_a_reset_made_meanwhile(world):
+    queue(world)
+    world.pass_time(10)
+    world.pass_time(10)
+    world.ask("DELETE", f"{ZONE}/nodes/wish-0")
+    world.ask("POST", f"{ZONE}/queuedResources/wish:reset", {})
+    for _ in range(3):
+        world.pass_time(10)
+    assert (queued(world), state(world, "wish-0")) == ("ACTIVE", "READY")
+
+
+def test_queued_resource_that_finds_one_name_taken_makes_no_other_node(world):
+    make(world, "wish-1")
+    world.pass_time(60)
+    queue(world, count=2)
+    world.pass_time(10)
+    assert queued(world) == "FAILED"
+    assert [node["name"].rpartition("/")[2] for node in world.ask("GET", f"{ZONE}/nodes")["nodes"]] == ["wish-1"]
 
 
 def test_same_request_twice_is_one(world):

@@ -16,6 +16,7 @@ from unit.google_world import PROJECT, World
 
 PLACE = f"projects/{PROJECT}/locations/us-central2-b"
 V2, ALPHA = f"tpu/v2/{PLACE}", f"tpu/v2alpha1/{PLACE}"
+DISK = f"projects/{PROJECT}/zones/us-central2-b/disks/disk"
 V4_8 = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 V4_32 = {"acceleratorType": "v4-32", "runtimeVersion": "tpu-ubuntu2204-base"}
 
@@ -108,6 +109,7 @@ def test_vm_of_a_spot_request_says_who_made_it_and_what_google_chose(world):
 
 
 def test_vm_says_what_was_sent_where_google_has_no_choice(world):
+    world.network()
     sent = {
         **V4_8,
         "description": "one",
@@ -124,10 +126,10 @@ def test_vm_says_what_was_sent_where_google_has_no_choice(world):
         ],
         "schedulingConfig": {"preemptible": True},
     }
-    world.ask("POST", f"{V2}/nodes", {**sent, "dataDisks": [{"sourceDisk": "disk"}]}, nodeId="vm")
+    world.ask("POST", f"{V2}/nodes", {**sent, "dataDisks": [{"sourceDisk": DISK}]}, nodeId="vm")
     told = vm(world)
     assert {name: told[name] for name in sent} == sent
-    assert told["dataDisks"] == [{"sourceDisk": "disk", "mode": "READ_WRITE"}]
+    assert told["dataDisks"] == [{"sourceDisk": DISK, "mode": "READ_WRITE"}]
     assert "networkConfig" not in told
     assert told["networkEndpoints"][0]["accessConfig"]["externalIp"]
 
@@ -138,6 +140,19 @@ def test_vm_says_what_was_sent_where_google_has_no_choice(world):
         ({"networkConfig": {"network": "a"}, "networkConfigs": [{"network": "b"}]}, "Only one of network_config"),
         ({"description": "x" * 513}, "512"),
         ({"cidrBlock": "10.0.0.0/20"}, "/29"),
+        ({"acceleratorConfig": {"type": "V4", "topology": "2x2x2"}}, "not the same accelerator"),
+        ({"dataDisks": [{"sourceDisk": "disk"}]}, "Invalid source disk 'disk'"),
+        ({"dataDisks": [{"sourceDisk": DISK.replace("us-central2-b", "us-east1-b")}]}, "not in zone us-central2-b"),
+        ({"labels": {"a": "r1.9"}}, 'value "r1.9" contains invalid character \'.\' at index 2 for key "a"'),
+        ({"labels": {"tpukit.dev/job": "a"}}, "key \"tpukit.dev/job\" contains invalid character '.' at index 6"),
+        ({"labels": {"a": "A"}}, "invalid character 'A'"),
+        ({"labels": {"1a": "a"}}, "does not begin with a letter"),
+        ({"labels": {"a": "x" * 64}}, "longer than 63"),
+        ({"labels": {f"l{number}": "" for number in range(65)}}, "more than 64"),
+        ({"tags": ["One"]}, "Invalid network tag 'One'"),
+        ({"metadata": {"a.b": "c"}}, "Invalid metadata key 'a.b'"),
+        ({"metadata": {"a": "x" * (256 * 1024 + 1)}}, "longer than 262144 bytes"),
+        ({"metadata": {str(number): "x" * 256 * 1024 for number in range(2)}}, "524288 bytes in all"),
     ],
 )
 @pytest.mark.parametrize("way", ["nodes", "queuedResources"])
@@ -151,8 +166,48 @@ def test_vm_that_could_never_be_is_refused_when_it_is_asked_for(world, way, more
     assert world.cloud.inventory() == []
 
 
+def test_accelerator_may_be_named_in_both_ways_if_they_agree(world):
+    both = {**V4_8, "acceleratorConfig": {"type": "V4", "topology": "2x2x1"}}
+    world.ask("POST", f"{V2}/nodes", both, nodeId="vm")
+
+
+def test_vm_takes_nothing_of_what_google_alone_says_of_one(world):
+    told = {
+        "queuedResource": "mine",
+        "multisliceNode": True,
+        "healthDescription": "fine",
+        "state": "STOPPED",
+        "id": "1",
+    }
+    world.ask("POST", f"{V2}/nodes", {**V4_8, **told}, nodeId="vm")
+    made = vm(world)
+    assert not {"queuedResource", "multisliceNode", "healthDescription"} & set(made)
+    assert (made["state"], made["id"] == "1") == ("READY", False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"labels": {"a": "b.c"}}, "invalid character '.'"),
+        ({"tags": ["-a"]}, "Invalid network tag"),
+        ({"metadata": {"a b": "c"}}, "Invalid metadata key"),
+    ],
+)
+def test_change_of_a_vm_to_what_it_could_not_be_is_refused(world, change, words):
+    world.ask("POST", f"{V2}/nodes", V4_8, nodeId="vm")
+    before = vm(world)
+    assert words in world.refusal("PATCH", f"{V2}/nodes/vm", change, updateMask=next(iter(change)))[2]
+    assert vm(world) == before
+
+
+def test_request_for_two_vms_of_one_name_is_refused(world):
+    specs = [{"parent": PLACE, "nodeId": "vm", "node": V4_8}] * 2
+    text = world.refusal("POST", f"{V2}/queuedResources", {"tpu": {"nodeSpec": specs}}, queuedResourceId="wish")[2]
+    assert "must be unique, not 'vm' twice" in text
+
+
 def test_request_for_disks_that_several_hosts_would_write_is_refused_at_once(world):
-    node = {**V4_32, "dataDisks": [{"sourceDisk": "disk"}]}
+    node = {**V4_32, "dataDisks": [{"sourceDisk": DISK}]}
     body = {"tpu": {"nodeSpec": [{"nodeId": "vm", "node": node}]}}
     assert "READ_ONLY" in world.refusal("POST", f"{V2}/queuedResources", body, queuedResourceId="wish")[2]
 

@@ -109,6 +109,38 @@ def test_others_refuse_unknown_fields(world: World, path: str, named: str):
     assert 'Unknown name "nonsense": Cannot find field.' in text
 
 
+def test_fields_are_taken_in_both_ways_of_writing_and_told_in_one(world: World):
+    """https://protobuf.dev/programming-guides/json; keys of maps are their sender's own."""
+    nodes = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes"
+    node = {
+        "accelerator_type": "v4-8",
+        "runtime_version": "tpu-ubuntu2204-base",
+        "network_config": {"enable_external_ips": True},
+        "data_disks": [{"source_disk": f"projects/{PROJECT}/zones/us-central2-b/disks/d", "mode": "READ_ONLY"}],
+        "labels": {"my_label": "my_value"},
+        "metadata": {"startup_script": "a_b"},
+    }
+    world.ask("POST", nodes, node, nodeId="vm")
+    made = world.ask("GET", f"{nodes}/vm")
+    assert (made["acceleratorType"], made["runtimeVersion"]) == ("v4-8", "tpu-ubuntu2204-base")
+    assert made["networkConfig"]["enableExternalIps"] is True
+    assert made["dataDisks"][0]["sourceDisk"].endswith("/d")
+    assert (made["labels"], made["metadata"]) == ({"my_label": "my_value"}, {"startup_script": "a_b"})
+    assert not [name for name in made if "_" in name]
+
+
+def test_field_that_exists_in_neither_way_of_writing_is_named_as_it_was_sent(world: World):
+    nodes = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes"
+    assert (
+        'Unknown name "accelerator_tipe"' in world.refusal("POST", nodes, {"accelerator_tipe": "v4-8"}, nodeId="vm")[2]
+    )
+
+
+def test_compute_engine_and_cloud_storage_know_one_way_of_writing(world: World):
+    world.ask("POST", "storage/v1/b", {"name": "bucket", "storage_class": "NEARLINE"}, project=PROJECT)
+    assert world.ask("GET", BUCKET)["storageClass"] == "STANDARD"
+
+
 def test_no_route_takes_a_body_unseen():
     unseen = [
         (api.name, one.path) for api in APIS for routes in api.routes.values() for one in routes if one.body == ""

@@ -126,7 +126,7 @@ def test_session_finds_what_jax_needs_and_no_proxy(vms, monkeypatch):
 
 
 def test_node_that_need_not_run_anything_has_no_hosts(vms):
-    made = vms.make("paper", {**V4_16, "labels": {"tpukit.dev/simulated": "true"}})
+    made = vms.make("paper", {**V4_16, "labels": {"tpukit-simulated": "true"}})
     assert made["state"] == "READY"
     assert not vms.emulator.hypervisor.has_hosts(made["name"])
 

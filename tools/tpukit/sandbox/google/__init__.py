@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from tpukit.sandbox.google import (
     artifact_registry,
+    bucket_policies,
     builds,
+    cluster_updates,
     compute,
     compute_operations,
     compute_zones,
@@ -40,6 +42,7 @@ from tpukit.sandbox.google import (
     services,
     storage,
     storage_objects,
+    subnet_methods,
     tensorboard_data,
     tensorboards,
     tpu,
@@ -74,6 +77,8 @@ APIS = (
 )
 
 PARTS = (
+    bucket_policies,
+    cluster_updates,
     gke_clusters,
     custom_roles,
     log_metrics,
@@ -85,6 +90,7 @@ PARTS = (
     project_metadata,
     queue_progress,
     queued_resources,
+    subnet_methods,
     tensorboard_data,
     updates,
     vm_faults,

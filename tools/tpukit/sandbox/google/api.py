@@ -100,6 +100,8 @@ class Api:
     permissions: str = ""  # the first word of its permissions; "" asks for them in its handlers, or for none
     terraform: Mapping[str, str] = field(default_factory=dict)
     """What Terraform's provider calls it, and below which path; unless told, its name and its first version."""
+    has_location: Callable[[str], bool] | None = None
+    """Which locations it has; another one is refused before anything else is looked at. None sees to it itself."""
     own_front: bool = False
     """Compute Engine and Cloud Storage answer by themselves: they pass over what they do not know, which others refuse,
     their errors have reasons, and the paths of their documents begin with their names."""
@@ -164,7 +166,7 @@ def _pattern(path: str) -> re.Pattern[str]:
 
 def camel(name: str) -> str:
     """A name as JSON has it; Google takes network_config for networkConfig."""
-    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
+    return re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), name)
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Doc:

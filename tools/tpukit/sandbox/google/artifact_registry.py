@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from tpukit.sandbox.google import held_permissions, longrunning, policy
+from tpukit.sandbox.google import held_permissions, location_checks, longrunning, policy, update_masks
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -14,6 +14,9 @@ from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
 REPOSITORY = LOCATION + "/repositories/{repository}"
+_FIXED = ("format", "kmsKeyName", "mode")
+"""What the Terraform provider makes a repository anew for."""
+_OUTPUT = ("createTime", "name", "registryUri", "satisfiesPzi", "satisfiesPzs", "sizeBytes", "updateTime")
 
 api = Api(
     "artifact_registry",
@@ -22,6 +25,7 @@ api = Api(
     title="Artifact Registry API",
     versions=("v1", "v1beta2"),
     permissions="artifactregistry",
+    has_location=location_checks.is_region_or_multi_region,
     operation=longrunning.operation_format(
         lambda _: longrunning.message("google.devtools.artifactregistry.v1.OperationMetadata", {})
     ),
@@ -41,7 +45,8 @@ def _create(cloud: Cloud, call: Call) -> Started:
     if cloud.state.get("repository", full):
         raise GUESS.exists("the repository already exists")
     stamps = {"createTime": cloud.stamp(), "updateTime": cloud.stamp()}
-    made = {"mode": "STANDARD_REPOSITORY", **call.body, "name": full, **stamps, "sizeBytes": "0"}
+    given = {field: value for field, value in call.body.items() if field not in _OUTPUT}
+    made = {"mode": "STANDARD_REPOSITORY", **given, "name": full, **stamps, "sizeBytes": "0"}
     cloud.state.put("repository", full, made)
     response = longrunning.message("google.devtools.artifactregistry.v1.Repository", made)
     return cloud.start(api, "CREATE", scope, full, response=response)
@@ -60,7 +65,8 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 @api.on("PATCH", REPOSITORY, body="Repository")
 def _patch(cloud: Cloud, call: Call) -> Doc:
     old = _find(cloud, call)
-    new = {**replaced(old, call.body, call.mask()), "updateTime": cloud.stamp()}
+    fields = update_masks.changed(call, old, fixed=_FIXED, output=_OUTPUT)
+    new = {**replaced(old, call.body, fields), "updateTime": cloud.stamp()}
     cloud.state.put("repository", old["name"], new)
     return new
 
@@ -84,7 +90,7 @@ def _changed(cloud: Cloud, operation: Doc) -> None:
 
 @api.on("GET", REPOSITORY + ":getIamPolicy")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
-    return policy.get(cloud, _find(cloud, call)["name"])
+    return policy.answer(cloud, _find(cloud, call)["name"], call)
 
 
 @api.on("POST", REPOSITORY + ":setIamPolicy", body="SetIamPolicyRequest")

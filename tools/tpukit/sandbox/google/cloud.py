@@ -23,7 +23,18 @@ from tpukit.sandbox.google.sources import EMULATOR, GUESS
 from tpukit.sandbox.google.state import Doc, State
 
 PLAIN_KINDS = {
-    *("build", "fault", "group", "identity_pool", "limit", "log_entry", "login_profile", "operation", "pending"),
+    *(
+        "build",
+        "ended_upload",
+        "fault",
+        "group",
+        "identity_pool",
+        "limit",
+        "log_entry",
+        "login_profile",
+        "operation",
+        "pending",
+    ),
     *("project_metadata", "service", "token", "under_way", "vm_guest", "vm_numbers", "vm_preempted"),
 }
 """What is in the state and is not a resource."""

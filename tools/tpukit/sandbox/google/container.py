@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from tpukit.sandbox import binaries
 from tpukit.sandbox.google.api import Api, Call
 from tpukit.sandbox.google.cloud import Cloud, stamp
+from tpukit.sandbox.google.gke_versions import VERSIONS
+from tpukit.sandbox.google.pool_fields import IMAGES
 from tpukit.sandbox.google.refusal import CODES
-from tpukit.sandbox.google.sources import GKE_INCOMPATIBLE, GKE_NOT_FOUND, GKE_OPERATIONS, GKE_UNDER_WAY
+from tpukit.sandbox.google.sources import (
+    GKE_AUTOPILOT,
+    GKE_INCOMPATIBLE,
+    GKE_NOT_FOUND,
+    GKE_OPERATIONS,
+    GKE_UNDER_WAY,
+)
 from tpukit.sandbox.google.state import Doc
 
 LOCATION = "projects/{project}/locations/{location}"
 CLUSTER = LOCATION + "/clusters/{cluster}"
 POOL = CLUSTER + "/nodePools/{pool}"
-
-
-def _offered(kubernetes: str) -> tuple[str, ...]:
-    """The version of GKE that is this one of Kubernetes, and those of two minor versions before it to upgrade from.
-    Numbers of builds, and of older patches, are made up."""
-    major, minor, patch = kubernetes.removeprefix("v").split(".")
-    older = (f"{major}.{int(minor) - back}.1-gke.3084001" for back in (1, 2))
-    return (f"{major}.{minor}.{patch}-gke.1000000", *older)
-
-
-VERSIONS = _offered(binaries.versions()["kubernetes"])
-"""Newest first. The first is what clusters get that ask for none, and what the box's API server is."""
 
 _TYPES = {"UPDATE_NODE_POOL": "UPGRADE_NODES"}
 """As the API calls them; which of its types a change of a pool has is a guess."""
@@ -78,6 +73,14 @@ def find_cluster(cloud: Cloud, call: Call) -> tuple[str, Doc]:
     doc = cloud.state.get("cluster", name)
     if doc is None:
         raise GKE_NOT_FOUND.not_found(f"Not found: {name}.")
+    return name, doc
+
+
+def find_cluster_of_pools(cloud: Cloud, call: Call) -> tuple[str, Doc]:
+    """The cluster whose pools are asked for or changed by themselves: nobody but Google does that with Autopilot."""
+    name, doc = find_cluster(cloud, call)
+    if (doc.get("autopilot") or {}).get("enabled"):
+        raise GKE_AUTOPILOT.invalid("Autopilot node pools cannot be accessed or modified.")
     return name, doc
 
 
@@ -141,6 +144,6 @@ def _versions(cloud: Cloud, call: Call) -> Doc:
         "defaultClusterVersion": VERSIONS[0],
         "validMasterVersions": list(VERSIONS),
         "validNodeVersions": list(VERSIONS),
-        "validImageTypes": ["COS_CONTAINERD", "UBUNTU_CONTAINERD"],
+        "validImageTypes": list(IMAGES),
         "channels": channels,
     }

@@ -9,6 +9,7 @@ Below `/emulator/` GET shows, POST adds, DELETE clears:
     services   POST makes every project one that was set up long ago, with every API on; {"enabled": ["compute", ...]}
                turns on these alone
     pods       POST {"node", "namespace", "account", "annotated"}: who a pod is to Google, with its token
+    mounts     POST as for pods, and {"bucket", "folder", "listed"}: whether a pod gets a bucket as a folder
     tpu-vms    POST {"action": "freeze", "node": NAME, "worker": 1, ...}: something happens to a TPU VM or a host of it
     resources  what is there: GET ?kind=; POST {"kind", "name", "patch"} changes one as no caller of Google could
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpukit.errors import Invalid, TpukitError
-from tpukit.sandbox.google import image_pulls, pod_identity, services, stock_and_quota, vm_faults
+from tpukit.sandbox.google import bucket_mounts, image_pulls, pod_identity, services, stock_and_quota, vm_faults
 from tpukit.sandbox.google.api import Answer, Request, merged
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.cloud import Cloud
@@ -120,6 +121,7 @@ _ACTS: dict[tuple[str, str], _Act] = {
     ("POST", "emulator/services"): _enable,
     ("POST", "emulator/pods"): lambda cloud, query, body: pod_identity.identify(cloud, **body),
     ("POST", "emulator/pulls"): lambda cloud, query, body: image_pulls.pull(cloud, **body),
+    ("POST", "emulator/mounts"): lambda cloud, query, body: bucket_mounts.mount(cloud, **body),
     ("POST", "emulator/tpu-vms"): _strike_vm,
     ("GET", "emulator/resources"): _resources,
     ("POST", "emulator/resources"): _patch,

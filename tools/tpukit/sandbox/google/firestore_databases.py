@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import etags, longrunning
+from tpukit.sandbox.google import etags, location_checks, longrunning, update_masks
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.regions import REGIONS
 from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 DATABASE = "projects/{project}/databases/{database}"
 MESSAGE = "GoogleFirestoreAdminV1Database"
+MULTI_REGIONS = ("eur3", "nam5", "nam7")
+"""https://cloud.google.com/firestore/docs/locations"""
+_FIXED = ("databaseEdition", "locationId", "realtimeUpdatesMode")
+"""Two are immutable, says the discovery document; for another location the Terraform provider makes a database anew. A
+type can be changed as long as the database is empty."""
+_OUTPUT = (
+    *("createTime", "deleteTime", "earliestVersionTime", "etag", "freeTier", "keyPrefix", "name", "previousId"),
+    *("sourceInfo", "uid", "updateTime", "versionRetentionPeriod"),
+)
 
 api = Api(
     "firestore",
@@ -31,8 +41,11 @@ def _create(cloud: Cloud, call: Call) -> Started:
     name = call.query.get("databaseId", "")
     if name != "(default)" and not re.fullmatch(r"[a-z][a-z0-9-]{2,61}[a-z0-9]", name):
         raise GUESS.invalid(f"Invalid database ID {name!r}.")
-    if not call.body.get("locationId") or not call.body.get("type"):
+    location = call.body.get("locationId")
+    if not location or not call.body.get("type"):
         raise GUESS.invalid("Location and type of the database must be given.")
+    if location not in REGIONS and location not in MULTI_REGIONS:
+        raise location_checks.denied(location, api.service, call["project"])
     full = f"projects/{call['project']}/databases/{name}"
     if cloud.state.get("database", full):
         raise GUESS.exists("Database already exists. Please use another database_id")
@@ -42,10 +55,11 @@ def _create(cloud: Cloud, call: Call) -> Started:
         "pointInTimeRecoveryEnablement": "POINT_IN_TIME_RECOVERY_DISABLED",
         "deleteProtectionState": "DELETE_PROTECTION_DISABLED",
         "databaseEdition": "STANDARD",
-        **call.body,
+        **{field: value for field, value in call.body.items() if field not in _OUTPUT},
         "name": full,
         "uid": f"{cloud.state.next():032x}",
         "createTime": cloud.stamp(),
+        "updateTime": cloud.stamp(),
         "etag": f"{cloud.state.next():08x}",
     }
     cloud.state.put("database", full, made)
@@ -67,7 +81,8 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 def _patch(cloud: Cloud, call: Call) -> Started:
     old = _find(cloud, call)
     _check_etag(call.body.get("etag"), old)
-    new = replaced(old, call.body, [field for field in call.mask() if field != "etag"])
+    fields = update_masks.changed(call, old, fixed=_FIXED, output=_OUTPUT)
+    new = {**replaced(old, call.body, fields), "updateTime": cloud.stamp()}
     name = old["name"]
     return cloud.change(api, "UPDATE", name, name, store="database", after=new, response=_message(new))
 

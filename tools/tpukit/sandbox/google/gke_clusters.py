@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from tpukit.sandbox.google import etags, network_rules, node_pools, stock_and_quota
+from tpukit.sandbox.google import cluster_fields, etags, gke_versions, network_rules, node_pools, stock_and_quota
 from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.compute import relative
-from tpukit.sandbox.google.container import CLUSTER, LOCATION, VERSIONS, admit, api, find_cluster, scope
-from tpukit.sandbox.google.sources import GKE_EXISTS, GUESS
+from tpukit.sandbox.google.compute_names import network_name, relative, subnet_name, usable
+from tpukit.sandbox.google.container import CLUSTER, LOCATION, admit, api, find_cluster, scope
+from tpukit.sandbox.google.sources import GKE_EXISTS, GKE_NODE_COUNT, GKE_POOL_TWICE, GKE_REGIONAL, GUESS
 from tpukit.sandbox.google.state import Doc
 
 NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -41,13 +41,29 @@ def _create(cloud: Cloud, call: Call) -> Started:
     full = f"{scope(call)}/clusters/{name}"
     if cloud.state.get("cluster", full):
         raise GKE_EXISTS.exists(f"Already exists: {full}.")
-    if "nodePools" in body and ("initialNodeCount" in body or "nodeConfig" in body):
-        raise GUESS.invalid("Cluster.initial_node_count and node_config must not be set together with node_pools.")
+    pools = _pools(body)
     made = _made(cloud, call, full, {key: value for key, value in body.items() if key != "nodePools"})
+    cluster_fields.check(made)
     cloud.state.put("cluster", full, made)
-    for pool in body.get("nodePools") or [_default_pool(made)]:
+    for pool in pools:
         node_pools.add(cloud, full, made, pool)
     return cloud.start(api, "CREATE_CLUSTER", scope(call), full)
+
+
+def _pools(body: Doc) -> list[Doc]:
+    """The pools that the cluster begins with. To Google, zero and an empty list are fields that are not there."""
+    count: int = body.get("initialNodeCount") or 0
+    pools: list[Doc] = body.get("nodePools") or []
+    if not pools:
+        if count < 1 and not (body.get("autopilot") or {}).get("enabled"):
+            raise GKE_NODE_COUNT.invalid("Cluster.initial_node_count must be greater than zero.")
+        return [_default_pool(body)]
+    if count or body.get("nodeConfig"):
+        raise GUESS.invalid("Cluster.initial_node_count and node_config must not be set together with node_pools.")
+    names = [pool["name"] for pool in pools if pool.get("name")]
+    if len(set(names)) < len(names):
+        raise GKE_POOL_TWICE.refused(500, "Internal error encountered.")
+    return pools
 
 
 def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
@@ -56,8 +72,10 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
     region = location if zones else location.rpartition("-")[0]
     if not zones and location not in stock_and_quota.zones():
         raise GUESS.invalid(f'Location "{location}" does not exist.')
+    if not zones and (body.get("autopilot") or {}).get("enabled"):
+        raise GKE_REGIONAL.invalid("Autopilot clusters must be regional clusters.")
     network, subnet = _network(cloud, call["project"], region, body)
-    version = _version(body.get("initialClusterVersion", ""))
+    version = gke_versions.for_control_plane(body.get("initialClusterVersion", ""))
     address = cloud.settings.kubernetes or "127.0.0.1"
     dns = cloud.settings.kubernetes or f"gke-{body['name']}.{region}.gke.goog"
     added = {
@@ -91,12 +109,11 @@ def _made(cloud: Cloud, call: Call, full: str, body: Doc) -> Doc:
 
 def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, str]:
     """The full names of network and subnet, which must be there and have the ranges that the cluster names."""
-    network = _named(body.get("network") or "default", f"projects/{project}/global/networks", project)
-    asked = body.get("subnetwork") or network.rpartition("/")[2]
-    subnet = _named(asked, f"projects/{project}/regions/{region}/subnetworks", project)
-    if not cloud.state.get("network", network):
+    network = network_name(body.get("network") or "default", project)
+    subnet = subnet_name(body.get("subnetwork") or network.rpartition("/")[2], project, region)
+    if not usable(cloud, "network", network):
         raise GUESS.not_found(f'Network "{network}" does not exist.')
-    found = cloud.state.get("subnetwork", subnet)
+    found = usable(cloud, "subnetwork", subnet)
     if found is None or relative(found["network"], project) != network:
         raise GUESS.not_found(f'Subnetwork "{subnet}" does not exist in network "{network}".')
     network_rules.check_shared(cloud, project, subnet)
@@ -106,19 +123,6 @@ def _network(cloud: Cloud, project: str, region: str, body: Doc) -> tuple[str, s
         if policy.get(field) and policy[field] not in names:
             raise GUESS.invalid(f'Subnetwork "{subnet}" has no secondary range "{policy[field]}".')
     return network, subnet
-
-
-def _named(link: str, parent: str, project: str) -> str:
-    return relative(link, project) if "/" in link else f"{parent}/{link}"
-
-
-def _version(asked: str) -> str:
-    if asked in ("", "-", "latest"):
-        return VERSIONS[0]
-    found = next((version for version in VERSIONS if version == asked or version.startswith(f"{asked}.")), None)
-    if found is None:
-        raise GUESS.invalid(f'Master version "{asked}" is unsupported.')
-    return found
 
 
 def _default_pool(cluster: Doc) -> Doc:

@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 import zlib
 
 from tpukit.catalogue.zones import offers
-from tpukit.sandbox.google import compute_zones, etags, pod_ranges, pool_checks, stock_and_quota
+from tpukit.sandbox.google import (
+    compute_zones,
+    etags,
+    gke_versions,
+    pod_ranges,
+    pool_checks,
+    pool_fields,
+    stock_and_quota,
+)
 from tpukit.sandbox.google.api import After, Call, Started, merged
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.container import CLUSTER, POOL, admit, api, find_cluster, find_pool, pool_of, scope
+from tpukit.sandbox.google.container import CLUSTER, POOL, admit, api, find_cluster_of_pools, find_pool, pool_of, scope
 from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.sources import GKE_EXISTS, GKE_STOCKOUT, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
-NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 HEAL_SECONDS = 60.0
 """How long until GKE looks again whether a pool that found no chips can have them now."""
+_FILLED = ("machineType", "diskSizeGb", "diskType", "imageType", "serviceAccount")
 _HEADS = {"GCE_QUOTA_EXCEEDED": "Insufficient quota to satisfy the request"}
 """What a pool without machines says first; else that it was Compute Engine."""
 
 
 @api.on("GET", CLUSTER + "/nodePools")
 def _listed(cloud: Cloud, call: Call) -> Doc:
-    cluster, _ = find_cluster(cloud, call)
+    cluster, _ = find_cluster_of_pools(cloud, call)
     return {"nodePools": [etags.shown(doc) for doc in cloud.state.all("pool", f"{cluster}/").values()]}
 
 
 @api.on("GET", POOL)
 def _show(cloud: Cloud, call: Call) -> Doc:
-    find_cluster(cloud, call)
+    find_cluster_of_pools(cloud, call)
     return etags.shown(find_pool(cloud, pool_of(call)))
 
 
 @api.on("POST", CLUSTER + "/nodePools", body="CreateNodePoolRequest")
 def _create(cloud: Cloud, call: Call) -> Started:
-    cluster_name, cluster = find_cluster(cloud, call)
+    cluster_name, cluster = find_cluster_of_pools(cloud, call)
     body = call.body.get("nodePool") or {}
     name = body.get("name", "")
-    if not NAME.fullmatch(name):
-        raise GUESS.invalid(f"Invalid value for field 'node_pool.name': '{name}'. It must match {NAME.pattern}.")
+    pool_fields.check_name(name)
     full = f"{cluster_name}/nodePools/{name}"
     if cloud.state.get("pool", full):
         raise GKE_EXISTS.exists(f"Already exists: {full}.")
@@ -52,7 +59,9 @@ def _create(cloud: Cloud, call: Call) -> Started:
 
 def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     """Puts a pool that may be made into the state, PROVISIONING."""
-    pool = merged(_defaults(cluster), body)
+    pool_fields.check_name(body.get("name", ""))
+    pool = _complete(cluster, body)
+    pod_ranges.check_named(cloud, cluster, pool)
     wish = pool_checks.check(cloud, cluster, pool)
     full = f"{cluster_name}/nodePools/{pool['name']}"
     if wish.holding:
@@ -80,10 +89,17 @@ def add(cloud: Cloud, cluster_name: str, cluster: Doc, body: Doc) -> str:
     return full
 
 
+def _complete(cluster: Doc, body: Doc) -> Doc:
+    """With what GKE fills in: to it, zero and nothing are a field that is not there."""
+    config = {key: value for key, value in (body.get("config") or {}).items() if value or key not in _FILLED}
+    own = {key: value for key, value in body.items() if value or key != "locations"}
+    version = gke_versions.for_nodes(cluster, body.get("version", ""))
+    return {**merged(_defaults(cluster), {**own, "config": config}), "version": version}
+
+
 def _defaults(cluster: Doc) -> Doc:
     return {
         "initialNodeCount": 0,
-        "version": cluster["currentNodeVersion"],
         "locations": cluster["locations"],
         "management": {"autoUpgrade": False, "autoRepair": False},
         "config": {
@@ -129,15 +145,24 @@ def bring_up(cloud: Cloud, operation: Doc, full: str) -> After | None:
         except Refused as refused:
             _stay_down(cloud, operation, full, pool, refused)
             return None
-    nodes = {
-        f"{pool['_group'].removesuffix('-grp')}-{number:04x}": zone
-        for number, zone in enumerate(zone for zone in sorted(pool["locations"]) for _ in range(pool["_size"]))
-    }
     up = holding.doc(up=bool(holding.chips)) if holding else None
     broken = cloud.faults.strike("broken", f"{operation['type']} {full}")
     status = (broken.message or "RUNNING_WITH_ERROR") if broken else "RUNNING"
-    cloud.state.put("pool", full, {**pool, "_nodes": nodes, "_holds": up, "_preempted": ""})
+    nodes = _nodes(pool)
+    cloud.state.put("pool", full, {**pool, "_nodes": nodes, "_holds": up, "_preempted": "", "_leaving": []})
     return lambda: _tell(cloud, full, status)
+
+
+def _nodes(pool: Doc) -> dict[str, str]:
+    """With their zones, as many in each: those that are there and need not leave, and new ones."""
+    stay = {name: zone for name, zone in pool["_nodes"].items() if name not in pool.get("_leaving", ())}
+    names = (f"{pool['_group'].removesuffix('-grp')}-{number:04x}" for number in itertools.count())
+    new = (name for name in names if name not in stay)
+    nodes: dict[str, str] = {}
+    for zone in sorted(pool["locations"]):
+        have = [name for name in sorted(stay) if stay[name] == zone][: pool["_size"]]
+        nodes |= dict.fromkeys([*have, *itertools.islice(new, pool["_size"] - len(have))], zone)
+    return dict(sorted(nodes.items()))
 
 
 def _tell(cloud: Cloud, full: str, status: str) -> None:
@@ -179,7 +204,7 @@ def _for(seconds: float) -> str:
 
 @api.on("DELETE", POOL)
 def _delete(cloud: Cloud, call: Call) -> Started:
-    cluster_name, _ = find_cluster(cloud, call)
+    cluster_name, _ = find_cluster_of_pools(cloud, call)
     full = pool_of(call)
     pool = find_pool(cloud, full)
     admit(cloud, cluster_name, full)

@@ -26,6 +26,18 @@ def pods_range(cloud: Cloud, cluster: Doc) -> Doc | None:
     return next((each for each in ranges if each["rangeName"] == wanted), None)
 
 
+def check_named(cloud: Cloud, cluster: Doc, pool: Doc) -> None:
+    """A range of its own that a pool names must be there, unless GKE is to make it."""
+    config = pool.get("networkConfig") or {}
+    name = config.get("podRange", "")
+    if not name or config.get("createPodRange"):
+        return
+    subnet = cluster["networkConfig"]["subnetwork"]
+    ranges = (cloud.state.get("subnetwork", subnet) or {}).get("secondaryIpRanges", [])
+    if name not in [each["rangeName"] for each in ranges]:
+        raise GUESS.invalid(f'Subnetwork "{subnet}" has no secondary range "{name}".')
+
+
 def check(cloud: Cloud, cluster_name: str, cluster: Doc) -> None:
     """Refuses when the nodes of all pools together need more addresses than there are."""
     found = pods_range(cloud, cluster)

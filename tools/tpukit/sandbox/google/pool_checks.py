@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from tpukit.catalogue import Slice, slices
 from tpukit.catalogue.zones import is_ai_zone, offers
+from tpukit.sandbox.google import machine_types, pool_fields
 from tpukit.sandbox.google.cloud import Cloud
+from tpukit.sandbox.google.cluster_fields import check_zones
 from tpukit.sandbox.google.sources import GKE_MACHINE_TYPE, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
-from tpukit.sandbox.google.stock_and_quota import zones as known_zones
 
 _TPU = re.compile(r"(ct[0-9]|tpu)[a-z0-9]*-.*")
 _SHUTDOWN_SECONDS = (0, 30, 120)
@@ -41,13 +42,10 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
     config = pool["config"]
     zones: list[str] = pool["locations"]
     machine_type = config["machineType"]
-    for zone in zones:
-        if zone.rpartition("-")[0] != cluster["_region"]:
-            raise GUESS.invalid(f"Zone {zone} is not in region {cluster['_region']} of the cluster.")
-        if zone not in known_zones():
-            raise GUESS.invalid(f'Location "{zone}" does not exist.')
+    check_zones(zones, cluster["_region"])
     if pool["initialNodeCount"] < 0:
         raise GUESS.invalid("Invalid value for field 'node_pool.initial_node_count': it must not be negative.")
+    pool_fields.check(cluster, pool)
     channel = cluster.get("releaseChannel", {}).get("channel", "UNSPECIFIED")
     if channel != "UNSPECIFIED" and not pool["management"].get("autoUpgrade"):
         raise GUESS.invalid(f"Auto_upgrade must be true when release_channel {channel} is set.")
@@ -61,6 +59,7 @@ def check(cloud: Cloud, cluster: Doc, pool: Doc) -> PoolRequest:
     for zone in zones:
         if zone not in shape.zones:
             raise GUESS.invalid(f'Machine type "{machine_type}" is not available in zone "{zone}".')
+    _check_no_gpu(config)
     hyperdisk = config["diskType"] == "hyperdisk-balanced"
     if hyperdisk != (shape.generation in _HYPERDISK_ONLY):
         raise GUESS.invalid(f"Disk type {config['diskType']} is not supported by machine type {machine_type}.")
@@ -115,7 +114,7 @@ def _slice(cloud: Cloud, cluster: Doc, pool: Doc) -> Slice | None:
     policy = pool.get("placementPolicy", {})
     offered = [shape for shape in slices() if shape.machine_type == machine_type]
     if not offered:
-        if _TPU.fullmatch(machine_type) or not re.fullmatch(r"[a-z][a-z0-9]*-[a-z0-9-]+", machine_type):
+        if _TPU.fullmatch(machine_type):
             raise GUESS.invalid(
                 f'Machine type with name "{machine_type}" does not exist in zone "{pool["locations"][0]}".'
             )
@@ -150,8 +149,18 @@ def _check_cpu_machines(machine_type: str, zones: list[str]) -> None:
     That AI zones have no CPU machines at all is stricter than Google's page, which says that they are limited there.
     """
     for zone in zones:
-        if is_ai_zone(zone) or offers(zone, machine_type) is False:
+        known = machine_types.exists(machine_type) and offers(zone, machine_type) is not False
+        if is_ai_zone(zone) or not known:
             raise GKE_MACHINE_TYPE.invalid(f'Invalid machine type "{machine_type}" in zone "{zone}": GCE_NOT_FOUND.')
+
+
+def _check_no_gpu(config: Doc) -> None:
+    """TPUs come with their machines, and nothing else can be added to these."""
+    for one in config.get("accelerators") or ():
+        if str(one.get("acceleratorType", "")).startswith("nvidia"):
+            raise GUESS.invalid(
+                f"Accelerator type {one['acceleratorType']} is not supported by machine type {config['machineType']}."
+            )
 
 
 def _policy_topology(cloud: Cloud, cluster: Doc, name: str) -> str:

@@ -36,7 +36,7 @@ def _show(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("POST", "projects/{project}:getIamPolicy", body="GetIamPolicyRequest")
 def _get_policy(cloud: Cloud, call: Call) -> Doc:
-    return policy.get(cloud, f"projects/{call['project']}")
+    return policy.answer(cloud, f"projects/{call['project']}", call)
 
 
 @api.on("POST", "projects/{project}:setIamPolicy", body="SetIamPolicyRequest")

@@ -5,15 +5,16 @@
 
 A request that may be fulfilled only later stays ACCEPTED until then: it waits for a time, not for resources. (Google's
 pages say by now that WAITING_FOR_RESOURCES has replaced ACCEPTED; that it has for these too is not known.) It is
-SUSPENDED when one of its VMs was preempted, or when they have run for as long as they may. It does not come back by
-itself, and like a FAILED one it counts against the quota until it is deleted or reset.
+SUSPENDED when one of its VMs was preempted, when they have run for as long as they may, or when a user has deleted all
+of them (https://cloud.google.com/tpu/docs/queued-resources). It does not come back by itself, and like a FAILED one it
+counts against the quota until it is deleted or reset.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from tpukit.sandbox.google import queue_timing, queued_requests, stock_and_quota, tpu_nodes
+from tpukit.sandbox.google import queue_timing, queued_requests, stock_and_quota, tpu_networks, tpu_nodes
 from tpukit.sandbox.google.api import After
 from tpukit.sandbox.google.cloud import Cloud, stamp
 from tpukit.sandbox.google.refusal import CODES, Refused
@@ -48,11 +49,22 @@ def fail(cloud: Cloud, doc: Doc, message: str, status: str) -> None:
     put(cloud, {**doc, "_holds": doc["_wants"]}, "FAILED", error={"code": CODES[status], "message": message})
 
 
+def vms(cloud: Cloud, doc: Doc) -> dict[str, Doc]:
+    """Those of its VMs that are there; another's may have the name of one that was deleted."""
+    found = {name: cloud.state.get("vm", name) for name in doc["_nodes"]}
+    return {name: vm for name, vm in found.items() if vm and vm.get("queuedResource") == doc["name"]}
+
+
 def remove_vms(cloud: Cloud, doc: Doc) -> None:
-    for name in doc["_nodes"]:
-        vm = cloud.state.get("vm", name)
-        if vm and vm.get("queuedResource") == doc["name"]:
-            tpu_nodes.remove(cloud, name)
+    for name in vms(cloud, doc):
+        tpu_nodes.remove(cloud, name)
+
+
+def suspend_without_nodes(cloud: Cloud, name: str) -> None:
+    """A user deleted one of its VMs; it goes with the last. That it stays ACTIVE while some are left is a guess."""
+    doc = cloud.state.get("queued", name)
+    if doc and doc["state"]["state"] == "ACTIVE" and not vms(cloud, doc):
+        put(cloud, doc, "SUSPENDING", "USER", then=cloud.settings.duration("ADVANCE"))
 
 
 @api.on_operation_end("ADVANCE")
@@ -71,16 +83,23 @@ def _advance(cloud: Cloud, event: Doc) -> After | None:
         _activate(cloud, doc)
         return partial(cloud.hooks.on_vm_changed, "")
     elif state == "SUSPENDING" and any(map(cloud.hooks.vm_has_hosts, doc["_nodes"])):
-        put(cloud, doc, "SUSPENDING", then=WAIT_SECONDS)  # they have their time to shut down
+        # They have their time to shut down.
+        put(cloud, doc, "SUSPENDING", doc["state"]["stateInitiator"], then=WAIT_SECONDS)
     elif state == "SUSPENDING":
         remove_vms(cloud, doc)
-        put(cloud, {**doc, "_holds": doc["_wants"]}, "SUSPENDED")
+        put(cloud, {**doc, "_holds": doc["_wants"]}, "SUSPENDED", doc["state"]["stateInitiator"])
     return None
 
 
 def _seek_capacity(cloud: Cloud, doc: Doc) -> None:
     if doc["_until"] is not None and cloud.clock.now() >= doc["_until"]:
         fail(cloud, doc, "The request expired before it could be fulfilled.", "FAILED_PRECONDITION")
+        return
+    try:
+        for name, node in doc["_nodes"].items():
+            tpu_networks.check(cloud, name, node)
+    except Refused as refused:
+        fail(cloud, doc, refused.message, refused.status)
         return
     holding = Holding(**doc["_wants"])
     chips = holding.chips // len(doc["_nodes"])
@@ -92,6 +111,7 @@ def _seek_capacity(cloud: Cloud, doc: Doc) -> None:
             wanted = {**node, "schedulingConfig": scheduling} if scheduling else node
             tpu_nodes.add(cloud, name, wanted, share, queuedResource=doc["name"], **_slice(doc, name))
     except Refused as refused:
+        remove_vms(cloud, doc)  # all of them come, or none
         if refused.code == 409:
             fail(cloud, doc, refused.message, "ALREADY_EXISTS")
         else:
@@ -113,11 +133,13 @@ def _slice(doc: Doc, name: str) -> Doc:
 def _activate(cloud: Cloud, doc: Doc) -> None:
     ends = queue_timing.end_of_run(doc, cloud.clock.now())
     known = {} if ends is None else {"terminationTimestamp": stamp(ends)}
-    for name in doc["_nodes"]:
-        tpu_nodes.make_ready(cloud, name, **known)
+    for name, vm in vms(cloud, doc).items():
+        if vm["state"] != "DELETING":
+            tpu_nodes.make_ready(cloud, name, **known)
     put(cloud, {**doc, "_ends": ends}, "ACTIVE")
     if ends is not None:
         cloud.later(api, "RUN_OUT", doc["name"], max(ends - cloud.clock.now(), 0.0))
+    suspend_without_nodes(cloud, doc["name"])
 
 
 @api.on_operation_end("RUN_OUT")
@@ -128,7 +150,7 @@ def _run_out(cloud: Cloud, event: Doc) -> After | None:
         return None
     if cloud.clock.now() < doc["_ends"]:
         return None  # it was made anew, or reset, since
-    for name in doc["_nodes"]:
+    for name in vms(cloud, doc):
         tpu_nodes.terminate(cloud, name)
     put(cloud, doc, "SUSPENDING", then=cloud.settings.duration("ADVANCE"))
     return partial(cloud.hooks.on_vm_changed, "")

@@ -25,6 +25,8 @@ def nodes(call: Call, body: Doc) -> Doc:
             ids = [f"{prefix}-{number}" for number in range(int(several.get("nodeCount", 0)))]
         else:
             ids = [one or ""]
+        if twice := [each for each in ids if f"{parent}/nodes/{each}" in found]:
+            raise GUESS.invalid(f"Node ids of a queued resource must be unique, not {twice[0]!r} twice.")
         found.update({f"{parent}/nodes/{each}": spec.get("node", {}) for each in ids})
     if not found:
         raise GUESS.invalid("A queued resource must ask for at least one TPU node.")

@@ -108,7 +108,7 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     state = doc["state"]["state"]
     if state == "DELETING":
         raise GUESS.not_ready(f"{doc['name']} is being deleted already.")
-    if state in ("PROVISIONING", "ACTIVE", "SUSPENDING") and not call.flag("force"):
+    if queue_progress.vms(cloud, doc) and not call.flag("force"):
         raise GUESS.not_ready(f"{doc['name']} is {state} and has nodes: delete these too, with force.")
     queue_progress.put(cloud, doc, "DELETING", "USER")
     return start(cloud, call, "DELETE_QUEUED_RESOURCE", doc["name"])

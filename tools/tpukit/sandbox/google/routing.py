@@ -12,8 +12,10 @@ from urllib.parse import unquote
 
 from tpukit.sandbox import kept_answers
 from tpukit.sandbox.google import (
+    account_names,
     list_filter,
     list_order,
+    location_checks,
     paging,
     permissions,
     query_parameters,
@@ -126,22 +128,19 @@ def _find(cloud: Cloud, request: Request) -> tuple[Api, Route, Call]:
     if not api.own_front:
         request = query_parameters.checked(api.name, route, request)
     if "project" in names:
-        names["project"] = cloud.project(_project(names))
+        names = account_names.resolved(cloud, names)
+        names["project"] = cloud.project(names["project"])
         services.check_enabled(cloud, api, names["project"])
+        if api.has_location and not api.has_location(names.get("location", location_checks.ANY)):
+            raise location_checks.denied(names["location"], api.service, names["project"])
     body = _parsed(request) if route.body is not None else {}
     if route.body:
-        body = schemas.check(api.schema_of(request.path), route.body, body, drop_unknown=api.own_front)
+        body = schemas.check(api.schema_of(request.path), route.body, body, own_front=api.own_front)
     call = Call(request, names, body)
     permissions.check(cloud, api, rest, call)
     if request.method == "PATCH" and route.body:
         update_masks.check(api.document, route.body, call)
     return api, route, call
-
-
-def _project(names: Mapping[str, str]) -> str:
-    """Of an account the project may be left to its address: projects/-/serviceAccounts/EMAIL."""
-    found = re.fullmatch(r"[^@]+@([a-z0-9-]+)\.iam\.gserviceaccount\.com", names.get("account", ""))
-    return found[1] if names["project"] == "-" and found else names["project"]
 
 
 def _parsed(request: Request) -> Doc:

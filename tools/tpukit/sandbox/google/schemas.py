@@ -1,7 +1,8 @@
 """Refuses bodies that Google refuses before looking at what they mean: unknown fields, wrong types, unknown values.
 
 What the fields are is data, gathered from Google's own descriptions of its APIs. Numbers of enumerations, as Google's
-Python clients send them, become their names.
+Python clients send them, become their names, and so do fields in their other spelling, accelerator_type for
+acceleratorType: https://protobuf.dev/programming-guides/json. Compute Engine and Cloud Storage know one alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tpukit.sandbox.google.api import camel
 from tpukit.sandbox.google.common_refusals import bad_request
 from tpukit.sandbox.google.sources import GUESS
 
@@ -24,14 +26,18 @@ _KINDS = {
 }
 
 
-def check(api: str, message: str, body: dict[str, Any], *, drop_unknown: bool = False) -> dict[str, Any]:
-    """The body with names for numbers of enumerations. All that is wrong with it is said at once."""
+def check(api: str, message: str, body: dict[str, Any], *, own_front: bool = False) -> dict[str, Any]:
+    """The body with names for numbers of enumerations. All that is wrong with it is said at once.
+
+    `own_front`: as Compute Engine and Cloud Storage take it, which drop what they do not know.
+    """
     problems: list[tuple[str, str]] = []
     known = fields_of_messages()[api]
     if message not in known:
         raise GUESS.not_found("The requested URL was not found on this server.")  # this version has no such method
-    checked: dict[str, Any] = _message(known, message, body, "", problems)
-    if drop_unknown:
+    spelt = body if own_front else _spelt(known, f"${message}", body)
+    checked: dict[str, Any] = _message(known, message, spelt, "", problems)
+    if own_front:
         problems = [(where, text) for where, text in problems if not text.endswith(_UNKNOWN)]
     if problems:
         raise bad_request(problems)
@@ -42,6 +48,22 @@ def check(api: str, message: str, body: dict[str, Any], *, drop_unknown: bool = 
 def fields_of_messages() -> dict[str, dict[str, dict[str, Any]]]:
     found: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name("fields.json").read_bytes())
     return found
+
+
+def _spelt(messages: dict[str, dict[str, Any]], kind: Any, value: Any) -> Any:
+    """With the fields' names as JSON has them. Keys of maps are their sender's own."""
+    if isinstance(kind, list) and isinstance(value, list):
+        return [_spelt(messages, kind[0], one) for one in value]
+    if isinstance(kind, dict) and "*" in kind and isinstance(value, dict):
+        return {key: _spelt(messages, kind["*"], one) for key, one in value.items()}
+    if not (isinstance(kind, str) and kind.startswith("$") and isinstance(value, dict)):
+        return value
+    fields = messages[kind[1:]]
+    spelt = {}
+    for sent, inner in value.items():
+        name = sent if sent in fields or camel(sent) not in fields else camel(sent)
+        spelt[name] = _spelt(messages, fields.get(name), inner)
+    return spelt
 
 
 def _message(

@@ -1,11 +1,12 @@
 """Service Usage: which APIs a project has enabled. A new project has few; the others refuse their calls.
 
-An API that was just enabled goes on refusing for a while, although it is listed as enabled.
+An API that was just enabled goes on refusing for a while, although it is listed as enabled. It comes with those that it
+needs, and these stay on as long as it is.
 """
 
 from __future__ import annotations
 
-from tpukit.sandbox.google import longrunning
+from tpukit.sandbox.google import longrunning, service_dependencies
 from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.common_refusals import service_disabled
@@ -14,11 +15,12 @@ from tpukit.sandbox.google.sources import GUESS
 from tpukit.sandbox.google.state import Doc
 
 NOT_EMULATED = (
-    *("binaryauthorization", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
+    *("binaryauthorization", "cloudapis", "cloudkms", "cloudtrace", "config", "containerfilesystem"),
     *("containersecurity", "datastore", "oauth2", "secretmanager"),
 )
 """Enabled by people who set up a project; nothing of them is emulated."""
 SERVICES = "projects/{project}/services"
+USAGE_SECONDS = 30 * 86400.0
 V1 = "google.api.serviceusage.v1"
 FILTERS = ("", "state:ENABLED", "state:DISABLED")
 """All that there are, says the discovery document; the words of the refusal of another one are a guess."""
@@ -47,30 +49,46 @@ def _listed(cloud: Cloud, call: Call) -> Doc:
 
 @api.on("GET", SERVICES + "/{service}")
 def _show(cloud: Cloud, call: Call) -> Doc:
-    return _body(cloud, call["project"], _checked(cloud, call["service"]))
+    _check(cloud, [call["service"]])
+    return _body(cloud, call["project"], call["service"])
 
 
 @api.on("POST", SERVICES + ":batchEnable", body="BatchEnableServicesRequest")
 def _batch_enable(cloud: Cloud, call: Call) -> Started:
-    return _switch(cloud, call["project"], call.body.get("serviceIds", []), "ENABLED", "BatchEnableServicesResponse")
+    return _enable_all(cloud, call["project"], call.body.get("serviceIds", []), "BatchEnableServicesResponse")
 
 
 @api.on("POST", SERVICES + "/{service}:enable")
 def _enable(cloud: Cloud, call: Call) -> Started:
-    return _switch(cloud, call["project"], [call["service"]], "ENABLED", "EnableServiceResponse")
+    return _enable_all(cloud, call["project"], [call["service"]], "EnableServiceResponse")
 
 
 @api.on("POST", SERVICES + "/{service}:disable", body="DisableServiceRequest")
 def _disable(cloud: Cloud, call: Call) -> Started:
-    return _switch(cloud, call["project"], [call["service"]], "DISABLED", "DisableServiceResponse")
+    project, service = call["project"], call["service"]
+    _check(cloud, [service])
+    dependents = service_dependencies.dependents(service, lambda one: _is_on(cloud, project, one))
+    if dependents and not call.body.get("disableDependentServices"):
+        raise service_dependencies.still_needed(service, dependents)
+    if call.body.get("checkIfServiceHasUsage") == "CHECK":
+        used = [one for one in (service, *dependents) if _is_used(cloud, project, one)]
+        if used:
+            raise GUESS.not_ready(f"The services {','.join(used)} have usage in the last 30 days.")
+    return _switch(cloud, project, [service], dependents, "DISABLED", "DisableServiceResponse")
 
 
-def _switch(cloud: Cloud, project: str, services: list[str], state: str, kind: str) -> Started:
-    """`kind`: of the message that it answers with at its end; each of the three ways has its own."""
+def _enable_all(cloud: Cloud, project: str, services: list[str], kind: str) -> Started:
     if not services or len(services) > 20:
-        raise GUESS.invalid("From 1 to 20 services can be changed at once.")
-    names = [_body(cloud, project, _checked(cloud, service))["name"] for service in services]
-    return cloud.start(api, state, "", f"projects/{project}/services", kind=kind, names=names)
+        raise GUESS.invalid("From 1 to 20 services can be enabled at once.")
+    _check(cloud, services)
+    others = [one for service in services for one in service_dependencies.needed(service)]
+    return _switch(cloud, project, services, others, "ENABLED", kind)
+
+
+def _switch(cloud: Cloud, project: str, services: list[str], others: list[str], state: str, kind: str) -> Started:
+    """`others` go with them. `kind`: of the message that it answers with at its end; each way has its own."""
+    names = [_body(cloud, project, service)["name"] for service in services]
+    return cloud.start(api, state, "", f"projects/{project}/services", kind=kind, names=names, others=others)
 
 
 @api.on_operation_end("ENABLED", "DISABLED")
@@ -80,7 +98,7 @@ def _switched(cloud: Cloud, operation: Doc) -> None:
         return
     project, kind = operation["target"].split("/")[1], operation["about"]["kind"]
     services = [name.rpartition("/")[2] for name in operation["about"]["names"]]
-    for service in services:
+    for service in (*services, *operation["about"]["others"]):
         if state_of(cloud, project, service)["state"] != operation["type"]:
             changed = {"state": operation["type"], "_since": cloud.clock.now()}
             cloud.state.put("service", f"projects/{project}/services/{service}", changed)
@@ -95,10 +113,26 @@ def known(cloud: Cloud) -> list[str]:
     return [f"{name}.googleapis.com" for name in sorted((*emulated, *NOT_EMULATED))]
 
 
-def _checked(cloud: Cloud, service: str) -> str:
-    if service not in known(cloud):
-        raise GUESS.not_found(f"Service {service} not found or permission denied.")
-    return service
+def _check(cloud: Cloud, services: list[str]) -> None:
+    there = known(cloud)
+    if missing := [service for service in services if service not in there]:
+        raise service_dependencies.unknown(missing)
+
+
+def _is_on(cloud: Cloud, project: str, service: str) -> bool:
+    return bool(state_of(cloud, project, service)["state"] == "ENABLED")
+
+
+def _is_used(cloud: Cloud, project: str, service: str) -> bool:
+    """Whether anybody asked it for anything lately, as far as requests are remembered and name their project."""
+    doors = [one.name for one in cloud.apis.values() if one.service == service]
+    return any(
+        one["path"].partition("/")[0] in doors
+        and f"projects/{project}/" in f"{one['path']}/"
+        and one["status"] < 300
+        and one["at"] > cloud.clock.now() - USAGE_SECONDS
+        for one in cloud.state.requests()
+    )
 
 
 def _body(cloud: Cloud, project: str, service: str) -> Doc:

@@ -6,7 +6,7 @@ import json
 from functools import cache
 
 from tpukit import resources
-from tpukit.sandbox.google import etags, longrunning
+from tpukit.sandbox.google import etags, location_checks, longrunning, update_masks
 from tpukit.sandbox.google.api import Api, Call, Started, replaced
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.emulator_settings import number_of
@@ -17,6 +17,12 @@ LOCATION = "projects/{project}/locations/{location}"
 BOARD = LOCATION + "/tensorboards/{board}"
 MESSAGES = "GoogleCloudAiplatformV1"
 V1 = "google.cloud.aiplatform.v1"
+_FIXED = ("pluginName", "source", "valueType")
+_OUTPUT = (
+    *("blobStoragePathPrefix", "createTime", "etag", "metadata", "name", "runCount", "satisfiesPzi", "satisfiesPzs"),
+    "updateTime",
+)
+"""Of an instance and of all that is in one, as the discovery document has it."""
 _METADATA = {
     "CREATE": "CreateTensorboardOperationMetadata",
     "UPDATE": "UpdateTensorboardOperationMetadata",
@@ -29,6 +35,7 @@ api = Api(
     document="aiplatform",
     title="Agent Platform API",
     permissions="aiplatform",
+    has_location=location_checks.is_region,
     operation=longrunning.operation_format(
         lambda doc: longrunning.message(
             f"{V1}.{_METADATA[doc['type']]}", {"genericMetadata": longrunning.times(doc, end="updateTime")}
@@ -58,7 +65,8 @@ def patched(cloud: Cloud, call: Call, kind: str, name: str) -> Doc:
     """What it is to become; nothing is changed by this."""
     old = get_or_refuse(cloud, kind, name)
     etags.check(call.body.get("etag"), old)
-    new = replaced(old, call.body, [field for field in call.mask() if field != "etag"])
+    fields = update_masks.changed(call, old, fixed=_FIXED, output=_OUTPUT)
+    new = replaced(old, call.body, fields)
     return {**new, "updateTime": cloud.stamp()}
 
 

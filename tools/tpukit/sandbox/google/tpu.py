@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpukit.catalogue import Slice, find, find_shape, slices
 from tpukit.errors import Invalid
-from tpukit.sandbox.google import longrunning, stock_and_quota, tpu_versions
+from tpukit.sandbox.google import location_checks, longrunning, stock_and_quota, tpu_versions
 from tpukit.sandbox.google.api import Api, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -39,6 +39,7 @@ api = Api(
     title="Cloud TPU API",
     versions=("v2", "v2alpha1", "v1"),
     permissions="tpu",
+    has_location=location_checks.is_zone,
     terraform={"TPU_V2": "v2/"},
     schemas=tpu_versions.SCHEMAS,
     operation=longrunning.operation_format(_metadata),
@@ -74,6 +75,9 @@ def shape_of(node: Doc, zone: str) -> Slice:
         config = node.get("acceleratorConfig")
         if config:
             found = find_shape(_TYPES.get(config.get("type", ""), ""), config.get("topology", ""))
+            named = node.get("acceleratorType")
+            if named and find(named).name != found.name:
+                raise GUESS.invalid(f"accelerator_type {named} and accelerator_config are not the same accelerator.")
         else:
             found = find(node.get("acceleratorType") or "v2-8")
     except Invalid as error:

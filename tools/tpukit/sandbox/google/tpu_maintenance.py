@@ -4,7 +4,7 @@ queued resource made. v2 has none of these methods. https://cloud.google.com/tpu
 
 from __future__ import annotations
 
-from tpukit.sandbox.google import tpu_versions, vm_faults
+from tpukit.sandbox.google import queue_progress, tpu_versions, vm_faults
 from tpukit.sandbox.google.api import Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.queued_resources import QUEUED, find_queued
@@ -49,7 +49,7 @@ def _info(cloud: Cloud, call: Call) -> Doc:
     """Of the nodes for which there is any."""
     tpu_versions.need_alpha(call)
     doc = find_queued(cloud, call)
-    vms = [vm for name in doc["_nodes"] if (vm := _own(cloud, doc, name)) and vm.get("upcomingMaintenance")]
+    vms = [vm for vm in queue_progress.vms(cloud, doc).values() if vm.get("upcomingMaintenance")]
     entries = [
         {
             "nodeName": vm["name"].rpartition("/")[2],
@@ -68,11 +68,11 @@ def _perform_queued(cloud: Cloud, call: Call) -> Started:
     doc = find_queued(cloud, call)
     if doc["state"]["state"] != "ACTIVE":
         raise GUESS.not_ready(f"{doc['name']} is {doc['state']['state']}, not ACTIVE.")
-    known = {alias: name for name in doc["_nodes"] for alias in (name, name.rpartition("/")[2])}
+    known = {alias: name for name in queue_progress.vms(cloud, doc) for alias in (name, name.rpartition("/")[2])}
     names = call.body.get("nodeNames") or []
     if not names:
         raise GUESS.invalid("At least one node name is required.")
-    if unknown := [name for name in names if name not in known or _own(cloud, doc, known[name]) is None]:
+    if unknown := [name for name in names if name not in known]:
         raise GUESS.invalid(f"{doc['name']} has no node {', '.join(unknown)}.")
     nodes = [_announced_vm(cloud, full)["name"] for full in dict.fromkeys(known[name] for name in names)]
     return start(cloud, call, "PERFORM_MAINTENANCE_QUEUED_RESOURCE", doc["name"], nodes=nodes)
@@ -94,12 +94,6 @@ def _ready_vm(cloud: Cloud, full: str) -> Doc:
     if vm["state"] != "READY":
         raise GUESS.not_ready(f"Node {full} is {vm['state']}, not READY.")
     return vm
-
-
-def _own(cloud: Cloud, doc: Doc, full: str) -> Doc | None:
-    """A TPU VM of this name that the queued resource made; there may be another's."""
-    vm = cloud.state.get("vm", full)
-    return vm if vm and vm.get("queuedResource") == doc["name"] else None
 
 
 def _announced_vm(cloud: Cloud, full: str) -> Doc:

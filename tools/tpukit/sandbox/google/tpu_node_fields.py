@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tpukit.sandbox.google import tpu_node_marks
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.permissions import default_account
 from tpukit.sandbox.google.sources import GUESS
@@ -12,6 +13,9 @@ from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.tpu import shape_of
 
 _ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"
+_DISK = re.compile(r"(?:https://(?:www|compute)\.googleapis\.com/compute/v1/)?projects/[^/]+/zones/([^/]+)/disks/[^/]+")
+_OUTPUT = ("healthDescription", "multisliceNode", "queuedResource", "symptoms", "upcomingMaintenance")
+"""Of what Google alone says of a node, that which is there only at times; the rest is always written over."""
 
 
 def check(full: str, node: Doc, zone: str) -> None:
@@ -23,6 +27,9 @@ def check(full: str, node: Doc, zone: str) -> None:
     if shape_of(node, zone).hosts > 1 and any(disk.get("mode") != "READ_ONLY" for disk in node.get("dataDisks", [])):
         # https://cloud.google.com/tpu/docs/attach-durable-block-storage
         raise GUESS.invalid("Disks of a TPU with several hosts must be attached in READ_ONLY mode.")
+    for disk in node.get("dataDisks") or []:
+        _check_disk(disk.get("sourceDisk", ""), zone)
+    tpu_node_marks.check(node)
     if node.get("networkConfig") and node.get("networkConfigs"):
         raise GUESS.invalid("Only one of network_config and network_configs can be specified.")
     if len(node.get("description", "")) > 512:
@@ -31,12 +38,21 @@ def check(full: str, node: Doc, zone: str) -> None:
         raise GUESS.invalid(f"Invalid CIDR block {node['cidrBlock']!r}: it must be a /29 block.")
 
 
+def _check_disk(name: str, zone: str) -> None:
+    """Whether there is one is not known here: the emulator has no disks."""
+    found = _DISK.fullmatch(name)
+    if found is None:
+        raise GUESS.invalid(f"Invalid source disk {name!r}: projects/PROJECT/zones/ZONE/disks/DISK is wanted.")
+    if found[1] != zone:
+        raise GUESS.invalid(f"Source disk {name!r} is not in zone {zone}.")
+
+
 def filled_in(full: str, node: Doc) -> Doc:
     """What was asked for, with Google's choice where nothing was said."""
     _, project, _, zone = full.split("/")[:4]
     account = node.get("serviceAccount") or {}
     filled = {
-        **node,
+        **{field: value for field, value in node.items() if field not in _OUTPUT},
         "serviceAccount": {
             "email": account.get("email") or default_account(project),
             "scope": account.get("scope") or [_ALL_APIS],

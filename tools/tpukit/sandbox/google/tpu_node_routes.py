@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from tpukit.sandbox.google import stock_and_quota, tpu_node_fields, tpu_versions
+from tpukit.sandbox.google import (
+    queue_progress,
+    stock_and_quota,
+    tpu_networks,
+    tpu_node_fields,
+    tpu_node_marks,
+    tpu_versions,
+)
 from tpukit.sandbox.google.api import After, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
 from tpukit.sandbox.google.refusal import Refused
@@ -37,6 +44,11 @@ def _came(cloud: Cloud, operation: Doc) -> After | None:
         return None
     starting = operation["type"] == "START_NODE"
     refused = EMULATOR.refused(500, operation["fail"]) if operation["fail"] else None
+    if refused is None and not starting:
+        try:
+            tpu_networks.check(cloud, full, vm)
+        except Refused as error:
+            refused = error
     if refused is None:
         try:
             stock_and_quota.find(cloud, Holding(**vm["_holds"]), full)
@@ -92,6 +104,7 @@ def _patch(cloud: Cloud, call: Call) -> Started:
             new[field] = call.body[field]
         else:
             new.pop(field, None)
+    tpu_node_marks.check({field: new.get(field) for field in fields})
     new = tpu_node_fields.addressed(cloud, new)
     return cloud.change(api, "UPDATE_NODE", place(call), full, store="vm", after=new, version=tpu_versions.of(call))
 
@@ -152,22 +165,22 @@ def _delete(cloud: Cloud, call: Call) -> Started:
     vm = find_vm(cloud, full)
     if vm["state"] == "DELETING":
         raise GUESS.not_ready(f"Node {full} is being deleted already.")
-    if vm.get("queuedResource"):
-        raise GUESS.not_ready(f"Node {full} belongs to {vm['queuedResource']}: delete that, with force.")
     cloud.state.put("vm", full, {**vm, "state": "DELETING", "_before": vm["state"]})
-    return start(cloud, call, "DELETE_NODE", full)
+    return start(cloud, call, "DELETE_NODE", full, node=vm["id"])
 
 
 @api.on_operation_end("DELETE_NODE")
 def _went(cloud: Cloud, operation: Doc) -> After | None:
     vm = cloud.state.get("vm", operation["target"])
-    if vm is None:
-        return None
+    if vm is None or vm["id"] != operation["about"]["node"]:
+        return None  # its queued resource was faster, and may have made another one of this name
     if operation["fail"]:
         cloud.fail(operation)
         cloud.state.put("vm", operation["target"], {**vm, "state": vm["_before"]})
         return None
     remove(cloud, operation["target"])
+    if vm.get("queuedResource"):
+        queue_progress.suspend_without_nodes(cloud, vm["queuedResource"])
     return partial(cloud.hooks.on_vm_changed, operation["target"])
 
 

@@ -1,93 +1,25 @@
-"""GKE: changes of clusters and node pools that are there. A change that is not known is refused, never swallowed."""
+"""GKE: changes of node pools that are there. A change that is not known is refused, never swallowed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tpukit.sandbox.google import etags, pool_checks, stock_and_quota
-from tpukit.sandbox.google.api import After, Call, Started, merged
+from tpukit.sandbox.google import etags, gke_versions, pool_checks, stock_and_quota
+from tpukit.sandbox.google.api import After, Call, Started
 from tpukit.sandbox.google.cloud import Cloud
-from tpukit.sandbox.google.container import CLUSTER, POOL, VERSIONS, admit, api, find_cluster, find_pool, pool_of, scope
+from tpukit.sandbox.google.container import POOL, admit, api, find_cluster_of_pools, find_pool, pool_of, scope
 from tpukit.sandbox.google.pool_nodes import described
-from tpukit.sandbox.google.sources import EMULATOR, GUESS
+from tpukit.sandbox.google.sources import EMULATOR, GKE_EMPTY_POOL_UPDATE, GUESS
 from tpukit.sandbox.google.state import Doc
 from tpukit.sandbox.google.stock_and_quota import Holding
 
-_PLACES = {
-    "desiredDatapathProvider": "networkConfig.datapathProvider",
-    "desiredDefaultEnablePrivateNodes": "networkConfig.defaultEnablePrivateNodes",
-    "desiredDnsConfig": "networkConfig.dnsConfig",
-    "desiredIntraNodeVisibilityConfig.enabled": "networkConfig.enableIntraNodeVisibility",
-    "desiredMasterVersion": "currentMasterVersion",
-}
-"""Where a change goes that does not have its field's own name."""
-_PLAIN = (
-    *("AddonsConfig", "AuthenticatorGroupsConfig", "BinaryAuthorization", "ClusterAutoscaling"),
-    *("ControlPlaneEndpointsConfig", "CostManagementConfig", "DatabaseEncryption", "Locations", "LoggingConfig"),
-    *("MasterAuthorizedNetworksConfig", "MonitoringConfig", "NotificationConfig", "ReleaseChannel"),
-    *("SecurityPostureConfig", "ShieldedNodes", "VerticalPodAutoscaling", "WorkloadIdentityConfig"),
-)
 _OF_CONFIG = (
     *("diskType", "gcfsConfig", "gvnic", "imageType", "kubeletConfig", "linuxNodeConfig", "loggingConfig"),
     *("machineType", "workloadMetadataConfig"),
 )
+_NAMING = ("name", "etag", "projectId", "zone", "clusterId", "nodePoolId")
 _OF_POOL = ("locations", "nodeDrainConfig", "queuedProvisioning", "upgradeSettings")
-
-
-@api.on("PUT", CLUSTER, body="UpdateClusterRequest")
-def _update(cloud: Cloud, call: Call) -> Started:
-    full, cluster = find_cluster(cloud, call)
-    update = dict(call.body.get("update") or {})
-    etags.check(update.pop("etag", None), cluster)
-    pool_name = update.pop("desiredNodePoolId", None)
-    scaling = update.pop("desiredNodePoolAutoscaling", None)
-    if scaling is not None:
-        target = f"{full}/nodePools/{pool_name}"
-        admit(cloud, full, target)
-        return _rescale(cloud, call, target, scaling)
-    admit(cloud, full, full)
-    for field, value in update.items():
-        path, inner = _place(field, value)
-        if path == "currentMasterVersion" and inner not in (*VERSIONS, "-", "latest"):
-            raise GUESS.invalid(f'Master version "{inner}" is unsupported.')
-        cluster = _with(cluster, path, inner)
-    return cloud.change(api, "UPDATE_CLUSTER", scope(call), full, store="cluster", after=cluster)
-
-
-def _place(field: str, value: object) -> tuple[str, object]:
-    if isinstance(value, dict) and (path := _PLACES.get(f"{field}.enabled")):
-        return path, value.get("enabled", False)
-    name = field.removeprefix("desired")
-    path = _PLACES.get(field) or (name[0].lower() + name[1:] if name in _PLAIN else None)
-    if path is None:
-        raise EMULATOR.refused(501, f"The emulator cannot change {field} of a cluster.")
-    return path, value
-
-
-def _with(doc: Doc, path: str, value: object) -> Doc:
-    """The document with one field replaced. Endpoints that GKE made stay as they are."""
-    head, _, rest = path.partition(".")
-    if rest:
-        return {**doc, head: _with(doc.get(head, {}), rest, value)}
-    if head == "controlPlaneEndpointsConfig" and isinstance(value, dict):
-        return {**doc, head: merged(doc.get(head, {}), value)}
-    return {**doc, head: value}
-
-
-@api.on("POST", CLUSTER + ":setResourceLabels", body="SetLabelsRequest")
-def _set_labels(cloud: Cloud, call: Call) -> Started:
-    return _set(cloud, call, {"resourceLabels": call.body.get("resourceLabels", {})})
-
-
-@api.on("POST", CLUSTER + ":setMaintenancePolicy", body="SetMaintenancePolicyRequest")
-def _set_maintenance(cloud: Cloud, call: Call) -> Started:
-    return _set(cloud, call, {"maintenancePolicy": call.body.get("maintenancePolicy", {})})
-
-
-def _set(cloud: Cloud, call: Call, change: Doc) -> Started:
-    full, cluster = find_cluster(cloud, call)
-    admit(cloud, full, full)
-    return cloud.change(api, "UPDATE_CLUSTER", scope(call), full, store="cluster", after={**cluster, **change})
 
 
 @api.on("POST", POOL + ":setSize", body="SetNodePoolSizeRequest")
@@ -100,7 +32,7 @@ def _resize(cloud: Cloud, call: Call) -> Started:
         raise GUESS.invalid("Invalid value for field 'node_count': it must not be negative.")
     holding = Holding(**pool["_holds"]) if pool["_holds"] else None
     if holding:
-        _, cluster = find_cluster(cloud, call)
+        _, cluster = find_cluster_of_pools(cloud, call)
         wish = pool_checks.check(cloud, cluster, {**pool, "initialNodeCount": count})
         assert wish.holding is not None
         more = Holding(holding.zone, holding.generation, max(0, wish.holding.chips - holding.chips), holding.spot)
@@ -113,8 +45,9 @@ def _resize(cloud: Cloud, call: Call) -> Started:
     )
 
 
-def scale(cloud: Cloud, full: str, count: int) -> None:
-    """As the cluster autoscaler resizes a pool: no operation is seen. Refused where there is no quota for it.
+def scale(cloud: Cloud, full: str, count: int, gone: Sequence[str] = ()) -> None:
+    """As the cluster autoscaler resizes a pool: no operation is seen. Refused where there is no quota for it. `gone`:
+    the nodes that a smaller pool is to lose.
 
     Where there are no chips, the pool is as it was before when the time of the operation is over, and says so in a
     field of its own: GKE's autoscaler takes back what it asked for, and the pool stays RUNNING.
@@ -130,14 +63,15 @@ def scale(cloud: Cloud, full: str, count: int) -> None:
             stock_and_quota.check_gke(cloud, more, full)
             holds = asked.doc()
         before = {"_size": pool["_size"], "_holds": pool["_holds"]}
-        cloud.state.put("pool", full, {**pool, "_size": count, "_holds": holds, "_before": before, "_unfilled": ""})
+        after = {"_size": count, "_holds": holds, "_before": before, "_unfilled": "", "_leaving": list(gone)}
+        cloud.state.put("pool", full, {**pool, **after})
         cloud.later(api, "AUTOSCALE", full, cloud.settings.duration("SET_NODE_POOL_SIZE"))
 
 
 @api.on("POST", POOL + ":setManagement", body="SetNodePoolManagementRequest")
 def _set_management(cloud: Cloud, call: Call) -> Started:
     full, pool = _pool(cloud, call)
-    _, cluster = find_cluster(cloud, call)
+    _, cluster = find_cluster_of_pools(cloud, call)
     changed = {**pool, "management": call.body.get("management", {})}
     pool_checks.check(cloud, cluster, changed)
     return cloud.change(api, "SET_NODE_POOL_MANAGEMENT", scope(call), full, store="pool", after=changed)
@@ -146,11 +80,11 @@ def _set_management(cloud: Cloud, call: Call) -> Started:
 @api.on("POST", POOL + ":setAutoscaling", body="SetNodePoolAutoscalingRequest")
 def _set_autoscaling(cloud: Cloud, call: Call) -> Started:
     full, _ = _pool(cloud, call)
-    return _rescale(cloud, call, full, call.body.get("autoscaling", {}))
+    return rescale(cloud, call, full, call.body.get("autoscaling", {}))
 
 
-def _rescale(cloud: Cloud, call: Call, full: str, scaling: Doc) -> Started:
-    _, cluster = find_cluster(cloud, call)
+def rescale(cloud: Cloud, call: Call, full: str, scaling: Doc) -> Started:
+    _, cluster = find_cluster_of_pools(cloud, call)
     changed = {**find_pool(cloud, full), "autoscaling": scaling}
     pool_checks.check(cloud, cluster, changed)
     return cloud.change(api, "UPDATE_CLUSTER", scope(call), full, store="pool", after=changed)
@@ -160,6 +94,8 @@ def _rescale(cloud: Cloud, call: Call, full: str, scaling: Doc) -> Started:
 def _update_pool(cloud: Cloud, call: Call) -> Started:
     full, pool = _pool(cloud, call)
     etags.check(call.body.get("etag"), pool)
+    _check_not_empty(call.body)
+    _, cluster = find_cluster_of_pools(cloud, call)
     config = dict(pool["config"])
     for field, value in call.body.items():
         if field == "machineType" and pool["_several_hosts"]:
@@ -179,13 +115,25 @@ def _update_pool(cloud: Cloud, call: Call) -> Started:
         elif field in _OF_POOL:
             pool = {**pool, field: value}
         elif field == "nodeVersion":
-            pool = {**pool, "version": VERSIONS[0] if value in ("", "-", "latest") else value}
-        elif field not in ("name", "etag", "nodePoolId"):
+            pool = {**pool, "version": gke_versions.for_nodes(cluster, value)}
+        elif field not in _NAMING:
             raise EMULATOR.refused(501, f"The emulator cannot change {field} of a node pool.")
-    _, cluster = find_cluster(cloud, call)
     changed = {**pool, "config": config}
     pool_checks.check(cloud, cluster, changed)
     return cloud.change(api, "UPDATE_NODE_POOL", scope(call), full, store="pool", after=changed)
+
+
+def _check_not_empty(body: Doc) -> None:
+    """Of a text and of a list, empty is not said."""
+    if not any(value not in ("", []) for field, value in body.items() if field not in _NAMING):
+        raise GKE_EMPTY_POOL_UPDATE.invalid(
+            "At least one of ['node_version', 'image_type', 'updated_node_pool', 'locations', "
+            "'workload_metadata_config', 'upgrade_settings', 'kubelet_config', 'linux_node_config', 'tags', 'taints', "
+            "'labels', 'node_network_config', 'gcfs_config', 'gvnic', 'confidential_nodes', 'logging_config', "
+            "'fast_socket', 'resource_labels', 'accelerators', 'windows_node_config', 'machine_type', 'disk_type', "
+            "'disk_size_gb', 'boot_disk', 'storage_pools', 'containerd_config', 'resource_manager_tags', "
+            "'performance_monitoring_unit', 'queued_provisioning', 'max_run_duration', 'flex_start'] must be specified."
+        )
 
 
 @api.on_operation_end("UPDATE_NODE_POOL")
@@ -201,7 +149,7 @@ def _updated(cloud: Cloud, operation: Doc) -> After | None:
 
 
 def _pool(cloud: Cloud, call: Call) -> tuple[str, Doc]:
-    cluster_name, _ = find_cluster(cloud, call)
+    cluster_name, _ = find_cluster_of_pools(cloud, call)
     full = pool_of(call)
     pool = find_pool(cloud, full)
     admit(cloud, cluster_name, full)

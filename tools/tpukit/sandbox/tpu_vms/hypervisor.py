@@ -29,8 +29,9 @@ from tpukit.sandbox.tpu_vms import described, network, processes, ssh_config
 from tpukit.sandbox.tpu_vms.zygote import Zygote
 
 PATIENCE = 120.0
-SIMULATED = "tpukit.dev/simulated"
-"""A label of nodes that need not run anything: with it they have no hosts, so that thousands fit."""
+SIMULATED = "tpukit-simulated"
+"""A label of nodes that need not run anything: with it they have no hosts, so that thousands fit. It has no domain as
+those of Kubernetes do, for Google takes no dots in labels."""
 _REFRESH = 1.0
 _TOKEN_SECONDS = 300.0
 _Key = tuple[str, int]

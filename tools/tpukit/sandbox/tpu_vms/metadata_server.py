@@ -32,7 +32,7 @@ LONGEST_VALUE = 256 * 1024
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _VERBATIM = ("attributes", "guest-attributes", "service-accounts")
 """Folders whose names are the user's: a recursive answer has them as they are, all others in camelCase."""
-_MINTED = re.compile(r"instance/service-accounts/[^/]+/(token|identity)")
+_MINTED = re.compile(r"instance/service-accounts/([^/]+)/(token|identity)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class MetadataServer:
         if method not in ("GET", "HEAD"):
             return Reply(405)
         if minted := _MINTED.fullmatch(path):
-            return await self._minted(minted[1], query)
+            return await self._minted(minted[1], minted[2], query)
         return await self._read(path, query)
 
     def _write(self, write: Callable[[str, str | None], None], method: str, name: str, body: bytes) -> Reply:
@@ -129,7 +129,10 @@ class MetadataServer:
         write(name, body.decode(errors="replace") if method == "PUT" else None)
         return Reply(200)
 
-    async def _minted(self, kind: str, query: Mapping[str, str]) -> Reply:
+    async def _minted(self, account: str, kind: str, query: Mapping[str, str]) -> Reply:
+        accounts = (await _awaited(self._tree())).get("instance", {}).get("service-accounts")
+        if accounts is not None and account not in accounts:  # None: nobody knows just now, and `mint` says why
+            return Reply(404)
         made = await _awaited(self._mint(kind, query))
         if isinstance(made, Reply):
             return made
