@@ -24,7 +24,7 @@ class FakeApi:
         self.calls: list[tuple[str, ...]] = []
         self.budgets: set[str] = set()  # names of pods that may not be evicted
         self.phases: list[tuple[str, str]] = []  # name and phase of every pod, as it changed
-        self._changes: list[queue.Queue[Change]] = []
+        self._changes: list[tuple[str, queue.Queue[Change]]] = []
         self._number = itertools.count(1)
         self._lock = threading.RLock()
 
@@ -48,7 +48,8 @@ class FakeApi:
 
     def list(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Doc]:
         with self._lock:
-            return [copy.deepcopy(thing) for (own, _, _), thing in self.objects.items() if own == kind]
+            found = [(key, thing) for key, thing in self.objects.items() if key[0] == kind]
+            return [copy.deepcopy(thing) for key, thing in found if namespace in ("", key[1])]
 
     def create(self, document: Doc, *, part: str = "", name: str = "") -> Doc:
         kind, metadata = document["kind"], document["metadata"]
@@ -123,12 +124,11 @@ class FakeApi:
             self._store("Pod", pod)
 
     def watch(self, kind: str, namespace: str = "", *, labels: str = "", fields: str = "") -> Iterator[Change]:
-        assert kind == "Pod"
         changes: queue.Queue[Change] = queue.Queue()
         with self._lock:
-            for pod in self.list("Pod"):
-                changes.put(Change(pod))
-            self._changes.append(changes)
+            for thing in self.list(kind):
+                changes.put(Change(thing))
+            self._changes.append((kind, changes))
         while True:
             yield changes.get()
 
@@ -142,13 +142,12 @@ class FakeApi:
         metadata = document["metadata"]
         metadata["resourceVersion"] = str(next(self._number))
         self.objects[kind, metadata.get("namespace", ""), metadata["name"]] = document
-        if kind == "Pod":
-            self._tell(Change(copy.deepcopy(document)))
+        self._tell(Change(copy.deepcopy(document)))
         return copy.deepcopy(document)
 
     def _tell(self, change: Change) -> None:
-        if change.object["kind"] == "Pod":
-            for changes in self._changes:
+        for kind, changes in self._changes:
+            if kind == change.object["kind"]:
                 changes.put(change)
 
 

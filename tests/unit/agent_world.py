@@ -12,6 +12,7 @@ from tpukit.clock import SystemClock
 from tpukit.sandbox import certificates
 from tpukit.sandbox.agent import AgentClient, Pool, of_slice
 from tpukit.sandbox.agent.agent import Agent, Options
+from tpukit.sandbox.agent.mounted_buckets import DRIVER
 from unit.agent_api import FakeApi
 from waiting import until
 
@@ -26,9 +27,11 @@ class World:
     def __init__(self, home: Path, api: FakeApi | None = None, **options: Any) -> None:
         self.api = api or FakeApi()
         self.home = home
+        self.shared = home / "shared"  # all pods see it where it is
+        self.shared.mkdir(exist_ok=True)
         keys = certificates.pair(home / "keys")
         common = {"folder": home / "agent", "port": 0, "token": "secret", "keys": keys, "buckets": home / "buckets"}
-        told = Options(**{**common, "server": "https://127.0.0.1:6443", **options})
+        told = Options(**{**common, "server": "https://127.0.0.1:6443", "visible": (self.shared,), **options})
         self.agent = Agent(self.api, told, SystemClock())
         self._thread = threading.Thread(target=self.agent.run)
         self._thread.start()
@@ -48,14 +51,37 @@ class World:
         self.agent.stop()
         self._thread.join(timeout=10)
 
-    def pod(self, *command: str, name: str = "p", node: str = NODE, spec: Doc | None = None, **container: Any) -> Doc:
+    def pod(
+        self,
+        *command: str,
+        name: str = "p",
+        node: str = NODE,
+        spec: Doc | None = None,
+        annotations: Doc | None = None,
+        **container: Any,
+    ) -> Doc:
         main = {"name": "main", "image": "image", "command": list(command), **container}
-        metadata = {"name": name, "namespace": "default"}
+        metadata = {"name": name, "namespace": "default", "annotations": annotations or {}}
         full = {"nodeName": node, "restartPolicy": "Never", "containers": [main], **(spec or {})}
         return self.api.put("Pod", {"metadata": metadata, "spec": full})
 
     def shell(self, script: str, **options: Any) -> Doc:
         return self.pod("/bin/sh", "-c", script, **options)
+
+    def with_bucket(self, *command: str, mount: Doc | None = None, options: str = "", **pod: Any) -> Doc:
+        """One that sees the bucket b, which is there from now on, at /data."""
+        (self.home / "buckets" / "b").mkdir(parents=True, exist_ok=True)
+        read_only = {"readOnly": True} if pod.pop("read_only", False) else {}
+        attributes = {"bucketName": "b", "mountOptions": options}
+        volume = {"name": "v", "csi": {"driver": DRIVER, "volumeAttributes": attributes, **read_only}}
+        told = {"annotations": {"gke-gcsfuse/volumes": "true"}, **pod}
+        spec = {**told.pop("spec", {}), "volumes": [volume]}
+        return self.pod(
+            *command, spec=spec, volumeMounts=[{"name": "v", "mountPath": "/data", **(mount or {})}], **told
+        )
+
+    def events(self, reason: str) -> list[Doc]:
+        return [one for one in self.api.list("Event") if one["reason"] == reason]
 
     def status(self, name: str = "p") -> Doc:
         status: Doc = self.api.get("Pod", name, "default").get("status", {})
@@ -83,7 +109,17 @@ class World:
 
 
 def with_cpu_node(home: Path) -> Iterator[World]:
+    yield from _with_pools(home, CPU)
+
+
+def with_slice(home: Path) -> Iterator[World]:
+    """And a CPU node."""
+    yield from _with_pools(home, CPU, SPOT)
+
+
+def _with_pools(home: Path, *pools: Pool) -> Iterator[World]:
     world = World(home)
-    world.client.add_pool(CPU)
+    for pool in pools:
+        world.client.add_pool(pool)
     yield world
     world.close()

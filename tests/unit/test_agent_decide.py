@@ -22,7 +22,8 @@ def ended(code: int = 0, ago: float = 1.0) -> PodState:
 
 
 def container(name: str, role: Role, *runs: PodState) -> Container:
-    return Container({"name": name}, role, Path(name), runs)
+    own = {"restartPolicy": "Always"} if role is Role.SIDECAR else {}
+    return Container({"name": name, **own}, role, Path(name), runs)
 
 
 def main(*runs: PodState, name: str = "main") -> Container:
@@ -67,6 +68,47 @@ def test_restarts_wait_twice_as_long_each_time_and_at_most_five_minutes():
         waits.append(step.again)
         assert step.crashing == (frozenset({"main"}) if runs > 1 else frozenset())
     assert waits == [None, 10, 20, 40, 80, 160, 300, 300]
+
+
+def test_restart_after_a_long_run_is_at_once_and_the_waits_begin_anew():
+    long = PodState(Phase.ENDED, began=NOW - decide.FORGIVEN_SECONDS - 1, ended=NOW, code=1)
+    short = ended(1, ago=0.0)
+    assert started("Always", main(short, short, short, long)) == ["main"]
+    assert next_step([main(short, short, long, short)], "Always", NOW, grace=30).again == 10
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "rule", "code", "again"),
+    [
+        ("Never", "OnFailure", None, 1, True),
+        ("Never", "Always", None, 0, True),
+        ("Always", "Never", None, 1, False),
+        ("Always", "OnFailure", None, 0, False),
+        ("Never", "Never", ("In", [42]), 42, True),
+        ("Never", "Never", ("In", [42]), 1, False),
+        ("Never", "Never", ("NotIn", [42]), 1, True),
+        ("Always", "Never", ("NotIn", [42]), 42, False),
+    ],
+)
+def test_restart_policy_and_rules_of_a_container_are_stronger_than_the_pods(policy, own, rule, code, again):
+    rules = [{"action": "Restart", "exitCodes": {"operator": rule[0], "values": rule[1]}}] if rule else []
+    spec = {"name": "main", "restartPolicy": own, "restartPolicyRules": rules}
+    step = next_step([Container(spec, Role.MAIN, Path("main"), (ended(code),))], policy, NOW, grace=30)
+    assert (bool(step.start), step.over) == (again, not again)
+
+
+def test_init_container_with_a_policy_of_its_own_is_tried_again_in_a_pod_that_never_restarts():
+    spec = {"name": "init", "restartPolicy": "OnFailure"}
+    assert started("Never", Container(spec, Role.INIT, Path("init"), (ended(1),)), main()) == ["init"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "by_something_else"),
+    [("Always", 0, True), ("OnFailure", 1, True), ("OnFailure", 0, False), ("Never", 1, False), ("Never", 0, False)],
+)
+def test_pod_that_waited_for_its_next_run_did_not_end_by_itself(policy: str, code: int, by_something_else: bool):
+    pod = [container("init", Role.INIT, ended()), main(ended(code))]
+    assert decide.interrupted(pod, policy) == by_something_else
 
 
 def test_sidecar_that_ends_is_started_again_while_the_main_one_runs():

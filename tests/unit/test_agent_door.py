@@ -69,11 +69,9 @@ def test_logs_tail_times_and_limits(world: World):
     assert world.log(query="?sinceTime=2200-01-01T00:00:00Z") == ""
 
 
-def test_logs_are_of_the_newest_file_alone_while_who_follows_sees_all(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_logs_are_of_the_newest_file_alone_while_who_follows_sees_all(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(container_logs, "MAX_FILE_BYTES", 2000)
-    more, end = tmp_path / "more", tmp_path / "end"
+    more, end = world.shared / "more", world.shared / "end"
     lines = [f"line {number:03d}" for number in range(250)]
     wait = "while [ ! -e {} ]; do sleep 0.02; done"
     # It waits now and then for what it printed: what is read from it at once goes to one file.
@@ -103,7 +101,7 @@ def test_logs_older_than_the_newest_five_files_are_with_cloud_logging_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(container_logs, "MAX_FILE_BYTES", 1)
-    gate = world.home / "gate"
+    gate = world.shared / "gate"
     written = 'until cat "$TPUKIT_POD"/log* 2>/dev/null | grep -q "F $i$"; do sleep 0.01; done'
     wait = f"until [ -e {gate} ]; do sleep 0.05; done"
     world.shell(f"for i in 1 2 3 4 5 6 7 8; do echo $i; {written}; done; {wait}")
@@ -119,7 +117,7 @@ def test_logs_older_than_the_newest_five_files_are_with_cloud_logging_alone(
 
 
 def test_logs_follow_until_the_container_ends(world: World):
-    gate = world.home / "gate"
+    gate = world.shared / "gate"
     world.shell(f"echo first; until [ -e {gate} ]; do sleep 0.05; done; echo last")
     world.phase("Running")
     with ThreadPoolExecutor(1) as threads:

@@ -27,12 +27,15 @@ class Known:
 
     secret = config_map
 
+    def services(self, namespace: str) -> list[dict[str, object]]:
+        return []
+
 
 def env_of(container: dict[str, object], pod: dict[str, object] | None = None, **things: dict[str, object]):
     metadata = {"name": "p", "namespace": "team", "uid": "u-1", "labels": {"a/b": "c"}, "annotations": {"n": "1"}}
     pod = {"metadata": metadata, "spec": {"nodeName": "n", "serviceAccountName": "s", "containers": [container]}}
     addresses = {"podIP": "127.1.1.1", "hostIP": "127.0.0.1"}
-    return environment({"name": "c", **container}, pod, {"BASE": "b"}, addresses, {"cpu": "8"}, Known(**things))
+    return environment({"name": "c", **container}, pod, {"FIRST": "f"}, addresses, {"cpu": "8"}, Known(**things))
 
 
 @pytest.mark.parametrize(
@@ -58,8 +61,8 @@ def test_expand_undoes_doubled_dollars(text: str):
 
 
 def test_environment_later_values_see_earlier_ones():
-    env = env_of({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(BASE)-$(C)"}, {"name": "C"}]})
-    assert (env["A"], env["B"], env["C"]) == ("1", "1-b-$(C)", "")
+    env = env_of({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(FIRST)-$(C)"}, {"name": "C"}]})
+    assert (env["A"], env["B"], env["C"]) == ("1", "1-f-$(C)", "")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,18 +18,12 @@ from tpukit.sandbox import emulator, kwok_pools
 from tpukit.sandbox.agent import Pool, registered_pools, simulated_hosts
 from tpukit.sandbox.agent.registered_pools import allocatable
 from unit.agent_api import FakeApi
-from unit.agent_world import CPU, NODE, SPOT, ZONE, World
+from unit.agent_world import CPU, NODE, SPOT, ZONE, World, with_slice
 
 FIRST, SECOND = SPOT.nodes
 
 
-@pytest.fixture
-def world(home: Path) -> Iterator[World]:
-    world = World(home)
-    world.client.add_pool(CPU)
-    world.client.add_pool(SPOT)
-    yield world
-    world.close()
+world = pytest.fixture(name="world")(with_slice)
 
 
 def has_node(world: World, name: str) -> bool:
@@ -248,9 +241,9 @@ def removing(world: World, patience: float = 3600.0, *, budgets: bool = False) -
 
 
 def test_removed_pool_is_drained_its_pods_have_their_grace_and_its_nodes_are_gone_when_the_call_returns(
-    world: World, tmp_path: Path
+    world: World,
 ):
-    go = tmp_path / "go"
+    go = world.shared / "go"
     world.shell(
         f"trap 'while [ ! -e {go} ]; do sleep 0.05; done; exit 0' TERM; while :; do sleep 0.05; done", node=FIRST
     )
@@ -273,8 +266,8 @@ def test_removed_pool_is_drained_its_pods_have_their_grace_and_its_nodes_are_gon
     world.client.remove_pool("spot")  # twice is once
 
 
-def test_removed_pool_keeps_no_budget_but_its_pods_have_their_grace(world: World, tmp_path: Path):
-    saved = tmp_path / "saved"
+def test_removed_pool_keeps_no_budget_but_its_pods_have_their_grace(world: World):
+    saved = world.shared / "saved"
     world.api.budgets.add("p")
     world.shell(f"trap 'sleep 0.5; touch {saved}; exit 0' TERM; while :; do sleep 0.05; done", node=FIRST)
     world.phase("Running")

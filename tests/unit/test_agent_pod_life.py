@@ -54,11 +54,31 @@ def test_pod_with_a_command_that_is_not_there_fails_to_start(world: World):
     assert "/no/such/program: No such file" in ended["message"]
 
 
+@pytest.mark.parametrize("context", [{}, {"readOnlyRootFilesystem": True}])
+def test_working_folder_that_is_not_there_is_made_in_the_pod_alone(world: World, context: dict[str, bool]):
+    world.shell("pwd", workingDir="/folder/of/the/image", securityContext=context)
+    world.phase("Succeeded")
+    assert world.log() == "/folder/of/the/image\n"
+    assert not Path("/folder").exists()
+
+
 def test_pod_above_its_memory_limit_is_killed_for_it(world: World):
     code = "held = bytearray(200 << 20); import time; time.sleep(60)"
     world.pod("python", "-c", code, resources={"limits": {"memory": "100Mi"}})
     ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+
+@pytest.mark.parametrize(
+    ("medium", "reason"), [({"medium": "Memory"}, "OOMKilled"), ({}, "Completed")], ids=["memory", "disk"]
+)
+def test_what_is_written_to_a_volume_in_memory_counts_to_the_limit(world: World, medium, reason: str):
+    spec = {"volumes": [{"name": "m", "emptyDir": medium}]}
+    mounts = [{"name": "m", "mountPath": "/fast"}]
+    script = "head -c 200000000 /dev/zero > /fast/x; sleep 1"
+    world.shell(script, spec=spec, volumeMounts=mounts, resources={"limits": {"memory": "100Mi"}})
+    ended = world.phase("Succeeded", "Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert ended["reason"] == reason
 
 
 def test_last_words_of_a_failed_container_are_its_message_where_asked_for(world: World):
@@ -79,6 +99,10 @@ def test_image_that_cannot_be_pulled_is_waited_for(world: World):
     assert world.container()["state"]["waiting"]["reason"] == "ErrImagePull"
     assert world.status()["phase"] == "Pending"
     world.until(lambda: world.container()["state"]["waiting"]["reason"] == "ImagePullBackOff")
+    assert world.events("Failed")[0]["message"].startswith(
+        'Failed to pull image "eu-docker.pkg.dev/p/r/does-not-exist:1"'
+    )
+    assert world.events("BackOff")[0]["message"] == 'Back-off pulling image "eu-docker.pkg.dev/p/r/does-not-exist:1"'
 
 
 def test_config_map_that_comes_later_lets_the_pod_start(world: World):
@@ -86,6 +110,7 @@ def test_config_map_that_comes_later_lets_the_pod_start(world: World):
     world.until(lambda: world.status().get("containerStatuses"))
     waiting = world.container()["state"]["waiting"]
     assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "paint" not found'}
+    assert world.events("Failed")[0]["message"] == 'Error: configmap "paint" not found'
     world.api.put("ConfigMap", {"metadata": {"name": "paint"}, "data": {"colour": "green"}})
     world.phase("Succeeded")
     assert world.log() == "green\n"
@@ -107,6 +132,9 @@ def test_container_that_crashes_again_waits_longer_before_it_is_started(world: W
     assert world.container()["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert world.container()["restartCount"] == 1
     assert world.status()["phase"] == "Running"
+    assert world.events("BackOff")[0]["message"].startswith(
+        "Back-off restarting failed container main in pod p_default("
+    )
 
 
 def test_init_containers_run_in_order_before_the_main_one(world: World):
@@ -186,7 +214,7 @@ def test_pod_of_another_node_is_left_alone(world: World):
 
 
 def test_agent_killed_and_started_again_finds_the_same_processes(world: World, home: Path):
-    gate = home / "gate"
+    gate = world.shared / "gate"
     world.shell(f"echo $$$$; until [ -e {gate} ]; do sleep 0.05; done; echo end; exit 5")
     world.phase("Running")
     pid = world.until(world.log)
@@ -265,8 +293,94 @@ def test_pod_deleted_while_the_agent_was_away_leaves_nothing(world: World):
 
 
 def test_own_active_deadline_ends_the_pod(world: World):
-    world.shell("exec sleep 60", spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1})
-    assert world.phase("Failed")["reason"] == "DeadlineExceeded"
+    world.shell("trap 'exit 3' TERM; while :; do sleep 0.1; done", spec={"activeDeadlineSeconds": 1})
+    status = world.phase("Failed")
+    assert status["reason"] == "DeadlineExceeded"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+def test_first_process_that_does_not_listen_takes_the_whole_grace_and_is_killed(world: World):
+    spec = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 2}
+    world.pod("python", "-c", "import time; time.sleep(1000)", spec=spec)
+    ended = world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]
+    assert ended["exitCode"] == 137
+
+
+@pytest.mark.parametrize("name", ["HOME", "PATH", "HOSTNAME", "TPUKIT_PROGRESS"])
+def test_variable_that_the_image_gives_stays_as_written_in_arguments_and_values(world: World, name: str):
+    env = [{"name": "VALUE", "value": f"$({name})"}, {"name": "OWN", "value": "own"}]
+    world.pod(
+        "python", "-c", "import os, sys; print(os.environ['VALUE'], *sys.argv[1:])", f"$({name})", "$(OWN)", env=env
+    )
+    world.phase("Succeeded")
+    assert world.log() == f"$({name}) $({name}) own\n"
+
+
+@pytest.mark.parametrize(
+    ("links", "told"), [({}, "10.0.0.7 tcp://10.0.0.7:80 443"), ({"enableServiceLinks": False}, "- - 443")]
+)
+def test_services_of_the_namespace_are_in_the_environment_unless_the_pod_wants_none(world: World, links, told: str):
+    ports = [{"port": 80}]
+    for name, namespace, address in (("my-web", "default", "10.0.0.7"), ("other", "elsewhere", "10.0.0.8")):
+        metadata = {"name": name, "namespace": namespace}
+        world.api.put("Service", {"metadata": metadata, "spec": {"clusterIP": address, "ports": ports}})
+    world.shell(
+        "echo ${MY_WEB_SERVICE_HOST:--} ${MY_WEB_PORT:--} ${KUBERNETES_SERVICE_PORT_HTTPS:+443}$OTHER_SERVICE_HOST",
+        spec=links,
+    )
+    world.phase("Succeeded")
+    assert world.log() == f"{told}\n"
+
+
+@pytest.mark.parametrize(("policy", "command"), [("Always", "true"), ("OnFailure", "false")])
+def test_active_deadline_that_passes_between_two_runs_fails_the_pod_with_its_reason(world: World, policy, command):
+    world.pod(command, spec={"restartPolicy": policy, "activeDeadlineSeconds": 2})
+    assert world.phase("Succeeded", "Failed")["reason"] == "DeadlineExceeded"
+    assert world.status()["phase"] == "Failed"
+
+
+def test_pod_with_a_closed_readiness_gate_is_ready_when_somebody_opens_it(world: World):
+    def ready() -> dict[str, str]:
+        return {one["type"]: one for one in world.status()["conditions"]}["Ready"]
+
+    world.shell("exec sleep 60", spec={"readinessGates": [{"conditionType": "example.com/open"}]})
+    world.phase("Running")
+    assert (ready()["status"], ready()["reason"]) == ("False", "ReadinessGatesNotReady")
+    assert {one["type"]: one["status"] for one in world.status()["conditions"]}["ContainersReady"] == "True"
+    opened = {"status": {"conditions": [{"type": "example.com/open", "status": "True"}]}}
+    world.api.patch("Pod", "p", opened, "default", part="status", way="strategic-merge")
+    world.until(lambda: ready()["status"] == "True")
+
+
+def test_container_that_restarts_by_its_own_rule_does_so_in_a_pod_that_never_restarts(world: World):
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+    script = "if [ -e /data/again ]; then exit 3; else touch /data/again; exit 42; fi"
+    mounts = [{"name": "data", "mountPath": "/data"}]
+    own = {"restartPolicy": "Never", "restartPolicyRules": [rule], "volumeMounts": mounts}
+    world.shell(script, spec={"volumes": [{"name": "data", "emptyDir": {}}]}, **own)
+    assert world.phase("Failed")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert world.container()["restartCount"] == 1
+
+
+def test_termination_message_is_the_end_of_the_file_and_the_log_gives_half_as_much(world: World):
+    world.shell("printf '%05000d' 7 > /dev/termination-log", name="file")
+    world.shell("printf '%05000d' 7; exit 1", name="log", terminationMessagePolicy="FallbackToLogsOnError")
+    for name, most in (("file", 4096), ("log", 2048)):
+        world.phase("Succeeded", "Failed", name=name)
+        assert len(world.container(name)["state"]["terminated"]["message"]) == most
+
+
+@pytest.mark.parametrize(
+    ("image", "policy", "reason"),
+    [
+        ("Bad/Image:UPPER CASE", "IfNotPresent", "InvalidImageName"),
+        ("python:3.13", "Never", "ErrImageNeverPull"),
+    ],
+)
+def test_image_that_nobody_can_or_may_pull_keeps_the_container_waiting(world: World, image, policy, reason):
+    world.pod("true", image=image, imagePullPolicy=policy)
+    world.until(lambda: world.status().get("containerStatuses"))
+    assert world.container()["state"]["waiting"]["reason"] == reason
 
 
 def _from(name: str, kind: str, thing: str, key: str) -> dict[str, object]:

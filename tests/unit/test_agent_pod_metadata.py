@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from tpukit.sandbox.agent import Pool
 from tpukit.sandbox.agent.emulator_door import EmulatorDoor
 from tpukit.sandbox.agent.pulled_images import PulledImages
 from tpukit.sandbox.google import artifact_registry, credentials, permissions
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings, number_of
 from tpukit.sandbox.google.server import Emulator
 from unit.agent_world import CPU, NODE, ZONE, World
 
@@ -50,7 +51,7 @@ def start(home: Path, google: Emulator, before: World | None = None) -> World:
     secret = home / "secret"
     secret.write_text("of the box")
     told = {"google": google.address, "token": google.token, "google_token": google.pods_token}
-    return World(home, before.api if before else None, **told, hidden=(secret, home / "keys"))
+    return World(home, before.api if before else None, **told, hidden=(secret, home / "keys"), visible=(home,))
 
 
 @pytest.fixture
@@ -90,6 +91,43 @@ def test_annotated_pod_gets_a_token_of_its_account_and_nothing_of_the_owners(wor
     token = json.loads(ask(address, f"{DEFAULT}/token"))
     assert credentials.principal_of(google.cloud, token["access_token"]) == f"serviceAccount:{TEAM}"
     assert token["expires_in"] > 3000
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("instance/attributes/cluster-location", "us-central2"),
+        ("instance/attributes/cluster-uid", "[0-9a-f]{64}"),
+        ("instance/hostname", HOST),
+        ("instance/id", "[0-9]{10,20}"),
+        ("instance/zone", f"projects/[0-9]+/zones/{ZONE}"),
+    ],
+)
+def test_pod_learns_where_it_is(world: World, path: str, said: str):
+    address = variables(world)["GCE_METADATA_HOST"]
+    assert re.fullmatch(said, ask(address, f"/computeMetadata/v1/{path}"))
+
+
+def test_tokens_are_given_for_the_pods_own_account_by_name_and_for_no_other(world: World):
+    address, accounts = variables(world)["GCE_METADATA_HOST"], DEFAULT.removesuffix("/default")
+    assert "access_token" in ask(address, f"{accounts}/{TEAM}/token")
+    for path in ("nobody@x/token", "nobody@x/identity?audience=a", "nobody@x/email"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            ask(address, f"{accounts}/{path}")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "code"),
+    [
+        ("/identity", {}, 400),
+        ("/token", {"Metadata-Flavor": "Other"}, 403),
+        ("/token", {"X-Forwarded-For": "10.0.0.1"}, 403),
+    ],
+)
+def test_request_that_google_refuses_is_refused(world: World, path: str, headers: dict[str, str], code: int):
+    address = variables(world)["GCE_METADATA_HOST"]
+    with pytest.raises(urllib.error.HTTPError, match=str(code)):
+        ask(address, f"{DEFAULT}{path}", **headers)
 
 
 def test_pod_that_the_account_does_not_let_be_it_is_refused_in_gkes_words(world: World):
@@ -171,3 +209,35 @@ def test_pod_waits_while_nobody_knows_whether_its_image_is_there(world: World, h
     assert "failed to do request" in waiting["message"]
     world.agent.kubelet._driver._images = PulledImages(EmulatorDoor("", ""))
     world.phase("Succeeded")
+
+
+def test_pod_waits_for_a_bucket_that_it_may_not_read_and_is_read_only_until_it_may_write(
+    world: World, google: Emulator
+):
+    state = google.cloud.state
+    cluster = state.get("cluster", CLUSTER) or {}
+    state.put("cluster", CLUSTER, {**cluster, "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}}})
+    state.put("bucket", "b", {"name": "b", "projectNumber": number_of("tpu-project")})
+    write = ("/bin/sh", "-c", "echo saved > /data/file")
+    told = {"node": HOST, "spec": {"serviceAccountName": "trainer"}}
+    world.with_bucket(*write, name="reader", **told)
+    (event,) = world.until(lambda: world.events("FailedMount"))
+    assert (
+        f'code = PermissionDenied desc = failed to get GCS bucket "b": googleapi: Error 403: {TEAM}' in event["message"]
+    )
+    assert world.container("reader")["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    binding = {"role": "roles/storage.objectViewer", "members": [f"serviceAccount:{TEAM}"]}
+    state.put("policy", "b/b", {"bindings": [binding]})
+    world.phase("Failed", name="reader")
+    assert "Permission denied" in world.log("reader")
+    state.put("policy", "b/b", {"bindings": [{**binding, "role": "roles/storage.objectUser"}]})
+    world.with_bucket(*write, name="writer", **told)
+    world.phase("Succeeded", name="writer")
+
+
+def test_pod_waits_for_a_bucket_while_nobody_knows_whether_it_may_read_it(world: World):
+    """The emulator is restarted: its door is shut for a moment."""
+    world.agent.kubelet._driver._buckets._google = EmulatorDoor("http://127.0.0.1:1", "secret")
+    world.with_bucket("true", node=HOST)
+    (event,) = world.until(lambda: world.events("FailedMount"))
+    assert "code = Unavailable" in event["message"]

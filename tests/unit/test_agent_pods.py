@@ -45,6 +45,25 @@ def test_memory_that_processes_share_counts_once(home: Path):
     assert (state.code, state.out_of_memory) == (0, False)
 
 
+def test_memory_counts_files_that_are_memory(home: Path):
+    (home / "volume").mkdir()
+    code = f"import time; open({str(home / 'volume' / 'x')!r}, 'wb').write(bytes(150 << 20)); time.sleep(60)"
+    state = run(home, code, memory=100 << 20, memory_folders=(home / "volume",))
+    assert (state.code, state.out_of_memory) == (137, True)
+
+
+def test_memory_counts_a_file_that_is_mapped_once(home: Path):
+    (home / "volume").mkdir()
+    code = f"""import mmap, time
+with open({str(home / "volume" / "x")!r}, "wb+") as file:
+    file.truncate(60 << 20)
+    held = mmap.mmap(file.fileno(), 60 << 20)
+    held.write(b"x" * (20 << 20) + b"y" * (20 << 20) + b"z" * (20 << 20))
+    time.sleep(0.5)"""
+    state = run(home, code, memory=140 << 20, memory_folders=(home / "volume",))
+    assert (state.code, state.out_of_memory) == (0, False)
+
+
 def test_stamped_log_has_a_time_on_every_line_and_long_lines_in_parts(home: Path):
     run(home, "print('one'); print(); print('x' * 20000); print('no newline', end='')", stamped=True)
     lines = (home / "pod" / "log").read_bytes().decode().splitlines()

@@ -89,6 +89,40 @@ def test_why_container_that_lacks_something():
     assert said == 'train-1-slice-0-0-abcde cannot start: configmap "c" not found'
 
 
+def creating(reason="ContainerCreating"):
+    one = pod(phase="Pending")
+    one["status"]["containerStatuses"] = [{"name": "host", "image": "i", "state": {"waiting": {"reason": reason}}}]
+    return one
+
+
+def not_mounted(message, at="2026-01-01T00:00:00Z"):
+    uid = pod()["metadata"]["uid"]
+    return {**event("FailedMount", message, uid=uid), "lastTimestamp": at}
+
+
+def test_why_bucket_that_may_not_be_read_names_it_and_the_role_that_is_missing():
+    refused = (
+        'MountVolume.SetUp failed for volume "mount-0" : rpc error: code = PermissionDenied desc = failed to get GCS '
+        'bucket "my-runs": googleapi: Error 403: Caller does not have storage.objects.list access'
+    )
+    events = [not_mounted(refused, "2026-01-01T00:00:09Z"), not_mounted("another thing, before")]
+    said = why(PLAN, state_of(creating()), Surroundings(events=events))
+    assert said.startswith(f"train-1-slice-0-0-abcde cannot start: {refused}; ")
+    assert "roles/storage.objectUser" in said
+
+
+def test_why_volume_that_is_missing_is_said_in_the_kubelets_words():
+    missing = 'MountVolume.SetUp failed for volume "code" : configmap "code-1" not found'
+    said = why(PLAN, state_of(creating("PodInitializing")), Surroundings(events=[not_mounted(missing)]))
+    assert said == f"train-1-slice-0-0-abcde cannot start: {missing}"
+
+
+def test_why_mount_that_failed_before_the_host_started_is_no_reason():
+    events = [not_mounted("it was not there")]
+    said = why(PLAN, state_of(pod()), Surroundings(events=events))
+    assert "not there" not in said
+
+
 def test_why_stock_and_quota_are_reasons_of_their_own():
     for message, reason in (("GCE out of resources", Reason.NO_CAPACITY), ("GCE quota exceeded", Reason.NO_QUOTA)):
         events = [event("FailedScaleUp", f"Node scale up in zones us-central2-b failed: {message}")]

@@ -129,7 +129,7 @@ def client(emulator, monkeypatch):
 
 def make(client, one: Vm) -> bool:
     # The label tells the sandbox that no host needs to run: what the API says is tried here.
-    labels = {"tpukit.dev/simulated": "true"}
+    labels = {"tpukit-simulated": "true"}
     asked = shared_vms.apply(client, one, runtime="tpu-ubuntu2204-base", metadata={"ssh-keys": "me:key"}, labels=labels)
     wait(lambda: shared_vms.ready(client, one))
     return asked
@@ -140,7 +140,7 @@ def wait(done) -> None:
 
 
 def test_node_made_as_spot_says_so(client):
-    labels = {"tpukit.dev/simulated": "true"}
+    labels = {"tpukit-simulated": "true"}
     wanted = tpu_vm.Request("plain", ("plain",), "v4-8", "tpu-ubuntu2204-base", spot=True, labels=labels)
     client.create(ZONE, wanted)
     assert [node.spot for node in client.nodes(ZONE) if node.name == "plain"] == [True]
@@ -176,7 +176,7 @@ def test_preempted_tpu_is_not_applied_over_but_deleted_and_made_anew(client, emu
 @pytest.mark.parametrize("end", [tpu_nodes.preempt, tpu_nodes.terminate])
 def test_waiting_for_a_tpu_that_has_ended_stops_at_once(client, emulator, end):
     one = vm(f"g-v4-8-{end.__name__}")
-    labels = {"tpukit.dev/simulated": "true"}
+    labels = {"tpukit-simulated": "true"}
     apply = partial(shared_vms.apply, client, one, runtime="tpu-ubuntu2204-base", metadata={}, labels=labels)
     apply(queued=False)
     wait(lambda: shared_vms.ready(client, one))

@@ -246,6 +246,35 @@ def test_stop_tells_the_first_process_alone(folder):
     assert "child told" not in log(folder)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("pass", 137),
+        ("signal.signal(15, signal.SIG_IGN)", 137),
+        ("signal.signal(15, lambda *_: sys.exit(7))", 7),
+        ("signal.pthread_sigmask(0, {15}); print('ready', flush=True); sys.exit(signal.sigwait({15}))", 15),
+    ],
+    ids=["default action", "ignored", "caught", "blocked and waited for"],
+)
+def test_stop_of_a_containers_first_process_is_dropped_by_the_kernel_unless_it_listens(folder, before, code):
+    script = f"import signal, sys, time; {before}; print('ready', flush=True); time.sleep(60)"
+    pods.start([Pod(folder, (sys.executable, "-S", "-c", script), ENV, folder.parent, init=True)])
+    until(lambda: "ready" in pods.tail(folder))
+    began = time.monotonic()
+    pods.stop(folder, 0.5 if code == 137 else 30)
+    state = ended(folder)
+    assert (state.code, state.signalled) == (code, True)
+    assert (time.monotonic() - began > 0.4) == (code == 137), "the whole grace, or at once"
+
+
+def test_stop_of_a_process_that_is_no_container_ends_it_at_once(folder):
+    shell(folder, "echo ready; exec sleep 60")
+    until(lambda: "ready" in pods.tail(folder))
+    pods.stop(folder, 30)
+    assert ended(folder).code == 143
+
+
 def test_stop_after_the_end_changes_nothing(folder):
     shell(folder, "exit 5")
     before = ended(folder)

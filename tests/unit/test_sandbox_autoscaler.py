@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tpukit.sandbox.autoscaler import BACKOFF_SECONDS, IDLE_SECONDS, Autoscaler, Backoff, grown
+from tpukit.sandbox.autoscaler import BACKOFF_SECONDS, Autoscaler, Backoff, grown
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import Hooks
+from tpukit.sandbox.idle_nodes import IDLE_SECONDS, IdleNodes, Shrink
 from tpukit.sandbox.pool_fit import Scalable, fits
 from unit.google_world import World, pool
 
 Doc = dict[str, Any]
 TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
 LABELS = {"cloud.google.com/gke-tpu-topology": "2x2x4"}
+CPU = {"machineType": "n2-standard-4"}
 UNSCHEDULABLE = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
 
 
@@ -29,7 +32,7 @@ def cpu_pool(size: int = 0) -> Scalable:
 
 
 def pod(name: str = "a", owner: str = "", chips: int = 4, **spec: Any) -> Doc:
-    owners = [{"uid": owner, "controller": True}] if owner else []
+    owners = [{"kind": "Job", "uid": owner, "controller": True}] if owner else []
     resources = {"limits": {"google.com/tpu": str(chips)}, "requests": {"cpu": "100"}} if chips else {}
     tolerations = [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}]
     return {
@@ -138,6 +141,59 @@ def test_pool_from_zero_grows_for_a_pod_and_is_at_zero_again_when_nobody_used_it
     assert ticked() == [4]
     world.pass_time(10)
     assert ticked() == [0]
+
+
+def on(node: str, kind: str = "Job") -> Doc:
+    owners = [{"kind": kind, "uid": "1", "controller": True}]
+    return {"metadata": {"ownerReferences": owners}, "spec": {"nodeName": node}}
+
+
+def shrunk(pool: Scalable, nodes: dict[str, str], *pods: Doc) -> Shrink | None:
+    """What becomes of a pool when these are its pods for long enough."""
+    idle = IdleNodes()
+    assert idle.shrinks([pool], {pool.full: nodes}, pods, 0.0) == {}
+    return idle.shrinks([pool], {pool.full: nodes}, pods, IDLE_SECONDS).get(pool.full)
+
+
+def test_pool_loses_the_very_nodes_that_nobody_uses():
+    nodes = dict.fromkeys(("n0", "n1", "n2"), "a")
+    assert shrunk(cpu_pool(3), nodes, on("n1")) == Shrink(1, ("n0", "n2"))
+    assert shrunk(cpu_pool(3), nodes, on("n0"), on("n1"), on("n2")) is None
+
+
+def test_pod_of_a_daemon_set_is_no_use_of_a_node():
+    assert shrunk(cpu_pool(1), {"n0": "a"}, on("n0", "DaemonSet")) == Shrink(0)
+    assert shrunk(slice_pool(size=4), dict.fromkeys("abcd", "z"), on("a", "DaemonSet")) == Shrink(0)
+
+
+def test_slice_of_several_hosts_stays_while_one_of_them_is_used():
+    assert shrunk(slice_pool(size=4), dict.fromkeys("abcd", "z"), on("a")) is None
+
+
+def test_pool_in_two_zones_loses_as_many_nodes_in_each():
+    nodes = {"n0": "a", "n1": "a", "n2": "b", "n3": "b"}
+    assert shrunk(cpu_pool(2), nodes, on("n0")) == Shrink(1, ("n1", "n2"))
+    assert shrunk(cpu_pool(2), nodes, on("n0"), on("n1")) is None
+
+
+def test_pool_keeps_as_many_nodes_as_it_must_have():
+    least = replace(cpu_pool(3), least=2)
+    assert shrunk(least, dict.fromkeys(("n0", "n1", "n2"), "a"), on("n1")) == Shrink(2, ("n0",))
+
+
+def test_idle_node_leaves_its_pool_and_the_used_one_stays(world, kubernetes):
+    scaling = {"enabled": True, "minNodeCount": 0, "maxNodeCount": 3}
+    world.ask("POST", world.cluster(), pool(initialNodeCount=3, autoscaling=scaling, placementPolicy=None, config=CPU))
+    world.pass_time(1)
+    (doc,) = world.cloud.state.all("pool").values()
+    last = max(doc["_nodes"])
+    kubernetes.things["Pod"] = [{**on(last), "status": {"phase": "Running"}}]
+    scaler = Autoscaler(world.cloud, lambda: kubernetes)
+    for _ in range(2):
+        scaler.tick()
+        world.pass_time(IDLE_SECONDS)
+    (doc,) = world.cloud.state.all("pool").values()
+    assert (list(doc["_nodes"]), doc["_size"]) == ([last], 1)
 
 
 def test_pool_that_is_not_autoscaled_stays_as_it_is_and_nobody_is_asked(world):

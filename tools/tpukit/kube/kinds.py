@@ -40,6 +40,7 @@ KINDS = {
     "ServiceAccount": Kind("v1", "serviceaccounts"),
     "Deployment": Kind("apps/v1", "deployments"),
     "Job": Kind("batch/v1", "jobs"),
+    "EndpointSlice": Kind("discovery.k8s.io/v1", "endpointslices"),
     "Lease": Kind("coordination.k8s.io/v1", "leases"),
     "Role": Kind("rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": Kind("rbac.authorization.k8s.io/v1", "rolebindings"),

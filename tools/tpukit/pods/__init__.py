@@ -29,7 +29,7 @@ _LOG = re.compile(r"log(\.\d+)?")
 _PROC = Path("/proc")
 _SHIM = Path(__file__).with_name("shim.py")
 _MOUNTS = Path(__file__).with_name("mounts.py")
-_GUARD = Path(__file__).with_name("guard.py")
+_FILTER = Path(__file__).with_name("call_filter.py")
 _JOIN = Path(__file__).with_name("join.py")
 
 
@@ -60,15 +60,21 @@ class Pod:
     cwd: Path
     disks: tuple[Path, ...] = ()  # folders whose disk running full would explain a failure
     memory: int = 0  # bytes it may take; it is killed at more
+    memory_folders: tuple[Path, ...] = ()  # what they hold is memory that it takes
     mounts: tuple[Mount, ...] = ()
     absent: tuple[str, ...] = ()  # files and folders that it does not see, where it has mounts
+    empty: tuple[str, ...] = ()  # folders that hold nothing for it but its mounts, where it has some
+    hostname: str = ""  # its own, where it has mounts; "": the machine's
+    shared_memory: int = 0  # bytes of a /dev/shm of its own, where it has mounts; 0: the machine's
     stamped: bool = False  # the log holds the time of every line
     log_bytes: int = 0  # a stamped log that is so long goes on in another file; 0: it never does
     starts_pods: bool = False  # pods that it starts are none of its own processes: they outlive it
+    init: bool = False  # its first process is told to leave as the first one of a container is: only where it listens
     confinement: Confinement | None = None
     # Targets of mounts that answer as GCS FUSE does, each with how much a folder may hold that is renamed. Ask
     # can_guard() first.
     buckets: Mapping[str, int] = field(default_factory=dict)
+    denied: tuple[str, ...] = ()  # those of them that are read only because it is not allowed to write there
 
 
 class Phase(StrEnum):
@@ -110,12 +116,17 @@ def start(pods: Iterable[Pod]) -> None:
                     "cwd": str(pod.cwd),
                     "disks": [str(disk) for disk in pod.disks],
                     "memory": pod.memory,
+                    "memory_folders": [str(folder) for folder in pod.memory_folders],
                     "absent": pod.absent,
                     "mounts": [[str(mount.source), mount.target, mount.read_only] for mount in pod.mounts],
+                    "empty": pod.empty,
+                    "hostname": pod.hostname,
+                    "shared_memory": pod.shared_memory,
                     "stamped": pod.stamped,
                     "log_bytes": pod.log_bytes,
                     "starts_pods": pod.starts_pods,
-                    **({"buckets": dict(pod.buckets)} if pod.buckets else {}),
+                    "init": pod.init,
+                    **({"buckets": dict(pod.buckets), "denied": list(pod.denied)} if pod.buckets else {}),
                     **({"confined": asdict(pod.confinement)} if pod.confinement else {}),
                 },
             )
@@ -202,7 +213,7 @@ def can_mount(folder: Path, *, user: tuple[int, int] | None = None) -> bool:
 
 def can_guard() -> bool:
     """Whether mounts of pods can answer as GCS FUSE does here."""
-    argv = [sys.executable, "-I", "-S", str(_GUARD)]
+    argv = [sys.executable, "-I", "-S", str(_FILTER)]
     return sys.platform == "linux" and subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 

@@ -1,18 +1,22 @@
 """Answers some system calls of a pod on folders that stand for buckets as GCS FUSE answers them.
 
-The kernel stops the caller and asks the shim (https://man7.org/linux/man-pages/man2/seccomp_unotify.2.html), which
-looks at the paths and either answers itself or lets the call go on. Only calls that GCS FUSE has another answer for are
-asked about, so reading and writing cost nothing. Whoever is held could trick it by changing a path meanwhile: it
+The kernel stops the caller (see `call_filter`) and asks the shim, which looks at the paths and either answers itself or
+lets the call go on. Only calls that GCS FUSE has another answer for are asked about, so reading and writing cost
+nothing. Whoever is held could trick it by changing a path meanwhile: it
 imitates, it does not fence in.
 
     hard link                       ENOSYS
     rename of a folder              EMFILE, where more is in it than rename-dir-limit says
     rename with flags               EINVAL
     named pipe, socket by mknod     ENOTSUP
+    fallocate, setxattr, O_TMPFILE  ENOTSUP
+    new name with a line break      EINVAL: no object can have it
     chmod, chown                    done, without effect
     lock                            granted, and keeps nobody out: other hosts would not see it
+    writing without permission      EACCES, of folders that are denied; all else there is left to the kernel, for which
+                                    they are mounted to be read only
 
-Run with the standard library alone. Linux on x86-64 and arm64; run as a program, it tells whether it can work here.
+Run with the standard library alone.
 """
 
 from __future__ import annotations
@@ -23,66 +27,26 @@ import os
 import re
 import stat
 import struct
-import sys
 from contextlib import suppress
 
-# Numbers by name: https://github.com/torvalds/linux/blob/master/arch/x86/entry/syscalls/syscall_64.tbl and
-# https://github.com/torvalds/linux/blob/master/include/uapi/asm-generic/unistd.h.
-_X86 = {"rename": 82, "renameat": 264, "renameat2": 316, "link": 86, "linkat": 265, "mknod": 133, "mknodat": 259}
-_X86 |= {"chmod": 90, "fchmod": 91, "fchmodat": 268, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260}
-_X86 |= {"fchmodat2": 452, "flock": 73, "fcntl": 72}
-_ARM = {"renameat": 38, "renameat2": 276, "linkat": 37, "mknodat": 33, "fchmod": 52, "fchmodat": 53, "fchownat": 54}
-_ARM |= {"fchown": 55, "fchmodat2": 452, "flock": 32, "fcntl": 25}
-_MACHINES = {"x86_64": (0xC000003E, 317, _X86), "aarch64": (0xC00000B7, 277, _ARM)}
-_LOCKS = (6, 7, 37, 38)  # F_SETLK, F_SETLKW and those of open files
-_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-_ASK, _ALLOW = 0x7FC00000, 0x7FFF0000
-_NEW_LISTENER = 8
+import call_filter  # type: ignore[import-not-found]  # beside this file
+
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _GO_ON = 1
-_PIDFD_OPEN, _OPENAT2, _PIDFD_GETFD = 434, 437, 438
+_OPENAT2 = 437
 _IN_ROOT = 0x10
+_BREAK = re.compile("[\\r\\n]")
 _HERE = -100  # AT_FDCWD
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def install() -> int:
-    """From now on this process and all that it starts are asked about. A file for who answers; closed by exec."""
-    if os.uname().machine not in _MACHINES:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    arch, seccomp, numbers = _MACHINES[os.uname().machine]
-    code = _program(arch, numbers)
-    held = ctypes.create_string_buffer(code, len(code))
-    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(held))
-    return _call(seccomp, 1, _NEW_LISTENER, program)
-
-
-def _program(arch: int, numbers: dict[str, int]) -> bytes:
-    asked = sorted(number for name, number in numbers.items() if name != "fcntl")
-    lines = [(_LOAD, 0, 0, 4), (_IF_EQUAL, 1, 0, arch), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, 0)]
-    end = len(lines) + len(asked) + 2 + len(_LOCKS) + 1  # where the last line is, which asks
-    lines += [(_IF_EQUAL, end - len(lines) - index - 1, 0, number) for index, number in enumerate(asked)]
-    lines += [(_IF_EQUAL, 0, 1 + len(_LOCKS), numbers["fcntl"]), (_LOAD, 0, 0, 24)]
-    lines += [(_IF_EQUAL, len(_LOCKS) - index, 0, command) for index, command in enumerate(_LOCKS)]
-    lines += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ASK)]
-    return b"".join(struct.pack("HBBI", *line) for line in lines)
-
-
-def listener(pid: int, number: int) -> int:
-    """The file that `install` gave to another process."""
-    process = _call(_PIDFD_OPEN, pid, 0)
-    try:
-        return _call(_PIDFD_GETFD, process, number, 0)
-    finally:
-        os.close(process)
-
-
-def answer(file: int, buckets: dict[str, int]) -> None:
+def answer(file: int, buckets: dict[str, int], denied: list[str]) -> None:
     """Until nobody is left to ask. `buckets`: by the path that the pod has them at, how much a folder in them may hold
-    that is renamed."""
-    names = {number: name for name, number in _MACHINES[os.uname().machine][2].items()}
+    that is renamed; `denied`: those of them that it may not write to."""
+    names = call_filter.names()
     ids: dict[str, int] = {}
+    shut: set[str] = set()
     while True:
         request = ctypes.create_string_buffer(80)
         if _libc.ioctl(file, ctypes.c_ulong(_RECEIVE), request):
@@ -92,8 +56,9 @@ def answer(file: int, buckets: dict[str, int]) -> None:
         id_, pid, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", request.raw)
         problem: int | None = None
         with suppress(Exception):  # who asked waits for an answer, and the kernel says what is wrong with the call
-            ids = ids or _mounts(pid, buckets)
-            problem = _Call(pid, ids, arguments).answer(names[number])
+            if not ids:
+                ids, shut = _mounts(pid, buckets), set(_mounts(pid, dict.fromkeys(denied, 0)))
+            problem = _Call(pid, ids, shut, arguments).answer(names[number])
         reply = struct.pack("=QqiI", id_, 0, -(problem or 0), _GO_ON if problem is None else 0)
         _libc.ioctl(file, ctypes.c_ulong(_SEND), reply)
 
@@ -101,20 +66,35 @@ def answer(file: int, buckets: dict[str, int]) -> None:
 class _Call:
     """What it answers with is an error number, 0 for done, or None: the kernel shall do it."""
 
-    def __init__(self, pid: int, limits: dict[str, int], arguments: list[int]) -> None:
-        self._pid, self._limits, self._arguments = pid, limits, arguments
+    def __init__(self, pid: int, limits: dict[str, int], denied: set[str], arguments: list[int]) -> None:
+        self._pid, self._limits, self._denied, self._arguments = pid, limits, denied, arguments
 
     def answer(self, name: str) -> int | None:
         a, b, c, d, e = self._arguments[:5]
         if name in ("rename", "renameat", "renameat2"):
-            return self._rename(_HERE, a, 0) if name == "rename" else self._rename(a, b, e if name[-1] == "2" else 0)
+            flags = e if name[-1] == "2" else 0
+            return self._rename((_HERE, a), (_HERE, b), 0) if name == "rename" else self._rename((a, b), (c, d), flags)
         if name in ("link", "linkat"):
             return self._of(_HERE, b, errno.ENOSYS) if name == "link" else self._of(c, d, errno.ENOSYS)
         if name in ("mknod", "mknodat"):
             at, path, mode = (_HERE, a, b) if name == "mknod" else (a, b, c)
             return self._of(at, path, errno.ENOTSUP) if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
-        if name in ("flock", "fcntl", "fchmod", "fchown"):
-            return 0 if _mount_of(f"/proc/{self._pid}/fdinfo/{a}") in self._limits else None
+        if name in ("open", "creat", "openat"):
+            at, path, flags = (
+                (a, b, c)
+                if name == "openat"
+                else (_HERE, a, b if name == "open" else call_filter.CREATES | call_filter.WRITES)
+            )
+            return self._open(at, path, flags)
+        if name in ("mkdir", "mkdirat", "symlink", "symlinkat"):
+            return self._new(
+                *{"mkdir": (_HERE, a), "mkdirat": (a, b), "symlink": (_HERE, b), "symlinkat": (b, c)}[name]
+            )
+        if name in ("fallocate", "fsetxattr", "flock", "fcntl", "fchmod", "fchown"):
+            problem = errno.ENOTSUP if name in ("fallocate", "fsetxattr") else 0
+            return problem if _mount_of(f"/proc/{self._pid}/fdinfo/{a}") in self._limits else None
+        if name in ("setxattr", "lsetxattr"):
+            return self._of(_HERE, a, errno.ENOTSUP)
         return self._of(a, b, 0) if name.endswith(("at", "at2")) else self._of(_HERE, a, 0)
 
     def _of(self, at: int, path: int, problem: int) -> int | None:
@@ -122,14 +102,42 @@ class _Call:
         with _Folder(self._pid, at, self._text(path)) as folder:
             return problem if folder.mount in self._limits else None
 
-    def _rename(self, at: int, path: int, flags: int) -> int | None:
-        with _Folder(self._pid, at, self._text(path)) as folder:
+    def _open(self, at: int, path: int, flags: int) -> int | None:
+        text = self._text(path)
+        if not self._denied and not flags & call_filter.UNNAMED and not _BREAK.search(text):
+            return None  # most are: there is nothing to look at
+        with _Folder(self._pid, at, text) as folder:
+            if flags & call_filter.UNNAMED:  # the path is that of the folder
+                return errno.ENOTSUP if folder.inside() in self._limits else None
+            if folder.mount in self._denied and (flags & call_filter.WRITES or not folder.has_name()):
+                return errno.EACCES
+            return self._name(folder) if flags & call_filter.CREATES and not folder.has_name() else None
+
+    def _new(self, at: int, path: int) -> int | None:
+        text = self._text(path)
+        if not self._denied and not _BREAK.search(text):
+            return None
+        with _Folder(self._pid, at, text) as folder:
+            return errno.EACCES if folder.mount in self._denied else self._name(folder)
+
+    def _name(self, folder: _Folder) -> int | None:
+        """What is wrong with the name of something new."""
+        return errno.EINVAL if folder.mount in self._limits and _BREAK.search(folder.name) else None
+
+    def _rename(self, old: tuple[int, int], new: tuple[int, int], flags: int) -> int | None:
+        with _Folder(self._pid, old[0], self._text(old[1])) as folder:
             limit = self._limits.get(folder.mount)
-            if limit is None:
-                return None
-            if flags & 0xFFFFFFFF:
+            if folder.mount in self._denied:
+                return errno.EACCES
+            if limit is not None and flags & 0xFFFFFFFF:
                 return errno.EINVAL
-            return errno.EMFILE if folder.holds_more(limit) else None
+            if limit is not None and folder.holds_more(limit):
+                return errno.EMFILE
+        text = self._text(new[1])
+        if not _BREAK.search(text):
+            return None
+        with _Folder(self._pid, new[0], text) as folder:
+            return self._name(folder)
 
     def _text(self, address: int) -> str:
         memory = os.open(f"/proc/{self._pid}/mem", os.O_RDONLY)
@@ -146,23 +154,41 @@ class _Folder:
     """The folder that something lies in, as a process sees it, and the name of what lies there."""
 
     def __init__(self, pid: int, at: int, path: str) -> None:
-        parent, _, self._name = path.rstrip("/").rpartition("/")
+        parent, _, self.name = path.rstrip("/").rpartition("/")
         number = ctypes.c_int(at & 0xFFFFFFFF).value
         base = "root" if path.startswith("/") else "cwd" if number == _HERE else f"fd/{number}"
         start = os.open(f"/proc/{pid}/{base}", os.O_PATH)
         how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT if base == "root" else 0)
         try:
-            self._file = _call(_OPENAT2, start, os.fsencode(parent or "."), how, len(how))
+            self._file = call_filter.call(_OPENAT2, start, os.fsencode(parent or "."), how, len(how))
         finally:
             os.close(start)
         self.mount = _mount_of(f"/proc/self/fdinfo/{self._file}")
 
+    def has_name(self) -> bool:
+        """Whether something of that name is there."""
+        try:
+            os.stat(self.name, dir_fd=self._file, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
+
+    def inside(self) -> str:
+        """The mount that is seen at the path itself."""
+        own = call_filter.call(
+            _OPENAT2, self._file, os.fsencode(self.name or "."), struct.pack("=QQQ", os.O_PATH, 0, 0), 24
+        )
+        try:
+            return _mount_of(f"/proc/self/fdinfo/{own}")
+        finally:
+            os.close(own)
+
     def holds_more(self, limit: int) -> bool:
         """Whether it is a folder itself, with more in it."""
-        if not stat.S_ISDIR(os.stat(self._name, dir_fd=self._file, follow_symlinks=False).st_mode):
+        if not stat.S_ISDIR(os.stat(self.name, dir_fd=self._file, follow_symlinks=False).st_mode):
             return False
         found = 0
-        for _, folders, files in os.walk(f"/proc/self/fd/{self._file}/{self._name}"):
+        for _, folders, files in os.walk(f"/proc/self/fd/{self._file}/{self.name}"):
             found += len(folders) + len(files)
             if found > limit:
                 return True
@@ -190,27 +216,3 @@ def _mounts(pid: int, buckets: dict[str, int]) -> dict[str, int]:
             if path in buckets:
                 found[number] = buckets[path]
     return found
-
-
-def _call(number: int, *arguments: int | bytes) -> int:
-    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
-    result: int = _libc.syscall(ctypes.c_long(number), *words)
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
-
-
-def probe() -> int:
-    """0 where it can work."""
-    _libc.prctl(38, 1, 0, 0, 0)  # no new privileges: anybody may install it then
-    try:
-        os.close(listener(os.getpid(), install()))
-    except OSError as problem:
-        print(problem, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(probe())

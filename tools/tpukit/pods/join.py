@@ -1,4 +1,5 @@
-"""Runs a command beside a process of a pod: with its files, its folder and its user, and with no more privileges.
+"""Runs a command beside a process of a pod: with its files, its folder, its host name and its user, and with no more
+privileges.
 
 Run as a file, with the standard library alone: PID, what pod.json says of its confinement, and the command. Linux only.
 """
@@ -30,9 +31,10 @@ def main(pid: str, confined: str, *command: str) -> int:
 
 
 def _enter(process: str) -> None:
-    names = ["mnt"]
-    if not os.path.samefile(f"{process}/ns/user", "/proc/self/ns/user"):
-        names.insert(0, "user")  # which gives the right to enter the other
+    # That of the user first, which gives the right to enter the others.
+    kinds = ("user", "uts", "mnt")
+    names = [name for name in kinds if not os.path.samefile(f"{process}/ns/{name}", f"/proc/self/ns/{name}")]
+    if "user" in names:
         with suppress(PermissionError):
             os.setgroups([])
     spaces = [os.open(f"{process}/ns/{name}", os.O_RDONLY) for name in names]

@@ -32,19 +32,31 @@ def enter(
     absent: Sequence[str] = (),
     user: tuple[int, int] | None = None,
     read_only: bool = False,
+    shared_memory: int = 0,
+    folders: Sequence[str] = (),
+    empty: Sequence[str] = (),
 ) -> None:
     """Make `root` (an empty folder) this process's root. Mounts are source, target and whether it is read only.
 
     `absent`: paths that are not there for it. `user`: the ids of user and group that the process sees itself run as.
-    `read_only`: all that is not in `mounts`.
+    `read_only`: all that is not in `mounts`. `shared_memory`: bytes of a /dev/shm of its own; 0: the machine's.
+    `folders`: are there for it, empty where the machine has none. `empty`: hold nothing for it but `mounts`.
     """
     _unshare(user)
     mount("none", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", 0)
     mount("none", root, "", MS_UNBINDABLE)  # or it would hold itself
     view = _View(root)
-    for source, target, fixed in mounts:
-        view.place(source, os.path.realpath(target), fixed)
+    if shared_memory:
+        view.place_memory("/dev/shm", shared_memory)  # noqa: S108 (its own)
+    for folder in empty:
+        view.empty(os.path.realpath(folder))
+    targets = [os.path.realpath(target) for _, target, _ in mounts]
+    for index, (source, _, fixed) in enumerate(mounts):
+        view.place(source, targets[index], fixed, targets[index + 1 :])
+    view.fix_holders()
+    for folder in folders:
+        view.make(os.path.realpath(folder), folder=True)
     view.leave_out(absent)
     if read_only:
         view.fix()
@@ -57,16 +69,37 @@ class _View:
         self._root = root
         self._copies = {"/"}
         self._placed: dict[str, bool] = {}  # whether it is read only
+        self._holders: list[str] = []  # read only, and others lie in them
         _mirror("/", root)
 
-    def place(self, source: str, target: str, read_only: bool) -> None:
-        self._make(target, folder=os.path.isdir(source))
-        path = self._root + target
-        mount(source, path, "", MS_BIND | MS_REC)
-        if read_only:
-            flags = os.statvfs(path).f_flag & sum(LOCKED.values())
-            mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
+    def place(self, source: str, target: str, read_only: bool, later: Sequence[str]) -> None:
+        """`later`: where others are placed after it. One that they lie in is written to until they have their place."""
+        self.make(target, folder=os.path.isdir(source))
+        mount(source, self._root + target, "", MS_BIND | MS_REC)
         self._placed[target] = read_only
+        if read_only and any(other.startswith(f"{target}/") for other in later):
+            self._holders.append(target)
+        elif read_only:
+            self._fix(target)
+
+    def fix_holders(self) -> None:
+        for target in self._holders:
+            self._fix(target)
+
+    def _fix(self, target: str) -> None:
+        path = self._root + target
+        flags = os.statvfs(path).f_flag & sum(LOCKED.values())
+        mount("none", path, "", MS_BIND | MS_REMOUNT | MS_RDONLY | flags)
+
+    def place_memory(self, target: str, size: int) -> None:
+        self.make(target, folder=True)
+        mount("tmpfs", self._root + target, "tmpfs", sum(LOCKED.values()), f"mode=1777,size={size}")
+        self._placed[target] = False
+
+    def empty(self, target: str) -> None:
+        self.make(target, folder=True)
+        mount("tmpfs", self._root + target, "tmpfs", 0, "mode=1777")
+        self._copies.add(target)
 
     def leave_out(self, paths: Sequence[str]) -> None:
         """The folders around them are copies without them."""
@@ -97,12 +130,13 @@ class _View:
         around = [placed for placed in self._placed if f"{target}/".startswith(f"{placed}/")]
         return bool(around) and not self._placed[max(around, key=len)]
 
-    def _make(self, target: str, *, folder: bool) -> None:
+    def make(self, target: str, *, folder: bool) -> None:
+        """A file or folder at this path, where there is none."""
         parent = os.path.dirname(target)
         path = self._root + target
         if target == "/" or os.path.lexists(path):
             return
-        self._make(parent, folder=True)
+        self.make(parent, folder=True)
         if parent not in self._copies and not any(f"{parent}/".startswith(f"{placed}/") for placed in self._placed):
             self._copy(parent)
         if folder:
@@ -151,9 +185,9 @@ def _unshare(inside: tuple[int, int] | None) -> None:
             file.write(text)
 
 
-def separate_name() -> None:
+def separate_name(name: str = "") -> None:
     """After `enter`: a host name of its own, which is the machine's until it is changed."""
-    if _libc.unshare(CLONE_NEWUTS):
+    if _libc.unshare(CLONE_NEWUTS) or (name and _libc.sethostname(os.fsencode(name), len(os.fsencode(name)))):
         raise _error("host name")
 
 
@@ -162,8 +196,8 @@ def unmount(target: str) -> None:
         raise _error(f"unmounting {target}")
 
 
-def mount(source: str, target: str, kind: str, flags: int) -> None:
-    data = b"mode=755" if kind == "tmpfs" else None
+def mount(source: str, target: str, kind: str, flags: int, options: str = "mode=755") -> None:
+    data = options.encode() if kind == "tmpfs" else None
     if _libc.mount(os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, data):
         raise _error(f"mounting {source} at {target}")
 
@@ -174,11 +208,12 @@ def _error(what: str) -> OSError:
 
 
 def probe(folder: str, *ids: str) -> int:
-    """0 where processes can have a file system of their own, and see themselves run with these ids of user and group;
-    `folder` is empty."""
+    """0 where processes can have a file system and a host name of their own, and see themselves run with these ids of
+    user and group; `folder` is empty."""
     user = (int(ids[0]), int(ids[1])) if ids else None
     try:
         enter(folder, [("/etc/hosts", "/tpukit/probe", True)], user=user)
+        separate_name()
     except OSError as problem:
         print(problem, file=sys.stderr)
         return 1

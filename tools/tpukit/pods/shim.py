@@ -17,7 +17,8 @@ the files it keeps in the pod's folder:
     root       an empty folder; in the pod's own view of the file system, where it has one, the root
 
 Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except
-pods that it started, where pod.json says "starts_pods". So is a pod that takes more memory than it may.
+pods that it started, where pod.json says "starts_pods". So is a pod that takes more memory than it may. Where pod.json
+says "init", the pod is told to leave as a kernel tells the first process of a container: see hears().
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing is slow to import
+    from collections.abc import Callable
     from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -45,6 +47,7 @@ INHERITED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP, signa
 LINE_BYTES = 16384  # longer lines are kept in parts
 MEMORY_LOOKS = 0.1  # seconds between two looks at what a pod with a limit takes
 LINUX = sys.platform == "linux"
+SIGTIMEDWAIT = {"x86_64": "128", "aarch64": "137"}  # the number of the call
 
 
 def main(folder: str) -> int:
@@ -82,9 +85,11 @@ def run(tell: int) -> None:
     child, failed, asking = spawn(pod, output, gate, opener)
     os.close(gate)
     if number := os.read(asking, 16):  # what it asks about is answered before it runs
-        import guard  # type: ignore[import-not-found]  # beside this file
+        import call_filter  # type: ignore[import-not-found]  # beside this file
+        import guard  # type: ignore[import-not-found]
 
-        _thread.start_new_thread(guard.answer, (guard.listener(child, int(number)), pod["buckets"]))
+        asked = call_filter.listener(child, int(number))
+        _thread.start_new_thread(guard.answer, (asked, pod["buckets"], pod["denied"]))
     os.close(asking)
     copied = _thread.allocate_lock()
     if output:
@@ -103,8 +108,7 @@ def run(tell: int) -> None:
     os.close(tell)
     if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
         os.kill(os.getpid(), signal.SIGTERM)
-    theirs = bool(pod.get("machine_signals"))
-    code, told, greedy = wait(child, watched, pod["memory"], theirs) if not error else (128, None, False)
+    code, told, greedy = wait(child, watched, pod) if not error else (128, None, False)
     at, order = time.time(), time.monotonic()
     sweep(spare_pods=pod["starts_pods"])
     copied.acquire(timeout=5.0)
@@ -180,11 +184,22 @@ def enter(pod: dict[str, Any], own_view: bool, ask: int) -> None:
 
         user = tuple(confined.get("user") or ()) or None
         read_only = bool(confined.get("read_only_root"))
-        mounts.enter(os.path.abspath("root"), pod["mounts"], absent=pod["absent"], user=user, read_only=read_only)
+        mounts.enter(
+            os.path.abspath("root"),
+            pod["mounts"],
+            absent=pod["absent"],
+            user=user,
+            read_only=read_only,
+            shared_memory=int(pod.get("shared_memory") or 0),
+            folders=[pod["cwd"]],
+            empty=pod.get("empty", ()),
+        )
+        if pod.get("hostname"):
+            mounts.separate_name(pod["hostname"])
     if pod.get("buckets"):  # before it gives up the right to ask
-        import guard
+        import call_filter
 
-        os.write(ask, str(guard.install()).encode())
+        os.write(ask, str(call_filter.install(denied=bool(pod["denied"]))).encode())
     os.close(ask)
     if LINUX and confined:
         import confine  # type: ignore[import-not-found]  # beside this file
@@ -226,21 +241,22 @@ def open_log(name: str) -> int:
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-def wait(child: int, watched: set[signal.Signals], memory: int, theirs: bool) -> tuple[int, int | None, bool]:
+def wait(child: int, watched: set[signal.Signals], pod: dict[str, Any]) -> tuple[int, int | None, bool]:
     """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not), and
     whether it took too much memory.
 
-    Like a kubelet, tells the first process alone and kills the whole group when the grace is over. `theirs`: a SIGTERM
-    without a note comes from a machine that shuts down. It sends one to every process, so it is not passed on.
+    Like a kubelet, tells the first process alone and kills the whole group when the grace is over. "machine_signals": a
+    SIGTERM without a note comes from a machine that shuts down. It sends one to every process, so it is not passed on.
     """
+    theirs = bool(pod.get("machine_signals"))
     deadline = told = None
-    limited = LINUX and 0 < memory < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    takes_too_much = memory_watch(child, pod)
     greedy = False
     while True:
         left = 3600.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        if limited and not greedy:
+        if takes_too_much and not greedy:
             left = min(left, MEMORY_LOOKS)
-            greedy = memory_taken(memory) > memory
+            greedy = takes_too_much()
             if greedy:
                 kill_group(child)
         caught = signal.sigtimedwait(watched, left) if LINUX else poll(watched, left)
@@ -254,8 +270,8 @@ def wait(child: int, watched: set[signal.Signals], memory: int, theirs: bool) ->
             grace = read_grace()
             if grace <= 0:
                 kill_group(child)
-            elif deadline is None:  # once: a program may take another SIGTERM for impatience
-                os.kill(child, signal.SIGTERM)
+            elif deadline is None and (not pod.get("init") or hears(child)):
+                os.kill(child, signal.SIGTERM)  # once: a program may take another one for impatience
             due = time.monotonic() + grace
             deadline = due if deadline is None else min(deadline, due)
         while True:
@@ -268,6 +284,37 @@ def wait(child: int, watched: set[signal.Signals], memory: int, theirs: bool) ->
             if pid == child:
                 code = os.waitstatus_to_exitcode(status)
                 return (code if code >= 0 else 128 - code), told, greedy
+
+
+def memory_watch(child: int, pod: dict[str, Any]) -> Callable[[], bool] | None:
+    """What tells whether the pod takes more memory than it may; None where it may take all."""
+    limit = pod["memory"]
+    if not LINUX or not 0 < limit < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        return None
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import memory_taken  # type: ignore[import-not-found]  # beside this file
+
+    stored = list(pod.get("memory_folders", ()))
+    if pod.get("shared_memory"):
+        stored.append(os.path.join("/proc", str(child), "root", "dev", "shm"))  # the pod's own
+    return lambda: bool(memory_taken.taken(descendants(), stored, limit) > limit)
+
+
+def hears(pid: int) -> bool:
+    """Whether a SIGTERM reaches a process that is the first of its container, now. The kernel drops it there unless it
+    is caught, blocked or waited for, so that such a program runs on until it is killed:
+    https://man7.org/linux/man-pages/man7/pid_namespaces.7.html."""
+    if not LINUX:
+        return True
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            masks = [int(line.split()[1], 16) for line in file if line.startswith(("SigBlk:", "SigCgt:"))]
+        if any(mask >> (signal.SIGTERM - 1) & 1 for mask in masks):
+            return True
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:  # what is waited for is not shown as blocked
+            return file.read().split()[0] == SIGTIMEDWAIT.get(os.uname().machine)
+    except OSError:
+        return False  # it is gone
 
 
 class _Caught:
@@ -323,21 +370,6 @@ def is_shim(pid: int) -> bool:
             return os.fsencode(__file__) in file.read().split(b"\0")
     except OSError:
         return False
-
-
-def memory_taken(limit: int) -> int:
-    """Bytes that the pod holds. What its processes share is counted once only where that decides: it is slow."""
-    pids = descendants()
-    quick = sum(figure(f"/proc/{pid}/status", "VmRSS:") for pid in pids)
-    return quick if quick <= limit else sum(figure(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in pids)
-
-
-def figure(path: str, name: str) -> int:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return next((int(line.split()[1]) << 10 for line in file if line.startswith(name)), 0)
-    except OSError:
-        return 0
 
 
 def kill(pid: int) -> None:

@@ -20,6 +20,15 @@ _USUAL = ("follower pod node selector", "already exists")
 """In refusals that pass by themselves: the first host of a slice has no node yet; a Job of the last attempt leaves."""
 _NEVER = "can never run"
 """How teams.waiting says that a queue is too small."""
+_MOUNT_ADVICE = {
+    "code = PermissionDenied desc = failed to get GCS bucket": "its team's account may not read the bucket: it needs "
+    "roles/storage.objectUser there, or roles/storage.objectViewer where the job only reads",
+    "code = NotFound desc = failed to get GCS bucket": "make the bucket, or correct its name in `mounts`",
+    "gcsfuse.csi.storage.gke.io not found": "the cluster has no Cloud Storage FUSE CSI driver: turn on that add-on",
+    "Workload Identity Federation is not enabled": "buckets are mounted as the job's own account",
+}
+"""What to do, by what GKE's driver for buckets says:
+https://github.com/GoogleCloudPlatform/gcs-fuse-csi-driver/blob/main/docs/troubleshooting.md"""
 _CANNOT_BE_MADE = ("NodePoolCreationFailed", "NotTriggerScaleUp", "FailedScaleUp")
 
 
@@ -62,7 +71,7 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
     if unplaced := [pod for pod in pods if _unscheduled(pod)]:
         short = shortage(around.events, {plan.id, *(str(pod["metadata"]["name"]) for pod in unplaced)})
         return Waiting(_no_nodes(plan, unplaced, around), short.reason if short else None)
-    if waiting := _container_waits(pods):
+    if waiting := _container_waits(pods) or _mount_waits(pods, around.events):
         return Waiting(waiting)
     running = sum(1 for pod in pods if phase(pod) == "Running")
     return Waiting(f"{running} of {plan.hosts} hosts have started")
@@ -105,6 +114,23 @@ def _container_waits(pods: Sequence[Doc]) -> str:
             waiting = container.get("state", {}).get("waiting") or {}
             if waiting.get("message"):
                 return f"{pod['metadata']['name']} cannot start: {waiting['message']}"
+    return ""
+
+
+def _mount_waits(pods: Sequence[Doc], events: Sequence[Doc]) -> str:
+    """A host whose volumes are not there yet says nothing itself: its kubelet does."""
+    for pod in pods:
+        states = [
+            one.get("state", {}).get("waiting") or {} for one in pod.get("status", {}).get("containerStatuses", [])
+        ]
+        if not any(one.get("reason") in ("ContainerCreating", "PodInitializing") for one in states):
+            continue
+        own = [one for one in events if one.get("involvedObject", {}).get("uid") == pod["metadata"]["uid"]]
+        failed = [one for one in own if one.get("reason") == "FailedMount"]
+        if failed:
+            said = str(max(failed, key=lambda one: str(one.get("lastTimestamp") or "")).get("message", ""))
+            advice = next((advice for words, advice in _MOUNT_ADVICE.items() if words in said), "")
+            return f"{pod['metadata']['name']} cannot start: {said}" + (f"; {advice}" if advice else "")
     return ""
 
 

@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
-from tpukit.sandbox.agent import container_logs, execute, launch
+from tpukit.sandbox.agent import container_logs, execute, launch, resolved_names, service_links
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.door import Request, Server
@@ -27,6 +26,7 @@ from tpukit.sandbox.agent.host_faults import Fault, Faults
 from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.kubelet import Kubelet
 from tpukit.sandbox.agent.launch import Google, Machine
+from tpukit.sandbox.agent.mounted_buckets import MountedBuckets
 from tpukit.sandbox.agent.nodes import FILE, Nodes
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pulled_images import PulledImages
@@ -40,6 +40,7 @@ WORKERS = 8
 _PATIENCE = 60.0
 _NOBODY = (65534, 65534)
 _SCHEDULED = "spec.nodeName!="
+_HEARTBEAT = {"TPUKIT_HEARTBEAT": "10"}  # hosts of one machine need not wait as long as those of a network
 _log = logging.getLogger(__name__)
 
 
@@ -69,7 +70,7 @@ class Agent:
         (folder / "hidden" / launch.NOTHING).touch()
         machine = Machine(
             launch.make_bin(folder / "bin"),
-            _pod_env(options),
+            {**_HEARTBEAT, **options.env},
             _google(options) if options.google else Google(),
             pods.can_mount(folder / "empty"),
             pods.can_mount(folder / "empty", user=_NOBODY),
@@ -77,6 +78,7 @@ class Agent:
             options.hidden,
             folder / "hidden",
             pods.can_guard(),
+            service_links.of_server(options.server),
         )
         if not machine.mounts:
             _log.warning("no mount namespaces here: names and paths are replaced in the environment of pods instead")
@@ -98,9 +100,9 @@ class Agent:
             machine,
             clock,
             self.nodes.node,
-            options.buckets,
+            MountedBuckets(options.buckets, api, google),
             self._identities,
-            PulledImages(google),
+            PulledImages(google, folder / "images"),
         )
         self._simulated = SimulatedHosts(api, clock)
         self.faults = Faults(api, self.nodes, self.kubelet, clock, folder / "faults.json")
@@ -112,6 +114,7 @@ class Agent:
         self.kubelet.orphans()  # only now it is known which these are
         threads: list[Callable[[], None]] = [
             self._watch,
+            self._watch_endpoints,
             self.kubelet.exits.serve,
             self._server.serve_forever,
             lambda: self._every(BEAT_SECONDS, self.nodes.beat, self.nodes.restore_missing),
@@ -151,6 +154,10 @@ class Agent:
     def _watch(self) -> None:
         for change in self._api.watch("Pod", fields=_SCHEDULED):
             self._saw(change.object, gone=change.gone)
+
+    def _watch_endpoints(self) -> None:
+        for change in self._api.watch(resolved_names.KIND, labels=resolved_names.HEADLESS):
+            self.kubelet.resolved.saw(change.object, gone=change.gone)
 
     def _saw(self, pod: Object, *, gone: bool = False) -> None:
         self.kubelet.saw(pod, gone=gone)
@@ -203,16 +210,6 @@ class Agent:
     def _cause(self, request: Request) -> None:
         self.faults.cause(Fault.from_json(request.body()))
         request.answer({})
-
-
-def _pod_env(options: Options) -> dict[str, str]:
-    address = urlsplit(options.server)
-    return {
-        "KUBERNETES_SERVICE_HOST": address.hostname or HOST,
-        "KUBERNETES_SERVICE_PORT": str(address.port or 443),
-        "TPUKIT_HEARTBEAT": "10",  # hosts of one machine need not wait as long as those of a network
-        **options.env,
-    }
 
 
 def _google(options: Options) -> Google:

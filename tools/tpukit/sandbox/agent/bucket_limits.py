@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from tpukit.sandbox.agent.env import Object
-from tpukit.sandbox.agent.volumes import is_bucket
+from tpukit.sandbox.agent.mounted_buckets import is_bucket
 
 MACHINE_TYPE = "node.kubernetes.io/instance-type"
 MANY = 200_000

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tpukit.pods import Phase
 from tpukit.sandbox.agent.containers import Container, Role
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 300.0
+FORGIVEN_SECONDS = 2 * LONGEST_BACKOFF
+"""A container that ran for longer starts at once again, as if it had never ended before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ def next_step(
     crashing: dict[str, float] = {}
 
     def again(container: Container) -> None:
-        wait = _backoff(len(container.runs)) - (now - max(container.last.ended, container.last.began))
+        wait = _backoff(_failures(container)) - (now - max(container.last.ended, container.last.began))
         if container.runs and wait > 0:
             crashing[container.name] = wait
         else:
@@ -45,7 +48,7 @@ def next_step(
                 break  # those after it start when this one does, or is done
         elif container.role is Role.INIT:
             if container.last.code:
-                if restart_policy == "Never":
+                if not _restarts(container, restart_policy):
                     return _end(containers, grace)
                 again(container)
                 break
@@ -63,14 +66,35 @@ def failed(containers: Sequence[Container]) -> bool:
                for container in containers)  # fmt: skip
 
 
+def interrupted(containers: Sequence[Container], restart_policy: str) -> bool:
+    """Whether a pod that is over did not end by itself: what was to end it may have come too late."""
+    counted = [container for container in containers if container.role is not Role.SIDECAR]
+    return any(
+        not one.runs or one.last.signalled or one.last.phase is Phase.LOST or _unfinished(one, restart_policy)
+        for one in counted
+    )
+
+
+def _unfinished(container: Container, restart_policy: str) -> bool:
+    """Whether it would have been started again: it crashed, and waited for its next run."""
+    succeeded = container.role is Role.INIT and container.last.code == 0
+    return not succeeded and _restarts(container, restart_policy)
+
+
 def _done(containers: Sequence[Container], restart_policy: str) -> bool:
     mains = [container for container in containers if container.role is Role.MAIN]
     return all(container.ended and not _restarts(container, restart_policy) for container in mains)
 
 
 def _restarts(container: Container, restart_policy: str) -> bool:
-    policy = "Always" if container.role is Role.SIDECAR else restart_policy
-    return policy == "Always" or (policy == "OnFailure" and container.last.code != 0)
+    """By its own rules and policy, where it has them; else by the pod's."""
+    code = container.last.code
+    for rule in container.spec.get("restartPolicyRules", []):
+        codes = rule.get("exitCodes", {})
+        if codes and (code in codes.get("values", [])) is (codes["operator"] == "In"):
+            return True  # every action is to restart
+    policy = container.spec.get("restartPolicy") or restart_policy
+    return bool(policy == "Always" or (policy == "OnFailure" and code != 0))
 
 
 def _end(containers: Sequence[Container], grace: float) -> Step:
@@ -81,6 +105,14 @@ def _end(containers: Sequence[Container], grace: float) -> Step:
     return Step(
         stop=tuple((container, grace) for container in told), again=grace if running else None, over=not running
     )
+
+
+def _failures(container: Container) -> int:
+    """Runs that its back-off knows of: it is forgotten when a run was long."""
+    for number, run in enumerate(reversed(container.runs), start=1):
+        if run.ended - run.began > FORGIVEN_SECONDS:
+            return number
+    return len(container.runs)
 
 
 def _backoff(runs: int) -> float:

@@ -45,7 +45,7 @@ class Drain:
     def go_on(self, pods: Iterable[Object], deadline: float, *, budgets: bool) -> bool:
         """Ask those of these pods to go that were not asked yet; whether none is left, or it took too long."""
         now = self._clock.now()
-        left = [pod for pod in pods if not _over(pod) and not _of_daemon_set(pod)]
+        left = [pod for pod in pods if not _over(pod) and not of_daemon_set(pod)]
         self._again = {uid: due for uid, due in self._again.items() if due > now}
         for pod in left:
             metadata = pod["metadata"]
@@ -75,6 +75,6 @@ def _over(pod: Object) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _of_daemon_set(pod: Object) -> bool:
+def of_daemon_set(pod: Object) -> bool:
     """Evicted, it would be there again at once."""
     return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", []))

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.sandbox.agent import image_names, launch, tpu_environment, volumes
+from tpukit.sandbox.agent.admission import Admission, Node
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import Container, Ending, containers, read_ending, write_ending
 from tpukit.sandbox.agent.decide import Step, next_step
@@ -24,24 +23,17 @@ from tpukit.sandbox.agent.env import BadConfig, Object
 from tpukit.sandbox.agent.host_names import Names, pod_name, reported
 from tpukit.sandbox.agent.launch import Machine, Site
 from tpukit.sandbox.agent.lookups import Lookups
+from tpukit.sandbox.agent.mounted_buckets import MountedBuckets
+from tpukit.sandbox.agent.pod_events import PodEvents
 from tpukit.sandbox.agent.pod_metadata import Identities
-from tpukit.sandbox.agent.pod_status import Waiting, pod_status
-from tpukit.sandbox.agent.pulled_images import PulledImages
+from tpukit.sandbox.agent.pod_status import Waiting, pod_status, same
+from tpukit.sandbox.agent.pulled_images import NOT_PULLED, PulledImages, Refusal
+from tpukit.sandbox.agent.resolved_names import ResolvedNames
 from tpukit.sandbox.agent.times import parse
 
 HOST = "127.0.0.1"
 RETRY_SECONDS = 2.0
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What a pod may know of the node it is on."""
-
-    labels: Mapping[str, str]
-    allocatable: Mapping[str, str]  # what a container without limits may have
-    dead: bool = False  # nothing is done and nothing said there
-    cluster: str = ""  # of GKE, by its full name
 
 
 class Driver:
@@ -51,10 +43,12 @@ class Driver:
         names: Names,
         machine: Machine,
         clock: Clock,
-        buckets: Path,
+        buckets: MountedBuckets,
         watch: Callable[[str, Path], None],
         identities: Identities,
         images: PulledImages,
+        admission: Admission,
+        resolved: ResolvedNames,
     ) -> None:
         """`watch` is told of every run of a pod that is under way, by the pod's uid."""
         self._api = api
@@ -66,6 +60,9 @@ class Driver:
         self._watch = watch
         self._identities = identities
         self._images = images
+        self._events = PodEvents(api, clock)
+        self._admission = admission
+        self._resolved = resolved
 
     def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
         """Seconds until there is more to do, if nothing happens."""
@@ -85,7 +82,7 @@ class Driver:
                 grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
                 deadline=min(deadlines, default=None),
             )
-            waiting |= {name: Waiting("CrashLoopBackOff", "waiting to be started again") for name in step.crashing}
+            waiting |= {name: self._back_off(pod, name) for name in step.crashing - waiting.keys()}
             due = [container for container in step.start if container.name not in waiting]
             if not due:
                 break
@@ -95,8 +92,10 @@ class Driver:
         self._stop(step)
         unserved = None
         if any(container.running for container in found):
+            # An agent before this one may have started it.
+            self._resolved.file(pod, folder, self._addresses(pod)[0])
             try:
-                self._metadata(pod, folder, node)  # an agent before this one may have started it
+                self._metadata(pod, folder, node)
             except OSError:  # somebody else has its port
                 unserved = RETRY_SECONDS
         for container in found:
@@ -113,15 +112,36 @@ class Driver:
         image = container.spec["image"]
         if image in image_names.ELSEWHERE:
             return Waiting("ContainerCreating", "a process of the sandbox stands for this pod")
-        if why := self._images.refusal(pod["spec"]["nodeName"], image):
-            first = self._clock.now() - folder.stat().st_ctime < RETRY_SECONDS
-            back_off = Waiting("ImagePullBackOff", f"Back-off pulling image: {why}")
-            return Waiting("ErrImagePull", why) if first else back_off
         try:
-            launch.start(self._machine, self._site(pod, folder, node), container)
+            site = self._site(pod, folder, node)
+            made = volumes.make(site.context, folder / "volumes")
+            policy = container.spec.get("imagePullPolicy", "IfNotPresent")
+            if refused := self._images.refusal(pod["spec"]["nodeName"], image, policy):
+                return self._no_image(pod, folder, image, refused)
+            launch.start(self._machine, site, container, made)
+        except volumes.MountFailed as problem:
+            self._events.warn(pod, "FailedMount", problem.message)
+            return Waiting("PodInitializing" if pod["spec"].get("initContainers") else "ContainerCreating")
         except BadConfig as problem:
+            self._events.warn(pod, "Failed", f"Error: {problem.message}")
             return Waiting("CreateContainerConfigError", problem.message)
         return None
+
+    def _no_image(self, pod: Object, folder: Path, image: str, why: Refusal) -> Waiting:
+        if why.reason != NOT_PULLED:
+            self._events.warn(pod, "InspectFailed" if why.reason == "InvalidImageName" else why.reason, why.message)
+            return Waiting(why.reason, why.message)
+        if self._clock.now() - folder.stat().st_ctime < RETRY_SECONDS:
+            self._events.warn(pod, "Failed", f'Failed to pull image "{image}": {why.message}')
+            return Waiting(why.reason, why.message)
+        self._events.warn(pod, "BackOff", f'Back-off pulling image "{image}"')
+        return Waiting("ImagePullBackOff", f"Back-off pulling image: {why.message}")
+
+    def _back_off(self, pod: Object, container: str) -> Waiting:
+        metadata = pod["metadata"]
+        full = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
+        self._events.warn(pod, "BackOff", f"Back-off restarting failed container {container} in pod {full}")
+        return Waiting("CrashLoopBackOff", "waiting to be started again")
 
     def _stop(self, step: Step) -> None:
         for container, grace in step.stop:
@@ -143,7 +163,7 @@ class Driver:
             ending=ending,
             addresses={"podIP": reported(own), "podIPs": [{"ip": reported(own)}], "hostIP": HOST},
         )
-        if _same(status, pod.get("status", {})):
+        if same(status, pod.get("status", {})):
             return
         try:
             self._api.patch(
@@ -174,8 +194,8 @@ class Driver:
         if _began(pod) and not ran:
             message = "The node agent lost what it knew of this pod"
             write_ending(folder, Ending("ContainerStatusUnknown", message, self._clock.now()))
-        elif not ran and (message := tpu_environment.refusal(pod, node.labels)):
-            write_ending(folder, Ending("UnexpectedAdmissionError", message, self._clock.now(), rejected=True))
+        elif not ran and (refused := self._admission.rejection(pod, folder, node)):
+            write_ending(folder, Ending(refused.reason, refused.message, self._clock.now(), rejected=True))
         seconds, began = pod["spec"].get("activeDeadlineSeconds"), pod.get("status", {}).get("startTime")
         if seconds is None or not began:
             return None
@@ -203,10 +223,10 @@ class Driver:
             node.allocatable,
             self._lookups,
             lambda wanted: self._lookups.token(pod, wanted),
-            self._buckets,
+            lambda volume: self._buckets.mount(pod, volume, identified=bool(node.cluster)),
         )
         names = self._names.all_addresses(namespace)
-        hosts_file = self._names.hosts_file(namespace)
+        hosts_file = self._resolved.file(pod, folder, address)
         metadata = self._metadata(pod, folder, node)
         return Site(context, folder, node.labels, address, names, slice_names, hosts_file, metadata)
 
@@ -217,6 +237,9 @@ class Driver:
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self._identities.forget(uid)
+        self._buckets.forget(uid)
+        self._events.forget(uid)
+        self._resolved.forget(uid)
 
 
 def _began(pod: Object) -> bool:
@@ -224,16 +247,3 @@ def _began(pod: Object) -> bool:
     status = pod.get("status", {})
     everyone = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
     return any("waiting" not in one.get("state", {"waiting": {}}) for one in everyone)
-
-
-def _same(new: Any, old: Any) -> bool:
-    """Whether all that `new` says is said by `old`."""
-    if isinstance(new, Mapping):
-        return isinstance(old, Mapping) and all(_same(value, old.get(key)) or (not value and key not in old)
-                                                for key, value in new.items())  # fmt: skip
-    if isinstance(new, list) and new and isinstance(new[0], Mapping) and "type" in new[0]:
-        known = {one["type"]: one for one in old or []}
-        return all(_same(one, known.get(one["type"], {})) for one in new)
-    if isinstance(new, list):
-        return isinstance(old, list) and len(new) == len(old) and all(map(_same, new, old))
-    return bool(new == old)

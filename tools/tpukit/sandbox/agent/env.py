@@ -1,14 +1,15 @@
 """The environment of a container, as a kubelet puts it together.
 
-Built from nothing: first what the caller gives (image, node, simulation), then envFrom, then env in its order, each
-value with $(NAME) replaced by what is known by then.
+Built from what Services it may use, then envFrom, then env in its order, each value with $(NAME) replaced by what is
+known by then. What an image or the container runtime gives a process, such as HOME and PATH, a kubelet does not know:
+$(HOME) stays as it is written.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol
 
@@ -34,6 +35,8 @@ class Sources(Protocol):
     def config_map(self, namespace: str, name: str) -> Object | None: ...
 
     def secret(self, namespace: str, name: str) -> Object | None: ...
+
+    def services(self, namespace: str) -> Iterable[Object]: ...
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
@@ -92,13 +95,14 @@ def quantity(text: str) -> Decimal:
 def environment(
     container: Object,
     pod: Object,
-    base: Mapping[str, str],
+    first: Mapping[str, str],
     addresses: Mapping[str, str],
     capacity: Mapping[str, str],
     sources: Sources,
 ) -> dict[str, str]:
+    """What a kubelet gives, and puts in place of $(NAME). `first`: what it knows before it reads the container."""
     namespace = pod["metadata"]["namespace"]
-    known = dict(base)
+    known = dict(first)
     for source in container.get("envFrom", []):
         prefix = source.get("prefix", "")
         for reference, find in (

@@ -1,8 +1,8 @@
 """Names of hosts and the loopback address behind each.
 
-Every name gets an address of 127.0.0.0/8 once, before the pod that bears it exists, and keeps it: nobody waits for a
-name to appear, and no two hosts that listen on one port meet. The hosts files are the only record, one per namespace,
-and only ever grow: pods have them at /etc/hosts and see new lines at once.
+Every name gets an address of 127.0.0.0/8 once, before the pod that bears it exists, and keeps it: no two hosts that
+listen on one port meet. The record is a file for each namespace, which only ever grows. Which of the names can be
+resolved is another question, see `resolved_names`.
 """
 
 from __future__ import annotations
@@ -48,17 +48,11 @@ class Names:
         """Give up the network."""
         self._claim.close()
 
-    def hosts_file(self, namespace: str) -> Path:
-        path = self._folder / f"ns-{namespace}"
-        if not path.exists():
-            self.addresses(namespace, ())
-        return path
-
     def _write(self, namespace: str, new: Mapping[str, str]) -> None:
         path = self._folder / f"ns-{namespace}"
         lines = "".join(f"{address}\t{_spellings(name, namespace)}\n" for name, address in new.items())
-        if not path.exists():
-            lines = Path("/etc/hosts").read_text(encoding="utf-8").rstrip("\n") + f"\n{_OURS}" + lines
+        if lines and not path.exists():
+            lines = _OURS + lines
         if lines:
             with path.open("a", encoding="utf-8") as file:
                 file.write(lines)
@@ -71,6 +65,11 @@ def pod_name(hostname: str, subdomain: str) -> str:
 def reported(address: str) -> str:
     """What Kubernetes is told: its endpoints refuse loopback addresses."""
     return "10" + address.removeprefix("127")
+
+
+def own_address(reported_address: str) -> str:
+    """Behind what Kubernetes was told; "" where it is no address of a pod."""
+    return "127" + reported_address.removeprefix("10") if reported_address.startswith("10.") else ""
 
 
 def rewrite(text: str, replacements: Mapping[str, str]) -> str:

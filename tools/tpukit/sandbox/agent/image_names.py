@@ -23,6 +23,25 @@ _PUBLIC = re.compile(
 """Images of others, as they are used on clusters like these. The rest are taken to be of tpukit's Dockerfile."""
 
 
+_DOMAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*(:[0-9]+)?")
+_WORD = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_DIGEST = r"@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,}"
+_REST = re.compile(rf"{_WORD}(/{_WORD})*(:\w[\w.-]{{0,127}})?({_DIGEST})?", re.ASCII)
+
+
+def malformed(image: str) -> str | None:
+    """What is wrong with the name beyond its format, as containerd's parser says it; None where it is a name.
+
+    https://github.com/distribution/reference/blob/main/regexp.go"""
+    domain, slash, rest = image.partition("/")
+    if not slash or not (re.search(r"[.:A-Z]", domain) or domain == "localhost"):
+        domain, rest = "", image
+    if (not domain or _DOMAIN.fullmatch(domain)) and _REST.fullmatch(rest):
+        return None
+    name = re.split(r"[:@]", rest, maxsplit=1)[0]
+    return ": repository name must be lowercase" if name != name.lower() else ""
+
+
 def has_tpukit(image: str) -> bool:
     return not _PUBLIC.fullmatch(image)
 

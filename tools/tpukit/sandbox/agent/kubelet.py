@@ -13,15 +13,18 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
 from tpukit.sandbox.agent import container_logs
+from tpukit.sandbox.agent.admission import Admission, Node
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import ARCHIVED, Archive
 from tpukit.sandbox.agent.containers import Ending, pod_folder, write_ending, write_json
-from tpukit.sandbox.agent.driver import RETRY_SECONDS, Driver, Node
+from tpukit.sandbox.agent.driver import RETRY_SECONDS, Driver
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.host_names import Names
 from tpukit.sandbox.agent.launch import Machine
+from tpukit.sandbox.agent.mounted_buckets import MountedBuckets
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pulled_images import PulledImages
+from tpukit.sandbox.agent.resolved_names import ResolvedNames
 from tpukit.sandbox.agent.work import ExitWatcher, Line
 
 _log = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ class Kubelet:
         machine: Machine,
         clock: Clock,
         node: Callable[[str], Node | None],
-        buckets: Path,
+        buckets: MountedBuckets,
         identities: Identities,
         images: PulledImages,
     ) -> None:
@@ -48,7 +51,11 @@ class Kubelet:
         self._lock = threading.Lock()
         self.line = Line()
         self.exits = ExitWatcher(self.line.add)
-        self._driver = Driver(api, names, machine, clock, buckets, self.exits.watch, identities, images)
+        self.resolved = ResolvedNames()
+        admission = Admission(api, self._here)
+        self._driver = Driver(
+            *(api, names, machine, clock, buckets, self.exits.watch, identities, images, admission, self.resolved)
+        )
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._archive = Archive(folder.parent / ARCHIVED)
 
@@ -69,6 +76,9 @@ class Kubelet:
         wanted = set(nodes)
         with self._lock:
             return [pod for pod in self._pods.values() if pod["spec"].get("nodeName") in wanted]
+
+    def _here(self, node: str) -> list[tuple[Object, Path]]:
+        return [(pod, self.folder(pod)) for pod in self.on([node]) if not _over(pod)]
 
     def folder(self, pod: Object) -> Path:
         return pod_folder(self.root, pod)

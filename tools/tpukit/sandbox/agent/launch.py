@@ -2,14 +2,15 @@
 
 There are no images: the machine is the image, and `python` is the interpreter that runs this. Where the system lets
 processes have mounts of their own, a container sees no Python packages but those that its image has (`image_packages`
-says how far), its volumes at their paths and all hosts by name; elsewhere it sees all packages, and paths and names are
-replaced in its environment and command, which covers neither files nor what programs put together
-themselves. What a securityContext says is held as far as `security` tells. Probes and hooks of a container's life are
-not imitated.
+says how far), its volumes at their paths, all hosts by name, and no temporary files but its own (`pod_isolation`);
+elsewhere it sees all of them, and paths and names are replaced in its environment and command, which covers neither
+files nor what programs put together themselves. What a securityContext says is held as far as `security` tells. Probes
+and hooks of a container's life are not imitated.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -20,11 +21,22 @@ from pathlib import Path
 
 from tpukit import pods
 from tpukit.pods import Mount, Pod
-from tpukit.sandbox.agent import bucket_limits, container_logs, image_names, security, tpu_environment, volumes
+from tpukit.sandbox.agent import (
+    bucket_limits,
+    container_logs,
+    image_names,
+    mounted_buckets,
+    pod_isolation,
+    security,
+    service_links,
+    tpu_environment,
+    volumes,
+)
 from tpukit.sandbox.agent import env as environment
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.host_names import rewrite
 from tpukit.sandbox.agent.image_packages import not_in_image
+from tpukit.sandbox.agent.volumes import Made
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 NOTHING = "nothing"
@@ -56,6 +68,7 @@ class Machine:
     hidden: tuple[Path, ...] = ()  # files and folders of the sandbox that no pod may read
     instead: Path = Path()  # a folder with one empty file, which pods see in their place
     guard: bool = False  # mounted buckets answer as GCS FUSE does
+    server: Mapping[str, str] = field(default_factory=dict)  # variables that lead to the API server
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +96,35 @@ def make_bin(folder: Path) -> Path:
     return folder
 
 
-def start(machine: Machine, site: Site, container: Container) -> None:
-    """Begin the container's next run. BadConfig says what it lacks."""
+def start(machine: Machine, site: Site, container: Container, made: Made) -> None:
+    """Begin the container's next run, with the volumes of its pod. BadConfig says what it lacks."""
     spec = container.spec
     confined = security.confinement(site.context.pod, spec, mounts=machine.mounts, users=machine.users)
     folder = container.run_folder(len(container.runs))
-    folders = volumes.make(site.context, site.folder / "volumes")
-    env = _environment(machine, site, container, folder)
-    argv = tuple(environment.expand(word, env) for word in [*spec.get("command", []), *spec.get("args", [])])
+    known, env = _environment(machine, site, container, folder)
+    argv = tuple(environment.expand(word, known) for word in [*spec.get("command", []), *spec.get("args", [])])
     if not spec.get("command"):
         image = spec["image"]
         raise environment.BadConfig(f"images are not pulled here, so the command of {image} is not known: write one")
-    inside = volumes.mounts(spec, folders, env)
+    denied = mounted_buckets.denied(site.context.pod, spec, made.buckets)
+    inside = volumes.mounts(spec, made, known, denied)
     work = Path(spec.get("workingDir") or folder / "cwd")
     report = (folder / PROGRESS).parent
     for own in (folder / "cwd", report):
         own.mkdir(parents=True, exist_ok=True)
     fixed = confined.read_only_root
     toolkit = image_names.has_tpukit(spec["image"])
-    through = _seen_through(inside, (*machine.visible, site.folder, work), read_only=fixed)
+    own_paths = pod_isolation.temporary(inside) if machine.mounts else []
+    targets = [*own_paths, *(mount.target for mount in inside)]
+    through = _seen_through(targets, (*machine.visible, site.folder), read_only=fixed)
     if machine.mounts:
         mounts = [
             *_hidden(machine),
             *(_not_of_the_image() if fixed else ()),
+            *([] if fixed else pod_isolation.made(folder, own_paths)),
             *inside,
             *through,
+            *(mount for mount in _hidden(machine) if _within(mount, through)),
             Mount(report, str(report)),
             Mount(site.hosts_file, "/etc/hosts"),
             Mount(_termination_log(folder), spec.get("terminationMessagePath") or "/dev/termination-log"),
@@ -132,37 +149,46 @@ def start(machine: Machine, site: Site, container: Container) -> None:
                 env,
                 work,
                 memory=memory,
+                memory_folders=volumes.in_memory(site.context.pod, spec, made.folders),
                 mounts=tuple(mounts),
                 absent=not_in_image(Path(sysconfig.get_path("purelib")), toolkit=toolkit),
+                empty=tuple(own_paths) if fixed else (),
+                hostname=pod_isolation.host_name(site.context.pod),
+                shared_memory=pod_isolation.shared_memory(site.context.pod, inside),
                 stamped=True,
                 log_bytes=container_logs.MAX_FILE_BYTES,
+                init=True,
                 confinement=confined,
                 buckets=limits,
+                denied=tuple(os.path.realpath(path) for path in denied if limits),
             )
         ]
     )
 
 
-def _environment(machine: Machine, site: Site, container: Container, folder: Path) -> dict[str, str]:
-    spec, pod = container.spec, site.context.pod
+def _environment(
+    machine: Machine, site: Site, container: Container, folder: Path
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What a kubelet knows of, and all that the process gets."""
+    spec, pod, context = container.spec, site.context.pod, site.context
+    given = tpu_environment.given(pod, spec, site.labels, site.slice_names)
     base = {
         "PATH": f"{machine.bin}:{_SYSTEM_PATH}",
         "HOME": str(folder / "cwd"),
-        "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
+        "HOSTNAME": pod_isolation.host_name(pod) or pod["spec"]["nodeName"],
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         **({"PYTHONPATH": TOOLS} if image_names.has_tpukit(spec["image"]) else {}),
         **machine.env,
         **(_identified(machine, site.metadata) if site.metadata else machine.google.owner),
-        **tpu_environment.given(pod, spec, site.labels, site.slice_names),
+        **given,
     }
-    context = site.context
-    env = environment.environment(spec, pod, base, context.addresses, context.capacity, context.sources)
-    return {
-        **env,
-        **tpu_environment.simulated(spec, site.labels, site.address, env),
-        "TPUKIT_PROGRESS": str(folder / PROGRESS),
-    }
+    links = service_links.of_pod(pod, context.sources.services)
+    first = {**links, **machine.server, **tpu_environment.injected(given)}
+    known = environment.environment(spec, pod, first, context.addresses, context.capacity, context.sources)
+    env = {**base, **known}
+    simulated = tpu_environment.simulated(spec, site.labels, site.address, env)
+    return known, {**env, **simulated, "TPUKIT_PROGRESS": str(folder / PROGRESS)}
 
 
 def _identified(machine: Machine, metadata: str) -> dict[str, str]:
@@ -170,10 +196,10 @@ def _identified(machine: Machine, metadata: str) -> dict[str, str]:
     return {**machine.google.identified, **dict.fromkeys(names, metadata)}
 
 
-def _seen_through(inside: list[Mount], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
+def _seen_through(over: list[str], needed: tuple[Path, ...], *, read_only: bool) -> list[Mount]:
     """What makes up the image and the pod stays visible where a volume would hide it, such as one at /tmp."""
     image = (Path(sys.prefix), Path(sys.base_prefix), Path(TOOLS))
-    targets = [Path(mount.target) for mount in inside]
+    targets = list(map(Path, over))
     hidden = [
         path
         for path in sorted({*image, *needed})
@@ -182,9 +208,13 @@ def _seen_through(inside: list[Mount], needed: tuple[Path, ...], *, read_only: b
     return [Mount(path, str(path), read_only) for path in hidden]
 
 
+def _within(mount: Mount, others: list[Mount]) -> bool:
+    return any(Path(mount.target).is_relative_to(other.target) for other in others)
+
+
 def _not_of_the_image() -> list[Mount]:
     """What a container may write to although its root is read only."""
-    return [Mount(Path(path), path) for path in ("/proc", "/dev/shm", "/dev/mqueue") if Path(path).is_dir()]  # noqa: S108
+    return [Mount(Path(path), path) for path in ("/proc", "/dev/mqueue") if Path(path).is_dir()]
 
 
 def _hidden(machine: Machine) -> list[Mount]:

@@ -1,10 +1,12 @@
-"""What pods refer to and the API server knows: config maps, secrets, tokens, the Job that a pod is part of."""
+"""What pods refer to and the API server knows: config maps, secrets, tokens, Services, the Job that a pod is
+part of."""
 
 from __future__ import annotations
 
 import base64
 
 from tpukit.errors import Invalid, NotFound
+from tpukit.kube import Doc
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.env import BadConfig, Object
 
@@ -30,6 +32,9 @@ class Lookups:
         except NotFound:
             return None
         return {key: base64.b64decode(value) for key, value in data.items()}
+
+    def services(self, namespace: str) -> list[Doc]:
+        return self._api.list("Service", namespace)
 
     def job(self, pod: Object) -> Object | None:
         """The Job that made the pod. Its size is settled, so it is asked for once."""

@@ -18,10 +18,10 @@ from typing import Any
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Invalid, NotFound, Transient
 from tpukit.sandbox.agent import registered_pools
+from tpukit.sandbox.agent.admission import Node
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import write_json
 from tpukit.sandbox.agent.draining import PATIENCE_SECONDS
-from tpukit.sandbox.agent.driver import Node
 from tpukit.sandbox.agent.registered_pools import Pool
 from tpukit.sandbox.agent.times import micro_stamp
 from tpukit.sandbox.gke_labels import POOL
@@ -138,6 +138,7 @@ class Nodes:
                 registered_pools.allocatable(record.pool),
                 dead,
                 record.pool.cluster,
+                record.pool.taints,
             )
 
     def add(self, pool: Pool) -> None:

@@ -85,12 +85,18 @@ class _Identity:
         except (OSError, TpukitError):
             return {}
         own = {"aliases": ["default"], "email": now["email"], "scopes": _SCOPES}
-        where = {"cluster-location": now["location"], "cluster-name": now["cluster"]}
+        where = {
+            "cluster-location": now["location"],
+            "cluster-name": now["cluster"],
+            "cluster-uid": now["cluster_uid"],
+        }
         return {
             "instance": {
                 "attributes": where,
                 "hostname": self.pod["spec"]["nodeName"],
+                "id": now["node_id"],
                 "service-accounts": {"default": own, now["email"]: own},
+                "zone": f"projects/{now['number']}/zones/{now['zone']}",
             },
             "project": {"numeric-project-id": now["number"], "project-id": now["project"]},
             "universe": {"universe-domain": "googleapis.com"},
@@ -112,11 +118,16 @@ class _Identity:
         last = self.last
         if last and last.get("expires", 0.0) > time.time() + _RENEW_SECONDS:
             return last
-        spec, namespace = self.pod["spec"], self.pod["metadata"]["namespace"]
-        account = spec.get("serviceAccountName") or "default"
-        annotations: Mapping[str, str] = {}
-        with suppress(NotFound):
-            annotations = self.api.get("ServiceAccount", account, namespace)["metadata"].get("annotations", {})
-        who = {"node": spec["nodeName"], "namespace": namespace, "account": account}
-        self.last = self.google.ask("pods", {**who, "annotated": annotations.get(ANNOTATION, "")})
+        self.last = self.google.ask("pods", who(self.api, self.pod))
         return self.last
+
+
+def who(api: Api, pod: Object) -> dict[str, str]:
+    """What Google's APIs are asked about a pod with: where it runs, and as which account of Kubernetes."""
+    spec, namespace = pod["spec"], pod["metadata"]["namespace"]
+    account = spec.get("serviceAccountName") or "default"
+    annotations: Mapping[str, str] = {}
+    with suppress(NotFound):
+        annotations = api.get("ServiceAccount", account, namespace)["metadata"].get("annotations", {})
+    told = {"node": spec["nodeName"], "namespace": namespace, "account": account}
+    return {**told, "annotated": annotations.get(ANNOTATION, "")}

@@ -13,7 +13,8 @@ from tpukit.sandbox.agent.containers import Container, Ending, Role
 from tpukit.sandbox.agent.times import stamp
 
 Object = Mapping[str, Any]
-_MESSAGE_BYTES, _MESSAGE_LINES = 2048, 80
+_MESSAGE_BYTES = 4096
+_LOG_BYTES, _LOG_LINES = 2048, 80  # of a message that is taken from the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ def pod_status(
     addresses: Mapping[str, object],
 ) -> dict[str, Any]:
     before = pod.get("status", {})
-    ending = ending if over and _interrupted(containers) else None
+    policy = pod["spec"].get("restartPolicy", "Always")
+    ending = ending if over and decide.interrupted(containers, policy) else None
     uid = pod["metadata"]["uid"]
     phase = _phase(containers, over=over, ending=ending)
     initialised = all(_initialised(container) for container in containers if container.role is not Role.MAIN)
@@ -44,6 +46,8 @@ def pod_status(
         return _container(container, waiting.get(container.name), uid, initialised=initialised, ending=ending)
 
     unready = {"reason": "PodCompleted"} if phase == "Succeeded" else {"reason": "ContainersNotReady"}
+    gates = _closed_gates(pod)
+    closed = {"reason": "ReadinessGatesNotReady", "message": gates} if gates else {}
     facts: dict[str, tuple[bool, Mapping[str, str]]] = {
         "PodReadyToStartContainers": (phase not in ("Succeeded", "Failed"), {}),
         "Initialized": (
@@ -51,7 +55,7 @@ def pod_status(
             {} if initialised else {"reason": "ContainersNotInitialized"},
         ),
         "ContainersReady": (ready, {} if ready else unready),
-        "Ready": (ready, {} if ready else unready),
+        "Ready": (ready and not gates, closed if ready else unready),
     }
     if ending and ending.disruption:
         facts["DisruptionTarget"] = (True, {"reason": ending.disruption, "message": ending.message})
@@ -71,6 +75,19 @@ def pod_status(
     }
 
 
+def same(new: Any, old: Any) -> bool:
+    """Whether all that a status says is said by another one, the old one."""
+    if isinstance(new, Mapping):
+        return isinstance(old, Mapping) and all(same(value, old.get(key)) or (not value and key not in old)
+                                                for key, value in new.items())  # fmt: skip
+    if isinstance(new, list) and new and isinstance(new[0], Mapping) and "type" in new[0]:
+        known = {one["type"]: one for one in old or []}
+        return all(same(one, known.get(one["type"], {})) for one in new)
+    if isinstance(new, list):
+        return isinstance(old, list) and len(new) == len(old) and all(map(same, new, old))
+    return bool(new == old)
+
+
 def _phase(containers: Sequence[Container], *, over: bool, ending: Ending | None) -> str:
     if over:
         return "Failed" if ending or decide.failed(containers) else "Succeeded"
@@ -78,10 +95,16 @@ def _phase(containers: Sequence[Container], *, over: bool, ending: Ending | None
     return "Running" if started else "Pending"
 
 
-def _interrupted(containers: Sequence[Container]) -> bool:
-    """Whether a pod did not end by itself: what was to end it may have come too late."""
-    counted = [container for container in containers if container.role is not Role.SIDECAR]
-    return any(not one.runs or one.last.signalled or one.last.phase is Phase.LOST for one in counted)
+def _closed_gates(pod: Object) -> str:
+    """Which of the pod's readiness gates keep it from being ready, in a kubelet's words: others open them."""
+    known = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
+    said = []
+    for kind in (gate["conditionType"] for gate in pod["spec"].get("readinessGates", [])):
+        if kind not in known:
+            said.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif known[kind] != "True":
+            said.append(f'the status of pod readiness gate "{kind}" is not "True", but {known[kind]}')
+    return ", ".join(said)
 
 
 def _initialised(container: Container) -> bool:
@@ -164,11 +187,11 @@ def _message(container: Container, number: int, run: PodState) -> str:
         return "The container could not be located when the pod was terminated"
     folder = container.run_folder(number)
     note = folder / "termination-log"
-    said = note.read_text(encoding="utf-8", errors="replace") if note.exists() else ""
+    said = note.read_bytes()[-_MESSAGE_BYTES:].decode(errors="replace") if note.exists() else ""
     if not said and run.code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-        lines = pods.tail(folder, _MESSAGE_LINES, 2 * _MESSAGE_BYTES)
-        said = "\n".join(line.split(" ", 3)[-1] for line in lines)
-    return said[-_MESSAGE_BYTES:]
+        lines = pods.tail(folder, _LOG_LINES, 2 * _LOG_BYTES)
+        said = "\n".join(line.split(" ", 3)[-1] for line in lines)[-_LOG_BYTES:]
+    return said
 
 
 def _id(container: Container, number: int, uid: str) -> str:

@@ -18,6 +18,7 @@ RESOURCE = "google.com/tpu"
 COORDINATOR_PORT = "8482"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOBSET = "jobset.sigs.k8s.io/"
+_INJECTED = ("TPU_WORKER_", "MEGASCALE_")
 _SHARED_HOSTS = ("tpu7x",)
 """Accelerators whose hosts several containers may share: the plugin spreads their chips."""
 
@@ -101,6 +102,11 @@ def given(pod: Object, container: Object, labels: Mapping[str, str], names: Sequ
         **wires,
         **slices_env,
     }
+
+
+def injected(given: Mapping[str, str]) -> dict[str, str]:
+    """What GKE's webhook writes into the pod, so that a kubelet knows it. The rest comes from the device plugin."""
+    return {name: value for name, value in given.items() if name.startswith(_INJECTED)}
 
 
 def simulated(container: Object, labels: Mapping[str, str], address: str, env: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,46 @@
+"""Which images a node has, and what a kubelet says of those that it has not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpukit.sandbox.agent import image_names
+from tpukit.sandbox.agent.emulator_door import EmulatorDoor
+from tpukit.sandbox.agent.pulled_images import PulledImages
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "python:3.13",
+        "us-docker.pkg.dev/p/r/train:1",
+        "localhost:5000/a/b__c",
+        "busybox@sha256:" + "1" * 64,
+        "UPPER/lower:Tag",
+    ],
+)
+def test_name_of_an_image_is_taken(image: str):
+    assert image_names.malformed(image) is None
+
+
+@pytest.mark.parametrize("image", ["Bad/Image:1", "Image", "a b", "x:", "gcr.io/p//x", "x@sha256:1", "-x/y.z", ""])
+def test_what_is_no_name_of_an_image_is_told(image: str):
+    assert image_names.malformed(image) is not None
+
+
+def test_image_that_another_pod_pulled_may_be_used_without_a_pull_on_that_node_alone(tmp_path: Path):
+    images = PulledImages(EmulatorDoor("", ""), tmp_path / "images")
+    assert images.refusal("one", "python:3.13", "Never")
+    assert images.refusal("one", "python:3.13") is None
+    after = PulledImages(EmulatorDoor("", ""), tmp_path / "images")
+    assert after.refusal("one", "python:3.13", "Never") is None
+    assert after.refusal("two", "python:3.13", "Never")
+
+
+def test_image_of_policy_always_is_asked_for_each_time():
+    images = PulledImages(EmulatorDoor("http://127.0.0.1:1", ""))
+    images._there.add(("one", "us-docker.pkg.dev/p/r/train:1"))
+    assert images.refusal("one", "us-docker.pkg.dev/p/r/train:1") is None
+    assert images.refusal("one", "us-docker.pkg.dev/p/r/train:1", "Always")
