@@ -132,12 +132,22 @@ class Box:
             bindings = {"bindings": [{"role": role, "members": [f"serviceAccount:{email}"]}]}
             body = bindings if method == "PUT" else {"policy": bindings}
             until(partial(self._taken, method, policy, body), f"{email} to be known")
+        pushing = f"{repositories}/{repository}:testIamPermissions", "artifactregistry.repositories.uploadArtifacts"
+        until(partial(self._may, email, *pushing), f"{email} to be allowed to push, the last of its grants")
 
     def _taken(self, method: str, path: str, body: Doc) -> bool:
         """Google knows an account some time after it was made."""
         status, answer = self.google(method, path, body)
         assert status < 300 or "does not exist" in str(answer), answer
         return status < 300
+
+    def _may(self, email: str, path: str, permission: str) -> bool:
+        """A grant is in force some time after it was written down."""
+        scopes = {"scope": ["https://www.googleapis.com/auth/cloud-platform"]}
+        token = self.ask("POST", f"iam_credentials/v1/projects/-/serviceAccounts/{email}:generateAccessToken", scopes)
+        status, answer = self.google("POST", path, {"permissions": [permission]}, token=token["accessToken"])
+        assert status == 200, answer
+        return bool(answer.get("permissions"))
 
     def send(self, name: str, *command: str, settings: Settings = SETTINGS, **fields: Any) -> Plan:
         spec = {"name": name, "tpu": V4_16.name, "slices": 2, "command": list(command), "image": "image:1", **fields}

@@ -51,6 +51,8 @@ def make_cluster(box: Box) -> str:
         "network": network,
         "subnetwork": f"projects/{PROJECT}/regions/{LOCATION}/subnetworks/subnet",
         "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},
+        # GKE makes pools with its metadata server, as the provisioner asks for them, only where this is on.
+        "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
     }
     box.ask("POST", _CLUSTERS, {"cluster": cluster})
     until(lambda: box.ask("GET", f"{_CLUSTERS}/{CLUSTER}")["status"] == "RUNNING")

@@ -250,23 +250,25 @@ def test_lost_host_is_replaced_and_the_next_attempt_is_not_charged_to_the_user(b
     assert box.agent.pools()["tpu-0"]["lost"] == {}
 
 
-def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(box: Box, tmp_path: Path):
+def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(box: Box):
     chance = random.Random(7)
     names = [f"one-{number}" for number in range(16)]
     for number, name in enumerate(names):
-        mark, code = tmp_path / name, number % 3
-        script = f"echo began >> {mark}; sleep {chance.uniform(0.2, 4):.2f}; echo ended >> {mark}; exit {code}"
+        wait, code = f"sleep {chance.uniform(0.2, 4):.2f}", number % 3
+        script = f"echo began >> /mark/m; {wait}; echo ended >> /mark/m; cat /mark/m; exit {code}"
         container = {
             "name": "main",
             "image": "image",
             "command": ["/bin/sh", "-c", script],
             "securityContext": CONFINED,
+            "volumeMounts": [{"name": "mark", "mountPath": "/mark"}],  # of the pod, whoever runs it how often
         }
         spec = {
             "restartPolicy": "Never",
             "nodeSelector": {"tpukit.dev/pool": "cpu"},
             "securityContext": RESTRICTED,
             "containers": [container],
+            "volumes": [{"name": "mark", "emptyDir": {}}],
         }
         metadata = {"name": name, "namespace": "research"}
         box.cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -282,7 +284,8 @@ def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(bo
         return [status["containerStatuses"][0]["state"]["terminated"]["exitCode"] for status in found]
 
     assert until(codes) == [number % 3 for number in range(16)]
-    assert [(tmp_path / name).read_text() for name in names] == ["began\nended\n"] * 16
+    printed = [box.logs(box.cluster.get("Pod", name, "research")) for name in names]
+    assert printed == ["began\nended\n"] * 16
     for name in names:
         box.cluster.delete("Pod", name, "research")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -83,9 +84,7 @@ for name in ("team-a/mine", "team-b/mine"):
         print(type(error).__name__, name)
 print(project, credentials.service_account_email)
 """
-SECRETS = (
-    "cat {0}/token {0}/kubeconfig {0}/google/token {0}/google/pods-token; ls {0}/identities {0}/certificates; echo end"
-)
+SECRETS = "cd {0}; cat token kubeconfig google/token google/pods-token; ls identities certificates; echo end"
 
 
 def email(team: str) -> str:
@@ -95,8 +94,10 @@ def email(team: str) -> str:
 @pytest.fixture(scope="module")
 def teams(box: Box) -> None:
     """Two teams on one cluster, each with an account that may write below its own prefix of one bucket."""
-    make_cluster(box, "shared", workloadIdentityConfig={"workloadPool": WORKLOAD_POOL})
-    box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "shared"})
+    addons = {"gcsFuseCsiDriverConfig": {"enabled": True}}
+    make_cluster(box, "shared", workloadIdentityConfig={"workloadPool": WORKLOAD_POOL}, addonsConfig=addons)
+    uniform = {"uniformBucketLevelAccess": {"enabled": True}}  # else it takes no conditions
+    box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "shared", "iamConfiguration": uniform})
     accounts, bindings = f"iam/v1/{PROJECT}/serviceAccounts", []
     for team in TEAMS:
         box.ask("POST", accounts, {"accountId": email(team).partition("@")[0]})
@@ -142,10 +143,30 @@ def test_pod_without_an_annotation_is_nobody_who_was_granted_anything(box: Box, 
     assert said == ["Forbidden team-a/mine", "Forbidden team-b/mine", f"tpu-project {WORKLOAD_POOL}"]
 
 
+def test_pod_without_a_grant_does_not_get_the_bucket_as_a_folder_and_an_event_says_why(box: Box, teams):
+    container = {"name": "main", "image": "image", "command": ["true"]}
+    csi = {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": "shared"}}
+    spec = {"restartPolicy": "Never", "containers": [container], "volumes": [{"name": "v", "csi": csi}]}
+    metadata = {"name": "mounts", "namespace": "team-a", "annotations": {"gke-gcsfuse/volumes": "true"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    until(lambda: box._applied(pod), "its service account to be there")
+
+    def said() -> str:
+        failed = [one for one in box.cluster.list("Event", "team-a") if one["reason"] == "FailedMount"]
+        return next((one["message"] for one in failed if one["involvedObject"]["name"] == "mounts"), "")
+
+    assert "code = PermissionDenied desc = failed to get GCS bucket" in until(said, "an event")
+    (state,) = box.cluster.get("Pod", "mounts", "team-a")["status"]["containerStatuses"]
+    assert state["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    box.cluster.delete("Pod", "mounts", "team-a")
+
+
 def test_pod_reads_nothing_of_what_opens_the_box(box: Box, teams):
+    """Where the box lies in /tmp, of which a pod has its own, there are no such files; elsewhere they hold nothing."""
     said = printed(box, "curious", "team-a", "default", "sh", "-c", SECRETS.format(box.place.path))
     assert box.place.token not in "".join(said)
-    assert [line for line in said if line and not line.endswith(":")] == ["nothing", "nothing", "end"]
+    assert said.pop() == "end"
+    assert all(re.search("No such file or directory$|can't cd|^$|^nothing$|:$", line) for line in said), said
 
 
 def test_box_that_stood_still_for_longer_than_a_node_may_be_silent_is_well_again(box: Box, teams):

@@ -59,6 +59,8 @@ class Pools:
         cluster = {
             "name": "one",
             "locations": [self.zone],
+            "initialNodeCount": 1,
+            "workloadIdentityConfig": {"workloadPool": "tpu-project.svc.id.goog"},
             "network": network,
             "subnetwork": f"projects/tpu-project/regions/{self.region}/subnetworks/subnet",
             "ipAllocationPolicy": {"useIpAliases": True, "clusterSecondaryRangeName": "pods"},

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from box import STEPS, TEAM, Box, Doc, sandbox, until
+from box import SETTINGS, STEPS, TEAM, Box, Doc, sandbox, until
 from tpukit import pods
 from tpukit.errors import TpukitError
 from tpukit.plan import Plan
@@ -29,6 +29,7 @@ POOLS = f"container/v1/{REGION}/clusters/here/nodePools"
 ZONE = "us-central2-b"
 VMS = f"tpu/v2/{PROJECT}/locations/{ZONE}/nodes"
 BUCKET = "marks"
+WORKLOAD_POOL = "tpu-project.svc.id.goog"
 SEED = 20261115
 ACTIONS = 40
 GRACE = 3.0
@@ -47,9 +48,14 @@ class World:
         box.ask("POST", f"{compute}/regions/us-central2/subnetworks", subnet)
         cluster = {"name": "here", "initialNodeCount": 1, "locations": ["us-central2-b"]}
         cluster |= {"network": "net", "subnetwork": "subnet"}
+        cluster |= {"workloadIdentityConfig": {"workloadPool": WORKLOAD_POOL}}
+        cluster |= {"addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}}}  # jobs mount the bucket
         box.ask("POST", POOLS.removesuffix("/here/nodePools"), {"cluster": cluster})
         until(lambda: box.ask("GET", POOLS.removesuffix("/nodePools"))["status"] == "RUNNING")
         box.ask("POST", f"storage/v1/b?project={PROJECT.partition('/')[2]}", {"name": BUCKET})
+        pods_of_team = f"serviceAccount:{WORKLOAD_POOL}[{TEAM}/{SETTINGS.service_account}]"
+        binding = {"role": "roles/storage.objectUser", "members": [pods_of_team]}
+        box.ask("PUT", f"storage/v1/b/{BUCKET}/iam", {"bindings": [binding]})
         box.add_queue(2)
 
     def create(self, name: str) -> tuple[int, Doc]:

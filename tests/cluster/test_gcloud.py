@@ -100,6 +100,46 @@ def test_network_cluster_and_slice_pool_are_made_with_a_topology_alone(gcloud: G
     assert (shown["status"], shown["placementPolicy"]["tpuTopology"]) == ("RUNNING", "2x2x2")
 
 
+def test_subnet_is_changed_and_stays_while_a_vm_uses_it(gcloud: Gcloud):
+    where = f"--region={REGION}"
+    gcloud("compute networks create roads --subnet-mode=custom")
+    gcloud(f"compute networks subnets create road --network=roads {where} --range=10.1.0.0/24")
+    change = f"compute networks subnets update road {where}"
+    gcloud(f"{change} --enable-private-ip-google-access")
+    gcloud(f"{change} --enable-flow-logs")
+    gcloud(f"{change} --add-secondary-ranges=pods=10.2.0.0/20")
+    gcloud(f"compute networks subnets expand-ip-range road {where} --prefix-length=20")
+    told = gcloud(f"compute networks subnets describe road {where}")
+    assert (told["privateIpGoogleAccess"], told["logConfig"]["enable"]) == (True, True)
+    assert told["ipCidrRange"] == "10.1.0.0/20"
+    assert [one["rangeName"] for one in told["secondaryIpRanges"]] == ["pods"]
+    node = "--accelerator-type=v4-8 --version=tpu-ubuntu2204-base --network=roads --subnetwork=road"
+    gcloud(f"compute tpus tpu-vm create traveller --zone={ZONE} {node}")
+    with pytest.raises(AssertionError, match="is already being used by"):
+        gcloud(f"compute networks subnets delete road {where}")
+    gcloud(f"compute tpus tpu-vm delete traveller --zone={ZONE}")
+    gcloud(f"compute networks subnets delete road {where}")
+
+
+def test_network_in_auto_mode_is_made_and_deleted_with_its_subnets(gcloud: Gcloud):
+    gcloud("compute networks create auto")
+    subnets = gcloud("compute networks subnets list --network=auto")
+    assert {one["name"] for one in subnets} == {"auto"}
+    assert len(subnets) > 40
+    gcloud("compute networks delete auto")
+    assert gcloud("compute networks subnets list --network=auto") == []
+
+
+def test_firewall_rule_is_changed_where_it_may_be(gcloud: Gcloud):
+    gcloud("compute networks create walls --subnet-mode=custom")
+    gcloud("compute firewall-rules create wall --network=walls --allow=tcp:22,icmp")
+    assert gcloud("compute firewall-rules describe wall")["sourceRanges"] == ["0.0.0.0/0"]
+    gcloud("compute firewall-rules update wall --allow=tcp:80 --source-ranges=10.0.0.0/8 --priority=7")
+    told = gcloud("compute firewall-rules describe wall")
+    assert (told["sourceRanges"], told["priority"]) == (["10.0.0.0/8"], 7)
+    assert told["allowed"] == [{"IPProtocol": "tcp", "ports": ["80"]}]
+
+
 def test_queued_resource_is_made_listed_and_deleted_with_its_node(gcloud: Gcloud):
     where = f"--zone {ZONE}"
     node = "--node-id vm --accelerator-type v4-8 --runtime-version tpu-ubuntu2204-base"

@@ -363,6 +363,16 @@ def test_job_whose_image_is_not_there_says_so_while_it_waits_and_can_be_stopped(
     ada.tpu("job", "stop", job)
 
 
+def test_job_whose_bucket_is_not_there_says_so_while_it_waits_and_starts_once_it_is(box: Box, ada: Person):
+    mounts = [{"bucket": "made-later", "path": "/runs", "read_only": False}]
+    file = ada.job("bucketless", "python", "-c", "1", mounts=mounts, workdir="/runs/bucketless")
+    job = ada.tpu("run", file, "--place", "gke", "--detach").stdout.strip()
+    until(lambda: 'failed to get GCS bucket "made-later"' in (ada.show(job)["message"] or ""))
+    assert "make the bucket" in ada.show(job)["message"]
+    box.ask("POST", "storage/v1/b?project=tpu-project", {"name": "made-later", "location": "US"})
+    until(lambda: ada.show(job)["state"] == "completed")
+
+
 def test_jobsets_of_others_are_shown_and_touched_only_once_adopted(box: Box, ada: Person):
     (ada.home / "theirs.yaml").write_text(RAW)
     box.kubectl("apply", "-f", str(ada.home / "theirs.yaml"))

@@ -23,13 +23,13 @@ from tpukit.sandbox.google.emulator_settings import Pool
 from tpukit.sandbox.google.pool_nodes import described
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.updates import scale
+from tpukit.sandbox.idle_nodes import IdleNodes, Shrink
 from tpukit.sandbox.pool_adapter import of_google
 from tpukit.sandbox.pool_fit import Scalable, fits, misfit
 from tpukit.sandbox.provisioning_requests import ProvisioningRequests
 from tpukit.sandbox.scale_events import GCE_QUOTA_EXCEEDED, GCE_STOCKOUT, INTERNAL, Recorder
 
 TICK_SECONDS = 2.0
-IDLE_SECONDS = 600.0
 BACKOFF_SECONDS, LONGEST_BACKOFF = 300.0, 1800.0
 """How long a pool that could not grow is left alone: twice as long each time, as the open-source autoscaler does
 (https://github.com/kubernetes/autoscaler, flags initial- and max-node-group-backoff-duration). The emulator's
@@ -81,7 +81,7 @@ class Autoscaler:
         """`connect` is called when there is a pool to be scaled: most sandboxes have none."""
         self._cloud = cloud
         self._connect = connect
-        self._idle_since: dict[str, float] = {}
+        self._idle_nodes = IdleNodes()
         self._asked: dict[str, str] = {}  # pool that grows or grew, by owner of the pods that it grows for
         self._backoff: dict[str, Backoff] = {}  # by pool
 
@@ -108,10 +108,10 @@ class Autoscaler:
         able = [pool for pool in pools.values() if now >= self._backoff.get(pool.full, Backoff()).until]
         left = [pod for pod in waiting if owner(pod) not in self._asked]
         growing = chosen(able, left)
-        for full, size in self._idle(list(pools.values())).items():
+        for full, shrink in self._idle(list(pools.values())).items():
             if full not in growing.values():
-                _log.info("autoscaler: %s to %d nodes", full, size)
-                scale(self._cloud, full, size)
+                _log.info("autoscaler: %s to %d nodes", full, shrink.size)
+                scale(self._cloud, full, shrink.size, shrink.gone)
         for who, full in growing.items():
             self._grow(pools[full], who, waiting)
         for pod in left:
@@ -192,17 +192,12 @@ class Autoscaler:
                 queued=doc.get("queuedProvisioning", {}).get("enabled", False),
             )
 
-    def _idle(self, pools: Sequence[Scalable]) -> dict[str, int]:
-        """Pools that nobody used for long enough, and the least that they may have."""
-        large = [pool for pool in pools if pool.size > pool.least]
-        if not large:
+    def _idle(self, pools: Sequence[Scalable]) -> dict[str, Shrink]:
+        if not any(pool.size > pool.least for pool in pools):
             return {}
-        nodes = {node: full for full, doc in self._cloud.state.all("pool").items() for node in doc["_nodes"]}
+        nodes = {full: doc["_nodes"] for full, doc in self._cloud.state.all("pool").items()}
         pods = self._cluster.list("Pod", fields="status.phase!=Succeeded,status.phase!=Failed")
-        used = {nodes.get(pod["spec"].get("nodeName", "")) for pod in pods}
-        now = self._cloud.clock.now()
-        self._idle_since = {pool.full: self._idle_since.get(pool.full, now) for pool in large if pool.full not in used}
-        return {pool.full: pool.least for pool in large if now - self._idle_since.get(pool.full, now) >= IDLE_SECONDS}
+        return self._idle_nodes.shrinks(pools, nodes, pods, self._cloud.clock.now())
 
 
 def _with_nodes(pool: Pool, zone: str) -> Pool:

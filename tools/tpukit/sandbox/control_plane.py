@@ -93,6 +93,9 @@ def api_server(folder: Folder, binaries: Binaries) -> Component:
         "anonymous-auth": "false",
         "token-auth-file": folder.path / "config" / "tokens.csv",
         "authorization-mode": "RBAC",
+        # A pod that asks for chips tolerates the taint of their nodes, as on GKE:
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/tpus#how-tpus-work
+        "enable-admission-plugins": "ExtendedResourceToleration",
         "service-account-issuer": folder.server,
         "service-account-signing-key-file": accounts,
         "service-account-key-file": accounts.with_suffix(".pub"),
