@@ -25,6 +25,7 @@ FLEX = {
     },
     "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x2"},
 }
+SHORT = {"grace": "1s"}  # `sleep` hears no SIGTERM as the first process of a container
 PROJECT = "projects/tpu-project"
 CLUSTERS = f"container/v1/{PROJECT}/locations/us-east5/clusters"
 REQUESTS = f"/apis/autoscaling.x-k8s.io/v1/namespaces/{TEAM}/provisioningrequests"
@@ -89,11 +90,11 @@ def on(box: Box, made: Plan) -> set[str]:
 
 
 def test_jobs_take_quota_and_nodes_of_the_kind_that_they_name_alone(box: Box) -> None:
-    first = box.send("first", "sleep", "1000", slices=1, capacity="on-demand")
+    first = box.send("first", "sleep", "1000", slices=1, capacity="on-demand", max=SHORT)
     until(lambda: on(box, first) == {"on-demand"}, "the first job to have its slice")
-    second = box.send("second", "sleep", "1000", slices=1, capacity="on-demand")
+    second = box.send("second", "sleep", "1000", slices=1, capacity="on-demand", max=SHORT)
     until(lambda: condition(box, second, "QuotaReserved").get("status") == "False", "the second job to be looked at")
-    spot = box.send("spot", "sleep", "1000", slices=1)
+    spot = box.send("spot", "sleep", "1000", slices=1, max=SHORT)
     until(lambda: on(box, spot) == {"spot"}, "the spot job to have its slice")
     assert condition(box, second, "QuotaReserved")["status"] == "False", "it waits for an on-demand slice"
     for made in (first, second, spot):
@@ -119,7 +120,7 @@ def test_job_whose_hosts_do_not_come_gives_its_quota_back_and_waits_again(box: B
     box.cluster.patch("ConfigMap", "kueue-manager-config", {"data": {name: yaml.safe_dump(config)}}, "kueue-system")
     box.kubectl("rollout", "restart", "--namespace=kueue-system", "deployment/kueue-controller-manager")
     add_queues(box, on_demand=2)  # of which one is not there
-    made = box.send("hostless", "sleep", "1000", slices=2, capacity="on-demand")
+    made = box.send("hostless", "sleep", "1000", slices=2, capacity="on-demand", max=SHORT)
     evicted = until(lambda: condition(box, made, "Evicted"), "it to be evicted")
     assert evicted["reason"] == "PodsReadyTimeout"
     until(lambda: workload(box, made)["status"].get("requeueState", {}).get("count", 0) >= 1, "it to be queued again")

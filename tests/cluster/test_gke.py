@@ -23,13 +23,15 @@ DRILLED = ROOT / "tests" / "fixtures" / "drill_programs"
 RIGHT_LOSSES = ("preempt", "corrupt-newest")
 PRETRAIN = ROOT / "examples" / "02-pretrain" / "job.yaml"
 SAYS_WHO = """
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the first process of a container is not ended by it otherwise
 print("attempt {TPUKIT_ATTEMPT} stage {TPUKIT_STAGE} {TPUKIT_WORKDIR}".format(**os.environ), flush=True)
 while not pathlib.Path(sys.argv[1]).exists():
     time.sleep(0.1)
 """
 BREAKS = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 time.sleep(2)
 if os.environ["TPU_WORKER_ID"] == os.environ["MEGASCALE_SLICE_ID"] == "1":
     sys.exit("it broke")
@@ -104,7 +106,8 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
     board = "vertex_ai/v1/projects/tpu-project/locations/us-central1/tensorboards"
     made = box.ask("POST", board, {"displayName": "runs"})["response"]["name"]
     ada.settle(tensorboard=made)
-    steps = ("--set", "config.training.steps=30", "--set", f"env.XLA_FLAGS={compiling.QUICK}")
+    changes = ("config.training.steps=30", "config.model.layers=1", f"env.XLA_FLAGS={compiling.QUICK}")
+    steps = tuple(word for change in changes for word in ("--set", change))
     mounts = '[{"bucket": "my-runs", "path": "/runs", "read_only": false}]'
     on_gke = ("--set", "image=image:1", "--set", "workdir=/runs/pretrain", "--set", f"mounts={mounts}")
     box.agent.preempt("tpu-1", step=20, back=2.0)

@@ -23,7 +23,6 @@ from typing import Any
 
 from tpukit.errors import NotFound, TpukitError
 from tpukit.kube import Cluster, Doc
-from tpukit.pods import Phase
 from tpukit.sandbox import binaries, components, control_plane, downloads, folder, memory_limits, releases, tunnel
 from tpukit.sandbox.binaries import Binaries
 from tpukit.sandbox.control_plane import Component
@@ -32,9 +31,7 @@ from tpukit.sandbox.webhook_trust import WebhookTrust
 
 _log = logging.getLogger(__name__)
 _PAUSE_SECONDS, _REST_SECONDS = 0.5, 5.0
-"""Between two looks; the longer one while both run."""
-_WHOLE_SECONDS = 30.0
-"""Between two looks at all that belongs to a release whose Deployment stays as it is: some ten requests each."""
+"""Between two looks; the longer one while both run: a look is some twenty requests then."""
 _COMPONENTS = {"jobset": control_plane.jobset, "kueue": control_plane.kueue}
 
 
@@ -50,8 +47,6 @@ class Addon:
         self._callers = WebhookTrust(cluster, released, bundle)
         self.addresses: frozenset[str] = frozenset()  # HOST:PORT of its Service
         self._ready: tuple[str, ...] = ()  # how it was started when it was ready
-        self._settled = ""  # the version of its Deployment for which nothing was left to do
-        self._whole_look_due = 0.0
 
     @property
     def webhooks(self) -> int:
@@ -65,20 +60,9 @@ class Addon:
         except NotFound:
             found = None
         if found is None or _image(found) != releases.image(self.name):
-            self.addresses, self._ready, self._settled = frozenset(), (), ""
+            self.addresses, self._ready = frozenset(), ()
             components.stop(self._place, [self.name], grace=5.0)
             return False
-        version = found["metadata"]["resourceVersion"]
-        if version == self._settled and time.monotonic() < self._whole_look_due and self._runs():
-            return True
-        done = self._settle(found, space)
-        self._settled, self._whole_look_due = version if done else "", time.monotonic() + _WHOLE_SECONDS
-        return done
-
-    def _runs(self) -> bool:
-        return components.runs(self._place)[self.name].state.phase is Phase.RUNNING
-
-    def _settle(self, found: Doc, space: str) -> bool:
         if not self._served():
             return False
         self.addresses = self._service(space)
