@@ -45,8 +45,8 @@ EMPTY = (
 )
 """A project in which nothing is, until somebody makes it."""
 FIRST_CALLS = (
-    *("services enable", "terraform -chdir", "get-credentials", "get --namespace=jobset-system"),
-    *("repositories add-iam-policy-binding", "localqueue/tpu-training"),
+    *("services enable", "terraform -chdir", "repositories add-iam-policy-binding", "get-credentials"),
+    *("get --namespace=jobset-system", "localqueue/tpu-training"),
 )
 """The first call of every step; settings are written after the last."""
 MADE = {

@@ -132,7 +132,7 @@ def _failure(repository: Repository, build: str, errors: str) -> TpukitError:
         detail = ""
     error = diagnosis.failure("gcloud", detail or errors, "the build")
     if "denied" in detail or "does not have" in detail:
-        hint = f"`tpu cluster up` gives {bootstrap.IMAGE_ACCOUNT} what it needs"
+        hint = f"`tpu cluster up` gives {bootstrap.IMAGE_ACCOUNT} what it needs; Google takes minutes to know it"
     else:
         hint = f"its log: `gcloud beta builds log {build} {project}`"
     return type(error)(error.message.partition("\n  ")[0] if isinstance(error, Invalid) else error.message, hint=hint)

@@ -52,13 +52,14 @@ class Up:
                 lambda: bootstrap.lines(spec),
             ),
             Step("the cluster and its slices", self._apply, lambda: self._way.lines("apply")),
+            # Before all that takes minutes: so long a grant may take to arrive, and an image may be pushed right after.
+            Step("who may push images", self._images, lambda: ["# with the repository that Terraform made"]),
             Step("credentials for kubectl", self._credentials, lambda: [str(gcloud.get_credentials(spec))]),
             Step(
                 "JobSet, Kueue and the queues",
                 lambda: addons.run(spec, context, self._clock, self._say),
                 lambda: addons.lines(spec, context),
             ),
-            Step("who may push images", self._images, lambda: ["# with the repository that Terraform made"]),
             Step(f"team {spec.tpu_namespace}", self._team, lambda: [str(self._queue())]),
             Step(f"settings in {settings.path()}", self._settings, lambda: []),
         ]

@@ -2,8 +2,7 @@
 
 The kernel stops the caller (see `call_filter`) and asks the shim, which looks at the paths and either answers itself or
 lets the call go on. Only calls that GCS FUSE has another answer for are asked about, so reading and writing cost
-nothing. Whoever is held could trick it by changing a path meanwhile: it
-imitates, it does not fence in.
+nothing. Whoever is held could trick it by changing a path meanwhile: it imitates, it does not fence in.
 
     hard link                       ENOSYS
     rename of a folder              EMFILE, where more is in it than rename-dir-limit says
