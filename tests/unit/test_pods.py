@@ -246,7 +246,7 @@ def test_stop_tells_the_first_process_alone(folder):
     assert "child told" not in log(folder)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process hears is read from /proc, which Linux alone has")
 @pytest.mark.parametrize(
     ("before", "code"),
     [
