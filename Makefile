@@ -32,8 +32,8 @@ run: $(READY) ## Train on simulated slices, lose a host on purpose, resume, fini
 	@echo "Next: see the manifests that GKE would get (README.md goes on from there):"
 	@echo "  $(BIN)/tpu job render examples/02-pretrain/job.yaml --set image=us-docker.pkg.dev/my-project/images/train:1 --set workdir=gs://my-bucket/runs/pretrain"
 
-test: $(READY) ## All tests that need only Python (5 to 6 minutes on two cores)
-	$(BIN)/python -m pytest -n 4 --dist=worksteal tests/unit tests/journeys tests/conformance
+test: $(READY) ## All tests that need only Python (about 5 minutes on two cores)
+	$(BIN)/python -m pytest -n 5 --dist=worksteal tests/unit tests/journeys tests/conformance
 
 check: $(READY) $(CHECKOV) ## Format, lint, types, layers, catalogue, manifests
 	$(BIN)/ruff format --check .
