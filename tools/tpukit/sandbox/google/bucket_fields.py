@@ -6,6 +6,7 @@ from typing import Any
 
 from tpukit.sandbox.google import object_retention, storage_classes
 from tpukit.sandbox.google.api import merged
+from tpukit.sandbox.google.label_rules import is_resource_word
 from tpukit.sandbox.google.regions import REGIONS
 from tpukit.sandbox.google.sources import BUCKET_LABELS, BUCKET_LOCATION, GUESS
 from tpukit.sandbox.google.state import Doc
@@ -97,10 +98,6 @@ def _check_rule(action: Doc, condition: Doc) -> None:
 
 def _check_labels(labels: dict[str, Any]) -> None:
     """https://cloud.google.com/storage/docs/tags-and-labels#bucket-labels"""
-    keys = all(key[:1].isalpha() and _is_label(key) for key in labels)
-    if len(labels) > 64 or not keys or not all(_is_label(str(value)) for value in labels.values()):
+    keys = all(key[:1].isalpha() and is_resource_word(key) for key in labels)
+    if len(labels) > 64 or not keys or not all(is_resource_word(str(value)) for value in labels.values()):
         raise BUCKET_LABELS.invalid("Invalid argument.")
-
-
-def _is_label(text: str) -> bool:
-    return len(text) <= 63 and text == text.lower() and all(one.isalnum() or one in "-_" for one in text)

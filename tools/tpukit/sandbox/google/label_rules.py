@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tpukit.sandbox.google.sources import GKE_LABELS, GUESS
 
-_MOST = 63
+LONGEST = 63
 _LETTERS_OF_KUBERNETES = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _RULE = (
@@ -19,17 +19,18 @@ _RULE = (
 def check_resource_labels(labels: Mapping[str, str], where: str) -> None:
     """https://cloud.google.com/resource-manager/docs/labels-overview#requirements"""
     for key, value in labels.items():
-        if not (key and _is_plain(key[0]) and key[0].isalpha() and _is_resource_word(key)):
+        if not (key[:1].isalpha() and is_resource_word(key)):
             raise GKE_LABELS.invalid(f"Invalid field '{where}.key': \"{key}\". {_RULE}")
-        if not _is_resource_word(value):
+        if not is_resource_word(value):
             raise GKE_LABELS.invalid(f"Invalid field '{where}.value': \"{value}\". {_RULE}")
 
 
-def _is_resource_word(text: str) -> bool:
-    return len(text) <= _MOST and all(map(_is_plain, text))
+def is_resource_word(text: str) -> bool:
+    return len(text) <= LONGEST and all(map(is_plain, text))
 
 
-def _is_plain(letter: str) -> bool:
+def is_plain(letter: str) -> bool:
+    """Whether labels of Google's resources may have it."""
     return letter in "_-" or (letter.isalnum() and letter == letter.lower())
 
 

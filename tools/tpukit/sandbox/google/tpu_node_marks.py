@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from tpukit.sandbox.google.label_rules import LONGEST, is_plain
 from tpukit.sandbox.google.refusal import Refused
 from tpukit.sandbox.google.sources import GUESS, TPU_LABELS
 from tpukit.sandbox.google.state import Doc
 
 MOST_LABELS = 64
-LONGEST_LABEL = 63
 VALUE_BYTES = 256 * 1024
 METADATA_BYTES = 512 * 1024
 _TAG = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -33,10 +33,10 @@ def _check_labels(labels: dict[str, str]) -> None:
         if not key or not key[0].isalpha():
             raise _invalid(f'key "{key}" does not begin with a letter')
         for what, text, of in (("key", key, ""), ("value", value, f' for key "{key}"')):
-            if len(text) > LONGEST_LABEL:
-                raise _invalid(f'{what} "{text}" is longer than {LONGEST_LABEL} characters{of}')
+            if len(text) > LONGEST:
+                raise _invalid(f'{what} "{text}" is longer than {LONGEST} characters{of}')
             for index, letter in enumerate(text):
-                if not (letter in "_-" or (letter.isalnum() and letter == letter.lower())):
+                if not is_plain(letter):
                     raise _invalid(f"{what} \"{text}\" contains invalid character '{letter}' at index {index}{of}")
 
 
