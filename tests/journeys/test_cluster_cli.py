@@ -9,12 +9,11 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from journeys.cluster_machine import POOL, RECORDED, ROOT, RUNS_A_JOB, deletes, shown_plan
+from waiting import alive, until
 
 
 @pytest.mark.parametrize(
@@ -231,7 +230,7 @@ esac
     env = os.environ | {"PYTHONPATH": str(ROOT / "tools")}
     process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     with process:
-        wait_until((machine.folder / "child").exists)
+        until((machine.folder / "child").exists)
         process.send_signal(signal.SIGINT)
         said = [process.stderr.readline()]
         assert "Once more kills it" in said[0]
@@ -241,15 +240,8 @@ esac
     assert process.returncode == 1
     assert "plan was killed half-way" in "".join(said)
     assert "force-unlock" in "".join(said)
-    child = Path(f"/proc/{(machine.folder / 'child').read_text().strip()}")
-    wait_until(lambda: not child.exists() or "\nState:\tZ" in (child / "status").read_text())
-
-
-def wait_until(true):
-    until = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    child = int((machine.folder / "child").read_text())
+    until(lambda: not alive(child))
 
 
 def test_apply_shows_the_values_of_now_and_then_of_what_changes_in_place(machine):

@@ -60,6 +60,7 @@ def host_of(attempt: Handle, index: int) -> str:
 
 ROLE = "[ $TPU_WORKER_ID = {0} ] && {{ {1}; }}; "
 FOREVER = "while :; do sleep 0.05; done"
+WAIT = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
 
 
 def roles(*scripts: str) -> str:
@@ -179,7 +180,7 @@ def test_port_that_was_lost_is_another_one_in_the_next_attempt(place):
 
 def test_peers_that_gave_up_on_a_hung_host_have_it_killed_and_named(place, monkeypatch):
     monkeypatch.setattr(peers, "ABANDONED_SECONDS", 0.5)
-    attempt = handle(roles("sleep 0.2; exit 134", "trap '' TERM; kill -STOP $$"))
+    attempt = handle(roles(f"{WAIT}; exit 134", "trap '' TERM; touch $TPUKIT_WORKDIR/go; kill -STOP $$"))
     place.submit(attempt)
     seen = ended(place, attempt)
     assert (seen.reason, seen.host) == (Reason.HANG, host_of(attempt, 1))

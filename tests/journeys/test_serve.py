@@ -185,7 +185,7 @@ def test_serve_beside_an_api_server_that_hangs_drives_local_jobs_and_leaves_in_t
         asked = time.monotonic()
         os.kill(serving.pid, signal.SIGTERM)
         assert serving.wait(timeout=PATIENCE) == 0
-        assert time.monotonic() - asked < 15.0
+        assert time.monotonic() - asked < 30.0, "the grace of a pod"
 
 
 def test_job_of_a_cluster_that_is_gone_can_be_closed_and_serve_goes_idle(tpu):

@@ -14,7 +14,7 @@ from tpukit.sandbox.agent import AgentClient, Pool, of_slice
 from tpukit.sandbox.agent.agent import Agent, Options
 from tpukit.sandbox.agent.mounted_buckets import DRIVER
 from unit.agent_api import FakeApi
-from waiting import until
+from waiting import PATIENCE, until
 
 Doc = dict[str, Any]
 ZONE = "us-central2-b"
@@ -49,7 +49,7 @@ class World:
     def stop(self) -> None:
         """The agent ends and its pods stay."""
         self.agent.stop()
-        self._thread.join(timeout=10)
+        self._thread.join(PATIENCE)
 
     def pod(
         self,
@@ -67,6 +67,12 @@ class World:
 
     def shell(self, script: str, **options: Any) -> Doc:
         return self.pod("/bin/sh", "-c", script, **options)
+
+    def listening(self, trap: str, *, name: str = "p", **options: Any) -> None:
+        """A pod that runs until it is told to leave, and hears it by now."""
+        self.shell(f"{trap}; echo ready; while :; do sleep 0.05; done", name=name, **options)
+        self.phase("Running", name=name)
+        self.until(lambda: self.log(name) == "ready\n")
 
     def with_bucket(self, *command: str, mount: Doc | None = None, options: str = "", **pod: Any) -> Doc:
         """One that sees the bucket b, which is there from now on, at /data."""

@@ -227,7 +227,7 @@ def test_fault_on_what_is_not_there_and_fault_that_is_none_are_refused(world: Wo
 
 def test_many_readers_at_once_all_get_the_log(world: World):
     world.shell("for i in 1 2 3; do echo $i; sleep 0.2; done")
-    world.phase("Running")
+    world.phase("Running", "Succeeded")
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(world.log(query="?follow=true"))) for _ in range(10)]
     for thread in threads:

@@ -16,7 +16,10 @@ world = pytest.fixture(name="world")(with_cpu_node)
 
 
 def test_pod_that_succeeds_is_reported_running_then_succeeded(world: World):
-    world.shell("echo hello; sleep 0.3")
+    go = world.shared / "go"
+    world.shell(f"echo hello; until [ -e {go} ]; do sleep 0.05; done")
+    world.phase("Running")
+    go.touch()
     status = world.phase("Succeeded")
     ended = status["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
@@ -158,26 +161,23 @@ def test_init_container_that_fails_fails_the_pod_and_the_main_one_never_starts(w
 
 
 def test_sidecar_starts_before_and_ends_after_the_main_container(world: World):
-    script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    up = world.shared / "up"
+    script = f"trap 'echo bye; exit 0' TERM; echo up; touch {up}; while :; do sleep 0.1; done"
     sidecar = {"name": "side", "image": "i", "command": ["/bin/sh", "-c", script], "restartPolicy": "Always"}
-    world.shell("sleep 0.5; exit 0", spec={"initContainers": [sidecar]})
+    world.shell(f"until [ -e {up} ]; do sleep 0.05; done", spec={"initContainers": [sidecar]})
     world.phase("Succeeded")
     assert world.log(container="side") == "up\nbye\n"
 
 
 def test_delete_tells_the_first_process_and_reports_its_code_before_the_pod_is_gone(world: World):
-    world.shell("trap 'exit 143' TERM; while :; do sleep 0.1; done")
-    world.phase("Running")
-    world.until(lambda: world.log() == "")
+    world.listening("trap 'exit 143' TERM")
     world.api.delete_pod("p")
     world.until(world.gone)
     assert world.api.phases[-1] == ("p", "Failed")
 
 
 def test_delete_kills_what_does_not_leave_within_its_grace(world: World):
-    world.shell("trap '' TERM; echo deaf; while :; do sleep 0.1; done", spec={"terminationGracePeriodSeconds": 1})
-    world.phase("Running")
-    world.until(lambda: world.log() == "deaf\n")
+    world.listening("trap '' TERM", spec={"terminationGracePeriodSeconds": 1})
     began = time.monotonic()
     world.api.delete_pod("p")
     world.until(world.gone)
@@ -293,7 +293,7 @@ def test_pod_deleted_while_the_agent_was_away_leaves_nothing(world: World):
 
 
 def test_own_active_deadline_ends_the_pod(world: World):
-    world.shell("trap 'exit 3' TERM; while :; do sleep 0.1; done", spec={"activeDeadlineSeconds": 1})
+    world.shell("trap 'exit 3' TERM; while :; do sleep 0.1; done", spec={"activeDeadlineSeconds": 3})
     status = world.phase("Failed")
     assert status["reason"] == "DeadlineExceeded"
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3

@@ -29,7 +29,7 @@ from tpukit.errors import (
 from tpukit.store import Entry, Holder, Kind, change
 from tpukit.store.process import this_process
 from tpukit.store.sqlite import SqliteStore
-from waiting import until
+from waiting import PATIENCE, until
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -249,7 +249,7 @@ def test_group_that_hangs_costs_other_groups_nothing(tmp_path):
         bench.add(f"stuck-{index}", "hangs")
         bench.add(f"fine-{index}", "works")
     release = threading.Event()
-    bench.use.on_observe = lambda group: release.wait(60) if group == "hangs" else None
+    bench.use.on_observe = lambda group: release.wait(PATIENCE) if group == "hangs" else None
     kernel = bench.kernel(workers=2)
 
     def driven() -> bool:
@@ -259,7 +259,7 @@ def test_group_that_hangs_costs_other_groups_nothing(tmp_path):
     until(driven)
     assert [bench.get(f"stuck-{index}").count for index in range(3)] == [0, 0, 0]
     release.set()
-    assert kernel.settle(20)
+    assert kernel.settle(PATIENCE)
     kernel.close()
     bench.store.close()
 
@@ -268,7 +268,7 @@ def test_keys_of_a_group_are_acted_on_in_parallel_and_each_one_serially(tmp_path
     bench = Bench(tmp_path, SystemClock())
     for index in range(4):
         bench.add(f"key-{index}")
-    together = threading.Barrier(4, timeout=20)  # breaks unless all four act at once
+    together = threading.Barrier(4, timeout=PATIENCE)  # breaks unless all four act at once
     running: set[str] = set()
 
     def act(key: str) -> None:
@@ -280,7 +280,7 @@ def test_keys_of_a_group_are_acted_on_in_parallel_and_each_one_serially(tmp_path
     bench.use.on_act = act
     kernel = bench.kernel(workers=4)
     until(lambda: not kernel.round() or None)
-    assert kernel.settle(20)
+    assert kernel.settle(PATIENCE)
     assert sorted(bench.use.acted) == sorted([f"key-{index}" for index in range(4)] * 3)
     assert bench.complaints == []
     kernel.close()
@@ -303,7 +303,7 @@ def test_two_kernels_on_one_store_count_each_key_once(tmp_path):
     until(driven)
     assert sorted(first.use.acted + second.use.acted) == sorted([f"key-{index}" for index in range(6)] * 3)
     for kernel, bench in zip(kernels, (first, second), strict=True):
-        kernel.settle(20)
+        kernel.settle(PATIENCE)
         kernel.close()
         bench.store.close()
 

@@ -27,7 +27,7 @@ from tpukit.sandbox import callers
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
 from unit.google_world import World, pool
-from waiting import until
+from waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = "compute/v1/projects/tpu-project/global/networks"
@@ -47,7 +47,7 @@ def ask(address: str, path: str, token: str = "", body: Any = None, method: str 
     method = "POST" if body is not None and method == "GET" else method
     request = urllib.request.Request(f"{address}/{path}", content, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         with error:
@@ -197,7 +197,7 @@ def test_web_page_gets_nothing_though_the_browser_runs_as_the_same_user(google, 
     for content in (None, b'{"name": "box"}'):
         request = urllib.request.Request(address, content, {"Content-Type": "text/plain", **header})
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(request, timeout=20)
+            urllib.request.urlopen(request, timeout=PATIENCE)
     assert ask(google.address, "storage/v1/b?project=tpu-project")[1]["items"] == []
 
 
@@ -205,7 +205,7 @@ def test_preflight_of_a_browser_is_not_answered_with_leave(google):
     headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "PUT", "Sec-Fetch-Mode": "cors"}
     request = urllib.request.Request(f"{google.address}/storage/v1/b", headers=headers, method="OPTIONS")
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=20)
+        urllib.request.urlopen(request, timeout=PATIENCE)
     refused.value.close()
     assert refused.value.code >= 400
     assert not [name for name in refused.value.headers if name.lower().startswith("access-control-")]
@@ -313,7 +313,7 @@ def test_killed_emulator_is_found_again_where_it_was(tmp_path):
         assert len(operations) == 5
     finally:
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=PATIENCE) == 0
         process.stdout.close()
 
 

@@ -1,5 +1,6 @@
 """The mirror of a cluster's objects, against an API server that has bad days."""
 
+import math
 import threading
 import time
 
@@ -11,10 +12,9 @@ from tpukit.errors import Denied, Transient
 from tpukit.kube import Cluster
 from tpukit.kube import source as kube_source
 from tpukit.kube.documents import PodDoc
-from tpukit.kube.mirror import Mirror
+from tpukit.kube.mirror import _FIRST_PAUSE, Mirror
 from unit.kube_server import KubeServer, kubeconfig
-
-PATIENCE = 20.0
+from waiting import PATIENCE
 
 
 @pytest.fixture
@@ -146,11 +146,12 @@ def test_wait_tried_waits_for_a_list_that_takes_its_time(server, watched):
 
 def test_mirror_in_trouble_does_not_ask_in_a_loop(server, watched):
     server.refusals = [(500, {})] * 10_000
-    one = watched(longest_pause=10.0)
+    began = time.monotonic()
+    one = watched(longest_pause=PATIENCE)
     one.until(lambda mirror: mirror.error() is not None)
-    before = time.monotonic()
     assert not one.mirror.wait_synced(0.6)
-    assert len(server.asked) <= 4, time.monotonic() - before
+    asked, spent = len(server.asked), time.monotonic() - began
+    assert asked <= 1 + math.log2(1 + spent / (0.5 * _FIRST_PAUSE)), "pauses grow"
 
 
 def test_mirror_waits_as_long_as_the_server_asks_it_to(server, watched):

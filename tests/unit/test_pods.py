@@ -17,7 +17,7 @@ from cramped import on_small_disk
 from tpukit import pods
 from tpukit.errors import Transient
 from tpukit.pods import Phase, Pod, PodState
-from waiting import alive, until
+from waiting import PATIENCE, alive, until
 
 STANDARD = 0x7FFF_FFFF  # signals that a program can handle; the two beyond belong to the C library
 ENV = {"PATH": os.environ["PATH"]}
@@ -40,7 +40,7 @@ def python(folder: Path, script: str) -> None:
     start(folder, sys.executable, "-S", "-c", script)
 
 
-def ended(folder: Path, seconds: float = 20.0) -> PodState:
+def ended(folder: Path, seconds: float = PATIENCE) -> PodState:
     return until(lambda: (state := pods.status(folder)).phase in (Phase.ENDED, Phase.LOST) and state, seconds=seconds)
 
 
@@ -109,7 +109,7 @@ def test_start_program_in_a_pipe_is_ended_by_its_reader(folder):
 
 def test_start_under_nohup_program_can_still_be_hung_up(folder):
     ignore = "import signal; [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT)]"
-    assert _process(folder, "grep SigIgn /proc/self/status", before=ignore).wait(timeout=30) == 0
+    assert _process(folder, "grep SigIgn /proc/self/status", before=ignore).wait(timeout=PATIENCE) == 0
     ended(folder)
     assert int(log(folder).split()[1], 16) & STANDARD == 0
 
@@ -152,7 +152,7 @@ def test_start_twice_runs_once(folder):
 
 def test_start_many_at_once_runs_once(folder):
     starters = [_process(folder, "echo ran; sleep 0.3") for _ in range(5)]
-    assert [starter.wait(timeout=30) for starter in starters] == [0] * 5
+    assert [starter.wait(timeout=PATIENCE) for starter in starters] == [0] * 5
     assert ended(folder).code == 0
     assert log(folder) == "ran\n"
 
@@ -232,9 +232,9 @@ def test_stop_again_and_again_tells_the_program_once_and_does_not_prolong_its_gr
 def test_stop_with_less_grace_hurries(folder):
     shell(folder, "trap '' TERM; echo ready; while :; do sleep 0.01; done")
     until(lambda: "ready" in pods.tail(folder))
-    pods.stop(folder, 60)
+    pods.stop(folder, PATIENCE)
     pods.stop(folder, 0)
-    assert ended(folder, seconds=5).code == 137
+    assert ended(folder, PATIENCE / 2).code == 137
 
 
 def test_stop_tells_the_first_process_alone(folder):
@@ -265,7 +265,7 @@ def test_stop_of_a_containers_first_process_is_dropped_by_the_kernel_unless_it_l
     pods.stop(folder, 0.5 if code == 137 else 30)
     state = ended(folder)
     assert (state.code, state.signalled) == (code, True)
-    assert (time.monotonic() - began > 0.4) == (code == 137), "the whole grace, or at once"
+    assert code != 137 or time.monotonic() - began > 0.4, "not before its grace was over"
 
 
 def test_stop_of_a_process_that_is_no_container_ends_it_at_once(folder):
@@ -344,8 +344,11 @@ def test_end_of_what_started_pods_leaves_them_running_where_it_is_known_to_start
 
 def test_end_sweeps_what_the_program_left_behind(folder):
     """Children in the group, daemons in sessions of their own, and daemons that even dropped the mark."""
-    shell(folder, "sleep 60 & setsid sleep 61 & env -i setsid sh -c 'sleep 62 & sleep 63' & sleep 0.3; exit 0")
-    pids = until(lambda: len(found := _descendants(pods.status(folder).pid)) >= 5 and found)
+    go = folder.parent / "go"
+    wait = f"until [ -e {go} ]; do sleep 0.02; done"
+    shell(folder, f"sleep 60 & setsid sleep 61 & env -i setsid sh -c 'sleep 62 & sleep 63' & {wait}; exit 0")
+    pids = until(lambda: len(found := _descendants(pods.status(folder).pid)) >= 6 and found)
+    go.touch()
     assert ended(folder).code == 0
     assert not any(alive(pid) for pid in pids)
 
@@ -391,7 +394,7 @@ def test_strays_folder_with_a_longer_name_is_another(home):
 
 def test_starter_killed_pod_runs_on_and_its_end_is_recorded(folder):
     starter = _process(folder, "sleep 0.5; exit 7", after="import os, signal; os.killpg(0, signal.SIGKILL)")
-    assert starter.wait(timeout=30) == -9
+    assert starter.wait(timeout=PATIENCE) == -9
     assert ended(folder).code == 7
 
 

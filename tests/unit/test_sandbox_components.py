@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -12,6 +11,7 @@ from tpukit.errors import Transient
 from tpukit.pods import Phase
 from tpukit.sandbox import components, folder
 from tpukit.sandbox.control_plane import Component
+from waiting import until
 
 
 @pytest.fixture
@@ -63,10 +63,7 @@ def test_component_that_was_killed_is_started_again_and_old_logs_are_bounded(pla
         run = components.runs(place)["a"]
         assert (run.restarts, run.state.phase) == (number, Phase.RUNNING)
         pods.stop(run.folder, 0)
-        due = time.monotonic() + 10
-        while pods.status(run.folder).phase is Phase.RUNNING:
-            assert time.monotonic() < due
-            time.sleep(0.01)
+        until(lambda folder=run.folder: pods.status(folder).phase is not Phase.RUNNING)
     kept = sorted(int(path.name) for path in (place.path / "components" / "a").iterdir())
     assert kept == [2, 3, 4]
 
@@ -115,10 +112,7 @@ def test_environment_of_the_user_is_not_passed_on(place, monkeypatch):
     printing = Component("a", ("env",), {"OWN": "y"})
     components.start(place, [printing])
     run = components.runs(place)["a"]
-    due = time.monotonic() + 10
-    while pods.status(run.folder).phase is Phase.RUNNING:
-        assert time.monotonic() < due
-        time.sleep(0.01)
+    until(lambda: pods.status(run.folder).phase is not Phase.RUNNING)
     names = {line.partition("=")[0] for line in run.log.read_text().splitlines()}
     assert names == {"PATH", "HOME", "TPUKIT_SETUP", "TPUKIT_POD", "OWN"}
 

@@ -21,7 +21,7 @@ from tpukit.store.file import WAIT_SECONDS
 from tpukit.store.home import open_store
 from tpukit.store.migrations import MIGRATIONS
 from tpukit.store.sqlite import SqliteStore
-from waiting import until
+from waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_read_goes_on_and_write_waits_while_another_process_writes(path):
         assert len(store.list(JOBS, states=ACTIVE).entries) == 1
         assert not waiting.done()
         writer.execute("COMMIT")
-        assert waiting.result(timeout=20).revision == 2
+        assert waiting.result(timeout=PATIENCE).revision == 2
     writer.close()
     store.close()
 
@@ -268,14 +268,11 @@ def test_list_of_a_page_decodes_no_more_than_it_gives(path, monkeypatch):
     decoded = []
     read = codec.read
     monkeypatch.setattr(codec, "read", lambda *args: decoded.append(1) or read(*args))
-    before = time.monotonic()
     active = store.list(JOBS, states=ACTIVE, limit=51)
     latest = store.list(JOBS, newest=True, limit=51)
-    seconds = time.monotonic() - before
     assert [entry.key for entry in active.entries][:4] == ["j-1", "j-2", "j-5", "j-6"]
     assert [entry.key for entry in latest.entries][:2] == ["j-9999", "j-9998"]
-    assert len(decoded) == 102
-    assert seconds < 5, "of all that are there few are read"
+    assert len(decoded) == 102, "of all that are there few are read"
     with sqlite3.connect(path) as db:
         plan = str(db.execute(f"EXPLAIN QUERY PLAN {_PAGE}").fetchall())
     db.close()

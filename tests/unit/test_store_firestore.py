@@ -15,7 +15,7 @@ from tpukit.store import listener
 from tpukit.store.firestore import FirestoreStore
 from tpukit.store.firestore_calls import _translation
 from tpukit.store.listener import Listener
-from waiting import until
+from waiting import PATIENCE, until
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_listener_wakes_for_changes_and_goes_on_when_who_was_woken_fails(server)
     until(lambda: server.listening, "it to listen")
     for _ in range(3):
         server.changed()
-        assert woken.acquire(timeout=20)
+        assert woken.acquire(timeout=PATIENCE)
     made.stop()
     assert (server.listening, server.subscribed) == (0, 1)
 
@@ -117,7 +117,7 @@ def test_listener_is_put_away_while_the_server_is_and_made_anew_after(server, no
     server.up = True
     until(lambda: server.listening, "it to listen again")
     server.changed()
-    assert woken.wait(timeout=20)
+    assert woken.wait(timeout=PATIENCE)
     made.stop()
     assert server.listening == 0
 

@@ -13,6 +13,7 @@ import pytest
 import tpukit
 from tpukit.store import Holder, process
 from tpukit.store.process import is_dead, this_process
+from waiting import PATIENCE
 
 SCRIPT = """
 import msgspec, sys, time
@@ -46,7 +47,7 @@ def test_another_process_is_dead_once_it_was_killed_and_not_before(other):
     assert not is_dead(holder)  # it can go on at any moment
     child.send_signal(signal.SIGCONT)
     child.kill()
-    child.wait(timeout=20)
+    child.wait(timeout=PATIENCE)
     assert is_dead(holder)
 
 

@@ -76,7 +76,7 @@ def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
     path = f"instance/preempted?wait_for_change=true&timeout_sec=60&last_etag={etag}"
     waiter = threading.Thread(target=lambda: notices.append(vms.metadata("spot", path, 1)))
     waiter.start()
-    strike(vms, "preempt", "spot", grace=1)
+    strike(vms, "preempt", "spot", grace=4)
     waiter.join()
     assert notices == ["TRUE"]
     assert vms.node("spot")["state"] == "READY"
@@ -91,7 +91,7 @@ def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
 def test_preemption_that_the_api_knows_first_still_leaves_the_hosts_their_time(vms):
     vms.make("early")
     pid = int(vms.ssh("early", "trap '' TERM; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!").stdout)
-    strike(vms, "preempt", "early", grace=1, after=0)
+    strike(vms, "preempt", "early", grace=4, after=0)
     eventually(lambda: vms.node("early")["state"] == "PREEMPTED")
     assert lives(pid)
     eventually(lambda: not lives(pid))
@@ -114,7 +114,7 @@ def test_repair_takes_processes_and_keeps_disk_and_host_key(vms):
     vms.make("broken")
     pid = sleeper(vms, "broken")
     vms.ssh("broken", "echo data > file")
-    strike(vms, "repair", "broken", seconds=0.5)
+    strike(vms, "repair", "broken", seconds=4)
     assert vms.node("broken")["state"] == "REPAIRING"
     eventually(lambda: not lives(pid))
     eventually(lambda: vms.node("broken")["state"] == "READY")
@@ -125,7 +125,7 @@ def test_repair_takes_processes_and_keeps_disk_and_host_key(vms):
 def test_maintenance_is_announced_and_takes_only_the_workers_it_names(vms):
     vms.make("pair", V4_16)
     gone, stays = sleeper(vms, "pair", 1), sleeper(vms, "pair", 0)
-    strike(vms, "maintenance", "pair", worker=1, notice=1, seconds=1, grace=1)
+    strike(vms, "maintenance", "pair", worker=1, notice=4, seconds=1, grace=1)
     node = vms.node("pair")
     assert (node["health"], node["upcomingMaintenance"]["maintenanceStatus"]) == ("UNHEALTHY_MAINTENANCE", "PENDING")
     assert vms.metadata("pair", "instance/maintenance-event") == "TERMINATE_ON_HOST_MAINTENANCE"
