@@ -26,6 +26,7 @@ from tpukit.queue.records import ENDED
 from tpukit.sandbox.agent import Pool
 from tpukit.spec import Settings
 from tpukit.store.home import open_store
+from waiting import PATIENCE
 
 HELLO = (ROOT / "examples" / "01-hello-tpu" / "hello.py").read_text()
 CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -181,7 +182,7 @@ def test_removed_pool_that_keeps_budgets_waits_for_one_then_its_pod_is_evicted_w
     assert status()["phase"] == "Running"
     assert len(box.cluster.list("Node", labels=cordoned)) == 2
     box.cluster.call("DELETE", f"{budgets}/kept")
-    removal.join(timeout=60)
+    removal.join(PATIENCE)
     ended = status()
     box.cluster.patch("Pod", "kept", {"metadata": {"finalizers": None}}, TEAM)
     box.agent.add_pool(pool)

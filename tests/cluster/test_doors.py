@@ -155,7 +155,7 @@ def test_page_of_another_site_stores_nothing_and_reads_nothing(google, tmp_path,
     asked = watched(google, monkeypatch)
     bases = [f"http://{host}:{google.port}" for host in ("127.0.0.1", "localhost", "rebound.example")]
     with site(bases) as (port, told), browsing(tmp_path / "home", f"http://evil.example:{port}/"):
-        until(lambda: told, "the page to tell what it saw", seconds=120)
+        until(lambda: told, "the page to tell what it saw")
     assert google.cloud.inventory() == before
     assert google.cloud.faults.table() == []
     assert SECRET not in json.dumps(told)
@@ -178,5 +178,5 @@ def test_page_whose_name_was_made_to_lead_here_is_refused(google, tmp_path, monk
     own(google, "POST", "storage/v1/b", b'{"name": "box"}', project="tpu-project")
     asked = watched(google, monkeypatch)
     with browsing(tmp_path / "home", f"http://rebound.example:{google.port}/{BUCKETS}"):
-        until(lambda: asked, "the browser to ask", seconds=120)
+        until(lambda: asked, "the browser to ask")
     assert {status for _, _, status in asked} == {401}

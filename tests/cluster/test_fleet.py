@@ -23,7 +23,7 @@ import pytest
 from tpukit.fleet import streams
 from tpukit.sandbox.google.emulator_settings import number_of
 from unit.tpu_vm_world import PROJECT, TpuVms
-from waiting import until
+from waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 ZONES = "us-central1-a,us-central1-b"
@@ -55,19 +55,19 @@ class Fleet:
 
     def run(self, *words: str, code: int = 0) -> str:
         with self.started(*words) as process:
-            said, wrong = process.communicate(timeout=300)
+            said, wrong = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, (words, said, wrong)
         return said + wrong
 
     def work(self, *words: str) -> str:
         argv = [sys.executable, "-m", "tpukit.host.worker", *words]
-        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, (done.stdout, done.stderr)
         return done.stdout
 
     def status(self, *words: str) -> Any:
         with self.started("status", "--json", *words) as process:
-            said, wrong = process.communicate(timeout=300)
+            said, wrong = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, wrong
         return json.loads(said)
 
@@ -120,12 +120,12 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
     words += ("--option", f"gate={gate}", "--claim-seconds", "3", "--monitor-interval", "1", "--tpu-type", "v3-8")
     words += ("--workers-per-zone", "4", "--dataset", str(data), "--streams", "12", "--create-tpus", "--monitor")
     with fleet.started("deploy", *words) as deploy:
-        until(lambda: len(fleet.shards()) >= 16 or deploy.poll() is not None, "shards", seconds=200)
+        until(lambda: len(fleet.shards()) >= 16 or deploy.poll() is not None, "shards")
         assert deploy.poll() is None, deploy.communicate()
         before = ids(vms)
         assert len(before) == 8
         deploy.send_signal(signal.SIGINT)
-        said = deploy.communicate(timeout=60)
+        said = deploy.communicate(timeout=PATIENCE)
         assert (deploy.returncode, "the fleet goes on without us" in said[1]) == (130, True), said
     strike(vms, "preempt", "tpu-us-central1-a-0", grace=0)
     strike(vms, "preempt", "tpu-us-central1-b-3", grace=1)
@@ -133,9 +133,9 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
     with elsewhere.started("monitor", "--gcs-bucket", BUCKET, "--monitor-interval", "1") as monitor:
         lost = ("tpu-us-central1-a-0", "tpu-us-central1-b-3")
         anew = lambda: all(ids(vms).get(name, before[name]) != before[name] for name in lost)  # noqa: E731
-        until(lambda: anew() or monitor.poll() is not None, "lost TPU VMs to come again", seconds=200)
+        until(lambda: anew() or monitor.poll() is not None, "lost TPU VMs to come again")
         gate.touch()
-        said = monitor.communicate(timeout=200)
+        said = monitor.communicate(timeout=PATIENCE)
         assert monitor.returncode == 0, said
     assert set(ids(vms)) == set(before)
     assert "all is there: 240 samples in 48 shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
@@ -270,7 +270,7 @@ def test_fleet_that_stays_in_a_zone_without_stock_says_why_and_delete_leaves_no_
     with fleet.started("create", file, "--stay") as create:
         until(lambda: why in json.dumps(fleet.status(file)) or create.poll() is not None, why, every=2.0)
         create.send_signal(signal.SIGINT)
-        wrong = create.communicate(timeout=100)[1]
+        wrong = create.communicate(timeout=PATIENCE)[1]
     assert (create.returncode, "the fleet goes on without us" in wrong) == (130, True), wrong
     assert set(ids(vms)) == {"tpu-us-central1-b-0"}
     fleet.run("delete", file)
@@ -284,7 +284,7 @@ def undisturbed(data: Path, folder: Path, gate: Path) -> dict[str, str]:
     argv += ["--output", str(folder / "calm"), "--program", f"{PROGRAM}:make", "--home", str(folder / "worker")]
     argv += ["--option", f"gate={gate}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
-    subprocess.run(argv, env=env, check=True, timeout=120, capture_output=True)
+    subprocess.run(argv, env=env, check=True, timeout=PATIENCE, capture_output=True)
     files = {f"activations/{file.relative_to(folder / 'calm')}": file for file in (folder / "calm").glob("*/shard_*")}
     return {
         name: base64.b64encode(hashlib.md5(file.read_bytes()).digest()).decode() for name, file in sorted(files.items())

@@ -15,6 +15,7 @@ import pytest
 from tpukit.infra import local_terraform
 from tpukit.sandbox.google.emulator_settings import Settings
 from tpukit.sandbox.google.server import Emulator
+from waiting import PATIENCE
 
 PROJECT, ZONE, REGION = "tpu-project", "us-central2-b", "us-central2"
 
@@ -44,7 +45,7 @@ class Gcloud:
         return json.loads(printed) if printed.strip() else None
 
     def run(self, argv: Sequence[str]) -> str:
-        done = subprocess.run(argv, env=self._env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(argv, env=self._env, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, f"{' '.join(argv)}: {done.stderr}"
         return done.stdout
 

@@ -17,7 +17,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
-from waiting import until
+from waiting import PATIENCE, until
 
 PROJECT = "tpu-project"
 ZONE = f"projects/{PROJECT}/locations/us-central2-b"
@@ -73,12 +73,12 @@ def test_storage_large_object_is_uploaded_in_pieces_composed_and_read_in_part(bu
 def test_tpu_vm_is_made_labelled_and_deleted_by_operations_that_are_waited_for(google):
     vms = client(google, tpu_v2.TpuClient, "tpu")
     node = tpu_v2.Node(accelerator_type="v4-8", runtime_version="tpu-ubuntu2204-base", labels={"team": "a", "job": "b"})
-    made = vms.create_node(parent=ZONE, node=node, node_id="one").result(timeout=60)
+    made = vms.create_node(parent=ZONE, node=node, node_id="one").result(timeout=PATIENCE)
     assert (made.state, made.name) == (tpu_v2.Node.State.READY, f"{ZONE}/nodes/one")
     changed = tpu_v2.Node(name=made.name, labels={"team": "a"})
-    vms.update_node(node=changed, update_mask=FieldMask(paths=["labels"])).result(timeout=60)
+    vms.update_node(node=changed, update_mask=FieldMask(paths=["labels"])).result(timeout=PATIENCE)
     assert dict(vms.get_node(name=made.name).labels) == {"team": "a"}
-    vms.delete_node(name=made.name).result(timeout=60)
+    vms.delete_node(name=made.name).result(timeout=PATIENCE)
     with pytest.raises(exceptions.NotFound):
         vms.get_node(name=made.name)
 
@@ -89,7 +89,7 @@ def test_tpu_vm_without_capacity_raises_what_the_client_calls_exhausted(google):
         node = tpu_v2.Node(accelerator_type="v4-8", runtime_version="tpu-ubuntu2204-base")
         operation = client(google, tpu_v2.TpuClient, "tpu").create_node(parent=ZONE, node=node, node_id="none")
         with pytest.raises(exceptions.ResourceExhausted):
-            operation.result(timeout=60)
+            operation.result(timeout=PATIENCE)
     finally:
         stock_and_quota.limit_stock(google.cloud, "us-central2-b", "v4", 1000)
 
@@ -104,24 +104,26 @@ def test_gke_operations_are_listed_for_all_locations(google):
 def test_artifact_registry_repository_is_made_changed_and_deleted(google):
     registry = client(google, artifactregistry_v1.ArtifactRegistryClient, "artifact_registry")
     repository = artifactregistry_v1.Repository(format_="DOCKER", labels={"a": "1", "b": "2"})
-    made = registry.create_repository(parent=REGION, repository=repository, repository_id="images").result(timeout=60)
+    made = registry.create_repository(parent=REGION, repository=repository, repository_id="images").result(
+        timeout=PATIENCE
+    )
     assert made.name == f"{REGION}/repositories/images"
     changed = artifactregistry_v1.Repository(name=made.name, labels={"a": "1"})
     registry.update_repository(repository=changed, update_mask=FieldMask(paths=["labels"]))
     assert dict(registry.get_repository(name=made.name).labels) == {"a": "1"}
-    registry.delete_repository(name=made.name).result(timeout=60)
+    registry.delete_repository(name=made.name).result(timeout=PATIENCE)
     assert list(registry.list_repositories(parent=REGION)) == []
 
 
 def test_services_are_enabled_and_disabled_each_with_its_own_answer(google):
     usage = client(google, service_usage_v1.ServiceUsageClient, "service_usage")
     name = f"projects/{PROJECT}/services/tpu.googleapis.com"
-    disabled = usage.disable_service({"name": name}).result(timeout=60)
+    disabled = usage.disable_service({"name": name}).result(timeout=PATIENCE)
     assert disabled.service.state is service_usage_v1.State.DISABLED
-    enabled = usage.enable_service({"name": name}).result(timeout=60)
+    enabled = usage.enable_service({"name": name}).result(timeout=PATIENCE)
     assert enabled.service.state is service_usage_v1.State.ENABLED
     batch = {"parent": f"projects/{PROJECT}", "service_ids": ["tpu.googleapis.com", "container.googleapis.com"]}
-    assert len(usage.batch_enable_services(batch).result(timeout=60).services) == 2
+    assert len(usage.batch_enable_services(batch).result(timeout=PATIENCE).services) == 2
     until(lambda: usage.get_service({"name": name}).state is service_usage_v1.State.ENABLED, "the API to be on")
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from tpukit import pods
 from tpukit.sandbox.tpu_vms import network, processes
-from unit.tpu_vm_world import NODES, PROJECT, V4_16, TpuVms, eventually
+from unit.tpu_vm_world import NODES, PROJECT, V4_16, TpuVms
+from waiting import PATIENCE, until
 
 ZONE = "us-central2-b"
 
@@ -40,7 +41,7 @@ class Shell:
             "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
             "CLOUDSDK_COMPUTE_ZONE": ZONE,
         }
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
         assert not check or done.returncode == 0, (argv, done.returncode, done.stdout, done.stderr)
         return done
 
@@ -69,7 +70,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 
 def test_ssh_gets_in_by_name_and_address_with_a_key_and_a_host_key_it_knows(shell):
-    eventually(lambda: "pair-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
+    until(lambda: "pair-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
     by_name = shell.ssh("ada@pair-w-1", "echo $USER on $TPUKIT_SIMULATED_CHIPS; exit 7")
     assert (by_name.returncode, by_name.stdout) == (7, "ada on 4\n"), by_name.stderr
     strict = ("-o", "StrictHostKeyChecking=yes")
@@ -127,7 +128,7 @@ def test_gcloud_logs_in_with_os_login(shell):
 def test_gcloud_refuses_a_preempted_vm(shell):
     shell.vms.make("gone")
     shell.vms.ask("POST", "emulator/tpu-vms", {"action": "preempt", "node": "gone", "grace": 0})
-    eventually(lambda: shell.vms.node("gone")["state"] == "PREEMPTED")
+    until(lambda: shell.vms.node("gone")["state"] == "PREEMPTED")
     done = shell.run("gcloud", "compute", "tpus", "tpu-vm", "ssh", "gone", "--command=true", check=False)
     assert done.returncode == 1
     assert "terminal state" in done.stderr
@@ -153,11 +154,11 @@ def test_jax_finds_its_peers_over_two_slices_of_two_hosts_without_an_argument(sh
     spec = {"multisliceParams": {"nodeCount": 2, "nodeIdPrefix": "multi"}, "node": node}
     where = f"tpu/v2/projects/{PROJECT}/locations/{ZONE}/queuedResources"
     shell.vms.ask("POST", f"{where}?queuedResourceId=multi", {"tpu": {"nodeSpec": [spec]}})
-    eventually(lambda: shell.vms.ask("GET", f"{where}/multi")["state"]["state"] == "ACTIVE")
+    until(lambda: shell.vms.ask("GET", f"{where}/multi")["state"]["state"] == "ACTIVE")
     hosts = [f"ada@multi-{number}-w-{worker}" for number in (0, 1) for worker in (0, 1)]
-    eventually(lambda: "multi-1-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
+    until(lambda: "multi-1-w-1" in shell.vms.emulator.hypervisor.ssh.file.read_text())
     for host in hosts:  # one that does not listen yet would keep the others waiting for it
-        eventually(lambda host=host: shell.ssh(host, "true").returncode == 0)
+        until(lambda host=host: shell.ssh(host, "true").returncode == 0)
     with ThreadPoolExecutor(4) as threads:
         done = list(threads.map(lambda host: shell.ssh(host, COMMAND), hosts))
     assert results([one.stdout for one in done]) == [f"RESULT {number} 4 4 16 6" for number in range(4)], done
@@ -209,12 +210,12 @@ def test_after_any_order_of_troubles_hosts_are_up_and_nothing_of_before_runs(tmp
                 silent = silent - hosts if action == "restore" else silent
                 silent = silent | hosts if action in ("freeze", "unreachable") else silent
         for name in names:
-            eventually(lambda name=name: vms.node(name)["state"] == "READY" and vms.node(name)["health"] == "HEALTHY")
+            until(lambda name=name: vms.node(name)["state"] == "READY" and vms.node(name)["health"] == "HEALTHY")
             vms.ask("POST", "emulator/tpu-vms", {"action": "restore", "node": name})
             for worker in (0, 1):
-                assert eventually(lambda name=name, worker=worker: answers(vms, name, worker)) == "up\n"
+                assert until(lambda name=name, worker=worker: answers(vms, name, worker)) == "up\n"
             vms.ask("POST", "emulator/tpu-vms", {"action": "crash", "node": name})
-        eventually(lambda: not [pid for pid in started if pid and processes.started(pid)])
+        until(lambda: not [pid for pid in started if pid and processes.started(pid)])
         assert len(processes.descendants(os.getpid())) >= 1 + 2 * len(names)
     assert any(started)
     assert not pods.strays(tmp_path)

@@ -22,7 +22,8 @@ from tpukit.errors import Invalid
 from tpukit.sandbox import fault_commands
 from tpukit.sandbox.folder import Folder
 from tpukit.sandbox.tpu_vms import processes
-from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_16, TpuVms, eventually
+from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_16, TpuVms
+from waiting import until
 
 SLEEPER = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
 
@@ -59,9 +60,9 @@ def test_process_outlives_its_connection_and_goes_with_its_node(vms):
     folder = vms.home("short")
     assert folder.exists()
     vms.ask("DELETE", f"{NODES}/short")
-    eventually(lambda: not lives(pid))
-    eventually(lambda: refused(vms, "short", address))  # its server goes after its processes
-    eventually(lambda: not folder.exists())
+    until(lambda: not lives(pid))
+    until(lambda: refused(vms, "short", address))  # its server goes after its processes
+    until(lambda: not folder.exists())
 
 
 def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
@@ -80,31 +81,31 @@ def test_preemption_gives_notice_then_a_signal_then_takes_everything(vms):
     waiter.join()
     assert notices == ["TRUE"]
     assert vms.node("spot")["state"] == "READY"
-    eventually(lambda: (home / "note").exists() or not home.exists())
-    eventually(lambda: vms.node("spot")["state"] == "PREEMPTED")
+    until(lambda: (home / "note").exists() or not home.exists())
+    until(lambda: vms.node("spot")["state"] == "PREEMPTED")
     assert not lives(polite)
     assert not lives(int(stubborn.stdout))
-    eventually(lambda: refused(vms, "spot"))
-    eventually(lambda: not home.exists())
+    until(lambda: refused(vms, "spot"))
+    until(lambda: not home.exists())
 
 
 def test_preemption_that_the_api_knows_first_still_leaves_the_hosts_their_time(vms):
     vms.make("early")
     pid = int(vms.ssh("early", "trap '' TERM; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!").stdout)
     strike(vms, "preempt", "early", grace=4, after=0)
-    eventually(lambda: vms.node("early")["state"] == "PREEMPTED")
+    until(lambda: vms.node("early")["state"] == "PREEMPTED")
     assert lives(pid)
-    eventually(lambda: not lives(pid))
+    until(lambda: not lives(pid))
 
 
 def test_machines_that_were_lent_for_a_while_shut_down_at_its_end_and_are_gone(vms):
     alpha = NODES.replace("/v2/", "/v2alpha1/").removesuffix("/nodes") + "/queuedResources"
     body = {"tpu": {"nodeSpec": [{"nodeId": "lent", "node": V4_16}]}, "runDuration": {"maxRunDuration": "5s"}}
     vms.ask("POST", f"{alpha}?queuedResourceId=lent", body)
-    eventually(lambda: vms.ask("GET", f"{alpha}/lent")["state"]["state"] == "ACTIVE")
+    until(lambda: vms.ask("GET", f"{alpha}/lent")["state"]["state"] == "ACTIVE")
     address, node = vms.address("lent"), vms.node("lent")["name"]
-    eventually(lambda: vms.emulator.hypervisor.has_hosts(node))
-    eventually(lambda: vms.ask("GET", f"{alpha}/lent")["state"]["state"] == "SUSPENDED")
+    until(lambda: vms.emulator.hypervisor.has_hosts(node))
+    until(lambda: vms.ask("GET", f"{alpha}/lent")["state"]["state"] == "SUSPENDED")
     assert not vms.emulator.hypervisor.has_hosts(node)
     assert refused(vms, "lent", address)
     assert vms.send("GET", f"{NODES}/lent")[0] == 404
@@ -116,9 +117,9 @@ def test_repair_takes_processes_and_keeps_disk_and_host_key(vms):
     vms.ssh("broken", "echo data > file")
     strike(vms, "repair", "broken", seconds=4)
     assert vms.node("broken")["state"] == "REPAIRING"
-    eventually(lambda: not lives(pid))
-    eventually(lambda: vms.node("broken")["state"] == "READY")
-    eventually(lambda: not refused(vms, "broken"))
+    until(lambda: not lives(pid))
+    until(lambda: vms.node("broken")["state"] == "READY")
+    until(lambda: not refused(vms, "broken"))
     assert vms.ssh("broken", "cat file").stdout == "data\n"  # the connection checks the key that was published
 
 
@@ -130,11 +131,11 @@ def test_maintenance_is_announced_and_takes_only_the_workers_it_names(vms):
     assert (node["health"], node["upcomingMaintenance"]["maintenanceStatus"]) == ("UNHEALTHY_MAINTENANCE", "PENDING")
     assert vms.metadata("pair", "instance/maintenance-event") == "TERMINATE_ON_HOST_MAINTENANCE"
     assert json.loads(vms.metadata("pair", "instance/upcoming-maintenance"))["maintenance_status"] == "PENDING"
-    eventually(lambda: not lives(gone))
-    eventually(lambda: vms.node("pair")["health"] == "HEALTHY")
-    eventually(lambda: vms.metadata("pair", "instance/maintenance-event") == "NONE")
+    until(lambda: not lives(gone))
+    until(lambda: vms.node("pair")["health"] == "HEALTHY")
+    until(lambda: vms.metadata("pair", "instance/maintenance-event") == "NONE")
     assert lives(stays)
-    eventually(lambda: not refused(vms, "pair", vms.address("pair", 1)))
+    until(lambda: not refused(vms, "pair", vms.address("pair", 1)))
     assert vms.ssh("pair", "echo back", 1).stdout == "back\n"
 
 
@@ -181,14 +182,14 @@ def test_unreachable_host_answers_nobody_while_its_programs_go_on(vms):
     ticks = "setsid bash -c 'while :; do date +%s.%N > ~/tick; sleep 0.05; done' </dev/null >/dev/null 2>&1 &"
     vms.ssh("dark", ticks)
     file = vms.home("dark") / "tick"
-    eventually(file.exists)
+    until(file.exists)
     strike(vms, "unreachable", "dark")
     probe = socket.socket()
     probe.settimeout(1.0)
     with probe, pytest.raises(TimeoutError):
         probe.connect((vms.address("dark"), vms.ssh_port))
     before = file.read_text()
-    eventually(lambda: file.read_text() not in ("", before))
+    until(lambda: file.read_text() not in ("", before))
     strike(vms, "restore", "dark")
     assert vms.ssh("dark", "echo seen").stdout == "seen\n"
 
@@ -197,10 +198,10 @@ def test_crashed_host_boots_again_without_its_programs(vms):
     vms.make("crash", **{"startup-script": "echo booted >> ~/boots"})
     pid = sleeper(vms, "crash")
     boots = vms.home("crash", user="root") / "boots"
-    eventually(lambda: boots.exists() and boots.read_text() == "booted\n")
+    until(lambda: boots.exists() and boots.read_text() == "booted\n")
     strike(vms, "crash", "crash")
     assert not lives(pid)
-    eventually(lambda: boots.read_text() == "booted\nbooted\n")
+    until(lambda: boots.read_text() == "booted\nbooted\n")
     assert vms.node("crash")["state"] == "READY"
 
 
@@ -257,11 +258,11 @@ def test_killed_emulator_takes_its_hosts_along_frozen_ones_at_its_next_start(tmp
     awake, frozen = sorted(hosts(), key=lambda pid: state_of(pid) == "T")
     first.kill()
     first.wait()
-    eventually(lambda: not lives(awake))
+    until(lambda: not lives(awake))
     assert lives(frozen)
     second = start()
-    eventually(lambda: not lives(frozen))
-    eventually(lambda: len([pid for pid in hosts() if lives(pid)]) == 2)
+    until(lambda: not lives(frozen))
+    until(lambda: len([pid for pid in hosts() if lives(pid)]) == 2)
     last = hosts()
     second.terminate()
     second.wait()
@@ -281,8 +282,8 @@ def test_restarted_emulator_boots_its_vms_with_their_disks(tmp_path):
     assert not lives(pid)
     with TpuVms(tmp_path) as second:
         second.key = key
-        eventually(lambda: second.emulator.hypervisor.has_hosts(second.node("vm")["name"]))
-        eventually(lambda: not refused(second, "vm"))
+        until(lambda: second.emulator.hypervisor.has_hosts(second.node("vm")["name"]))
+        until(lambda: not refused(second, "vm"))
         assert second.ssh("vm", "cat file").stdout == "data\n"
 
 

@@ -17,7 +17,8 @@ import asyncssh
 import pytest
 
 from tpukit.sandbox.tpu_vms import processes
-from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_8, V4_16, TpuVms, eventually
+from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_8, V4_16, TpuVms
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def test_guest_attribute_that_a_program_writes_is_in_the_api(vms):
         answer = vms.ask("POST", f"{NODES}/pair:getGuestAttributes", body)
         return answer["guestAttributes"][0]["queryValue"]["items"]
 
-    assert eventually(items) == [{"namespace": "mine", "key": "step", "value": "40"}]
+    assert until(items) == [{"namespace": "mine", "key": "step", "value": "40"}]
 
 
 def test_token_of_the_metadata_server_is_that_of_the_nodes_account(vms):
@@ -191,7 +192,7 @@ def test_command_with_a_terminal_sees_its_size(vms):
 
 def test_ssh_configuration_leads_to_a_host_by_name_and_has_its_key(vms):
     config = vms.emulator.hypervisor.ssh.file
-    eventually(lambda: "pair-w-1" in config.read_text())
+    until(lambda: "pair-w-1" in config.read_text())
 
     async def name() -> Any:
         connecting = asyncssh.connect(

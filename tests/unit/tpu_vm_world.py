@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +131,3 @@ class TpuVms:
         except urllib.error.HTTPError as error:
             error.close()
             raise
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    due = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < due, "it did not come"
-        time.sleep(0.02)
-    return value
