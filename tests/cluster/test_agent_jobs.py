@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 
 from box import ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
 from firestore_emulator import PROJECT, emulator
+from ports import free_port
 from tpukit.cli.queue import DEVICES, MATRIX
 from tpukit.queue import manifest
 from tpukit.queue.client import Client
@@ -124,6 +126,52 @@ def test_pod_that_would_run_as_root_against_its_own_word_is_refused_as_by_a_kube
     assert told["reason"] == "CreateContainerConfigError"
     assert told["message"].startswith("container has runAsNonRoot and image will run as root")
     box.cluster.delete("Pod", "rooted", TEAM)
+
+
+def test_container_whose_liveness_probe_fails_is_started_again_and_kubectl_says_why(box: Box):
+    probe = {"exec": {"command": ["/bin/sh", "-c", "test ! -e /tmp/sick || { echo so sick; false; }"]}}
+    probe |= {"periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 2, "terminationGracePeriodSeconds": 1}
+    script = "rm -f /tmp/sick; echo up; while [ ! -e /tmp/go ]; do sleep 0.1; done; touch /tmp/sick; exec sleep 600"
+    main = {"name": "main", "image": "image", "command": ["/bin/sh", "-c", script], "securityContext": CONFINED}
+    volume = {"name": "tmp", "emptyDir": {}}  # what a container leaves in its own /tmp is gone when it is started again
+    main |= {"livenessProbe": probe, "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}]}
+    spec = {"securityContext": RESTRICTED, "nodeSelector": {"tpukit.dev/pool": "cpu"}, "volumes": [volume]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sick", "namespace": TEAM}}
+    box.cluster.create({**pod, "spec": {**spec, "containers": [main]}})
+
+    def status() -> Any:
+        return (box.cluster.get("Pod", "sick", TEAM).get("status", {}).get("containerStatuses") or [{}])[0]
+
+    until(lambda: "running" in status().get("state", {}), "it to run")
+    box.kubectl("exec", "sick", "--", "touch", "/tmp/go")
+    until(lambda: status()["restartCount"] >= 1, "it to be started again")
+    assert status()["lastState"]["terminated"]["exitCode"] == 137
+    until(lambda: "Liveness probe failed: so sick" in box.kubectl("describe", "pod", "sick"), "an event")
+    box.cluster.delete("Pod", "sick", TEAM, grace=0)
+
+
+def test_serve_is_ready_by_the_probes_of_its_own_deployment(box: Box, tmp_path: Path):
+    """One of the two: hosts here share the loopback address on which it tells how it is."""
+    folder, port = tmp_path / "serve", str(free_port())
+    shutil.copytree(ROOT / "deploy" / "serve", folder)
+    for name, changes in {
+        "deployment.yaml": {"replicas: 2": "replicas: 1", '"2"]': f'"2", --port, "{port}"]',
+                            "live]": f'live, --port, "{port}"]', "ready]": f'ready, --port, "{port}"]'},
+        "config.env": {"firestore://my-project": ""},
+        "kustomization.yaml": {"- teams.yaml\n": ""},
+    }.items():  # fmt: skip
+        text = (folder / name).read_text(encoding="utf-8")
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        (folder / name).write_text(text, encoding="utf-8")
+    space = "--namespace=tpukit-serve"
+    box.kubectl("apply", space, "-k", str(folder))
+    box.kubectl("wait", space, "deployment/serve", "--for=condition=Available", f"--timeout={PATIENCE}s")
+    (pod,) = box.cluster.list("Pod", "tpukit-serve")
+    (container,) = pod["status"]["containerStatuses"]
+    assert (container["started"], container["ready"], container["restartCount"]) == (True, True, 0)
+    box.kubectl("delete", space, "-k", str(folder), "--wait=false")
 
 
 def test_error_of_the_users_program_counts_and_ends_the_job_when_the_budget_is_spent(box: Box):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,20 @@ def test_init_containers_start_one_after_the_other():
 def test_main_containers_start_together_when_init_is_done_and_sidecars_run():
     before = (container("init", Role.INIT, ended()), container("side", Role.SIDECAR, RUNNING))
     assert started("Never", *before, main(), main(name="other")) == ["main", "other"]
+
+
+def test_sidecar_that_has_not_started_by_its_probe_is_waited_for_and_a_main_container_is_not():
+    side, other = container("side", Role.SIDECAR, RUNNING), main(name="other")
+    step = next_step([side, main(RUNNING), other], "Never", NOW, grace=30, starting={"side"})
+    assert (step.start, step.over) == ((), False)
+    step = next_step([side, main(RUNNING), other], "Never", NOW, grace=30, starting={"main"})
+    assert step.start == (other,)
+
+
+@pytest.mark.parametrize(("policy", "again"), [("Always", True), ("OnFailure", True), ("Never", False)])
+def test_container_that_a_probe_ended_failed_whatever_it_says(policy: str, again: bool):
+    one = replace(main(ended(0)), unwell=True)
+    assert next_step([one], policy, NOW, grace=30).start == ((one,) if again else ())
 
 
 def test_failed_init_container_ends_the_pod_or_is_tried_again():

@@ -14,7 +14,7 @@ from pathlib import Path
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError, Transient
-from tpukit.sandbox.agent import container_logs, execute, launch, resolved_names, service_links
+from tpukit.sandbox.agent import container_logs, execute, launch, probes, resolved_names, service_links
 from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.archive import LIVE
 from tpukit.sandbox.agent.door import Request, Server
@@ -121,12 +121,14 @@ class Agent:
             self._simulated.serve,
             lambda: self._every(LOG_SECONDS, self.kubelet.collect_logs),
             *[self.kubelet.serve] * WORKERS,
+            *[self.kubelet.probes.serve] * probes.WORKERS,
         ]
         for target in threads:
             threading.Thread(target=target, daemon=True).start()
         _log.info("ready with %d pools", len(self.nodes.pools()))
         self._every(TICK_SECONDS, self.faults.tick)
         self.kubelet.line.close()
+        self.kubelet.probes.line.close()
         self._simulated.line.close()
         self._server.shutdown()
         self._server.server_close()

@@ -23,6 +23,8 @@ from tpukit import pods
 from tpukit.pods import Phase, PodState
 
 Object = Mapping[str, Any]
+UNWELL = "unwell"
+"""The file of a run that is ended because of a probe."""
 
 
 class Role(StrEnum):
@@ -37,6 +39,7 @@ class Container:
     role: Role
     folder: Path
     runs: tuple[PodState, ...]  # oldest first
+    unwell: bool = False  # its last run was ended because of a probe
 
     @property
     def name(self) -> str:
@@ -81,7 +84,12 @@ def containers(pod: Object, folder: Path) -> list[Container]:
         (Role.SIDECAR if one.get("restartPolicy") == "Always" else Role.INIT, one)
         for one in spec.get("initContainers", [])
     ] + [(Role.MAIN, one) for one in spec["containers"]]
-    return [Container(one, role, folder / one["name"], _runs(folder / one["name"])) for role, one in roles]
+    return [_container(one, role, folder / one["name"]) for role, one in roles]
+
+
+def _container(spec: Object, role: Role, folder: Path) -> Container:
+    runs = _runs(folder)
+    return Container(spec, role, folder, runs, bool(runs) and (folder / str(len(runs) - 1) / UNWELL).exists())
 
 
 def _runs(folder: Path) -> tuple[PodState, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from tpukit.pods import Phase
@@ -23,9 +23,16 @@ class Step:
 
 
 def next_step(
-    containers: Sequence[Container], restart_policy: str, now: float, *, grace: float, deadline: float | None = None
+    containers: Sequence[Container],
+    restart_policy: str,
+    now: float,
+    *,
+    grace: float,
+    deadline: float | None = None,
+    starting: Set[str] = frozenset(),
 ) -> Step:
-    """`deadline`: the pod is to end, and is killed then. `grace`: what sidecars get that nobody needs any more."""
+    """`deadline`: the pod is to end, and is killed then. `grace`: what sidecars get that nobody needs any more.
+    `starting`: names of containers that run and whose probe says that they have not started."""
     if deadline is not None:
         return _end(containers, max(0.0, deadline - now))
     start: list[Container] = []
@@ -40,7 +47,7 @@ def next_step(
 
     for container in containers:
         if container.running:
-            if container.role is Role.INIT:
+            if container.role is Role.INIT or (container.role is Role.SIDECAR and container.name in starting):
                 break
         elif not container.ended:
             again(container)
@@ -94,7 +101,7 @@ def _restarts(container: Container, restart_policy: str) -> bool:
         if codes and (code in codes.get("values", [])) is (codes["operator"] == "In"):
             return True  # every action is to restart
     policy = container.spec.get("restartPolicy") or restart_policy
-    return bool(policy == "Always" or (policy == "OnFailure" and code != 0))
+    return bool(policy == "Always" or (policy == "OnFailure" and (code != 0 or container.unwell)))
 
 
 def _end(containers: Sequence[Container], grace: float) -> Step:

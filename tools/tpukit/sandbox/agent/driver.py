@@ -17,7 +17,7 @@ from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.sandbox.agent import image_names, launch, tpu_environment, volumes
 from tpukit.sandbox.agent.admission import Admission, Node
 from tpukit.sandbox.agent.api_server import Api
-from tpukit.sandbox.agent.containers import Container, Ending, containers, read_ending, write_ending
+from tpukit.sandbox.agent.containers import UNWELL, Container, Ending, containers, read_ending, write_ending
 from tpukit.sandbox.agent.decide import Step, next_step
 from tpukit.sandbox.agent.env import BadConfig, Object
 from tpukit.sandbox.agent.host_names import Names, pod_name, reported
@@ -27,6 +27,7 @@ from tpukit.sandbox.agent.mounted_buckets import MountedBuckets
 from tpukit.sandbox.agent.pod_events import PodEvents
 from tpukit.sandbox.agent.pod_metadata import Identities
 from tpukit.sandbox.agent.pod_status import Waiting, pod_status, same
+from tpukit.sandbox.agent.probes import WELL, Health, Probes
 from tpukit.sandbox.agent.pulled_images import NOT_PULLED, PulledImages, Refusal
 from tpukit.sandbox.agent.resolved_names import ResolvedNames
 from tpukit.sandbox.agent.times import parse
@@ -49,8 +50,10 @@ class Driver:
         images: PulledImages,
         admission: Admission,
         resolved: ResolvedNames,
+        look: Callable[[str], None],
     ) -> None:
-        """`watch` is told of every run of a pod that is under way, by the pod's uid."""
+        """`watch` is told of every run of a pod that is under way, by the pod's uid; `look`, which pod is to be driven
+        again."""
         self._api = api
         self._lookups = Lookups(api)
         self._names = names
@@ -63,6 +66,7 @@ class Driver:
         self._events = PodEvents(api, clock)
         self._admission = admission
         self._resolved = resolved
+        self.probes = Probes(self._events, clock, look)
 
     def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
         """Seconds until there is more to do, if nothing happens."""
@@ -75,12 +79,14 @@ class Driver:
         waiting: dict[str, Waiting] = {}
         while True:
             found = containers(pod, folder)
+            health = self._health(pod, found)
             step = next_step(
                 found,
                 pod["spec"].get("restartPolicy", "Always"),
                 self._clock.now(),
                 grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)),
                 deadline=min(deadlines, default=None),
+                starting={name for name, one in health.items() if not one.started},
             )
             waiting |= {name: self._back_off(pod, name) for name in step.crashing - waiting.keys()}
             due = [container for container in step.start if container.name not in waiting]
@@ -90,6 +96,7 @@ class Driver:
                 if trouble := self._start(pod, folder, node, container):
                     waiting[container.name] = trouble
         self._stop(step)
+        self._end_unwell(found, health)
         unserved = None
         if any(container.running for container in found):
             # An agent before this one may have started it.
@@ -101,7 +108,7 @@ class Driver:
         for container in found:
             if container.running:
                 self._watch(pod["metadata"]["uid"], container.run_folder())
-        self._report(pod, found, waiting, step, ending)
+        self._report(pod, found, waiting, step, ending, health)
         if step.over:
             self.let_go(pod)
             return None
@@ -149,8 +156,28 @@ class Driver:
             if grace <= 0 or not pods.stop_requested(run):
                 pods.stop(run, grace)
 
+    def _health(self, pod: Object, found: list[Container]) -> dict[str, Health]:
+        """Of those that run."""
+        running = [one for one in found if one.running]
+        address = self._addresses(pod)[0] if running else ""
+        return {one.name: self.probes.health(pod, one, address) for one in running}
+
+    def _end_unwell(self, found: list[Container], health: Mapping[str, Health]) -> None:
+        for container in found:
+            grace = health.get(container.name, WELL).grace
+            run = container.run_folder()
+            if grace is not None and not pods.stop_requested(run):
+                (run / UNWELL).touch()
+                pods.stop(run, grace)
+
     def _report(
-        self, pod: Object, found: list[Container], waiting: Mapping[str, Waiting], step: Step, ending: Ending | None
+        self,
+        pod: Object,
+        found: list[Container],
+        waiting: Mapping[str, Waiting],
+        step: Step,
+        ending: Ending | None,
+        health: Mapping[str, Health],
     ) -> None:
         metadata = pod["metadata"]
         own, _ = self._addresses(pod)
@@ -162,6 +189,7 @@ class Driver:
             over=step.over,
             ending=ending,
             addresses={"podIP": reported(own), "podIPs": [{"ip": reported(own)}], "hostIP": HOST},
+            health=health,
         )
         if same(status, pod.get("status", {})):
             return
@@ -240,6 +268,7 @@ class Driver:
         self._buckets.forget(uid)
         self._events.forget(uid)
         self._resolved.forget(uid)
+        self.probes.forget(uid)
 
 
 def _began(pod: Object) -> bool:

@@ -42,7 +42,7 @@ def serve(request: Request, root: Path) -> None:
         raise Invalid(f"exec is spoken as {PROTOCOL} over WebSocket, with a command", hint="use kubectl 1.30 or newer")
     socket = _Socket(request)
     try:
-        process = _start(run, state.pid, command)
+        process = start(run, state.pid, command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as error:
         socket.send(_STATUS, json.dumps(_failure(f"{command[0]}: {error.strerror}", 126)).encode())
         socket.close()
@@ -65,12 +65,12 @@ def serve(request: Request, root: Path) -> None:
     socket.close()
 
 
-def _start(run: Path, pid: int, command: list[str]) -> subprocess.Popen[bytes]:
+def start(run: Path, pid: int, command: list[str], *, stdin: int, stderr: int) -> subprocess.Popen[bytes]:
     """With the view of the file system, the user, the limits and the environment of the container's first process."""
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     env = dict(word.split(b"=", 1) for word in environ if b"=" in word)
-    pipe = subprocess.PIPE
-    return subprocess.Popen(pods.joining(run, pid, command), env=env, stdin=pipe, stdout=pipe, stderr=pipe)
+    argv = pods.joining(run, pid, command)
+    return subprocess.Popen(argv, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr)
 
 
 def _copy(pipe: IO[bytes], socket: _Socket, channel: int) -> None:

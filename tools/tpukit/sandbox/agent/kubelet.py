@@ -54,8 +54,10 @@ class Kubelet:
         self.resolved = ResolvedNames()
         admission = Admission(api, self._here)
         self._driver = Driver(
-            *(api, names, machine, clock, buckets, self.exits.watch, identities, images, admission, self.resolved)
+            *(api, names, machine, clock, buckets, self.exits.watch, identities, images, admission, self.resolved),
+            self.line.add,
         )
+        self.probes = self._driver.probes
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._archive = Archive(folder.parent / ARCHIVED)
 

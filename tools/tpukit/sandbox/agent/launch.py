@@ -4,8 +4,8 @@ There are no images: the machine is the image, and `python` is the interpreter t
 processes have mounts of their own, a container sees no Python packages but those that its image has (`image_packages`
 says how far), its volumes at their paths, all hosts by name, and no temporary files but its own (`pod_isolation`);
 elsewhere it sees all of them, and paths and names are replaced in its environment and command, which covers neither
-files nor what programs put together themselves. What a securityContext says is held as far as `security` tells. Probes
-and hooks of a container's life are not imitated.
+files nor what programs put together themselves. What a securityContext says is held as far as `security` tells. Hooks
+of a container's life are not imitated.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from tpukit import pods
 from tpukit.pods import Phase, PodState
 from tpukit.sandbox.agent import decide
 from tpukit.sandbox.agent.containers import Container, Ending, Role
+from tpukit.sandbox.agent.probes import Health
 from tpukit.sandbox.agent.times import stamp
 
 Object = Mapping[str, Any]
@@ -32,18 +33,22 @@ def pod_status(
     over: bool,
     ending: Ending | None,
     addresses: Mapping[str, object],
+    health: Mapping[str, Health],
 ) -> dict[str, Any]:
+    """`health`: of the containers that run."""
     before = pod.get("status", {})
     policy = pod["spec"].get("restartPolicy", "Always")
     ending = ending if over and decide.interrupted(containers, policy) else None
     uid = pod["metadata"]["uid"]
     phase = _phase(containers, over=over, ending=ending)
-    initialised = all(_initialised(container) for container in containers if container.role is not Role.MAIN)
+    initialised = all(_initialised(one, health.get(one.name)) for one in containers if one.role is not Role.MAIN)
     mains = [container for container in containers if container.role is Role.MAIN]
-    ready = all(container.running for container in containers if container.role is not Role.INIT)
+    ready = all(_ready(one, health.get(one.name)) for one in containers if one.role is not Role.INIT)
 
-    def shown(container: Container) -> dict[str, Any]:
-        return _container(container, waiting.get(container.name), uid, initialised=initialised, ending=ending)
+    def shown(one: Container) -> dict[str, Any]:
+        return _container(
+            one, waiting.get(one.name), uid, initialised=initialised, ending=ending, health=health.get(one.name)
+        )
 
     unready = {"reason": "PodCompleted"} if phase == "Succeeded" else {"reason": "ContainersNotReady"}
     gates = _closed_gates(pod)
@@ -107,10 +112,14 @@ def _closed_gates(pod: Object) -> str:
     return ", ".join(said)
 
 
-def _initialised(container: Container) -> bool:
+def _initialised(container: Container, health: Health | None) -> bool:
     if container.role is Role.SIDECAR:
-        return bool(container.runs)
+        return bool(container.runs) and (health is None or health.started)
     return container.ended and container.last.code == 0
+
+
+def _ready(container: Container, health: Health | None) -> bool:
+    return container.running and (health is None or health.ready)
 
 
 def _conditions(
@@ -127,7 +136,13 @@ def _conditions(
 
 
 def _container(
-    container: Container, waiting: Waiting | None, uid: str, *, initialised: bool, ending: Ending | None
+    container: Container,
+    waiting: Waiting | None,
+    uid: str,
+    *,
+    initialised: bool,
+    ending: Ending | None,
+    health: Health | None,
 ) -> dict[str, Any]:
     runs = container.runs
     back = waiting is not None and container.ended  # it waits to be started again
@@ -143,14 +158,14 @@ def _container(
         why = waiting or Waiting(default)
         state = {"waiting": {"reason": why.reason, **({"message": why.message} if why.message else {})}}
     previous = len(runs) - (1 if back else 2)
-    ready = container.running or (container.role is Role.INIT and _initialised(container))
+    ready = _initialised(container, health) if container.role is Role.INIT else _ready(container, health)
     return {
         "name": container.name,
         "image": container.spec["image"],
         "imageID": container.spec["image"] if runs else "",
         **({"containerID": _id(container, len(runs) - 1, uid)} if runs else {}),
         "ready": ready,
-        "started": container.running,
+        "started": container.running and (health is None or health.started),
         "restartCount": max(0, len(runs) - 1),
         "state": state,
         "lastState": {"terminated": _terminated(container, previous, uid)} if previous >= 0 else {},

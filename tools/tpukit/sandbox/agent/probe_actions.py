@@ -1,0 +1,98 @@
+"""What a probe does to find out how a container is: a command in it, a request or a connection to it.
+
+https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from urllib.parse import urlunsplit
+
+from tpukit.sandbox.agent import execute
+from tpukit.sandbox.agent.env import Object
+
+_ANSWER_BYTES = 10 << 10
+_AGENT = "kube-probe/1.36"
+
+
+def trouble(probe: Object, container: Object, run: Path, pid: int, address: str) -> str:
+    """Why the probe failed; "" where it did not. `pid`: the container's first process; `address`: its pod's. One by
+    gRPC does not fail here."""
+    seconds = float(probe.get("timeoutSeconds") or 1)
+    if "exec" in probe:
+        return _execute(run, pid, probe["exec"].get("command", []), seconds)
+    asked = probe.get("httpGet") or probe.get("tcpSocket")
+    if asked is None:
+        return ""
+    port = _port(asked["port"], container)
+    if port is None:
+        return f"couldn't find port: {asked['port']}"
+    host = asked.get("host") or address
+    return _get(asked, host, port, seconds) if "httpGet" in probe else _connect(host, port, seconds)
+
+
+def _execute(run: Path, pid: int, command: list[str], seconds: float) -> str:
+    try:
+        process = execute.start(run, pid, command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    except OSError as error:
+        return str(error)
+    with process:
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return f"command timed out: {' '.join(command)!r} timed out after {seconds:g}s"
+    if process.returncode == 0:
+        return ""
+    return said[:_ANSWER_BYTES].decode(errors="replace") or f"exit code {process.returncode}"
+
+
+def _get(asked: Object, host: str, port: int, seconds: float) -> str:
+    secure = asked.get("scheme") == "HTTPS"
+    path = asked.get("path") or "/"
+    url = urlunsplit(("https" if secure else "http", f"{host}:{port}", path, "", ""))
+    headers = {"User-Agent": _AGENT, "Accept": "*/*", "Connection": "close"}
+    headers |= {one["name"]: one.get("value", "") for one in asked.get("httpHeaders", [])}
+    connection: http.client.HTTPConnection
+    if secure:  # whose certificate it is, a kubelet does not ask
+        context = ssl._create_unverified_context()  # noqa: S323
+        connection = http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=seconds)
+    try:
+        connection.request("GET", path, headers=headers)
+        status = connection.getresponse().status
+    except TimeoutError:
+        return f'Get "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+    except (OSError, http.client.HTTPException) as error:
+        return f'Get "{url}": {_words(error)}'
+    finally:
+        connection.close()
+    return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
+
+
+def _connect(host: str, port: int, seconds: float) -> str:
+    try:
+        socket.create_connection((host, port), timeout=seconds).close()
+    except TimeoutError:
+        return f"dial tcp {host}:{port}: i/o timeout"
+    except OSError as error:
+        return f"dial tcp {host}:{port}: {_words(error)}"
+    return ""
+
+
+def _words(error: Exception) -> str:
+    said = (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
+    return f"connect: {said.lower()}" if isinstance(error, ConnectionRefusedError) else said
+
+
+def _port(port: int | str, container: Object) -> int | None:
+    """A name is one of the container's own ports."""
+    if str(port).isdecimal():
+        return int(port)
+    named = {one.get("name"): one["containerPort"] for one in container.get("ports", [])}
+    return named.get(port)
