@@ -76,7 +76,7 @@ def test_container_whose_liveness_probe_fails_is_ended_and_started_again_unless_
 ):
     sick = world.shared / "sick"
     probe = {"exec": {"command": ["/bin/sh", "-c", f"test ! -e {sick}"]}, **SOON, "failureThreshold": 2}
-    script = f"rm -f {sick}; trap 'exit {code}' TERM; echo ready; {FOREVER}"
+    script = f"trap 'rm -f {sick}; exit {code}' TERM; echo ready; {FOREVER}"
     world.shell(script, livenessProbe=probe, spec={"restartPolicy": policy})
     world.phase("Running")
     world.until(lambda: world.log() == "ready\n")
