@@ -173,7 +173,7 @@ def test_exec_runs_in_the_containers_view_with_its_environment(world: World):
     mounts = [{"name": "d", "mountPath": "/data"}]
     world.shell(script, spec={"volumes": volumes}, volumeMounts=mounts, env=[{"name": "COLOUR", "value": "green"}])
     world.phase("Running")
-    world.until(lambda: list(world.home.glob("agent/pods/*/volumes/d/file")))
+    world.until(lambda: any(file.read_text() for file in world.home.glob("agent/pods/*/volumes/d/file")))
     channels, status = execute(world, ["sh", "-c", "cat%20/data/file%20-;echo%20$COLOUR%201>%262;exit%207"], b"typed\n")
     assert channels == {1: b"inside\ntyped\n", 2: b"green\n"}
     assert status["status"] == "Failure"
