@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ports import free_port
+from tpukit import pods
+from tpukit.sandbox.agent import probe_actions
 from tpukit.sandbox.agent.probes import Tally
 from unit.agent_world import World, with_cpu_node
+from waiting import alive
 
 world = pytest.fixture(name="world")(with_cpu_node)
 
@@ -134,12 +137,33 @@ def test_request_of_a_probe_goes_to_the_pods_address_and_a_port_by_its_name(worl
         ({"exec": {"command": ["sleep", "60"]}, "timeoutSeconds": 0.2}, "timed out after 0.2s"),
         ({"exec": {"command": ["/no/such/program"]}}, "No such file or directory"),
         ({"exec": {"command": ["sh", "-c", "exit 4"]}}, "exit code 4"),
+        ({"exec": {"command": ["sh", "-c", "sleep 60 & echo child; exit 4"]}}, "child"),
+        ({"exec": {"command": ["sh", "-c", "setsid sleep 60 & exit 4"]}}, "exit code 4"),
+        ({"exec": {"command": ["sh", "-c", "yes & sleep 60"]}, "timeoutSeconds": 0.5}, "timed out after 0.5s"),
+        ({"httpGet": {"port": 1, "httpHeaders": [{"name": "A", "value": "x\ny"}]}}, "Invalid header value"),
     ],
 )
 def test_probe_that_finds_nobody_says_why(world: World, probe: dict[str, Any], words: str):
     world.shell(FOREVER, readinessProbe={**SOON, **probe})
     world.until(lambda: any(words in one for one in said(world)))
     assert ready(world) == "False"
+
+
+def test_command_of_a_probe_that_takes_too_long_is_killed_with_all_that_it_started(world: World):
+    pids = world.shared / "pids"
+    command = ["sh", "-c", f"sleep 600 & echo $! >> {pids}; wait"]
+    world.shell(FOREVER, readinessProbe={**SOON, "exec": {"command": command}, "timeoutSeconds": 1})
+    first = int(world.until(lambda: pids.exists() and pids.read_text().split())[0])
+    world.until(lambda: not alive(first))
+    assert "running" in world.container()["state"]
+
+
+def test_command_of_a_probe_that_prints_much_is_heard_as_far_as_a_kubelet_listens(world: World):
+    world.shell(FOREVER)
+    world.phase("Running")
+    (run,) = world.home.glob("agent/pods/*/main/0")
+    probe = {"exec": {"command": ["sh", "-c", "head -c 1000000 /dev/zero; exit 1"]}, **SOON}
+    assert len(probe_actions.trouble(probe, {}, run, pods.status(run).pid, "")) == 10 << 10
 
 
 def test_sidecar_that_has_not_started_by_its_probe_keeps_the_main_container_waiting(world: World):

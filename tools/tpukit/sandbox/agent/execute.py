@@ -70,7 +70,7 @@ def start(run: Path, pid: int, command: list[str], *, stdin: int, stderr: int) -
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     env = dict(word.split(b"=", 1) for word in environ if b"=" in word)
     argv = pods.joining(run, pid, command)
-    return subprocess.Popen(argv, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr)
+    return subprocess.Popen(argv, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True)
 
 
 def _copy(pipe: IO[bytes], socket: _Socket, channel: int) -> None:

@@ -6,9 +6,13 @@ https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-read
 from __future__ import annotations
 
 import http.client
+import os
+import signal
 import socket
 import ssl
 import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlunsplit
 
@@ -16,6 +20,8 @@ from tpukit.sandbox.agent import execute
 from tpukit.sandbox.agent.env import Object
 
 _ANSWER_BYTES = 10 << 10
+_LAST_WORDS_SECONDS = 1.0
+"""For what a command printed before its end; a daemon that it left may hold its output open for ever."""
 _AGENT = "kube-probe/1.36"
 
 
@@ -40,15 +46,27 @@ def _execute(run: Path, pid: int, command: list[str], seconds: float) -> str:
         process = execute.start(run, pid, command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
     except OSError as error:
         return str(error)
-    with process:
-        try:
-            said, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return f"command timed out: {' '.join(command)!r} timed out after {seconds:g}s"
-    if process.returncode == 0:
-        return ""
-    return said[:_ANSWER_BYTES].decode(errors="replace") or f"exit code {process.returncode}"
+    heard = bytearray()
+    listener = threading.Thread(target=_listen, args=(process, heard), daemon=True)
+    listener.start()
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return f"command timed out: {' '.join(command)!r} timed out after {seconds:g}s"
+    finally:
+        with suppress(ProcessLookupError):  # with all that it started, which holds its output open
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        listener.join(_LAST_WORDS_SECONDS)
+    return (heard.decode(errors="replace") or f"exit code {code}") if code else ""
+
+
+def _listen(process: subprocess.Popen[bytes], heard: bytearray) -> None:
+    """A command may print for ever: the first of it is kept."""
+    assert process.stdout is not None
+    with process.stdout as pipe:
+        while piece := os.read(pipe.fileno(), 1 << 16):
+            heard += piece[: _ANSWER_BYTES - len(heard)]
 
 
 def _get(asked: Object, host: str, port: int, seconds: float) -> str:
@@ -68,7 +86,7 @@ def _get(asked: Object, host: str, port: int, seconds: float) -> str:
         status = connection.getresponse().status
     except TimeoutError:
         return f'Get "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a header that cannot be sent
         return f'Get "{url}": {_words(error)}'
     finally:
         connection.close()

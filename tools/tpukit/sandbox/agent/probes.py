@@ -24,6 +24,7 @@ from tpukit.sandbox.agent.pod_events import PodEvents
 from tpukit.sandbox.agent.work import Line
 
 WORKERS = 4
+_RETRY_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -116,7 +117,7 @@ class Probes:
     def serve(self) -> None:
         """For as many threads as probes are to be made side by side."""
         while (key := self.line.take()) is not None:
-            again = None
+            again: float | None = _RETRY_SECONDS
             try:
                 again = self._probe(*key.rsplit("/", 1))
             except Exception:
