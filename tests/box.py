@@ -20,6 +20,7 @@ from tpukit.errors import Transient
 from tpukit.infra import bootstrap
 from tpukit.kube import Cluster
 from tpukit.plan import Plan
+from tpukit.sandbox import binaries
 from tpukit.sandbox.agent import Pool, of_slice
 from tpukit.sandbox.emulator import agent
 from tpukit.sandbox.folder import read
@@ -100,8 +101,14 @@ class Box:
         return answer
 
     def kubectl(self, *words: str) -> str:
-        argv = ["kubectl", "--kubeconfig", str(self.place.kubeconfig), "-n", TEAM, *words]
-        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        done = subprocess.run(self.kubectl_line(*words), capture_output=True, text=True)
+        assert not done.returncode, f"`kubectl {' '.join(words)}`: {done.stderr}"
+        return done.stdout
+
+    def kubectl_line(self, *words: str) -> list[str]:
+        """With the sandbox's own: older ones lose what a quick command prints to `exec` (kubernetes issue 131189)."""
+        program = binaries.ensure().program("kubectl")
+        return [program, "--kubeconfig", str(self.place.kubeconfig), "-n", TEAM, *words]
 
     def furnish(self) -> None:
         """Two spot slices and a CPU node of the agent's own, and a queue over them."""

@@ -457,8 +457,7 @@ def test_member_of_a_team_sends_follows_and_stops_with_no_more_rights_than_the_t
 def may(box: Box, account: str, verb: str, kind: str) -> bool:
     """Whether the API server has taken in what an account was given."""
     who = f"--as=system:serviceaccount:{TEAM}:{account}"
-    argv = ["kubectl", "--kubeconfig", str(box.place.kubeconfig), "-n", TEAM, "auth", "can-i", verb, kind, who]
-    return subprocess.run(argv, capture_output=True).returncode == 0
+    return subprocess.run(box.kubectl_line("auth", "can-i", verb, kind, who), capture_output=True).returncode == 0
 
 
 def test_cluster_that_does_not_answer_is_said_and_the_job_is_found_again_afterwards(box: Box, ada: Person):
