@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -10,9 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -342,12 +345,36 @@ def test_agent_killed_at_random_moments_runs_every_pod_once_and_tells_its_end(bo
 def test_exec_runs_a_command_beside_the_program(box: Box):
     made = box.send("entered", "sleep", "600", slices=1, max={"grace": "5s"})
     pod = until(lambda: box.running(made))[0]
-    shown = box.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", "echo $TPU_WORKER_HOSTNAMES")
-    who = box.kubectl("exec", pod["metadata"]["name"], "--", "id", "-u")
+    name = pod["metadata"]["name"]
+    shown = box.kubectl("exec", name, "--", "sh", "-c", "echo $TPU_WORKER_HOSTNAMES")
+    who = box.kubectl("exec", name, "--", "id", "-u")
     assert int(who) == pod["spec"]["securityContext"]["runAsUser"]
     assert shown.strip().split(",") == [f"{made.id}-slice-0-{index}.{made.subdomain}" for index in (0, 1)]
+    assert box.kubectl("exec", name, "--", "sh", "-c", "cat; echo nothing to read") == "nothing to read\n"
+    typed = random.Random(1).randbytes(1_000_000)
+    argv = box.kubectl_line("exec", "--stdin", name, "--", "sha256sum")
+    printed = subprocess.run(argv, input=typed, stdout=subprocess.PIPE, check=True).stdout
+    assert printed.split()[0] == hashlib.sha256(typed).hexdigest().encode()
+    script = "until stty size | grep -qx '33 91'; do sleep 0.1; done; read word; echo $word on $(tty)"
+    shown = on_a_terminal(box, "exec", "--stdin", "--tty", name, "--", "sh", "-c", script)
+    assert "typed on /dev/pts/" in shown
     box.cluster.delete("JobSet", made.id, made.team, foreground=True)
     until(lambda: not box.pods(made))
+
+
+def on_a_terminal(box: Box, *words: str) -> str:
+    """What kubectl shows on a screen of 91 by 33 characters, where somebody typed a line."""
+    screen, keyboard = os.openpty()
+    termios.tcsetwinsize(screen, (33, 91))
+    os.write(screen, b"typed\n")
+    shown = bytearray()
+    with subprocess.Popen(box.kubectl_line(*words), stdin=keyboard, stdout=keyboard, stderr=keyboard):
+        os.close(keyboard)
+        with suppress(OSError):  # kubectl has ended, and nobody has the screen open
+            while piece := os.read(screen, 1 << 16):
+                shown += piece
+    os.close(screen)
+    return shown.decode()
 
 
 def test_bucket_that_a_job_mounts_is_googles_and_its_uploader_writes_to_vertex_ai(box: Box):

@@ -1,12 +1,9 @@
-"""The agent's door: who may come in, logs as kubectl asks for them, commands in containers."""
+"""The agent's door: who may come in, logs as kubectl asks for them."""
 
 from __future__ import annotations
 
-import base64
-import json
 import socket
 import ssl
-import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +16,7 @@ from tpukit.errors import Denied, Invalid, NotFound
 from tpukit.sandbox import certificates
 from tpukit.sandbox.agent import AgentClient, Fault, Pool, archive, container_logs
 from unit.agent_world import CPU, NODE, ZONE, World, with_cpu_node
+from waiting import PATIENCE
 
 world = pytest.fixture(name="world")(with_cpu_node)
 
@@ -27,7 +25,7 @@ def connect(world: World, keys: Path | None = None) -> ssl.SSLSocket:
     context = ssl.create_default_context(cafile=str(world.home / "keys" / "ca.crt"))
     if keys:
         context.load_cert_chain(keys / "tls.crt", keys / "tls.key")
-    plain = socket.create_connection(("127.0.0.1", world.agent.port), timeout=10)
+    plain = socket.create_connection(("127.0.0.1", world.agent.port), timeout=PATIENCE)
     return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
 
@@ -138,60 +136,6 @@ def test_logs_of_what_is_not_there_are_refused_with_a_sentence(world: World):
         world.log(query="?previous=true")
     with pytest.raises(Invalid, match="not a way to ask for logs"):
         world.log(query="?tailLines=many")
-
-
-def execute(world: World, command: list[str], stdin: bytes = b"") -> tuple[dict[int, bytes], dict[str, object]]:
-    """What came on each channel, and how it ended."""
-    query = "&".join(f"command={word}" for word in command)
-    key = base64.b64encode(b"0123456789abcdef").decode()
-    channels: dict[int, bytes] = {}
-    with connect(world, world.home / "keys") as door:
-        door.sendall(
-            f"GET /exec/default/p/main?{query}&input=1&output=1&error=1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
-            f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
-            "Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n".encode()
-        )
-        answer = door.makefile("rb")
-        assert answer.readline().split()[1] == b"101"
-        while answer.readline().strip():
-            pass
-        for data in (b"\0" + stdin, b"\xff\0"):
-            mask = b"\1\2\3\4"
-            masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
-            head = bytes([130, 128 | 126]) + struct.pack("!H", len(data))
-            door.sendall(head + mask + masked)
-        while (head := answer.read(2)) and head[0] & 15 != 8:
-            size = head[1] if head[1] < 126 else int.from_bytes(answer.read(2 if head[1] == 126 else 8))
-            data = answer.read(size)
-            channels[data[0]] = channels.get(data[0], b"") + data[1:]
-    return channels, json.loads(channels.pop(3))
-
-
-def test_exec_runs_in_the_containers_view_with_its_environment(world: World):
-    volumes = [{"name": "d", "emptyDir": {}}]
-    script = "echo inside > /data/file; exec sleep 60"
-    mounts = [{"name": "d", "mountPath": "/data"}]
-    world.shell(script, spec={"volumes": volumes}, volumeMounts=mounts, env=[{"name": "COLOUR", "value": "green"}])
-    world.phase("Running")
-    world.until(lambda: any(file.read_text() for file in world.home.glob("agent/pods/*/volumes/d/file")))
-    channels, status = execute(world, ["sh", "-c", "cat%20/data/file%20-;echo%20$COLOUR%201>%262;exit%207"], b"typed\n")
-    assert channels == {1: b"inside\ntyped\n", 2: b"green\n"}
-    assert status["status"] == "Failure"
-    assert status["details"] == {"causes": [{"reason": "ExitCode", "message": "7"}]}
-
-
-def test_exec_that_succeeds_says_so(world: World):
-    world.shell("exec sleep 60")
-    world.phase("Running")
-    channels, status = execute(world, ["head", "-c", "100000", "/dev/zero"])
-    assert (len(channels[1]), status["status"]) == (100000, "Success")
-
-
-def test_exec_in_a_container_that_ended_is_refused(world: World):
-    world.shell("true")
-    world.phase("Succeeded")
-    with pytest.raises(Invalid, match="does not run"):
-        world.client._text("exec/default/p/main?command=true")
 
 
 @pytest.mark.parametrize(

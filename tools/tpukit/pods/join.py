@@ -7,9 +7,11 @@ Run as a file, with the standard library alone: PID, what pod.json says of its c
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import sys
+import termios
 from contextlib import suppress
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -24,6 +26,9 @@ def main(pid: str, confined: str, *command: str) -> int:
         _enter(f"/proc/{pid}")
         if told:
             confine.confine(told["capabilities"], no_new_privileges=told["no_new_privileges"])
+        if os.isatty(0):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # what is typed can interrupt it
+            os.environ.setdefault("TERM", "xterm")
         os.execvp(command[0], command)
     except OSError as problem:
         print(f"{command[0]}: {problem.strerror}", file=sys.stderr)

@@ -1,160 +1,177 @@
 """kubectl exec: a command inside a running container, over a WebSocket that the API server passes through.
 
-Binary frames hold a channel and its data: 0 in, 1 out, 2 err, 3 how it ended, 255 the end of a channel
-(https://kubernetes.io/docs/reference/using-api/websockets, v5.channel.k8s.io). There are no terminals.
+Messages hold a channel and its data: 0 in, 1 out, 2 err, 3 how it ended, 4 the size of the terminal, 255 the end of a
+channel (https://kubernetes.io/docs/reference/using-api/websockets, v5.channel.k8s.io).
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import fcntl
 import json
 import os
+import select
+import signal
 import struct
 import subprocess
-import threading
+import termios
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from tpukit import pods
 from tpukit.errors import Invalid
 from tpukit.pods import Phase
 from tpukit.sandbox.agent.container_logs import find_run
 from tpukit.sandbox.agent.door import Request
+from tpukit.sandbox.agent.websocket import WebSocket
 
 PROTOCOL = "v5.channel.k8s.io"
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
-_IN, _OUT, _ERR, _STATUS, _END = 0, 1, 2, 3, 255
-_LARGEST_FRAME = 1 << 24
+_IN, _OUT, _ERR, _STATUS, _SIZE, _END = 0, 1, 2, 3, 4, 255
+_PIECE = 1 << 16
 
 
 def serve(request: Request, root: Path) -> None:
     namespace, pod, container = request.words[1:4]
-    command = [value for name, value in request.queries if name == "command"]
+    words = [value for name, value in request.queries if name == "command"]
     run = find_run(root, namespace, pod, container)
     state = pods.status(run)
     if state.phase is not Phase.RUNNING:
         raise Invalid(f'container "{container}" of pod "{pod}" does not run')
     offered = [word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-    if request.headers.get("Upgrade", "").lower() != "websocket" or PROTOCOL not in offered or not command:
+    if request.headers.get("Upgrade", "").lower() != "websocket" or PROTOCOL not in offered or not words:
         raise Invalid(f"exec is spoken as {PROTOCOL} over WebSocket, with a command", hint="use kubectl 1.30 or newer")
-    socket = _Socket(request)
+    wanted = {name for name, value in request.queries if value == "1"}
+    socket = WebSocket(request, PROTOCOL)
     try:
-        process = start(run, state.pid, command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        command = _Command(run, state.pid, words, typed="input" in wanted, terminal="tty" in wanted)
     except OSError as error:
-        socket.send(_STATUS, json.dumps(_failure(f"{command[0]}: {error.strerror}", 126)).encode())
-        socket.close()
-        return
-    outputs = [
-        threading.Thread(target=_copy, args=(pipe, socket, channel), daemon=True)
-        for channel, pipe in ((_OUT, process.stdout), (_ERR, process.stderr))
-    ]
-    for thread in (*outputs, threading.Thread(target=_feed, args=(socket, process), daemon=True)):
-        thread.start()
-    code = process.wait()
-    for thread in outputs:
-        thread.join(timeout=5.0)
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        with suppress(OSError):  # nobody reads what was still to be written
-            assert pipe is not None
-            pipe.close()
-    ended = {"status": "Success"} if code == 0 else _failure(f"command terminated with exit code {code}", code)
-    socket.send(_STATUS, json.dumps({"metadata": {}, **ended}).encode())
+        socket.send(_ended(126, f"{words[0]}: {error.strerror}"))
+    else:
+        code = command.relay(socket)
+        socket.send(_ended(code, f"command terminated with exit code {code}"))
     socket.close()
 
 
-def start(run: Path, pid: int, command: list[str], *, stdin: int, stderr: int) -> subprocess.Popen[bytes]:
+def start(run: Path, pid: int, command: list[str], *, stdin: int, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
     """With the view of the file system, the user, the limits and the environment of the container's first process."""
     environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     env = dict(word.split(b"=", 1) for word in environ if b"=" in word)
     argv = pods.joining(run, pid, command)
-    return subprocess.Popen(argv, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True)
+    return subprocess.Popen(argv, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
 
 
-def _copy(pipe: IO[bytes], socket: _Socket, channel: int) -> None:
-    while piece := os.read(pipe.fileno(), 1 << 16):
-        socket.send(channel, piece)
+def _ended(code: int, message: str) -> bytes:
+    status: dict[str, object] = {"metadata": {}, "status": "Success"}
+    if code:
+        causes = [{"reason": "ExitCode", "message": str(code)}]
+        status |= {"status": "Failure", "reason": "NonZeroExitCode", "message": message, "details": {"causes": causes}}
+    return bytes([_STATUS]) + json.dumps(status).encode()
 
 
-def _feed(socket: _Socket, process: subprocess.Popen[bytes]) -> None:
-    """What comes in, until the other side is done or gone: then so is the command."""
-    assert process.stdin is not None
-    while (frame := socket.receive()) is not None:
-        channel, data = frame
-        try:
-            if channel == _IN:
-                process.stdin.write(data)
-                process.stdin.flush()
-            elif channel == _END and data[:1] == bytes([_IN]):
-                process.stdin.close()
-        except (OSError, ValueError):
-            continue  # the command does not listen any more
-    if process.poll() is None:
-        process.kill()
+class _Command:
+    """One that runs, and this side of what it reads and prints."""
 
-
-def _failure(message: str, code: int) -> dict[str, object]:
-    causes = [{"reason": "ExitCode", "message": str(code)}]
-    return {"status": "Failure", "reason": "NonZeroExitCode", "message": message, "details": {"causes": causes}}
-
-
-class _Socket:
-    """The server's side of a WebSocket, after the handshake."""
-
-    def __init__(self, request: Request) -> None:
-        key = request.headers.get("Sec-WebSocket-Key", "").encode()
-        accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest()).decode()
-        request.send_response(101)
-        for name, value in (
-            ("Upgrade", "websocket"),
-            ("Connection", "Upgrade"),
-            ("Sec-WebSocket-Accept", accept),
-            ("Sec-WebSocket-Protocol", PROTOCOL),
-        ):
-            request.send_header(name, value)
-        request.end_headers()
-        request.close_connection = True
-        request.connection.settimeout(None)
-        self._read, self._write = request.rfile, request.wfile
-        self._lock = threading.Lock()
-
-    def send(self, channel: int, data: bytes) -> None:
-        self._frame(_BINARY, bytes([channel]) + data)
-
-    def close(self) -> None:
-        self._frame(_CLOSE, struct.pack("!H", 1000))
-
-    def receive(self) -> tuple[int, bytes] | None:
-        """Channel and data of the next frame; None when there are no more."""
-        try:
-            while True:
-                first, second = self._read.read(2)
-                size = second & 127
-                if size > 125:
-                    size = int.from_bytes(self._read.read(2 if size == 126 else 8))
-                mask = self._read.read(4) if second & 128 else bytes(4)
-                if size > _LARGEST_FRAME:
-                    return None
-                data = bytes(byte ^ mask[index % 4] for index, byte in enumerate(self._read.read(size)))
-                kind = first & 15
-                if kind == _CLOSE:
-                    return None
-                if kind == _PING:
-                    self._frame(_PONG, data)
-                elif data:
-                    return data[0], data[1:]
-        except (OSError, ValueError):
-            return None
-
-    def _frame(self, kind: int, data: bytes) -> None:
-        size = len(data)
-        head = bytes([128 | kind])
-        if size < 126:
-            head += bytes([size])
+    def __init__(self, run: Path, pid: int, words: list[str], *, typed: bool, terminal: bool) -> None:
+        self._typed = bytearray()
+        """What it has not read yet."""
+        self._typed_all = not typed
+        if terminal:
+            screen, stdin = os.openpty()
+            stdout = stderr = stdin
+            self._input, self._outputs = os.dup(screen), {screen: _OUT}
         else:
-            head += b"\x7e" + struct.pack("!H", size) if size < 1 << 16 else b"\x7f" + struct.pack("!Q", size)
-        with self._lock:
-            self._write.write(head + data)
-            self._write.flush()
+            (stdin, self._input), (out, stdout), (err, stderr) = os.pipe(), os.pipe(), os.pipe()
+            self._outputs = {out: _OUT, err: _ERR}
+        os.set_blocking(self._input, False)
+        try:
+            self._process = start(run, pid, words, stdin=stdin, stdout=stdout, stderr=stderr)
+        except OSError:
+            self._close()
+            raise
+        finally:
+            for end in {stdin, stdout, stderr}:  # a copy here would keep the streams from ending
+                os.close(end)
+
+    def relay(self, socket: WebSocket) -> int:
+        """Both ways, until it ended and with it all who print for it (containerd waits for them too), or until nobody
+        listens any more, which ends it. Its exit code."""
+        ended = os.pidfd_open(self._process.pid)
+        waiting = {ended, *self._outputs}
+        try:
+            while waiting and socket.open:
+                if self._typed_all and not self._typed:
+                    self._stop_typing()
+                for file, events in self._ready(socket, waiting):
+                    if file == socket.fileno():
+                        self._hear(socket, events)
+                    elif file == self._input:
+                        self._type()
+                    elif file == ended or not self._say(socket, file):
+                        waiting.discard(file)
+        finally:
+            os.close(ended)
+            if self._process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+            code = self._process.wait()
+            self._close()
+        return code if code >= 0 else 128 - code
+
+    def _ready(self, socket: WebSocket, waiting: set[int]) -> list[tuple[int, int]]:
+        """Descriptors with something to do. Who types faster than the command reads is not heard, only missed."""
+        poll = select.poll()
+        for file in waiting:
+            poll.register(file, select.POLLIN)
+        if self._typed:
+            poll.register(self._input, select.POLLOUT)
+        poll.register(socket, select.POLLRDHUP | (select.POLLIN if len(self._typed) < _PIECE else 0))
+        return poll.poll()
+
+    def _hear(self, socket: WebSocket, events: int) -> None:
+        if not events & select.POLLIN:
+            socket.open = False
+            return
+        for message in socket.receive():
+            channel, data = message[:1], message[1:]
+            if channel == bytes([_IN]) and not self._typed_all:
+                self._typed += data
+            elif channel == bytes([_SIZE]):
+                self._resize(data)
+            elif message == bytes([_END, _IN]):
+                self._typed_all = True
+
+    def _type(self) -> None:
+        try:
+            del self._typed[: os.write(self._input, self._typed)]
+        except BlockingIOError:
+            return
+        except OSError:  # it does not read any more
+            self._typed.clear()
+            self._typed_all = True
+
+    def _say(self, socket: WebSocket, file: int) -> bool:
+        """What it printed; whether there may be more."""
+        try:
+            piece = os.read(file, _PIECE)
+        except BlockingIOError:
+            return True
+        except OSError:  # of a terminal that nobody has open any more
+            return False
+        if piece:
+            socket.send(bytes([self._outputs[file]]) + piece)
+        return bool(piece)
+
+    def _resize(self, data: bytes) -> None:
+        with suppress(OSError, ValueError, KeyError, TypeError, struct.error):
+            size = json.loads(data)
+            packed = struct.pack("HHHH", size["Height"], size["Width"], 0, 0)
+            fcntl.ioctl(next(iter(self._outputs)), termios.TIOCSWINSZ, packed)
+
+    def _stop_typing(self) -> None:
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
+
+    def _close(self) -> None:
+        self._stop_typing()
+        for file in self._outputs:
+            os.close(file)

@@ -43,7 +43,9 @@ def trouble(probe: Object, container: Object, run: Path, pid: int, address: str)
 
 def _execute(run: Path, pid: int, command: list[str], seconds: float) -> str:
     try:
-        process = execute.start(run, pid, command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+        process = execute.start(
+            run, pid, command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
     except OSError as error:
         return str(error)
     heard = bytearray()
