@@ -83,16 +83,31 @@ def _get(asked: Object, host: str, port: int, seconds: float) -> str:
         connection = http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
     else:
         connection = http.client.HTTPConnection(host, port, timeout=seconds)
+    late = threading.Event()
+    limit = threading.Timer(seconds, _hang_up, (connection, late))  # for all of it: the socket's own is for each byte
+    limit.start()
+    status, problem = 0, ""
     try:
         connection.request("GET", path, headers=headers)
         status = connection.getresponse().status
     except TimeoutError:
-        return f'Get "{url}": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
+        late.set()
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a header that cannot be sent
-        return f'Get "{url}": {_words(error)}'
+        problem = _words(error)
     finally:
+        limit.cancel()
         connection.close()
+    if late.is_set():
+        problem = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    if problem:
+        return f'Get "{url}": {problem}'
     return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
+
+
+def _hang_up(connection: http.client.HTTPConnection, late: threading.Event) -> None:
+    late.set()
+    with suppress(OSError, TypeError):  # there may be no connection yet, or no more
+        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # that of TLS is not for another thread
 
 
 def _connect(host: str, port: int, seconds: float) -> str:
