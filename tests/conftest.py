@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tpukit.sandbox import kept_answers
+from waiting import PATIENCE
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite(
@@ -74,7 +75,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "home"
     folder.mkdir()
     yield folder
-    until = time.monotonic() + 30.0
+    until = time.monotonic() + PATIENCE
     while (left := processes_of(folder)) and time.monotonic() < until:
         time.sleep(0.05)
     for pid in left:

@@ -42,7 +42,7 @@ def _private_mounts() -> list[str]:
     probe = ["sh", "-c", MOUNT, "sh", "64", "/mnt", "true"]
     for argv in (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"]):
         try:
-            if subprocess.run([*argv, *probe], capture_output=True, timeout=20).returncode == 0:
+            if subprocess.run([*argv, *probe], capture_output=True, timeout=PATIENCE).returncode == 0:
                 return argv
         except OSError:
             continue

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from waiting import PATIENCE
+
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
@@ -57,5 +59,5 @@ def run(
         finally:
             if process.poll() is None and time.monotonic() >= due:
                 process.kill()
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=PATIENCE)
     return Typed(code, text)

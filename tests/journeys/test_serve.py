@@ -139,7 +139,7 @@ def test_second_serve_takes_over_what_a_killed_one_drove(tpu):
 
 
 def ask(port, path):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

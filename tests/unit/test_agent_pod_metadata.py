@@ -20,6 +20,7 @@ from tpukit.sandbox.google import artifact_registry, credentials, permissions
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings, number_of
 from tpukit.sandbox.google.server import Emulator
 from unit.agent_world import CPU, NODE, ZONE, World
+from waiting import PATIENCE
 
 CLUSTER = "projects/tpu-project/locations/us-central2/clusters/one"
 HOST = "gke-one-cpu-0"
@@ -77,7 +78,7 @@ def variables(world: World, account: str = "trainer", node: str = HOST) -> dict[
 
 def ask(address: str, path: str, **headers: str) -> str:
     request = urllib.request.Request(f"http://{address}{path}", headers={"Metadata-Flavor": "Google", **headers})
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 

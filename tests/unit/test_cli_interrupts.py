@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from tpukit.cli.interrupts import Interrupted, Interrupts
+from waiting import PATIENCE
 
 
 @pytest.fixture
@@ -107,5 +108,5 @@ cli.main()
 
 
 def test_command_that_is_interrupted_waits_for_no_thread_that_hangs():
-    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (130, "said before\n"), done.stderr

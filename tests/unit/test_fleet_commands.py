@@ -26,6 +26,7 @@ from tpukit.fleet.wanted import Plan
 from tpukit.host import worker as host_worker
 from tpukit.spec.fleet import FleetSpec
 from unit.fleet_world import World
+from waiting import PATIENCE
 
 LINES = [
     "create --zones us-central1-a,us-central1-b --workers-per-zone 4 --tpu-type v3-8",
@@ -158,7 +159,7 @@ def test_verify_names_what_is_missing_damaged_and_too_much(tmp_path):
     words = ["--data", data, "--output", output, "--program", f"{program}:make", "--shard-samples", "4"]
     env = {**os.environ, "PYTHONPATH": str(program.parents[2] / "tools")}
     run = [sys.executable, "-m", "tpukit.host.worker", *words, "--home", str(tmp_path / "w")]
-    subprocess.run(run, env=env, check=True, capture_output=True, timeout=120)
+    subprocess.run(run, env=env, check=True, capture_output=True, timeout=PATIENCE)
     right = verify.verify(data, output)
     assert (right.samples, right.shards, right.problems) == (20, 6, ())
     folder = Path(output) / "stream_001"

@@ -11,6 +11,7 @@ from tpukit.errors import Conflict, NotFound, Transient
 from tpukit.kube import Context
 from tpukit.places.gke.clusters import CONTEXTS_SECONDS, SERVER, Clusters, Kubeconfig
 from tpukit.plan import ClusterName
+from waiting import PATIENCE
 
 
 class Cluster:
@@ -19,7 +20,7 @@ class Cluster:
 
     def identity(self, *, seconds=20.0):
         if self.hang is not None:
-            self.hang.wait(10)
+            self.hang.wait(PATIENCE)
             raise Transient("does not answer")
         return self.uid
 
@@ -45,7 +46,7 @@ def test_context_same_uid_at_another_address_is_the_cluster_once_it_was_asked():
     known = clusters({"a": Cluster("https://two", "u2"), "b": Cluster("https://10.0.0.1", "u1")})
     name = ClusterName("x", "https://one", "u1")
     assert known.context(name) is None
-    known.wait(10)
+    known.wait(PATIENCE)
     assert known.context(name) == "b"
 
 
@@ -75,7 +76,7 @@ def test_context_of_a_pod_is_the_cluster_around_it_by_uid(monkeypatch):
     known = clusters({"": Cluster("https://10.0.0.1", "u1")}, current="")
     name = ClusterName("gke_p_l_c", "https://34.1.2.3", "u1")
     assert known.context(name) is None
-    known.wait(10)
+    known.wait(PATIENCE)
     assert known.context(name) == ""
 
 
@@ -92,7 +93,7 @@ def test_context_is_told_at_once_while_a_cluster_hangs():
     assert known.context(ClusterName("z", "https://three", "u3")) is None
     assert known.context(ClusterName("a", "https://one", "u1")) == "a"
     hang.set()
-    known.wait(10)
+    known.wait(PATIENCE)
 
 
 def test_contexts_are_read_again_after_a_while():

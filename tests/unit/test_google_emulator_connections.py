@@ -18,7 +18,7 @@ from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
 from unit.google_world import PROJECT, World
-from waiting import until
+from waiting import PATIENCE, until
 
 NETWORKS = f"compute/v1/projects/{PROJECT}/global/networks"
 NET = {"name": "net", "autoCreateSubnetworks": False}
@@ -74,7 +74,7 @@ def test_connection_that_hangs_holds_up_neither_other_requests_nor_the_end(tmp_p
         waiting.start()
         until(lambda: emulator.cloud.faults.table()[0]["struck"], "the connection to hang")
         assert ask(emulator, NETWORKS.replace("networks", "firewalls")) == 200
-    waiting.join(60)
+    waiting.join(PATIENCE)
     assert not waiting.is_alive()
 
 

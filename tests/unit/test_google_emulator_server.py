@@ -335,7 +335,7 @@ def test_hook_that_takes_long_holds_up_no_other_request(tmp_path):
 
     def slow(_pool: Pool) -> None:
         going.set()
-        may_end.wait(300)
+        may_end.wait(PATIENCE)
 
     with World(tmp_path) as world:
         pools = world.cluster()
@@ -343,7 +343,7 @@ def test_hook_that_takes_long_holds_up_no_other_request(tmp_path):
     with Emulator(tmp_path, settings, hooks=Hooks(on_pool_created=slow)) as google:
         for name in ("one", "two"):
             assert ask(google.address, pools, google.token, pool(name))[0] == 200
-        assert going.wait(60)
+        assert going.wait(PATIENCE)
 
         def status() -> set[str]:
             """Over several ticks of the emulator; an answer that waited for a hook would come too late."""

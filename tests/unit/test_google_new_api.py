@@ -19,6 +19,7 @@ from tpukit.sandbox.google.state import Doc
 from unit import discovery
 from unit.google_world import PROJECT, World
 from unit.test_google_routes import routes
+from waiting import PATIENCE
 
 TOPICS = "projects/{project}/topics"
 READER = f"serviceAccount:reader@{PROJECT}.iam.gserviceaccount.com"
@@ -56,7 +57,7 @@ def test_new_api_is_served_where_the_variables_of_its_clients_lead(toy: Api, tmp
         endpoint = told["GOOGLE_PUBSUB_CUSTOM_ENDPOINT"]
         shown = {"Authorization": f"Bearer {google.token}"}
         asked = urllib.request.Request(f"{endpoint}projects/{PROJECT}/topics", headers=shown)
-        with urllib.request.urlopen(asked, timeout=20) as answer:
+        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
             assert json.loads(answer.read()) == {"topics": [{"name": f"projects/{PROJECT}/topics/news"}]}
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from waiting import PATIENCE
+
 TOOLS = Path(__file__).parents[2] / "tools"
 PROGRAM = """
 import dataclasses, json, pathlib, shutil, sys
@@ -71,7 +73,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
     workdir = tmp_path_factory.mktemp("work")
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOOLS), "TPUKIT_WORKDIR": str(workdir)}
     env["TPUKIT_PROGRESS"] = str(workdir / "progress")
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -5,13 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from waiting import PATIENCE
+
 TOOLS = Path(__file__).parents[2] / "tools"
 
 
 def run(program: str, workdir: Path) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOOLS), "TPUKIT_WORKDIR": str(workdir)}
     env["TPUKIT_PROGRESS"] = str(workdir / "progress")
-    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_import_loads_nothing_heavy_and_nothing_else_of_tpukit(tmp_path):

@@ -24,7 +24,7 @@ from tpukit import pods
 from tpukit.host import host_netrc
 from tpukit.places.tpu_vm.channel import programs
 from tpukit.pods import Phase, PodState
-from waiting import until
+from waiting import PATIENCE, until
 
 
 class Host:
@@ -49,7 +49,7 @@ class Host:
 
     def ask(self, do: str, content: bytes = b"", **request: Any) -> Any:
         process = self.open({"do": do, **request}, content)
-        text, _ = process.communicate(timeout=60)
+        text, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
         return json.loads(text)
 

@@ -15,6 +15,7 @@ from tpukit.host import tensorboard_events
 from tpukit.host.scalars import Scalars
 from tpukit.host.tensorboard import main
 from tpukit.host.tensorboard_events import EventFile, event_files
+from waiting import PATIENCE, until
 
 
 def write(folder, steps, *, offset=0.0):
@@ -140,14 +141,12 @@ def test_main_told_to_leave_makes_a_last_pass(tmp_path):
     command = [sys.executable, "-m", "tpukit.host.tensorboard", "--logdir", str(logdir), "--to", str(target)]
     uploader = subprocess.Popen([*command, "--every", "0.1"], stderr=subprocess.PIPE, text=True)
     write(logdir / "train", range(3))
-    deadline = time.monotonic() + 30
-    while not target.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(target.exists, "its first pass")
     uploader.send_signal(signal.SIGSTOP)  # so that only the last pass can see what comes now
     write(logdir / "eval", range(3))
     uploader.send_signal(signal.SIGTERM)
     uploader.send_signal(signal.SIGCONT)
-    uploader.communicate(timeout=30)
+    uploader.communicate(timeout=PATIENCE)
     assert uploader.returncode == 0
     assert {run for run, *_ in read_all(target)} == {"train", "eval"}
 

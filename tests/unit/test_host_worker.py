@@ -20,7 +20,7 @@ from tpukit.fleet import streams
 from tpukit.host import shards, worker
 from tpukit.host.bucket import Folder
 from tpukit.host.shards import Disagreement, Extraction, Run, Stream, Superseded
-from waiting import until
+from waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = f"{ROOT / 'tests' / 'fixtures' / 'fleet_program.py'}:make"
@@ -46,7 +46,7 @@ def start(data: Path, output: Path, name: str, *words: str) -> subprocess.Popen[
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=PATIENCE)
     return process.returncode, said
 
 

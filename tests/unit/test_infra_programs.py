@@ -110,7 +110,7 @@ def test_stream_program_outlives_a_tpu_that_is_killed_and_holds_its_lock_to_its_
         f"log=Path({str(tmp_path / 'log')!r}), inherit=[lock.fileno()])"
     )
     tools = str(Path(programs.__file__).parents[2])
-    killed = subprocess.run([sys.executable, "-c", outer], env={**os.environ, "PYTHONPATH": tools}, timeout=60)
+    killed = subprocess.run([sys.executable, "-c", outer], env={**os.environ, "PYTHONPATH": tools}, timeout=PATIENCE)
     assert killed.returncode == -9
     with (tmp_path / "lock").open("w") as lock:
         with pytest.raises(BlockingIOError):

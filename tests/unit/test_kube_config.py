@@ -107,7 +107,7 @@ def test_kubeconfig_error_does_not_show_what_it_holds(tmp_path):
     assert "secret" not in str(raised.value)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),

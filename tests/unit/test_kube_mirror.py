@@ -236,7 +236,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(STEPS)
 def test_mirror_comes_to_what_the_server_has_whatever_happened(tmp_path, monkeypatch, steps):
     monkeypatch.setattr(kube_source, "PAGE_OBJECTS", 2)

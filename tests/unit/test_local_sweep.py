@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tpukit
 from tpukit import pods
-from waiting import alive, until
+from waiting import PATIENCE, alive, until
 
 SWEEP = """
 import sys
@@ -56,7 +56,7 @@ def test_sweep_with_3000_old_runs_reads_none_of_them_and_still_ends_what_nobody_
         text=True,
         check=True,
         env=environment,
-        timeout=60,
+        timeout=PATIENCE,
     )
     touched, removed = done.stdout.split(maxsplit=1)
     assert removed.startswith("lost-slice-0-0")

@@ -424,7 +424,7 @@ folder = Path(sys.argv[1]) / "pod"
 def start(script):
     pods.start([pods.Pod(folder, ("sh", "-c", script), {"PATH": os.environ["PATH"]}, folder.parent)])
 def ended():
-    due = time.monotonic() + 15
+    due = time.monotonic() + 600
     while (state := pods.status(folder)).phase is pods.Phase.RUNNING and time.monotonic() < due:
         time.sleep(0.02)
     return {"phase": state.phase, "code": state.code, "disk_full": state.disk_full}

@@ -12,6 +12,7 @@ from tpukit.provisioner.events import About, Events
 from tpukit.provisioner.leader import SECONDS, Leadership
 from tpukit.provisioner.pace import RECOVERY_SECONDS, Pace
 from tpukit.store import Holder
+from waiting import PATIENCE
 
 
 class OneLease:
@@ -175,7 +176,7 @@ def test_event_in_the_background_holds_up_nobody_and_is_written_before_leaving()
     answered = cluster.create
 
     def create(document, **words):
-        assert slow.wait(30)
+        assert slow.wait(PATIENCE)
         return answered(document, **words)
 
     cluster.create = create

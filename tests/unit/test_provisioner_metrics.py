@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tpukit.provisioner.driver import Driver
 from unit.provisioner_world import ProvisionerWorld
+from waiting import PATIENCE
 
 
 def counted(world: ProvisionerWorld, name: str) -> dict[str, float]:
@@ -109,7 +110,7 @@ def test_metrics_pool_told_of_by_a_round_that_was_not_over_counts_once():
         rounds += 1
         if rounds == 4:
             gate.set()
-            assert driver.kernel.settle(30)
+            assert driver.kernel.settle(PATIENCE)
 
     def told(_step: object, reason: str) -> None:
         reasons.append(reason)
@@ -128,14 +129,14 @@ def test_metrics_pool_told_of_by_a_round_that_was_not_over_counts_once():
     )
     world.cluster.send("one")
     driver.round()
-    assert driver.kernel.settle(30)
+    assert driver.kernel.settle(PATIENCE)
     world.clock.sleep(100)
     world.gke.tick()
     world.cluster.schedule()
     hold = world.leader.hold
-    world.leader.hold = lambda name: gate.wait(30) and hold(name)
+    world.leader.hold = lambda name: gate.wait(PATIENCE) and hold(name)
     for _ in range(3):
         driver.round()
-    assert driver.kernel.settle(30)
+    assert driver.kernel.settle(PATIENCE)
     driver.close()
     assert reasons == ["NodePoolCreating", "NodePoolReady"]

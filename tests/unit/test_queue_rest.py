@@ -22,6 +22,7 @@ from tpukit.queue.rest_document import openapi
 from tpukit.reasons import Reason
 from tpukit.store import Holder
 from tpukit.store.sqlite import SqliteStore
+from waiting import PATIENCE
 
 TOKEN = "a-token-of-this-test"
 AUDIENCE = "https://queue.example.com"
@@ -38,7 +39,7 @@ class Front:
 
     def ask(self, method, path, body=None, token=TOKEN, raw=None):
         """The status, and what was said."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=PATIENCE)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request(method, path, raw if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
@@ -155,7 +156,7 @@ def test_store_that_is_away_is_said_to_be_and_the_process_is_alive(tmp_path):
 
     client = Client(Away(tmp_path / "store.db"))
     server = rest_server.start(client, Access(TOKEN), str(tmp_path), port=0, bind="127.0.0.1")
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     said = {}
     for path in ("/healthz", "/readyz", "/v1/jobs", "/v1/jobs/a"):
         connection.request("GET", path, headers={"Authorization": f"bearer {TOKEN}"})

@@ -20,7 +20,7 @@ from tpukit.serve.metrics import Metrics
 from tpukit.serve.service import Service
 from tpukit.store.process import this_process
 from tpukit.store.sqlite import SqliteStore
-from waiting import until
+from waiting import PATIENCE, until
 
 
 class FlakyStore(SqliteStore):
@@ -54,7 +54,7 @@ def serving(store, *, tick=0.01, clock=None):
         yield service, metrics, said
     finally:
         service.stop()
-        thread.join(10)
+        thread.join(PATIENCE)
         driver.close()
     assert not thread.is_alive()
 

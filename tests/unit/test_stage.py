@@ -16,6 +16,7 @@ import tpukit
 from tpukit import stage
 from tpukit.errors import Invalid, NotFound
 from tpukit.stage import code_files
+from waiting import PATIENCE
 
 GIT = {
     "PATH": os.environ["PATH"],
@@ -317,7 +318,7 @@ def test_snapshot_many_processes_at_once_store_one(code, shelf):
     argv = [sys.executable, "-c", script, str(code), str(shelf)]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(tpukit.__file__).parents[1])}
     started = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(4)]
-    digests = {process.communicate(timeout=60)[0].strip() for process in started}
+    digests = {process.communicate(timeout=PATIENCE)[0].strip() for process in started}
     assert {process.returncode for process in started} == {0}
     (digest,) = digests
     assert list(shelf.iterdir()) == [shelf / digest]

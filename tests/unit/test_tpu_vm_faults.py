@@ -23,7 +23,7 @@ from tpukit.sandbox import fault_commands
 from tpukit.sandbox.folder import Folder
 from tpukit.sandbox.tpu_vms import processes
 from unit.tpu_vm_world import NODES, OPENER, PROJECT, V4_16, TpuVms
-from waiting import until
+from waiting import PATIENCE, until
 
 SLEEPER = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"
 
@@ -244,7 +244,7 @@ def test_killed_emulator_takes_its_hosts_along_frozen_ones_at_its_next_start(tmp
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {about['token']}"}
         request = urllib.request.Request(f"{about['address']}/{path}", data, headers, method=method)
-        with OPENER.open(request, timeout=60) as answer:
+        with OPENER.open(request, timeout=PATIENCE) as answer:
             return json.loads(answer.read())
 
     def hosts() -> list[int]:

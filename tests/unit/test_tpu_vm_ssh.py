@@ -15,7 +15,7 @@ from tpukit.errors import Denied, Transient
 from tpukit.places.tpu_vm.channel import Call, Login
 from tpukit.places.tpu_vm.ssh import CONFIG, Ssh
 from unit.tpu_vm_world import TpuVms
-from waiting import until
+from waiting import PATIENCE, until
 
 REQUEST = {"do": "prepare", "job": "try-1", "attempt": 0}
 
@@ -88,7 +88,7 @@ def test_thread_that_waits_for_a_host_is_told_when_the_channel_is_closed(vms, ss
         thread.start()
         with mute.accept()[0]:
             ssh.close()
-            thread.join(60)
+            thread.join(PATIENCE)
     assert answers == ["the connections were closed before an answer came"]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from waiting import until
+from waiting import PATIENCE, until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +68,7 @@ class Run:
         return self.program([str(self.venv / "bin" / "tpu"), *arguments])
 
     def program(self, argv: Sequence[str]) -> str:
-        done = subprocess.run(argv, cwd=self.cwd, env=self.env, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(argv, cwd=self.cwd, env=self.env, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, f"{argv}: {done.stderr}"
         return done.stdout
 
@@ -209,10 +209,10 @@ def test_image_of_the_provisioner_runs_with_the_packages_it_installs_and_a_root_
         port = re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text())
         assert port, log.read_text()
         check = [tpu, "provisioner", "check", "live", "--port", port[1]]
-        done = subprocess.run(check, env=env, cwd=image, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(check, env=env, cwd=image, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     finally:
         process.terminate()
-        assert process.wait(60) == 0, log.read_text()
+        assert process.wait(PATIENCE) == 0, log.read_text()
     assert "Traceback" not in log.read_text()
     assert "Read-only" not in log.read_text()

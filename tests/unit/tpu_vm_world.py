@@ -13,6 +13,7 @@ import asyncssh
 
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
+from waiting import PATIENCE
 
 PROJECT = "tpu-project"
 NODES = f"tpu/v2/projects/{PROJECT}/locations/us-central2-b/nodes"
@@ -49,7 +50,7 @@ class TpuVms:
             headers={"Authorization": f"Bearer {self.emulator.token}"},
         )
         try:
-            with OPENER.open(request, timeout=60) as answer:
+            with OPENER.open(request, timeout=PATIENCE) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -126,7 +127,7 @@ class TpuVms:
         options.setdefault("headers", {"Metadata-Flavor": "Google"})
         request = urllib.request.Request(f"{root}/{path}", **options)
         try:
-            with OPENER.open(request, timeout=60) as answer:
+            with OPENER.open(request, timeout=PATIENCE) as answer:
                 return answer.read().decode(), str(answer.headers["ETag"])
         except urllib.error.HTTPError as error:
             error.close()
