@@ -153,6 +153,24 @@ def test_container_whose_liveness_probe_fails_is_started_again_and_kubectl_says_
     box.cluster.delete("Pod", "sick", TEAM, grace=0)
 
 
+def test_container_that_is_deleted_has_its_hooks_before_it_is_told(box: Box):
+    script = "trap 'cat /tmp/said; exit 0' TERM; touch /tmp/up; while :; do sleep 0.1; done"
+    first = {"exec": {"command": ["sh", "-c", "until [ -e /tmp/up ]; do sleep 0.1; done; echo began >> /tmp/said"]}}
+    last = {"exec": {"command": ["sh", "-c", "echo saved >> /tmp/said"]}}
+    main = {"name": "main", "image": "image", "command": ["/bin/sh", "-c", script], "securityContext": CONFINED}
+    main |= {"lifecycle": {"postStart": first, "preStop": last}}
+    spec = {"securityContext": RESTRICTED, "nodeSelector": {"tpukit.dev/pool": "cpu"}, "restartPolicy": "Never"}
+    metadata = {"name": "hooked", "namespace": TEAM, "finalizers": ["tpukit.dev/looked-at"]}
+    box.cluster.create(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**spec, "containers": [main]}}
+    )
+    box.kubectl("wait", "pod/hooked", "--for=condition=Ready", f"--timeout={PATIENCE}s")
+    box.kubectl("delete", "pod/hooked", "--wait=false")
+    until(lambda: box.cluster.get("Pod", "hooked", TEAM)["status"]["phase"] == "Succeeded", "it to leave")
+    assert box.kubectl("logs", "hooked") == "began\nsaved\n"
+    box.cluster.patch("Pod", "hooked", {"metadata": {"finalizers": None}}, TEAM)
+
+
 def test_serve_is_ready_by_the_probes_of_its_own_deployment(box: Box, tmp_path: Path):
     """One of the two: hosts here share the loopback address on which it tells how it is."""
     folder, port = tmp_path / "serve", str(free_port())

@@ -20,6 +20,7 @@ from tpukit.sandbox.agent.api_server import Api
 from tpukit.sandbox.agent.containers import UNWELL, Container, Ending, containers, read_ending, write_ending
 from tpukit.sandbox.agent.decide import Step, next_step
 from tpukit.sandbox.agent.env import BadConfig, Object
+from tpukit.sandbox.agent.hooks import Hooks
 from tpukit.sandbox.agent.host_names import Names, pod_name, reported
 from tpukit.sandbox.agent.launch import Machine, Site
 from tpukit.sandbox.agent.lookups import Lookups
@@ -67,6 +68,7 @@ class Driver:
         self._admission = admission
         self._resolved = resolved
         self.probes = Probes(self._events, clock, look)
+        self._hooks = Hooks(self._events, clock, look)
 
     def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
         """Seconds until there is more to do, if nothing happens."""
@@ -95,8 +97,8 @@ class Driver:
             for container in due:
                 if trouble := self._start(pod, folder, node, container):
                     waiting[container.name] = trouble
-        self._stop(step)
-        self._end_unwell(found, health)
+        self._stop(pod, found, step)
+        self._end_unwell(pod, found, health)
         unserved = None
         if any(container.running for container in found):
             # An agent before this one may have started it.
@@ -150,25 +152,38 @@ class Driver:
         self._events.warn(pod, "BackOff", f"Back-off restarting failed container {container} in pod {full}")
         return Waiting("CrashLoopBackOff", "waiting to be started again")
 
-    def _stop(self, step: Step) -> None:
-        for container, grace in step.stop:
+    def _stop(self, pod: Object, found: list[Container], step: Step) -> None:
+        """The hooks of all that run go side by side, before anybody is told."""
+        if not step.stop:
+            return
+        graces = {container.name: grace for container, grace in step.stop}
+        address, longest = self._addresses(pod)[0], max(graces.values())
+        for container in [one for one in found if one.running]:
+            left = self._hooks.before_stop(pod, container, address, graces.get(container.name, longest))
             run = container.run_folder()
-            if grace <= 0 or not pods.stop_requested(run):
-                pods.stop(run, grace)
+            if left is not None and container.name in graces and (left <= 0 or not pods.stop_requested(run)):
+                pods.stop(run, left)
 
     def _health(self, pod: Object, found: list[Container]) -> dict[str, Health]:
-        """Of those that run."""
+        """Of those that run. Nobody is probed before the hook of its start is done."""
         running = [one for one in found if one.running]
         address = self._addresses(pod)[0] if running else ""
-        return {one.name: self.probes.health(pod, one, address) for one in running}
+        health = {one.name: self._hooks.after_start(pod, one, address) for one in running}
+        return {
+            one.name: self.probes.health(pod, one, address) if health[one.name] == WELL else health[one.name]
+            for one in running
+        }
 
-    def _end_unwell(self, found: list[Container], health: Mapping[str, Health]) -> None:
+    def _end_unwell(self, pod: Object, found: list[Container], health: Mapping[str, Health]) -> None:
         for container in found:
-            grace = health.get(container.name, WELL).grace
+            how = health.get(container.name, WELL)
             run = container.run_folder()
-            if grace is not None and not pods.stop_requested(run):
-                (run / UNWELL).touch()
-                pods.stop(run, grace)
+            if how.grace is not None and not pods.stop_requested(run):
+                if how.probed:
+                    (run / UNWELL).touch()
+                left = self._hooks.before_stop(pod, container, self._addresses(pod)[0], how.grace)
+                if left is not None:
+                    pods.stop(run, left)
 
     def _report(
         self,
@@ -269,6 +284,7 @@ class Driver:
         self._events.forget(uid)
         self._resolved.forget(uid)
         self.probes.forget(uid)
+        self._hooks.forget(uid)
 
 
 def _began(pod: Object) -> bool:

@@ -1,4 +1,4 @@
-"""What a probe does to find out how a container is: a command in it, a request or a connection to it.
+"""What probes and hooks do with a container: a command in it, a request or a connection to it.
 
 https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/
 """
@@ -30,21 +30,19 @@ def trouble(probe: Object, container: Object, run: Path, pid: int, address: str)
     gRPC does not fail here."""
     seconds = float(probe.get("timeoutSeconds") or 1)
     if "exec" in probe:
-        return _execute(run, pid, probe["exec"].get("command", []), seconds)
-    asked = probe.get("httpGet") or probe.get("tcpSocket")
-    if asked is None:
-        return ""
-    port = _port(asked["port"], container)
-    if port is None:
-        return f"couldn't find port: {asked['port']}"
-    host = asked.get("host") or address
-    return _get(asked, host, port, seconds) if "httpGet" in probe else _connect(host, port, seconds)
+        return command(probe["exec"], run, pid, seconds)
+    if "httpGet" in probe:
+        status, problem = request(probe["httpGet"], container, address, seconds)
+        return problem or ("" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}")
+    return _connect(probe["tcpSocket"], container, address, seconds) if "tcpSocket" in probe else ""
 
 
-def _execute(run: Path, pid: int, command: list[str], seconds: float) -> str:
+def command(asked: Object, run: Path, pid: int, seconds: float) -> str:
+    """Why it failed; "" where it did not."""
+    words = asked.get("command", [])
     try:
         process = execute.start(
-            run, pid, command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            run, pid, words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
     except OSError as error:
         return str(error)
@@ -54,7 +52,7 @@ def _execute(run: Path, pid: int, command: list[str], seconds: float) -> str:
     try:
         code = process.wait(seconds)
     except subprocess.TimeoutExpired:
-        return f"command timed out: {' '.join(command)!r} timed out after {seconds:g}s"
+        return f"command timed out: {' '.join(words)!r} timed out after {seconds:g}s"
     finally:
         with suppress(ProcessLookupError):  # with all that it started, which holds its output open
             os.killpg(process.pid, signal.SIGKILL)
@@ -71,9 +69,13 @@ def _listen(process: subprocess.Popen[bytes], heard: bytearray) -> None:
             heard += piece[: _ANSWER_BYTES - len(heard)]
 
 
-def _get(asked: Object, host: str, port: int, seconds: float) -> str:
+def request(asked: Object, container: Object, address: str, seconds: float) -> tuple[int, str]:
+    """The status of the answer, or why there was none."""
+    port = _port(asked["port"], container)
+    if port is None:
+        return 0, f"couldn't find port: {asked['port']}"
     secure = asked.get("scheme") == "HTTPS"
-    path = asked.get("path") or "/"
+    host, path = asked.get("host") or address, asked.get("path") or "/"
     url = urlunsplit(("https" if secure else "http", f"{host}:{port}", path, "", ""))
     headers = {"User-Agent": _AGENT, "Accept": "*/*", "Connection": "close"}
     headers |= {one["name"]: one.get("value", "") for one in asked.get("httpHeaders", [])}
@@ -99,9 +101,7 @@ def _get(asked: Object, host: str, port: int, seconds: float) -> str:
         connection.close()
     if late.is_set():
         problem = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-    if problem:
-        return f'Get "{url}": {problem}'
-    return "" if 200 <= status < 400 else f"HTTP probe failed with statuscode: {status}"
+    return status, f'Get "{url}": {problem}' if problem else ""
 
 
 def _hang_up(connection: http.client.HTTPConnection, late: threading.Event) -> None:
@@ -110,7 +110,10 @@ def _hang_up(connection: http.client.HTTPConnection, late: threading.Event) -> N
         socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # that of TLS is not for another thread
 
 
-def _connect(host: str, port: int, seconds: float) -> str:
+def _connect(asked: Object, container: Object, address: str, seconds: float) -> str:
+    host, port = asked.get("host") or address, _port(asked["port"], container)
+    if port is None:
+        return f"couldn't find port: {asked['port']}"
     try:
         socket.create_connection((host, port), timeout=seconds).close()
     except TimeoutError:

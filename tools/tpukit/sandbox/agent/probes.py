@@ -41,6 +41,7 @@ class Health:
     started: bool = True
     ready: bool = True
     grace: float | None = None  # it is to be ended, and has so many seconds; None: it may run on
+    probed: bool = False  # its probes say so: OnFailure starts it again however it ends
 
 
 WELL = Health()
@@ -76,7 +77,8 @@ class _Run:
             if found.get(kind) is False:
                 own = self.spec[f"{kind}Probe"].get("terminationGracePeriodSeconds")
                 grace = float(self.pod["spec"].get("terminationGracePeriodSeconds", 30) if own is None else own)
-        return Health(started, started and found.get(Kind.READINESS, True) is True, grace)
+        ready = started and found.get(Kind.READINESS, True) is True
+        return Health(started, ready, grace, probed=grace is not None)
 
 
 class Probes:
