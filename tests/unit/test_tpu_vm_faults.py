@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,10 +211,8 @@ def test_connection_that_is_open_at_a_preemption_is_cut(vms):
         connection = await vms.connect("cut")
         process = await connection.create_process("trap '' TERM; sleep 1000")
         await asyncio.to_thread(strike, vms, "preempt", "cut", grace=0)
-        began = time.monotonic()
-        await asyncio.wait_for(connection.wait_closed(), 30)
+        await asyncio.wait_for(connection.wait_closed(), PATIENCE)
         assert process.exit_status is None
-        assert time.monotonic() - began < 30
         with pytest.raises(OSError):
             await vms.connect("cut")
 
