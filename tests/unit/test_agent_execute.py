@@ -6,7 +6,9 @@ import base64
 import fcntl
 import hashlib
 import json
+import os
 import random
+import socket
 import ssl
 import struct
 from collections.abc import Iterator
@@ -83,6 +85,20 @@ def say(door: ssl.SSLSocket, kind: int, data: bytes) -> None:
     door.sendall(bytes([kind, 128 | 127]) + struct.pack("!Q", len(data)) + mask + masked)
 
 
+def said_to_nobody(door: ssl.SSLSocket, data: bytes) -> bytes:
+    """What would have been sent: the door's descriptor leads elsewhere for as long as it is said."""
+    here, there = socket.socketpair()
+    with here, there:
+        kept = os.dup(door.fileno())
+        os.dup2(here.fileno(), door.fileno())
+        try:
+            say(door, 130, data)
+        finally:
+            os.dup2(kept, door.fileno())
+            os.close(kept)
+        return there.recv(1 << 16)
+
+
 def test_exec_runs_in_the_containers_view_with_its_environment(world: World):
     volumes = [{"name": "d", "emptyDir": {}}]
     script = "echo inside > /data/file; exec sleep 60"
@@ -126,6 +142,21 @@ def test_exec_gets_more_than_it_reads_at_once_in_pieces_of_any_kind(world: World
         say(door, 130, b"\xff\0")
         found = messages(answer)
     assert found[:2] == [(10, b"there?"), (2, b"\1" + hashlib.sha256(typed).hexdigest().encode() + b"  -\n")]
+
+
+def test_exec_prints_while_what_is_typed_has_come_in_half(world: World):
+    """Half a record of TLS: there is something to read, and nothing can be read."""
+    world.shell(SLEEPER)
+    world.phase("Running")
+    go = world.shared / "go"
+    script = f"until [ -e {go} ]; do sleep 0.05; done; echo printed; read word; echo $word"
+    with entered(world, "sh", "-c", script, wanted="input=1&output=1&error=1") as (door, answer):
+        written = said_to_nobody(door, b"\0typed\n")
+        os.write(door.fileno(), written[:20])
+        go.touch()
+        assert message(answer) == (2, b"\1printed\n")
+        os.write(door.fileno(), written[20:])
+        assert message(answer) == (2, b"\1typed\n")
 
 
 def test_exec_of_a_command_that_does_not_read_ends_with_it(world: World):

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import select
 import socket
+import ssl
 import struct
 
 from tpukit.sandbox.agent.door import Request
@@ -50,11 +51,16 @@ class WebSocket:
         self._send(_BINARY, data)
 
     def receive(self) -> list[bytes]:
-        """The messages that have come in. Waits for something when nothing has."""
+        """The messages that have come in, once there is something to read."""
+        self._connection.setblocking(False)
         try:
             piece = self._connection.recv(_PIECE)  # more than TLS puts into a record: nothing stays behind unseen
+        except ssl.SSLWantReadError:  # a part of a record, or one of TLS's own
+            return []
         except OSError:
             piece = b""
+        finally:
+            self._connection.setblocking(True)
         self.open = bool(piece)
         self._unread += piece
         messages = []
