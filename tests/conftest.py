@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,7 +20,6 @@ from hypothesis import HealthCheck, settings
 from tpukit.sandbox import kept_answers
 from waiting import PATIENCE
 
-sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite(
     "store_home", "store_documents_suite", "store_leases_suite", "place_suite", "manager_suite", "manager_kills_suite"
 )
