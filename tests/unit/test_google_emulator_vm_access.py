@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from tpukit.cli import sandbox_faults
@@ -156,6 +156,55 @@ def test_maintenance_can_be_performed_before_its_time(world):
     world.ask("POST", f"{alpha}/nodes/vm:performMaintenance", {})
     world.pass_time(1)
     assert node(world)["upcomingMaintenance"]["maintenanceStatus"] == "ONGOING"
+
+
+@pytest.mark.parametrize("first", [0, 20], ids=["that had begun", "that begins meanwhile"])
+def test_maintenance_ends_though_the_vm_is_repaired_by_then(world, first):
+    make(world)
+    vm_faults.strike(world.cloud, "maintenance", "vm", notice=first, seconds=50)
+    world.pass_time(10)
+    vm_faults.strike(world.cloud, "repair", "vm", seconds=100)
+    for _ in range(9):
+        world.pass_time(10)
+    assert (node(world)["state"], "upcomingMaintenance" in node(world)) == ("REPAIRING", False)
+    world.pass_time(10)
+    assert stands(world)
+
+
+def test_vm_that_is_repaired_can_be_preempted(world):
+    make(world)
+    vm_faults.strike(world.cloud, "repair", "vm", seconds=100)
+    vm_faults.strike(world.cloud, "preempt", "vm", grace=20)
+    world.pass_time(200)
+    assert node(world)["state"] == "PREEMPTED"
+
+
+def stands(world: World) -> bool:
+    """Whether nothing keeps its hosts away."""
+    (vm,) = world.cloud.state.all("vm").values()
+    return (vm["state"], vm["health"], vm["_shutdown"]) == ("READY", "HEALTHY", None)
+
+
+LENGTHS = some.fixed_dictionaries({"seconds": some.sampled_from([5, 25, 55, 105])})
+TROUBLES = some.one_of(
+    some.tuples(some.sampled_from(["repair", "maintenance"]), LENGTHS),
+    some.tuples(some.sampled_from(["freeze", "crash", "unhealthy", "restore"]), some.just({})),
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(order=some.lists(some.tuples(TROUBLES, some.integers(0, 5)), max_size=8))
+def test_after_any_order_of_troubles_and_time_a_vm_stands(world, order):
+    make(world)
+    for (trouble, words), steps in order:
+        vm_faults.strike(world.cloud, trouble, "vm", **words)
+        for _ in range(steps):
+            world.pass_time(10)
+    for _ in range(25):
+        world.pass_time(10)
+    vm_faults.strike(world.cloud, "restore", "vm")
+    assert stands(world)
+    world.ask("DELETE", f"{ZONE}/nodes/vm")
 
 
 def test_ordered_repair_happens_once_to_each_vm_it_matches(world):

@@ -22,6 +22,8 @@ SYMPTOMS = (
     *("LOW_MEMORY", "OUT_OF_MEMORY", "EXECUTE_TIMED_OUT", "MESH_BUILD_FAIL", "HBM_OUT_OF_MEMORY", "PROJECT_ABUSE"),
 )
 _MAINTENANCE_SECONDS = 60.0  # a guess; Google promises no length
+_STANDING = ("READY", "REPAIRING")
+"""States of a TPU VM that can be preempted or maintained."""
 _UNDER_MAINTENANCE = "The node is under maintenance."  # the words are a guess, as those of a repair are
 
 
@@ -62,7 +64,7 @@ def _preempt(
 @api.on_operation_end("PREEMPT")
 def _preempted(cloud: Cloud, event: Doc) -> None:
     vm = cloud.state.get("vm", event["target"])
-    if vm is None or vm["state"] != "READY":
+    if vm is None or vm["state"] not in _STANDING:
         return
     if (vm.get("_shutdown") or {}).get("by_hosts") and cloud.hooks.vm_has_hosts(event["target"]):
         cloud.later(api, "PREEMPT", event["target"], 0.2)
@@ -124,12 +126,15 @@ def maintain(
 
 @api.on_operation_end("MAINTENANCE_BEGINS")
 def _begins(cloud: Cloud, event: Doc) -> After | None:
+    """Also of one that is repaired, whose hosts stay away until both are over. Others have no hosts to shut down."""
     vm = cloud.state.get("vm", event["target"])
     upcoming = (vm or {}).get("upcomingMaintenance") or {}
-    if vm is None or vm["state"] != "READY" or upcoming.get("maintenanceStatus") != "PENDING":
+    if vm is None or upcoming.get("maintenanceStatus") != "PENDING":
         return None
     plan = vm["_maintenance"]
-    shutdown = {"grace": plan["grace"], "workers": plan["workers"]}
+    own = {"grace": plan["grace"], "workers": plan["workers"]}
+    ordered = vm.get("_shutdown") or own
+    shutdown = own if vm["state"] in _STANDING and "workers" in ordered else vm.get("_shutdown")
     _put(cloud, vm, upcomingMaintenance={**upcoming, "maintenanceStatus": "ONGOING"}, _shutdown=shutdown)
     cloud.later(api, "MAINTENANCE_ENDS", vm["name"], plan["seconds"])
     return lambda: cloud.hooks.on_vm_changed(event["target"])
@@ -137,12 +142,14 @@ def _begins(cloud: Cloud, event: Doc) -> After | None:
 
 @api.on_operation_end("MAINTENANCE_ENDS")
 def _maintenance_over(cloud: Cloud, event: Doc) -> After | None:
+    """Whatever else happens to it by then: what stays would keep its hosts away for ever. Orders of others stay."""
     vm = cloud.state.get("vm", event["target"])
-    if vm is None or vm["state"] != "READY" or not vm.get("upcomingMaintenance"):
+    if vm is None or not vm.get("upcomingMaintenance"):
         return None
-    boots = _again(vm, map(int, vm["_maintenance"]["workers"]))
-    health = {"health": "HEALTHY", "healthDescription": None}
-    _put(cloud, vm, **health, upcomingMaintenance=None, _maintenance=None, _shutdown=None, _boots=boots)
+    over: Doc = {"health": "HEALTHY", "healthDescription": None, "upcomingMaintenance": None, "_maintenance": None}
+    if "workers" in (vm.get("_shutdown") or {}):
+        over |= {"_shutdown": None, "_boots": _again(vm, map(int, vm["_maintenance"]["workers"]))}
+    _put(cloud, vm, **over)
     return lambda: cloud.hooks.on_vm_changed(event["target"])
 
 
