@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -158,6 +159,21 @@ def test_container_whose_first_hook_fails_and_that_leaves_with_0_is_done(world: 
     hook = {"postStart": command(wait_for(up), "false")}
     world.shell(f"{LEAVES}; touch {up}; {FOREVER}", lifecycle=hook, spec={"restartPolicy": "OnFailure"})
     world.phase("Succeeded")
+
+
+def test_container_whose_first_hook_fails_is_ended_though_that_cannot_be_written(world: World, monkeypatch):
+    """As on a full disk."""
+    up = world.shared / "up"
+    write = Path.write_text
+
+    def full(path: Path, *words: Any, **more: Any) -> int:
+        if path.name == "post-start":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, *words, **more)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    world.shell(f"trap 'exit 1' TERM; touch {up}; {FOREVER}", lifecycle={"postStart": command(wait_for(up), "false")})
+    world.phase("Failed")
 
 
 def test_first_hook_is_not_run_again_by_an_agent_that_comes_after_another(world: World):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from ports import free_port
 from tpukit import pods
-from tpukit.sandbox.agent import probe_actions
+from tpukit.sandbox.agent import handlers
 from tpukit.sandbox.agent.probes import Tally
 from unit.agent_world import World, with_cpu_node
 from waiting import PATIENCE, alive
@@ -167,7 +168,7 @@ def test_command_of_a_probe_that_prints_much_is_heard_as_far_as_a_kubelet_listen
     world.phase("Running")
     (run,) = world.home.glob("agent/pods/*/main/0")
     probe = {"exec": {"command": ["sh", "-c", "head -c 1000000 /dev/zero; exit 1"]}, **SOON}
-    assert len(probe_actions.trouble(probe, {}, run, pods.status(run).pid, "")) == 10 << 10
+    assert len(handlers.trouble(probe, {}, run, pods.status(run).pid, "")) == 10 << 10
 
 
 def test_server_that_answers_a_probe_byte_by_byte_is_not_waited_for():
@@ -175,7 +176,7 @@ def test_server_that_answers_a_probe_byte_by_byte_is_not_waited_for():
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
         answering = threads.submit(_drip, server)
         probe = {"httpGet": {"path": "/", "port": server.getsockname()[1]}, "timeoutSeconds": 1}
-        assert "deadline exceeded" in probe_actions.trouble(probe, {}, Path(), 0, "127.0.0.1")
+        assert "deadline exceeded" in handlers.trouble(probe, {}, Path(), 0, "127.0.0.1")
         assert isinstance(answering.exception(PATIENCE), OSError), "nobody listens any more"
 
 
@@ -183,6 +184,7 @@ def _drip(server: socket.socket) -> None:
     caller, _ = server.accept()
     with caller:
         caller.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        assert all(one.daemon for one in threading.enumerate() if isinstance(one, threading.Timer))
         while True:
             caller.sendall(b"x")
             time.sleep(0.1)

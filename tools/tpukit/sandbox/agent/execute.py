@@ -94,9 +94,10 @@ class _Command:
     def relay(self, socket: WebSocket) -> int:
         """Both ways, until it ended and with it all who print for it (containerd waits for them too), or until nobody
         listens any more, which ends it. Its exit code."""
-        ended = os.pidfd_open(self._process.pid)
-        waiting = {ended, *self._outputs}
+        ended = -1
         try:
+            ended = os.pidfd_open(self._process.pid)
+            waiting = {ended, *self._outputs}
             while waiting and socket.open:
                 if self._typed_all and not self._typed:
                     self._stop_typing()
@@ -108,7 +109,8 @@ class _Command:
                     elif file == ended or not self._say(socket, file):
                         waiting.discard(file)
         finally:
-            os.close(ended)
+            if ended >= 0:
+                os.close(ended)
             if self._process.poll() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)

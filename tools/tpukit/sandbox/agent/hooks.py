@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tpukit import pods
 from tpukit.clock import Clock
-from tpukit.sandbox.agent import probe_actions
+from tpukit.sandbox.agent import handlers
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.pod_events import PodEvents
@@ -38,6 +38,7 @@ class _Hook:
     run: Path
     address: str
     deadline: float
+    failed: bool = False
     done: bool = False
 
 
@@ -62,7 +63,7 @@ class Hooks:
                 begun = self._begin(pod, container, address, "PostStart", _NO_LIMIT_SECONDS)
         if begun is not None and not begun.done:
             return Health(started=False, ready=False)
-        if mark.read_text(encoding="utf-8") == _FAILED:
+        if begun.failed if begun else mark.read_text(encoding="utf-8") == _FAILED:
             return Health(started=False, ready=False, grace=float(pod["spec"].get("terminationGracePeriodSeconds", 30)))
         return WELL
 
@@ -94,11 +95,15 @@ class Hooks:
         except Exception as error:
             _log.exception("hook %s of %s", hook.kind, hook.run)
             why = str(error)
-        if why:  # what it said is not for all to read
-            _log.info("hook %s of %s failed: %s", hook.kind, hook.run, why)
-            self._events.warn(hook.pod, f"Failed{hook.kind}Hook", f"{hook.kind}Hook failed")
-            if hook.kind == "PostStart":
-                (hook.run / _MARK).write_text(_FAILED, encoding="utf-8")
+        hook.failed = bool(why)
+        try:
+            if why:  # what it said is not for all to read
+                _log.info("hook %s of %s failed: %s", hook.kind, hook.run, why)
+                self._events.warn(hook.pod, f"Failed{hook.kind}Hook", f"{hook.kind}Hook failed")
+                if hook.kind == "PostStart":
+                    (hook.run / _MARK).write_text(_FAILED, encoding="utf-8")
+        except OSError:  # a full disk: only an agent that comes after this one does not know of it
+            _log.exception("hook %s of %s", hook.kind, hook.run)
         hook.done = True
         self._changed(hook.pod["metadata"]["uid"])
 
@@ -116,9 +121,9 @@ def _trouble(hook: _Hook, seconds: float) -> str:
     """Why it failed; "" where it did not. A request that is answered has succeeded, whatever the answer is."""
     asked = hook.asked
     if "exec" in asked:
-        return probe_actions.command(asked["exec"], hook.run, pods.status(hook.run).pid, seconds)
+        return handlers.command(asked["exec"], hook.run, pods.status(hook.run).pid, seconds)
     if "httpGet" in asked:
-        return probe_actions.request(asked["httpGet"], hook.spec, hook.address, seconds)[1]
+        return handlers.request(asked["httpGet"], hook.spec, hook.address, seconds)[1]
     if "sleep" in asked:
         time.sleep(min(seconds, float(asked["sleep"].get("seconds") or 0)))
         return ""

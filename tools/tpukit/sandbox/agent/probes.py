@@ -17,7 +17,7 @@ from pathlib import Path
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.pods import Phase
-from tpukit.sandbox.agent import probe_actions
+from tpukit.sandbox.agent import handlers
 from tpukit.sandbox.agent.containers import Container
 from tpukit.sandbox.agent.env import Object
 from tpukit.sandbox.agent.pod_events import PodEvents
@@ -146,7 +146,7 @@ class Probes:
         if run.health().started is (kind is Kind.STARTUP):
             return None  # it has done its work, or waits for the one of the start
         began = time.monotonic()
-        why = probe_actions.trouble(probe, run.spec, run.folder, state.pid, run.address)
+        why = handlers.trouble(probe, run.spec, run.folder, state.pid, run.address)
         if pods.status(run.folder).phase is not Phase.RUNNING:
             return None  # who asks somebody who leaves learns nothing
         if why:

@@ -87,6 +87,7 @@ def request(asked: Object, container: Object, address: str, seconds: float) -> t
         connection = http.client.HTTPConnection(host, port, timeout=seconds)
     late = threading.Event()
     limit = threading.Timer(seconds, _hang_up, (connection, late))  # for all of it: the socket's own is for each byte
+    limit.daemon = True  # who ends while a hook has no limit to speak of does not wait for it
     limit.start()
     status, problem = 0, ""
     try:
