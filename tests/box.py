@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import waiting
+from patient_cluster import PatientCluster
 from tpukit import catalogue, plan, pods, render
-from tpukit.errors import Transient
 from tpukit.infra import bootstrap
-from tpukit.kube import Cluster
 from tpukit.plan import Plan
 from tpukit.sandbox import binaries
 from tpukit.sandbox.agent import Pool, of_slice
@@ -61,7 +60,7 @@ class Box:
         self.home, self.name = home, name
         self.tpu("up", *words, "--api=*", "--addons", "--seconds=0")
         self.place = read(home / "data" / "sandbox" / name)
-        self.cluster = Cluster(self.place.kubeconfig)
+        self.cluster = PatientCluster(self.place.kubeconfig)
         self.agent = agent(self.place)
 
     def tpu(self, *words: str) -> str:
@@ -160,16 +159,8 @@ class Box:
         spec = {"name": name, "tpu": V4_16.name, "slices": 2, "command": list(command), "image": "image:1", **fields}
         made = plan.make(JobSpec.from_json({"capacity": "spot", "rule": "pre", **spec}), settings, "gke")
         for document in render.documents(made):
-            until(partial(self._applied, document), f"{made.id} to be taken")
-        return made
-
-    def _applied(self, document: Doc) -> bool:
-        """As a driver does it: what does not answer now, such as Kueue while it restarts, is asked again."""
-        try:
             self.cluster.apply(document)
-        except Transient:
-            return False
-        return True
+        return made
 
     def status(self, made: Plan) -> Doc:
         found: Doc = self.cluster.get("JobSet", made.id, made.team).get("status", {})

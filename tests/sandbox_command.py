@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from crowd import simulated_pool
+from patient_cluster import PatientCluster
 from tpukit import catalogue, plan, pods, render
-from tpukit.kube import Cluster
 from tpukit.spec import JobSpec, Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +48,7 @@ class Box:
 
     @property
     def cluster(self):
-        return Cluster(self.folder / "kubeconfig")
+        return PatientCluster(self.folder / "kubeconfig")
 
     def processes(self):
         """All that carry the sandbox's folder in their command line or, as a mark, in their environment."""

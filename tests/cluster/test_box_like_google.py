@@ -14,7 +14,6 @@ import pytest
 
 from box import ZONE, Box, sandbox, until
 from tpukit import pods
-from tpukit.errors import Transient
 
 PROJECT = "projects/tpu-project"
 SUSPENDED = 50.0
@@ -183,10 +182,7 @@ def test_box_that_stood_still_for_longer_than_a_node_may_be_silent_is_well_again
         os.kill(pid, signal.SIGCONT)
 
     def ready() -> bool:
-        try:
-            found = box.cluster.list("Node")
-        except Transient:
-            return False
+        found = box.cluster.list("Node")
         return all(condition(node) == "True" for node in found) and {one["metadata"]["name"] for one in found} == names
 
     until(ready, "every node to be ready")

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, StepFailed
+from patient_cluster import PatientCluster
 from tpukit import pods
-from tpukit.kube import Cluster
 from waiting import until
 
 # Spares the waits that are there for Google's sake.
@@ -84,7 +84,7 @@ class Environment:
     def addons(self) -> dict[str, str]:
         """Whether each of those that are installed is available. Asked as the sandbox's administrator."""
         found = {}
-        for one in Cluster(self.kubeconfig).list("Deployment"):
+        for one in PatientCluster(self.kubeconfig).list("Deployment"):
             conditions = {each["type"]: each["status"] for each in one.get("status", {}).get("conditions", [])}
             found[one["metadata"]["namespace"].removesuffix("-system")] = conditions.get("Available", "")
         return found
@@ -264,7 +264,7 @@ def test_provision_again_installs_what_nobody_noted_as_installed_and_changes_not
 
 def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(environment):
     """As a release whose image cannot be pulled: the guide's old ones."""
-    cluster, name = Cluster(environment.kubeconfig), "jobset-controller-manager"
+    cluster, name = PatientCluster(environment.kubeconfig), "jobset-controller-manager"
     found = cluster.get("Deployment", name, "jobset-system")
     (container,) = found["spec"]["template"]["spec"]["containers"]
     good = container["image"]
@@ -289,7 +289,7 @@ def test_version_that_is_not_there_to_be_run_is_not_available_and_says_why(envir
 @contextmanager
 def job_on_a_slice(environment: Environment) -> Iterator[None]:
     """A pod of a job, on the first slice."""
-    cluster = Cluster(environment.kubeconfig)
+    cluster = PatientCluster(environment.kubeconfig)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from box import until
+from patient_cluster import PatientCluster
 from sandbox_command import *  # noqa: F403 (fixtures)
 from sandbox_command import SETTINGS, Box, completed, condition_of, planned, send
 from tpukit import catalogue, render
 from tpukit.errors import Denied
-from tpukit.kube import Cluster
 
 
 def test_sandbox_without_jobs_is_small(box):
@@ -96,7 +96,7 @@ def test_account_of_a_team_reads_and_stops_only_its_own(box, cluster):
     config["users"][0]["user"] = {"token": token}
     file = box.home / "team-kubeconfig"
     file.write_text(json.dumps(config))
-    team = Cluster(file)
+    team = PatientCluster(file)
     assert isinstance(until(lambda: _allowed(lambda: team.list("JobSet", "research"))), list)
     for refused in (
         lambda: team.list("JobSet", "other"),

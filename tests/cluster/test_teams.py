@@ -14,10 +14,10 @@ from itertools import count
 import pytest
 
 from box import ROOT, V4_16, sandbox, until
+from patient_cluster import PatientCluster
 from tpukit import catalogue, plan, render
 from tpukit.clock import SystemClock
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError
-from tpukit.kube import Cluster
 from tpukit.sandbox.allocatable import allocatable
 from tpukit.spec import JobSpec, Settings
 from tpukit.teams import queue_rows, registry
@@ -312,7 +312,7 @@ def as_member(desk, cluster, team):
     config["users"][0]["user"] = {"token": token["status"]["token"]}
     file = desk.home / f"{team}.kubeconfig"
     file.write_text(json.dumps(config))
-    member = Cluster(file)
+    member = PatientCluster(file)
     for look in (lambda: member.list("JobSet", team), lambda: member.list("ClusterQueue")):
         until(lambda look=look: allowed(look), "roles to take effect")
     return member, file

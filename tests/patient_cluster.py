@@ -1,0 +1,23 @@
+"""A cluster in the hands of a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpukit.kube import Cluster
+from waiting import until
+
+
+class PatientCluster(Cluster):
+    """What is not answered now is asked again, as a driver does it: Kueue and JobSet restart in some tests, and an API
+    server whose webhooks are away for a moment refuses for them."""
+
+    def call(self, method: str, path: str, *words: Any, **more: Any) -> dict[str, Any]:
+        asked = super().call
+        (answer,) = until(lambda: (asked(method, path, *words, **more),), f"{method} {path}", every=0.2)
+        return answer
+
+    def list(self, kind: str, *words: Any, **more: Any) -> list[dict[str, Any]]:
+        asked = super().list
+        (found,) = until(lambda: (asked(kind, *words, **more),), f"all of {kind}", every=0.2)
+        return found
