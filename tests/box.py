@@ -56,9 +56,9 @@ until = partial(waiting.until, every=0.2)
 
 
 class Box:
-    def __init__(self, home: Path, name: str, *words: str) -> None:
+    def __init__(self, home: Path, name: str, *words: str, addons: bool = True) -> None:
         self.home, self.name = home, name
-        self.tpu("up", *words, "--api=*", "--addons", "--seconds=0")
+        self.tpu("up", *words, "--api=*", *(["--addons"] if addons else []), "--seconds=0")
         self.place = read(home / "data" / "sandbox" / name)
         self.cluster = PatientCluster(self.place.kubeconfig)
         self.agent = agent(self.place)
@@ -188,10 +188,10 @@ class Box:
 
 
 @contextmanager
-def sandbox(home: Path, name: str, *words: str) -> Iterator[Box]:
+def sandbox(home: Path, name: str, *words: str, addons: bool = True) -> Iterator[Box]:
     """One that is up. Whatever happens, nothing of it runs afterwards; what had to be killed fails the test."""
     try:
-        box = Box(home, name, *words)
+        box = Box(home, name, *words, addons=addons)
         yield box
         box.tpu("down")
     finally:

@@ -1,4 +1,5 @@
-"""The guide's way with kubectl alone, as typed, in a sandbox: credentials, queues, jobs of one slice and of two."""
+"""The guide's way with kubectl alone, as typed, in a sandbox: credentials, JobSet, Kueue, queues, jobs of one slice and
+of two."""
 
 from __future__ import annotations
 
@@ -55,10 +56,17 @@ class Person:
         return next((kind for kind in true if kind in ("Completed", "Failed")), "")
 
 
+def block(folder: str, begin: str) -> str:
+    """Of a README, the block that begins so."""
+    found = re.search(rf"^{begin} .*?(?=^```)", (ROOT / folder / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found
+    return found[0]
+
+
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    """A cluster with two v4-32 slices, as Terraform leaves one: no address but its DNS name."""
-    with sandbox(tmp_path_factory.mktemp("guide"), "guide") as box:
+    """A cluster with two v4-32 slices, as Terraform leaves one: no address but its DNS name, and nothing installed."""
+    with sandbox(tmp_path_factory.mktemp("guide"), "guide", addons=False) as box:
         compute = f"compute/v1/projects/{PROJECT}"
         network, subnet = (
             f"projects/{PROJECT}/global/networks/net",
@@ -93,11 +101,8 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
 
 
 def test_services_are_enabled_by_the_block_of_the_readme(person):
-    readme = (ROOT / "terraform" / "README.md").read_text()
-    block = re.search(r"^gcloud services enable .*?(?=^```)", readme, re.MULTILINE | re.DOTALL)
-    assert block
     person.types(f"gcloud config set project {PROJECT}")
-    person.types(block[0].replace("\\\n", " "))
+    person.types(block("terraform", "gcloud services enable").replace("\\\n", " "))
 
 
 def test_credentials_by_region_reach_a_cluster_that_has_a_dns_name_alone_and_leave_the_sandboxs_own(person):
@@ -109,11 +114,13 @@ def test_credentials_by_region_reach_a_cluster_that_has_a_dns_name_alone_and_lea
     assert person.box.place.kubeconfig.read_bytes() == own, "the sandbox lives by it"
 
 
-def test_apply_of_kueue_makes_queue_and_account_in_the_namespace_that_was_set(person):
+def test_jobset_kueue_and_queues_come_by_the_lines_of_their_readmes_in_the_namespace_that_was_set(person):
     person.edits(
         "kueue/local_queue.yaml", r'(kind: LocalQueue.*?)namespace: "tpu-training"', rf"\1namespace: {NAMESPACE}"
     )
-    until(lambda: "configured" in person.types("kubectl apply -k kueue") or True)
+    for folder in ("jobset", "kueue"):
+        for line in block(folder, "kubectl apply --server-side").splitlines():
+            person.types(line)
     queue = json.loads(person.types(f"kubectl get localqueue {NAMESPACE} --namespace={NAMESPACE} --output=json"))
     assert queue["spec"]["clusterQueue"] == "tpu"
     person.types(f"kubectl get serviceaccount cloud-tpu-sa --namespace={NAMESPACE}")
