@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from quick_provider import quicken
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
 from tpukit.sandbox.google.server import Emulator
@@ -39,15 +40,13 @@ tf_state_bucket: tf-state
 force_destroy: true
 create_service_accounts: true
 """
-# Spares the waits that are there for Google's sake.
-TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
 
 
 class Person:
     def __init__(self, folder: Path, google: Emulator, env: dict[str, str]) -> None:
         self.folder, self.google = folder, google
         modules = shutil.copytree(ROOT / "terraform", folder / "modules", ignore=shutil.ignore_patterns(".terraform*"))
-        (modules / "tuned_override.tf").write_text(TUNED)
+        quicken(modules)
         (folder / "cluster.yaml").write_text(CLUSTER)
         kubectl = folder / "bin" / "kubectl"
         kubectl.parent.mkdir()

@@ -22,6 +22,7 @@ import pytest
 
 import role_sets
 import training_account
+from quick_provider import quicken
 from role_sets import RoleSets
 from tpukit.clock import SystemClock
 from tpukit.host.scalars import Scalars
@@ -44,7 +45,6 @@ cluster_name: tpu-cluster
 tpu_type: v4-32
 firestore_database: tpu-jobs
 """
-TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
 DOMAIN = "tpu-project.iam.gserviceaccount.com"
 BUILDER = f"tpu-cluster-build@{DOMAIN}"
 SAVING = {
@@ -59,7 +59,7 @@ class Project:
     def __init__(self, folder: Path, google: Emulator, env: dict[str, str]) -> None:
         self.folder, self.google = folder, google
         modules = shutil.copytree(ROOT / "terraform", folder / "modules", ignore=shutil.ignore_patterns(".terraform*"))
-        (modules / "tuned_override.tf").write_text(TUNED)
+        quicken(modules)
         (folder / "cluster.yaml").write_text(CLUSTER)
         self.env = {
             **env,

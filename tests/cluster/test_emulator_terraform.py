@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from quick_provider import quicken
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
 from waiting import until
@@ -33,16 +34,6 @@ ASKED = {
     "queue_monitoring_team": "research",
 }
 CLUSTER = "projects/tpu-project/locations/us-central2/clusters/tpu-cluster"
-TUNED = """
-provider "google" {
-  poll_interval = "100ms"
-  batching {
-    enable_batching = true
-    send_after      = "200ms"
-  }
-}
-"""
-"""Spares the waits that are there for Google's sake."""
 
 
 class Environment:
@@ -52,7 +43,7 @@ class Environment:
         self.folder, self.google = folder, google
         self.environment = {**environment, **google.environment()}
         shutil.copytree(ROOT / "terraform", folder, ignore=shutil.ignore_patterns(".terraform*"))
-        (folder / "tuned_override.tf").write_text(TUNED)
+        quicken(folder)
         bucket = {"name": "tf-state", "location": "us-central2", "versioning": {"enabled": True}}
         self.ask("POST", "storage/v1/b?project=tpu-project", bucket)
         channel = {"type": "email", "labels": {"email_address": "oncall@example.com"}}

@@ -19,11 +19,10 @@ import pytest
 
 from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Builder, StepFailed
 from patient_cluster import PatientCluster
+from quick_provider import quicken
 from tpukit import pods
 from waiting import until
 
-# Spares the waits that are there for Google's sake.
-TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
 ASKED = {**GUIDE_PROVISION, "_NAMESPACE": "research"}
 NAMES = {
     "project_id": "tpu-project",
@@ -152,7 +151,7 @@ def environment(
         given = {name: value for name, value in inside.items() if name.startswith(names)}
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
-        (builder.workspace / "terraform" / "tuned_override.tf").write_text(TUNED)
+        quicken(builder.workspace / "terraform")
         made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
         made.make_accounts()
         yield made

@@ -26,6 +26,7 @@ from markdown_it import MarkdownIt
 
 import role_sets
 import terminal
+from quick_provider import quicken
 from role_sets import RoleSets
 from terminal import Typed
 from tpukit import pods
@@ -33,8 +34,6 @@ from tpukit import pods
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = "To a real cluster"
 ANSWERS = {r"\[y/N\]:": "y", r"Type tpu-cluster to do so:": "tpu-cluster"}
-# Spares the waits that are there for Google's sake.
-TUNED = 'provider "google" {\n  poll_interval = "100ms"\n  batching {\n    send_after = "200ms"\n  }\n}\n'
 BOOTSTRAP = re.compile(
     r"bucket my-project-1-(tf-state|image-source)$|object my-project-1-(tf-state|image-source)/"
     r"|account .*/(tpu-cluster-build|tpu-image-build|infrastructure-manager-sa|gke-sa|cloud-tpu-sa)@"
@@ -100,7 +99,7 @@ def way(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[st
         if name and not name.startswith("tests/") and (ROOT / name).is_file():
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, checkout / name)
-    (checkout / "terraform" / "tuned_override.tf").write_text(TUNED)
+    quicken(checkout / "terraform")
     tpu = home / "bin" / "tpu"
     tpu.parent.mkdir()
     tpu.write_text(f'#!/bin/sh\nexec {sys.executable} -m tpukit "$@"\n')
