@@ -46,9 +46,14 @@ class Person:
         self.environment = {**json.loads(printed.stdout), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1", "TF_INPUT": "1"}
 
     def types(self, lines: str, answer: str = "") -> str:
+        done = self.tries(lines, answer)
+        assert done.returncode == 0, f"{lines}: {done.stderr}"
+        return done.stdout
+
+    def tries(self, lines: str, answer: str = "") -> subprocess.CompletedProcess[str]:
         """In a shell in which the names of the first block are set."""
         script = "\n".join([line for line in NAMES.splitlines() if line.startswith("export ")] + [lines])
-        done = subprocess.run(
+        return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
             env=self.environment,
@@ -56,8 +61,16 @@ class Person:
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{lines}: {done.stderr}"
-        return done.stdout
+
+    def types_until_known(self, line: str) -> None:
+        """Google knows a new account after some seconds."""
+
+        def known() -> bool:
+            done = self.tries(line)
+            assert done.returncode == 0 or "does not exist" in done.stderr, done.stderr
+            return done.returncode == 0
+
+        until(known, line)
 
     def edits(self, path: str, what: str, into: str) -> None:
         file = self.folder / path
@@ -128,3 +141,19 @@ def test_job_sent_with_kubectl_runs_to_its_end(person, name, namespace, hosts):
     said = person.types(logs.replace(NAMESPACE, namespace).replace("multislice", name))
     assert len(set(re.findall(rf"host (\d) of {hosts}, slice \d of {hosts // 4}: {hosts * 4} chips", said))) == hosts
     person.types(f"kubectl delete -k examples/kubectl/{name}")
+
+
+def test_account_of_serve_is_made_by_the_lines_of_its_page(person):
+    _image, *lines = re.split(r"(?<!\\)\n", blocks("deploy/serve")[0].strip())  # a test of the README builds one
+    for line in lines:
+        person.types_until_known(line.replace("my-project", PROJECT))
+    account = f"tpukit-serve@{PROJECT}.iam.gserviceaccount.com"
+    policy = json.loads(person.types("gcloud projects get-iam-policy $PROJECT_ID --format=json"))
+    given = {one["role"] for one in policy["bindings"] if f"serviceAccount:{account}" in one["members"]}
+    assert given == {"roles/datastore.user", "roles/logging.viewer"}
+    (binding,) = json.loads(person.types(f"gcloud iam service-accounts get-iam-policy {account} --format=json"))[
+        "bindings"
+    ]
+    settings = dict(line.split("=", 1) for line in (ROOT / "deploy/serve/config.env").read_text().split())
+    assert settings["GOOGLE_SERVICE_ACCOUNT"].replace("my-project", PROJECT) == account
+    assert binding["members"] == [f"serviceAccount:{PROJECT}.svc.id.goog[tpukit-serve/serve]"]
