@@ -67,7 +67,7 @@ class Attempt:
         deadline = time.monotonic() + PATIENCE
         while not until():
             if time.monotonic() > deadline:
-                pytest.fail(f"{what} took more than five minutes\n{self.log()}")
+                pytest.fail(f"{what} was not there in {PATIENCE} s\n{self.log()}")
             time.sleep(0.02)
 
     def reach(self, step: int) -> None:

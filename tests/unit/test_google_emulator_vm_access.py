@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from tpukit.cli import sandbox_faults
+from tpukit.errors import Invalid
 from tpukit.sandbox.google import login_profiles, vm_faults
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.tpu_vms.logins import logins
@@ -205,6 +207,37 @@ def test_after_any_order_of_troubles_and_time_a_vm_stands(world, order):
     vm_faults.strike(world.cloud, "restore", "vm")
     assert stands(world)
     world.ask("DELETE", f"{ZONE}/nodes/vm")
+
+
+ENDS = some.tuples(some.sampled_from(["preempt", "stop"]), some.just({}))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(order=some.lists(some.tuples(some.one_of(TROUBLES, ENDS), some.integers(0, 5)), max_size=8))
+def test_vm_that_was_stopped_or_taken_back_stays_so_whatever_happens_then(world, order):
+    make(world, acceleratorType="v4-8")
+    seen: list[str] = []
+    for (trouble, words), steps in order:
+        with suppress(Invalid):  # of one that has no hosts
+            if trouble == "stop":
+                world.send("POST", f"{ZONE}/nodes/vm:stop", {})
+            else:
+                vm_faults.strike(world.cloud, trouble, "vm", **words)
+        for _ in range(steps):
+            world.pass_time(10)
+            seen.append(node(world)["state"])
+    ended = next((number for number, state in enumerate(seen) if state in ("PREEMPTED", "STOPPED")), len(seen))
+    assert len(set(seen[ended:])) <= 1
+    world.ask("DELETE", f"{ZONE}/nodes/vm")
+
+
+def test_what_takes_hosts_away_is_refused_of_a_vm_that_has_none(world):
+    make(world)
+    vm_faults.strike(world.cloud, "preempt", "vm", after=0)
+    world.pass_time(1)
+    for action in ("preempt", "repair", "maintenance", "crash"):
+        with pytest.raises(Invalid, match="vm is PREEMPTED: it has no hosts"):
+            vm_faults.strike(world.cloud, action, "vm")
 
 
 def test_ordered_repair_happens_once_to_each_vm_it_matches(world):

@@ -23,7 +23,8 @@ SYMPTOMS = (
 )
 _MAINTENANCE_SECONDS = 60.0  # a guess; Google promises no length
 _STANDING = ("READY", "REPAIRING")
-"""States of a TPU VM that can be preempted or maintained."""
+"""States of a TPU VM that has hosts, or gets them back by itself."""
+_TO_STANDING = ("preempt", "repair", "maintenance", "crash")
 _UNDER_MAINTENANCE = "The node is under maintenance."  # the words are a guess, as those of a repair are
 
 
@@ -37,6 +38,9 @@ def strike(cloud: Cloud, action: str, node: str, worker: int | None = None, **wo
         vm = find_vm(cloud, full)
         if worker is not None and not 0 <= worker < vm["_hosts"]:
             raise Invalid(f"{node} has no worker {worker}", hint=f"it has {vm['_hosts']}, from 0")
+        if action in _TO_STANDING and vm["state"] not in _STANDING:
+            hint = f"{action} happens to those that are {' or '.join(_STANDING)}"
+            raise Invalid(f"{node} is {vm['state']}: it has no hosts", hint=hint)
         workers = [str(number) for number in range(vm["_hosts"]) if worker in (None, number)]
         try:
             act(cloud, vm, workers, **words)
@@ -76,7 +80,7 @@ def hosts_went(cloud: Cloud, full: str) -> None:
     """Called when the last host of a TPU VM has shut down."""
     with cloud.state.transaction():
         vm = cloud.state.get("vm", full)
-        if vm and vm["state"] == "READY" and (vm.get("_shutdown") or {}).get("by_hosts"):
+        if vm and vm["state"] in _STANDING and (vm.get("_shutdown") or {}).get("by_hosts"):
             preempt(cloud, full)
 
 
