@@ -110,6 +110,9 @@ def teams(box: Box) -> None:
         annotations = {"iam.gke.io/gcp-service-account": email(team)}
         meta = {"name": "trainer", "namespace": team, "annotations": annotations}
         box.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+        until(
+            lambda team=team: len(box.cluster.list("ServiceAccount", team)) == 2, "the account that each namespace has"
+        )
     # Google knows an account some time after it was made, and a grant some time after it was given.
     until(lambda: box.google("PUT", "storage/v1/b/shared/iam", {"version": 3, "bindings": bindings})[0] == 200)
 
@@ -119,7 +122,7 @@ def printed(box: Box, name: str, team: str, account: str, *command: str) -> list
     container = {"name": "main", "image": "image", "command": list(command)}
     spec = {"restartPolicy": "Never", "serviceAccountName": account, "containers": [container]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": team}, "spec": spec}
-    until(lambda: box._applied(pod), "its service account to be there")
+    box.cluster.apply(pod)
     until(lambda: box.cluster.get("Pod", name, team)["status"].get("phase") in ("Succeeded", "Failed"), name)
     return box.logs(box.cluster.get("Pod", name, team)).splitlines()
 
@@ -148,7 +151,7 @@ def test_pod_without_a_grant_does_not_get_the_bucket_as_a_folder_and_an_event_sa
     spec = {"restartPolicy": "Never", "containers": [container], "volumes": [{"name": "v", "csi": csi}]}
     metadata = {"name": "mounts", "namespace": "team-a", "annotations": {"gke-gcsfuse/volumes": "true"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    until(lambda: box._applied(pod), "its service account to be there")
+    box.cluster.apply(pod)
 
     def said() -> str:
         failed = [one for one in box.cluster.list("Event", "team-a") if one["reason"] == "FailedMount"]
