@@ -21,6 +21,7 @@ from tpukit.provisioner import pool_names
 from tpukit.sandbox import box_environment
 from tpukit.sandbox.agent.simulated_hosts import LABEL
 from unit.kube_server import kubeconfig
+from waiting import PATIENCE
 
 Doc = dict[str, Any]
 PROJECT, LOCATION, CLUSTER = "tpu-project", "us-central2", "one"
@@ -270,7 +271,7 @@ def jobset(
 def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> None:
     process.send_signal(number)
     try:
-        process.wait(20)
+        process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

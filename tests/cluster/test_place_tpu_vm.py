@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -133,16 +132,13 @@ def at_step(driving: Driving, job_id: str, step: int, attempt: int = 0) -> None:
 def test_preempted_slice_is_made_anew_and_training_goes_on_from_the_last_save(driving, vms, shared):
     job_id = train(driving, shared, capacity="spot")
     at_step(driving, job_id, 5)
-    began = time.monotonic()
     vms.ask("POST", "emulator/tpu-vms", {"action": "preempt", "node": f"{job_id}-0", "grace": 1})
     at_step(driving, job_id, 6, attempt=1)
-    seconds = time.monotonic() - began
     job = driving.ended(job_id)
     assert (job.state, reasons(job)) == (State.COMPLETED, [Reason.PREEMPTED, Reason.DONE])
     (said,) = [line for line in driving.log(job_id, 1) if line.startswith("from ")]
     first = int(said.split()[1])
     assert said == f"from {first} to {STEPS}" and first >= 5
-    assert seconds < 90, "from the preemption to the next attempt's first step"
     assert not [one for one in vms.emulator.cloud.state.all("vm") if job_id in one]
     assert not [one for one in vms.emulator.cloud.state.all("queued") if job_id in one]
 

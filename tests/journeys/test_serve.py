@@ -248,7 +248,7 @@ def test_serve_start_costs_the_same_with_thousands_of_old_runs(tpu):
         host = tpu.home / "data" / "runs" / f"old-{index:05}" / "attempt-0" / f"old-{index:05}-slice-0-0"
         host.mkdir(parents=True)
         (host / "log").write_text("done\n")
-    assert cpu_seconds(tpu, *leave) < few + 1.0
+    assert cpu_seconds(tpu, *leave) < few + 5.0
 
 
 def test_serve_installs_a_unit_that_systemd_can_run(tpu):
