@@ -67,6 +67,19 @@ def test_jobset_of_two_slices_goes_through_its_queue_each_slice_alone_on_a_pool(
     assert on["0"] != on["1"]
 
 
+def test_rollout_of_kueue_is_one_from_the_moment_it_is_written(cluster):
+    """Its process stands for its pods: without any, a new template would be rolled out before anybody has seen it."""
+    path = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
+    until(lambda: cluster.call("GET", path)["spec"]["replicas"] == 0, "Kueue to run")
+
+    def would_have(change):
+        content = "application/merge-patch+json"
+        return cluster.call("PATCH", path, {"dryRun": "All"}, body=change, content=content)["spec"]["replicas"]
+
+    assert would_have({"metadata": {"annotations": {"seen": "by"}}}) == 0
+    assert would_have({"spec": {"template": {"metadata": {"annotations": {"restarted": "now"}}}}}) == 1
+
+
 def test_job_beyond_the_quota_waits_for_the_one_before_it(cluster):
     first, second = planned(name="before", command=["sleep", "4"]), planned(name="behind", command=["sleep", "0"])
     send(cluster, first)

@@ -16,6 +16,7 @@ from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.sandbox import emulator, kwok_pools
 from tpukit.sandbox.agent import Pool, registered_pools, simulated_hosts
+from tpukit.sandbox.agent.driver import Driver
 from tpukit.sandbox.agent.registered_pools import allocatable
 from unit.agent_api import FakeApi
 from unit.agent_world import CPU, NODE, SPOT, ZONE, World, with_slice
@@ -116,7 +117,8 @@ def test_preempted_slice_goes_as_a_whole_its_pods_fail_as_disrupted_and_it_comes
 def test_pod_that_was_done_before_it_was_told_to_leave_keeps_its_result(world: World):
     world.shell("exit 0", node=FIRST)
     world.shell("exec sleep 60", name="q", node=FIRST)
-    world.until(lambda: list(world.home.glob("agent/pods/default_p_*/main/0/end")))
+    ends = "agent/pods/default_p_*/main/0/end"  # blank until then
+    world.until(lambda: any(end.read_text().strip() for end in world.home.glob(ends)))
     world.client.preempt("spot", grace=1.0, back=None)
     assert "reason" not in world.phase("Succeeded")
     assert world.phase("Failed", name="q")["reason"] == "Terminated"
@@ -185,6 +187,36 @@ def test_lost_host_says_nothing_until_it_is_back(world: World):
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
     assert any(one["type"] == "DisruptionTarget" for one in status["conditions"]), "it was not the program's fault"
     assert has_node(world, FIRST)
+
+
+def test_host_that_is_lost_while_its_pod_is_looked_at_says_nothing_either(world: World, monkeypatch):
+    """Who read that its processes are gone would take that for the end of a program, and its user would pay for it."""
+    world.shell("exec sleep 60", node=FIRST)
+    world.phase("Running")
+    lost, looked = threading.Event(), threading.Event()
+    drive, note = Driver.drive, Driver._note_reasons
+
+    def lost_meanwhile(driver: Driver, *words: Any) -> float | None:
+        if not lost.is_set():
+            lost.set()
+            world.client.lose(FIRST)
+        return note(driver, *words)
+
+    def driven(*words: Any) -> float | None:
+        try:
+            return drive(*words)
+        finally:
+            if lost.is_set():
+                looked.set()
+
+    monkeypatch.setattr(Driver, "_note_reasons", lost_meanwhile)
+    monkeypatch.setattr(Driver, "drive", driven)
+    world.api.patch("Pod", "p", {"metadata": {"labels": {"looked": "at"}}}, "default")
+    assert looked.wait(PATIENCE)
+    assert world.status()["phase"] == "Running"
+    world.client.restore(FIRST)
+    status = world.phase("Failed")
+    assert any(one["type"] == "DisruptionTarget" for one in status["conditions"]), "it was not the program's fault"
 
 
 def _quiet(world: World) -> str:

@@ -97,8 +97,8 @@ def test_termination_message_file_is_the_message(world: World):
 
 def test_image_that_cannot_be_pulled_is_waited_for(world: World):
     world.pod("true", image="eu-docker.pkg.dev/p/r/does-not-exist:1")
-    world.until(lambda: world.status().get("containerStatuses"))
-    assert world.container()["state"]["waiting"]["reason"] == "ErrImagePull"
+    (first,) = world.until(lambda: world.status().get("containerStatuses"))
+    assert first["state"]["waiting"]["reason"] == "ErrImagePull"
     assert world.status()["phase"] == "Pending"
     world.until(lambda: world.container()["state"]["waiting"]["reason"] == "ImagePullBackOff")
     assert world.events("Failed")[0]["message"].startswith(

@@ -75,7 +75,10 @@ class Addon:
         # A new template is not available before it is ready; one that was is not doubted for a late answer.
         wanted = 0 if ready else 1
         if (ready or self._ready != component.argv) and found["spec"].get("replicas") != wanted:
-            self._cluster.patch("Deployment", found["metadata"]["name"], {"spec": {"replicas": wanted}}, space)
+            # As it was when it was looked at: another template may have been written since.
+            as_seen = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}}
+            change = {**as_seen, "spec": {"replicas": wanted}}
+            self._cluster.patch("Deployment", found["metadata"]["name"], change, space)
             return False
         return ready
 

@@ -127,7 +127,7 @@ def _proportional(pid: int) -> int:
 
 def _end(run: Run, grace: float) -> None:
     pods.stop(run.folder, grace)
-    due = time.monotonic() + grace + 10.0
+    due = time.monotonic() + grace + _PATIENCE
     while pods.status(run.folder).phase is Phase.RUNNING:
         if time.monotonic() > due:
             raise Transient(f"{run.component} does not end", hint=f"its folder is {run.folder}")

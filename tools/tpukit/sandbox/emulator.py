@@ -34,7 +34,7 @@ ENVIRONMENT = "environment.json"
 """The file below google/ that holds the variables which lead Google's tools here."""
 
 
-PATIENCE_SECONDS, PAUSE_SECONDS = 60.0, 0.3
+PATIENCE_SECONDS, PAUSE_SECONDS = 300.0, 0.3
 """GKE does not give up a pool because an API server is late once."""
 _STATUSES = {Presence.LEAVING: "STOPPING", Presence.AWAY: "TERMINATED"}
 """Of machines in Compute Engine, by where their pool is."""

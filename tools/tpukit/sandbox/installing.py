@@ -24,8 +24,9 @@ def addons(programs: Binaries) -> dict[str, list[Doc]]:
 
 
 def install_own(cluster: Cluster, programs: Binaries) -> None:
-    """What kwok and the autoscaler need."""
-    _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), manifests.provisioning_requests()])
+    """What kwok, the autoscaler, and the processes of JobSet and Kueue need."""
+    rollouts = manifests.rollouts(map(releases.namespace, releases.NAMES))
+    _install(cluster, _RECORD, [*programs.manifests("kwok-rbac"), manifests.provisioning_requests(), *rollouts])
 
 
 def install_addons(cluster: Cluster, wanted: Mapping[str, list[Doc]]) -> None:

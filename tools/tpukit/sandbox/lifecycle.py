@@ -134,7 +134,7 @@ def down(name: str) -> None:
         every = list(components.runs(place))
         components.stop(place, [one for one in every if one in ("google", "agent", "addons")], grace=5.0)
         components.stop(place, every, grace=0.0)
-        due = time.monotonic() + 10.0
+        due = time.monotonic() + 60.0
         while pods.kill_strays(path):
             if time.monotonic() > due:
                 raise Transient(f"processes of sandbox {name} do not end: {pods.strays(path)}")

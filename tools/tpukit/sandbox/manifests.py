@@ -1,5 +1,5 @@
-"""What the control plane of a sandbox is given: the released manifests of kwok as they become here, and a definition
-that every cluster of GKE has. Every start reads this, so it imports nothing of what serves it."""
+"""What the control plane of a sandbox is given: the released manifests of kwok as they become here, a definition that
+every cluster of GKE has, and what makes a rollout one. Every start reads it, so it imports nothing of what serves."""
 
 from __future__ import annotations
 
@@ -35,3 +35,28 @@ def provisioning_requests() -> Doc:
     descriptions."""
     found: Doc = json.loads((Path(__file__).parent / "provisioning-requests.json").read_text("utf-8"))
     return found
+
+
+def rollouts(namespaces: Iterable[str]) -> list[Doc]:
+    """A Deployment whose process runs is scaled to nothing, so a new template of it would be rolled out the moment that
+    it is written, while the old process still runs. The same write scales it up again: whoever waits for the rollout
+    waits until the new process is ready."""
+    name = "rollouts.sandbox.tpukit.dev"
+    resources = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments"]}
+    among = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
+    scaled = '[JSONPatch{op: "add", path: "/spec/replicas", value: 1}]'
+    policy = {
+        "matchConstraints": {
+            "namespaceSelector": {"matchExpressions": [among]},
+            "resourceRules": [resources],
+        },
+        "matchConditions": [{"name": "template", "expression": "object.spec.template != oldObject.spec.template"}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": scaled}}],
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "Never",
+    }
+    group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    return [
+        {"kind": "MutatingAdmissionPolicy", **group, "spec": policy},
+        {"kind": "MutatingAdmissionPolicyBinding", **group, "spec": {"policyName": name}},
+    ]

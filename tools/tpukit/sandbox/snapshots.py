@@ -22,7 +22,7 @@ from tpukit.sandbox.binaries import Binaries, Report
 NAME = "snapshot"
 """Of the sandbox that is there while one is made."""
 PARTS = ("etcd", "certificates/webhooks")
-_LAYOUT = 1  # of what is kept: a change of the API server's flags that it would notice is another one
+_LAYOUT = 2  # of what is kept: a change of the API server's flags that it would notice is another one
 
 
 def ensure(

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from tpukit import pods
 from tpukit.clock import Clock
@@ -37,11 +38,12 @@ BEAT_SECONDS = 4.0
 LOG_SECONDS = 10.0
 TICK_SECONDS = 0.2
 WORKERS = 8
-_PATIENCE = 60.0
+_PATIENCE = 300.0  # the API server may begin at the same time, on a machine that others use too
 _NOBODY = (65534, 65534)
 _SCHEDULED = "spec.nodeName!="
 _HEARTBEAT = {"TPUKIT_HEARTBEAT": "10"}  # hosts of one machine need not wait as long as those of a network
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Agent:
         if not machine.users:
             _log.warning("no user namespaces here: runAsUser and runAsGroup are not held")
         self._server = Server((HOST, options.port), self._routes(), options.token, options.keys)
-        self.nodes = Nodes(api, folder / FILE, clock, HOST, self.port, self._version())
+        self.nodes = Nodes(api, folder / FILE, clock, HOST, self.port, self._patiently(api.version))
         self._names = Names(folder / "names")
         google = EmulatorDoor(options.google, options.token)
         self._identities = Identities(api, google)
@@ -109,7 +111,7 @@ class Agent:
 
     def run(self) -> None:
         """Until stop() is called."""
-        for pod in self._api.list("Pod", fields=_SCHEDULED):
+        for pod in self._patiently(lambda: self._api.list("Pod", fields=_SCHEDULED)):
             self._saw(pod)
         self.kubelet.orphans()  # only now it is known which these are
         threads: list[Callable[[], None]] = [
@@ -166,11 +168,12 @@ class Agent:
         if self.nodes.node(pod["spec"]["nodeName"]) is None:
             self._simulated.saw(pod, gone=gone)
 
-    def _version(self) -> str:
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """What has to be known before anything else."""
         due = self._clock.now() + _PATIENCE
         while True:
             try:
-                return self._api.version()
+                return ask()
             except Transient:
                 if self._clock.now() > due:
                     raise

@@ -65,13 +65,14 @@ class Driver:
         self._identities = identities
         self._images = images
         self._events = PodEvents(api, clock)
+        self._refused: dict[tuple[str, str], float] = {}  # when an image was first, of a pod by its uid
         self._admission = admission
         self._resolved = resolved
         self.probes = Probes(self._events, clock, look)
         self._hooks = Hooks(self._events, clock, look)
 
-    def drive(self, pod: Object, folder: Path, node: Node) -> float | None:
-        """Seconds until there is more to do, if nothing happens."""
+    def drive(self, pod: Object, folder: Path, node: Node, is_lost: Callable[[], bool] = lambda: False) -> float | None:
+        """Seconds until there is more to do, if nothing happens. `is_lost`: whether its host is by now."""
         left = self._note_reasons(pod, folder, node)
         ending = read_ending(folder)
         deadlines = [ending.deadline] if ending else []
@@ -110,6 +111,8 @@ class Driver:
         for container in found:
             if container.running:
                 self._watch(pod["metadata"]["uid"], container.run_folder())
+        if is_lost():  # what became of its processes is not the pod's doing, and a lost host says nothing
+            return None
         self._report(pod, found, waiting, step, ending, health)
         if step.over:
             self.let_go(pod)
@@ -123,10 +126,14 @@ class Driver:
             return Waiting("ContainerCreating", "a process of the sandbox stands for this pod")
         try:
             site = self._site(pod, folder, node)
+        except OSError as problem:  # somebody else has the port of its metadata, or this machine is busy
+            _log.warning("pod %s: %s", pod["metadata"]["name"], problem)
+            return Waiting("ContainerCreating")
+        try:
             made = volumes.make(site.context, folder / "volumes")
             policy = container.spec.get("imagePullPolicy", "IfNotPresent")
             if refused := self._images.refusal(pod["spec"]["nodeName"], image, policy):
-                return self._no_image(pod, folder, image, refused)
+                return self._no_image(pod, image, refused)
             launch.start(self._machine, site, container, made)
         except volumes.MountFailed as problem:
             self._events.warn(pod, "FailedMount", problem.message)
@@ -136,11 +143,12 @@ class Driver:
             return Waiting("CreateContainerConfigError", problem.message)
         return None
 
-    def _no_image(self, pod: Object, folder: Path, image: str, why: Refusal) -> Waiting:
+    def _no_image(self, pod: Object, image: str, why: Refusal) -> Waiting:
         if why.reason != NOT_PULLED:
             self._events.warn(pod, "InspectFailed" if why.reason == "InvalidImageName" else why.reason, why.message)
             return Waiting(why.reason, why.message)
-        if self._clock.now() - folder.stat().st_ctime < RETRY_SECONDS:
+        now = self._clock.now()
+        if now - self._refused.setdefault((pod["metadata"]["uid"], image), now) < RETRY_SECONDS:
             self._events.warn(pod, "Failed", f'Failed to pull image "{image}": {why.message}')
             return Waiting(why.reason, why.message)
         self._events.warn(pod, "BackOff", f'Back-off pulling image "{image}"')
@@ -279,6 +287,7 @@ class Driver:
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
+        self._refused = {pulled: since for pulled, since in self._refused.items() if pulled[0] != uid}
         self._identities.forget(uid)
         self._buckets.forget(uid)
         self._events.forget(uid)

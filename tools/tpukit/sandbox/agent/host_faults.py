@@ -191,13 +191,16 @@ class Faults:
         with self._nodes.changed(pool) as record:
             was_hung = [host for host in hosts if host in record.hung]
             was_lost = [host for host in hosts if host in record.lost]
+        # Another machine takes its place: nobody else will say so soon. Before the host is back, so that nobody reads
+        # the end of its processes for that of a program.
+        for pod in self._kubelet.on(was_lost):
+            self._kubelet.end(pod, Ending("NodeLost", LOST, self._clock.now(), "DeletionByPodGC"))
+        with self._nodes.changed(pool) as record:
             record.hung = [host for host in record.hung if host not in hosts]
             record.lost = {host: back for host, back in record.lost.items() if host not in hosts}
             if record.presence is Presence.AWAY:
                 record.presence, record.back_at = Presence.HERE, None
         self._signal(was_hung, signal.SIGCONT)
-        for pod in self._kubelet.on(was_lost):  # another machine has taken its place: nobody else will say so soon
-            self._kubelet.end(pod, Ending("NodeLost", LOST, self._clock.now(), "DeletionByPodGC"))
         if record.presence is Presence.HERE:
             self._nodes.register(record)
             for host in hosts:

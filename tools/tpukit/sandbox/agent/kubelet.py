@@ -134,7 +134,11 @@ class Kubelet:
             folder.mkdir(mode=0o700)
             write_json(folder / "pod.json", pod)
             write_json(folder / "node.json", dict(node.labels))
-        return self._driver.drive(pod, folder, node)
+        return self._driver.drive(pod, folder, node, lambda: self._is_lost(pod))
+
+    def _is_lost(self, pod: Object) -> bool:
+        node = self._node(pod["spec"]["nodeName"])
+        return node is not None and node.dead
 
     def _remove(self, uid: str) -> float | None:
         """Nothing of a pod that is no more may stay, but what it printed."""

@@ -48,7 +48,11 @@ class Identities:
                 note.write_text(str(listener.getsockname()[1]), encoding="ascii")
                 identity = _Identity(self._google, self._api, pod)
                 server = MetadataServer(identity.tree, None, identity.mint, {})
-                asyncio.run_coroutine_threadsafe(server.listen(listener), self._running()).result(_SECONDS)
+                try:
+                    asyncio.run_coroutine_threadsafe(server.listen(listener), self._running()).result(_SECONDS)
+                except OSError:  # too late: whoever tries again needs the port
+                    listener.close()
+                    raise
                 self._servers[uid] = server
         return f"{address}:{note.read_text(encoding='ascii')}"
 
