@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -150,6 +151,7 @@ def test_request_of_a_probe_goes_to_the_pods_address_and_a_port_by_its_name(worl
 )
 def test_probe_that_finds_nobody_says_why(world: World, probe: dict[str, Any], words: str):
     world.shell(FOREVER, readinessProbe={**SOON, **probe})
+    world.phase("Running")
     world.until(lambda: any(words in one for one in said(world)))
     assert ready(world) == "False"
 
@@ -169,6 +171,21 @@ def test_command_of_a_probe_that_prints_much_is_heard_as_far_as_a_kubelet_listen
     (run,) = world.home.glob("agent/pods/*/main/0")
     probe = {"exec": {"command": ["sh", "-c", "head -c 1000000 /dev/zero; exit 1"]}, **SOON}
     assert len(handlers.trouble(probe, {}, run, pods.status(run).pid, "")) == 10 << 10
+
+
+def test_command_of_a_probe_is_heard_though_nobody_had_time_to_listen_before_its_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        handlers.execute,
+        "start",
+        lambda run, pid, words, **pipes: subprocess.Popen(words, start_new_session=True, **pipes),
+    )
+    busy, listen = threading.Event(), handlers._listen
+    monkeypatch.setattr(handlers, "_listen", lambda *given: (busy.wait(PATIENCE), listen(*given)))
+    try:
+        asked = {"command": ["sh", "-c", "setsid sleep 3 & echo not yet; exit 1"]}
+        assert handlers.command(asked, Path(), 0, PATIENCE) == "not yet\n"
+    finally:
+        busy.set()
 
 
 def test_server_that_answers_a_probe_byte_by_byte_is_not_waited_for():

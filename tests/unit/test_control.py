@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tpukit.clock import ManualClock, SystemClock
-from tpukit.control import Decision, Kernel, Leases, backoff
+from tpukit.control import Decision, Hooks, Kernel, Leases, backoff
 from tpukit.control.leases import SECONDS
 from tpukit.errors import (
     Conflict,
@@ -90,7 +90,7 @@ class Bench:
         self.use = Counting()
         self.complaints: list[tuple[str, str]] = []
 
-    def kernel(self, workers: int = 0, holder: Holder | None = None) -> Kernel[Thing, str]:
+    def kernel(self, workers: int = 0, holder: Holder | None = None, hooks: Hooks | None = None) -> Kernel[Thing, str]:
         leases = Leases(self.store, holder or this_process(), self.clock)
         return Kernel(
             self.store,
@@ -99,6 +99,7 @@ class Bench:
             self.clock,
             workers=workers,
             complain=lambda name, text: self.complaints.append((name, text)),
+            hooks=hooks,
             seed=1,
         )
 
@@ -287,6 +288,31 @@ def test_keys_of_a_group_are_acted_on_in_parallel_and_each_one_serially(tmp_path
     bench.store.close()
 
 
+def test_key_whose_round_ends_it_while_the_next_one_reads_the_records_is_ended_once(tmp_path, monkeypatch):
+    bench = Bench(tmp_path, SystemClock())
+    bench.store.create(THINGS, "x", Thing(count=2))
+    ended: list[Thing] = []
+    kernel = bench.kernel(workers=1, hooks=Hooks(ended=ended.append))
+    deciding, go = threading.Event(), threading.Event()
+    bench.use.on_decide = lambda thing: (deciding.set(), go.wait(PATIENCE), None)[2]
+    kernel.round()
+    assert deciding.wait(PATIENCE)
+    read = bench.store.list
+
+    def read_slowly(*asked: Any, **options: Any) -> Any:
+        page = read(*asked, **options)
+        go.set()
+        assert kernel.settle(PATIENCE)
+        return page
+
+    monkeypatch.setattr(bench.store, "list", read_slowly)
+    assert kernel.round() == 1, "as it was read"
+    assert kernel.settle(PATIENCE)
+    assert [thing.state for thing in ended] == ["off"]
+    kernel.close()
+    bench.store.close()
+
+
 def test_two_kernels_on_one_store_count_each_key_once(tmp_path):
     first, second = Bench(tmp_path, SystemClock()), Bench(tmp_path, SystemClock())
     for index in range(6):
@@ -301,9 +327,9 @@ def test_two_kernels_on_one_store_count_each_key_once(tmp_path):
         return not sum([kernel.round() for kernel in kernels])
 
     until(driven)
+    assert all(kernel.settle(PATIENCE) for kernel in kernels)
     assert sorted(first.use.acted + second.use.acted) == sorted([f"key-{index}" for index in range(6)] * 3)
     for kernel, bench in zip(kernels, (first, second), strict=True):
-        kernel.settle(PATIENCE)
         kernel.close()
         bench.store.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -157,6 +159,20 @@ def test_start_many_at_once_runs_once(folder):
     assert log(folder) == "ran\n"
 
 
+def test_start_while_somebody_looks_whether_it_runs_is_a_start(folder):
+    """Who looks holds the lock for a moment, which is no other shim."""
+    folder.mkdir()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        starter = threading.Thread(target=shell, args=(folder, "echo ran"))
+        starter.start()
+        starter.join(1.0)  # by then its shim has most likely asked for the lock
+    starter.join()
+    assert pods.status(folder).phase is not Phase.ABSENT
+    assert ended(folder).code == 0
+    assert log(folder) == "ran\n"
+
+
 def test_start_returns_when_it_has_begun(folder):
     start(folder, "sleep", "60")
     state = pods.status(folder)
@@ -220,6 +236,8 @@ def test_stop_again_and_again_tells_the_program_once_and_does_not_prolong_its_gr
     """Whoever looks tells it again, every tick; a program may take a second SIGTERM for impatience."""
     shell(folder, "trap 'echo told' TERM; echo ready; while :; do sleep 0.01; done")
     until(lambda: "ready" in pods.tail(folder))
+    pods.stop(folder, PATIENCE)
+    until(lambda: "told" in pods.tail(folder))
     before = time.monotonic()
     while pods.status(folder).phase is Phase.RUNNING and time.monotonic() - before < 120:
         pods.stop(folder, 1.0)
@@ -310,14 +328,12 @@ def test_stop_between_the_start_and_the_first_process_is_heard(folder):
     os.mkfifo(folder / "pod.json")
     starter = threading.Thread(target=shell, args=(folder, "unused"))
     starter.start()
-    until((folder / "lock").exists)
-    time.sleep(0.1)
+    pipe = until(lambda: _open_if_read(folder / "pod.json"))
     pods.stop(folder, 0)
     assert pods.status(folder).phase is Phase.ABSENT  # it may still begin
     pod = {"argv": ["sleep", "60"], "env": {**ENV, pods.MARK: str(folder)}, "cwd": str(folder)}
-    (folder / "pod.json").write_text(
-        json.dumps({**pod, "disks": [], "memory": 0, "mounts": [], "stamped": False, "starts_pods": False})
-    )
+    with os.fdopen(pipe, "w") as file:
+        json.dump({**pod, "disks": [], "memory": 0, "mounts": [], "stamped": False, "starts_pods": False}, file)
     starter.join()
     assert ended(folder).signalled
 
@@ -369,10 +385,20 @@ def test_shim_killed_children_that_slipped_away_are_found_by_their_mark(folder):
     until(lambda: len(pods.strays(folder)) >= 3)
     os.kill(shim_of(folder), signal.SIGKILL)
     until(lambda: not alive(pods.status(folder).pid))
-    left = pods.strays(folder)
-    assert len(left) == 2  # one in the session of the dead process, one in its own
+    # One in the session of the dead process, one in its own.
+    left = until(lambda: len(found := pods.strays(folder)) == 2 and found)
     assert pods.kill_strays(folder.parent) == left
     until(lambda: not pods.strays(folder))
+
+
+def test_kill_strays_reaches_what_is_becoming_another_program_when_it_looks(folder, monkeypatch):
+    """Such a process has no environment, and so no mark, for a moment."""
+    start(folder, "sleep", "60")
+    looks, look = [], pods.strays
+    monkeypatch.setattr(pods, "strays", lambda below: (looks.append(below), look(below) if len(looks) > 1 else [])[1])
+    pid = until(lambda: look(folder))[0]
+    assert pods.kill_strays(folder) == [pid]
+    assert ended(folder).code == 137
 
 
 def test_kill_strays_reaches_what_its_victims_start_meanwhile(folder):
@@ -387,7 +413,7 @@ def test_kill_strays_reaches_what_its_victims_start_meanwhile(folder):
 def test_strays_folder_with_a_longer_name_is_another(home):
     start(home / "pod-10", "sleep", "60")
     assert pods.strays(home / "pod-1") == []
-    assert pods.strays(home / "pod-10") == [pods.status(home / "pod-10").pid]
+    until(lambda: pods.strays(home / "pod-10") == [pods.status(home / "pod-10").pid])
     pods.stop(home / "pod-10", 0)
     ended(home / "pod-10")
 
@@ -434,12 +460,24 @@ STOP_ON_FULL_DISK = (
     LOOK
     + """
 start('yes > filler; sleep 60')
-while (folder.parent / "filler").stat().st_size < 100_000: time.sleep(0.02)
+filler = folder.parent / "filler"
+while not filler.exists() or filler.stat().st_size < 100_000: time.sleep(0.02)
 time.sleep(0.3)
 pods.stop(folder, 5)
 print(json.dumps(ended()))
 """
 )
+
+
+def _open_if_read(pipe: Path) -> int | None:
+    """For writing, when somebody waits for what is written."""
+    try:
+        opened = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        assert error.errno == errno.ENXIO
+        return None
+    os.set_blocking(opened, True)
+    return opened
 
 
 def _process(folder: Path, script: str, *, before: str = "", after: str = "") -> subprocess.Popen[bytes]:

@@ -129,6 +129,8 @@ class Kernel(Generic[T, S]):
 
     def round(self, only: Sequence[str] = ()) -> int:
         """One step for each active key (or those named); how many are still active."""
+        with self._lock:  # before the entries are read: what a round under way has ended since would be driven again
+            busy = frozenset(self._busy)
         entries = self._entries(only)
         group_of = {entry.key: self._group(entry) for entry in entries}
         groups: dict[str, list[Entry[T]]] = {}
@@ -137,7 +139,8 @@ class Kernel(Generic[T, S]):
             if group is not None:
                 groups.setdefault(group, []).append(entry)
         for group, members in groups.items():
-            self._start(group, members)
+            if group not in busy:  # its last round is not over: others do not wait for it
+                self._start(group, members)
         self.rounds += 1
         self.drivable = sum(1 for group in group_of.values() if group is not None)
         return len(entries)
@@ -191,7 +194,7 @@ class Kernel(Generic[T, S]):
             self._drive(group, entries)
             return
         with self._lock:
-            if group in self._busy:  # its last round is not over: others do not wait for it
+            if group in self._busy:  # somebody else's round was quicker
                 return
             self._busy.add(group)
             if group not in self._pools:

@@ -262,13 +262,15 @@ def stop_requested(folder: Path) -> bool:
 def kill_strays(folder: Path) -> list[int]:
     """Kill processes of pods below `folder` that outlived their shim; ids of those found."""
     killed: dict[int, None] = {}
+    empty = 0
     for _ in range(100):  # one that is killed later than its child may have started another by then
         found = strays(folder)
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed |= dict.fromkeys(found)
-        if not found:
+        empty = 0 if found else empty + 1
+        if empty == 2:  # a process has no environment to be seen while it becomes another program
             break
         time.sleep(0.01)
     return list(killed)

@@ -58,9 +58,7 @@ def main(folder: str) -> int:
         return 0 if os.read(ready, 1) else 1
     os.setsid()
     lock = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not locked(lock):
         os.write(tell, b"+")
         return 0
     if os.path.exists("began") or os.path.exists("stop"):
@@ -69,6 +67,21 @@ def main(folder: str) -> int:
     else:
         run(tell)
     return 0
+
+
+def locked(lock: int) -> bool:
+    """Lock it; False where another shim has. Shared, it is held for a moment by whoever looks, as by the shim that asks
+    here who holds it: it comes free, while that of another shim stays."""
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        time.sleep(0.001 + os.getpid() % 16 / 4000)  # shims that started together do not stay in step
 
 
 def run(tell: int) -> None:
@@ -108,8 +121,7 @@ def run(tell: int) -> None:
     os.close(tell)
     if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
         os.kill(os.getpid(), signal.SIGTERM)
-    code, told, greedy = wait(child, watched, pod) if not error else (128, None, False)
-    at, order = time.time(), time.monotonic()
+    code, told, greedy, (at, order) = wait(child, watched, pod) if not error else (128, None, False, clocks())
     sweep(spare_pods=pod["starts_pods"])
     copied.acquire(timeout=5.0)
     record = {
@@ -241,9 +253,11 @@ def open_log(name: str) -> int:
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-def wait(child: int, watched: set[signal.Signals], pod: dict[str, Any]) -> tuple[int, int | None, bool]:
-    """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not), and
-    whether it took too much memory.
+def wait(
+    child: int, watched: set[signal.Signals], pod: dict[str, Any]
+) -> tuple[int, int | None, bool, tuple[float, float]]:
+    """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not),
+    whether it took too much memory, and when it ended.
 
     Like a kubelet, tells the first process alone and kills the whole group when the grace is over. "machine_signals": a
     SIGTERM without a note comes from a machine that shuts down. It sends one to every process, so it is not passed on.
@@ -276,14 +290,29 @@ def wait(child: int, watched: set[signal.Signals], pod: dict[str, Any]) -> tuple
             deadline = due if deadline is None else min(deadline, due)
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, ended = reap()
             except ChildProcessError:
-                return 137, told, greedy
+                return 137, told, greedy, clocks()
             if not pid:
                 break
             if pid == child:
                 code = os.waitstatus_to_exitcode(status)
-                return (code if code >= 0 else 128 - code), told, greedy
+                return (code if code >= 0 else 128 - code), told, greedy, ended
+
+
+def reap() -> tuple[int, int, tuple[float, float]]:
+    """A child that ended (0: none), its status and when. The clocks are read while the child is still there to be seen:
+    whoever fails because it is gone is later."""
+    if not LINUX:  # there may be no waitid
+        return (*os.waitpid(-1, os.WNOHANG), clocks())
+    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    ended = clocks()
+    return (*os.waitpid(found.si_pid, 0), ended) if found else (0, 0, ended)
+
+
+def clocks() -> tuple[float, float]:
+    """Now, for people, and for the order of what happens on this machine."""
+    return time.time(), time.monotonic()
 
 
 def memory_watch(child: int, pod: dict[str, Any]) -> Callable[[], bool] | None:

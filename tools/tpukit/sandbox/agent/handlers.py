@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import select
 import signal
 import socket
 import ssl
@@ -14,14 +15,13 @@ import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlunsplit
 
 from tpukit.sandbox.agent import execute
 from tpukit.sandbox.agent.env import Object
 
 _ANSWER_BYTES = 10 << 10
-_LAST_WORDS_SECONDS = 1.0
-"""For what a command printed before its end; a daemon that it left may hold its output open for ever."""
 _AGENT = "kube-probe/1.36"
 
 
@@ -46,9 +46,10 @@ def command(asked: Object, run: Path, pid: int, seconds: float) -> str:
         )
     except OSError as error:
         return str(error)
-    heard = bytearray()
-    listener = threading.Thread(target=_listen, args=(process, heard), daemon=True)
-    listener.start()
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    heard, turn = bytearray(), threading.Lock()
+    threading.Thread(target=_listen, args=(process.stdout, heard, turn), daemon=True).start()
     try:
         code = process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -57,16 +58,33 @@ def command(asked: Object, run: Path, pid: int, seconds: float) -> str:
         with suppress(ProcessLookupError):  # with all that it started, which holds its output open
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        listener.join(_LAST_WORDS_SECONDS)
+        # What it printed before its end is there by now, heard or not. Its output itself need not end: a daemon that it
+        # left may hold that open for ever.
+        while len(heard) < _ANSWER_BYTES and _hear(process.stdout, heard, turn):
+            pass
     return (heard.decode(errors="replace") or f"exit code {code}") if code else ""
 
 
-def _listen(process: subprocess.Popen[bytes], heard: bytearray) -> None:
-    """A command may print for ever: the first of it is kept."""
-    assert process.stdout is not None
-    with process.stdout as pipe:
-        while piece := os.read(pipe.fileno(), 1 << 16):
-            heard += piece[: _ANSWER_BYTES - len(heard)]
+def _listen(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> None:
+    """A command that nobody listens to stops at a full pipe."""
+    printed = select.poll()
+    printed.register(pipe, select.POLLIN)
+    while printed.poll() and _hear(pipe, heard, turn) != b"":
+        pass
+    with turn:
+        pipe.close()
+
+
+def _hear(pipe: IO[bytes], heard: bytearray, turn: threading.Lock) -> bytes | None:
+    """What comes next; b"" at the end, None where it is not there yet. A command may print for ever: the first of it is
+    kept."""
+    with turn:
+        try:
+            piece = b"" if pipe.closed else os.read(pipe.fileno(), 1 << 16)
+        except BlockingIOError:
+            return None
+        heard += piece[: _ANSWER_BYTES - len(heard)]
+        return piece
 
 
 def request(asked: Object, container: Object, address: str, seconds: float) -> tuple[int, str]:
