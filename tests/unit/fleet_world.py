@@ -115,10 +115,12 @@ class World:
         self.driver = self.new_driver(self.store)
 
     def new_driver(self, store: Store) -> Driver:
-        reach = Reach(self.cloud, self.hosts, "ada", True, "store")
-        acting = Acting(self.cloud, reach, lambda _: "runtime", lambda _: b"archive")
         note = lambda key, text: self.notes.append(text)  # noqa: E731
-        return Driver(store, acting, self.progress, self.clock, this_process(), report=note, complain=note)
+        return Driver(store, self.acting(), self.progress, self.clock, this_process(), report=note, complain=note)
+
+    def acting(self) -> Acting:
+        reach = Reach(self.cloud, self.hosts, "ada", True, "store")
+        return Acting(self.cloud, reach, lambda _: "runtime", lambda _: b"archive")
 
     def progress(self, output: str) -> Progress:
         return Progress(workers={slot: Made(count, count) for slot, count in self.made.items()})

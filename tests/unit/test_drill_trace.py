@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpukit.drill import trace
+from tpukit.drill import running, trace
+from tpukit.drill.running import Run
 from tpukit.drill.trace import Line, Report
 from tpukit.host.progress import Progress
 from tpukit.host.trace import Trace, digest
+from tpukit.reasons import State
+from unit.drill_world import Program
 
 
 def test_build_lines_of_a_trainer_become_reports():
@@ -86,3 +90,9 @@ def test_digest_names_content_type_and_shape_and_not_the_order_of_keys():
     ]
     assert len({digest(one), *map(digest, others)}) == 4
     assert len(digest(one)) == 16
+
+
+def test_limits_of_broken_runs_leave_a_restart_a_minute_however_quick_the_unbroken_run_was():
+    quick = tuple(replace(report, at=report.at / 1000) for report in Program().unbroken())
+    run = Run("unbroken", State.COMPLETED, "", (), quick, ())
+    assert running.limits(run, slowest_start=0.1).silence >= 60.0

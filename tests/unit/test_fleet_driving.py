@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tpukit.cli import context, fleet_driving, vms
+from tpukit.cli.fleet import _are_launched, command
 from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Invalid, NoCapacity
+from tpukit.errors import Invalid, NoCapacity, Transient
 from tpukit.fleet import driver, records
-from tpukit.fleet.decide import MOST_FAILURES, Create, Delete, Seen, decide
+from tpukit.fleet.decide import MOST_FAILURES, Create, Delete, Seen, decide, refused
 from tpukit.fleet.observe import located
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.status import status
@@ -142,6 +146,30 @@ def test_request_is_waited_for_as_long_as_something_may_come_of_it(seen, follows
     worker = records.Worker("f", [ZONES[0]], 0, "v3-8", 1.0, zone=ZONES[0], since=1.0)
     act = decide(worker, seen, now=1e6).act
     assert {Delete: "deleted", Create: "created", type(None): "waits"}[type(act)] == follows
+
+
+@given(
+    move_after=st.sampled_from([0.0, 2.0, 300.0]),
+    rounds=st.lists(
+        st.tuples(st.floats(0.0, 2000.0), st.sampled_from(["waits", "forgotten", "refused", "failed"])), max_size=30
+    ),
+)
+def test_worker_never_leaves_a_zone_in_which_it_was_not_asked_for(move_after, rounds):
+    """However slow rounds are, and however long nobody looked."""
+    worker = records.Worker("f", ZONES, 0, "v3-8", 1.0, zone=ZONES[0], move_after=move_after)
+    now, queued, asked = 1e6, None, False
+    for seconds, answer in rounds:
+        now += seconds
+        decision = decide(worker, Seen(queued=queued, error="there is no more capacity"), now)
+        assert decision.value.zone == worker.zone or asked, worker
+        asked = decision.value.zone == worker.zone and (asked or isinstance(decision.act, Create))
+        worker = decision.value
+        if isinstance(decision.act, Delete):
+            queued = None
+        elif isinstance(decision.act, Create):
+            queued = {"waits": "WAITING_FOR_RESOURCES", "failed": "FAILED"}.get(answer)
+            if answer == "refused":
+                worker = refused(worker, decision.act, "no capacity", for_good=False).value
 
 
 def test_tpu_of_somebody_else_is_neither_used_nor_deleted(world):
@@ -386,3 +414,46 @@ def test_workers_that_are_done_look_again_when_somebody_deploys_again(world):
     world.want([ZONES[0]], 1, again=True)
     world.rest()
     assert (world.left, world.hosts.starts) == (0, 2)
+
+
+@pytest.mark.parametrize("line", ["recreate-preempted", "create --zones us-central1-a,us-central1-b"])
+def test_command_that_waits_until_workers_are_ready_believes_no_record_of_before(world, monkeypatch, line):
+    """Its first round is refused, and the records say READY of one that was taken back since."""
+    world.want(per_zone=1, work=None)
+    for _ in range(8):
+        world.round()
+    assert {one.tpu_state for one in world.workers()} == {"READY"}
+    world.driver.close()
+    world.cloud.preempt("tpu-us-central1-a-0")
+    list_, refusing = world.cloud.nodes, set(ZONES)
+
+    def nodes(zone):
+        if zone in refusing and threading.current_thread().name.startswith("drive "):
+            refusing.remove(zone)
+            raise Transient("503")
+        return list_(zone)
+
+    monkeypatch.setattr(world.cloud, "nodes", nodes)
+    monkeypatch.setattr(context, "store", lambda: world.store)
+    monkeypatch.setattr(vms, "cloud", lambda: world.cloud)
+    monkeypatch.setattr(fleet_driving, "acting", world.acting)
+    monkeypatch.setattr(fleet_driving, "LONGEST_TICK", 0.05)
+    done = CliRunner().invoke(command, line.split(), catch_exceptions=False)
+    assert (done.exit_code, "2 workers are ready" in done.output, refusing) == (0, True, set())
+    assert {node.state for node in list_(ZONES[0])} == {"READY"}
+
+
+def test_launch_of_before_is_no_answer_to_who_waits_for_one_and_what_is_done_stays_known(world):
+    world.left = 10_000
+    world.want(per_zone=1)
+    world.until_working()
+    world.round()
+    assert _are_launched(world.workers())
+    driver.forget_seen(world.store, "tpu")
+    assert not _are_launched(world.workers())
+    world.round()
+    assert _are_launched(world.workers())
+    world.left = 0
+    world.rest()
+    driver.forget_seen(world.store, "tpu")
+    assert {(one.state, one.tpu_state) for one in world.workers()} == {("done", "READY")}

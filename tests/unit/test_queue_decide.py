@@ -322,6 +322,20 @@ def test_submit_whose_answers_were_lost_is_one_job(client, monkeypatch):
     assert [entry.key for entry in client.list()] == [job_id]
 
 
+def test_submit_while_the_clock_of_the_store_is_away_is_tried_again(client, monkeypatch):
+    now, left = client._store.now, [1, 2]
+
+    def away_at_first():
+        if left and left.pop():
+            raise Transient("no answer")
+        return now()
+
+    monkeypatch.setattr(client._store, "now", away_at_first)
+    monkeypatch.setattr("tpukit.queue.client.PAUSES", (0.0,) * 5)
+    job = client.get(client.submit("result = 1"))
+    assert (left, job.created_at > 0, job.created_at) == ([], True, job.updated_at)
+
+
 def test_submit_of_what_cannot_run_is_refused_with_the_field(client):
     with pytest.raises(Invalid, match="timeout"):
         client.submit("result = 1", timeout=0)

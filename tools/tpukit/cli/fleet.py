@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,11 @@ def command() -> None:
 @flags.where
 def create(file: Path | None, **words: Any) -> None:
     """Make the TPU VMs of a fleet, and wait until they are ready. What else it has is left alone."""
-    from tpukit.cli import fleet_driving
     from tpukit.fleet import deploy as deploying
 
     plan = deploying.plan(flags.spec_of(file, words))
     _want(plan, only=False)
-    workers = fleet_driving.drive(plan.name, _are_ready)
-    _finish(workers, "ready")
+    _finish(_drive_anew(plan.name, _are_ready), "ready")
 
 
 @command.command()
@@ -126,14 +124,14 @@ def list_(zones: str | None, as_json: bool) -> None:
 @flags.where
 def recreate_preempted(file: Path | None, **words: Any) -> None:
     """Delete and make again what was taken back, and launch what it worked on. The rest is left alone."""
-    from tpukit.cli import context, fleet_driving
+    from tpukit.cli import context
     from tpukit.fleet import deploy as deploying
     from tpukit.fleet import driver
 
     name = flags.target_of(file, words["name"]).name
     if not driver.of(context.store(), name):
         _want(deploying.plan(flags.spec_of(file, words)), only=False)
-    _finish(fleet_driving.drive(name, _are_ready), "ready")
+    _finish(_drive_anew(name, _are_ready), "ready")
 
 
 @command.command()
@@ -156,7 +154,6 @@ def deploy(
     """Split and upload a dataset, make TPU VMs, and let them work through it. Those that the fleet has beside them are
     deleted.
     """
-    from tpukit.cli import fleet_driving
     from tpukit.fleet import deploy as deploying
 
     spec = flags.spec_of(file, words)
@@ -170,14 +167,14 @@ def deploy(
     if skip_launch:
         if create_tpus:
             _want(plan, only=False)
-            _finish(fleet_driving.drive(plan.name, _are_ready), "ready")
+            _finish(_drive_anew(plan.name, _are_ready), "ready")
         return
     plan = deploying.with_work(spec, root)
     _want(plan, again=True)
     if monitor:
         _monitor(plan.name, monitor_interval)
         return
-    workers = fleet_driving.drive(plan.name, _are_launched)
+    workers = _drive_anew(plan.name, _are_launched)
     _finish(workers, "launched; `tpu fleet monitor` brings back what is lost")
 
 
@@ -288,6 +285,15 @@ def _check_there(plan: Plan) -> None:
     if missing:
         hint = "--create-tpus makes them, or `tpu fleet create`"
         raise Invalid(f"{', '.join(missing[:5])}{' and more' * (len(missing) > 5)} are not there", hint=hint)
+
+
+def _drive_anew(name: str, over: Callable[[Sequence[Worker]], bool]) -> list[Worker]:
+    """Until it is over by what is seen from now on."""
+    from tpukit.cli import context, fleet_driving
+    from tpukit.fleet import driver
+
+    driver.forget_seen(context.store(), name)
+    return fleet_driving.drive(name, over)
 
 
 def _monitor(name: str, interval: float) -> None:

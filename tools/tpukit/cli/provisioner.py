@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,10 +220,15 @@ def _kube(context: str | None) -> Cluster:
 
 
 def _identity(kube: Cluster, system: str, **given: str | None) -> Identity:
-    from tpukit.errors import TpukitError
+    from tpukit.errors import Denied, NotFound, Unauthenticated
     from tpukit.provisioner.driven_cluster import identity
 
     data: dict[str, str] = {}
-    with suppress(TpukitError):
-        data = kube.get("ConfigMap", _NAME, system).get("data") or {}
+    if not all(given.values()):
+        try:
+            data = kube.get("ConfigMap", _NAME, system).get("data") or {}
+        except Unauthenticated:
+            raise
+        except (NotFound, Denied):  # a cluster that does not answer just now is said as it is
+            pass
     return identity(given, data)

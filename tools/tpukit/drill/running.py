@@ -183,7 +183,7 @@ def limits(run: Run, slowest_start: float) -> Limits:
     done = [save for save in run.saves if save.done]
     seconds = sorted(save.seconds for save in done)[len(done) // 2] if done else 0.0
     return Limits(
-        silence=15.0 + 10.0 * longest,
+        silence=60.0 + 10.0 * longest,  # the machine may be busier than it was then
         stall=math.ceil(2.0 + 4.0 * max(gaps(run.trace), default=1.0)),
         saving_seconds=seconds,
         ignore=run.ignore,

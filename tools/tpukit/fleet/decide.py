@@ -83,7 +83,7 @@ def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         there = replace(worker, zone=seen.elsewhere, moving=False, since=0.0, silent=0.0, attempt=0)
         return Decision(there, note=f"{worker.slot} is in {there.zone}: another driver moved it")
     if worker.wanted == "gone" or worker.moving:
-        return _clear(worker, seen, now)
+        return _clear(worker, seen)
     if seen.node is None:
         return _request(worker, seen, now)
     if seen.node in COMING or seen.node == "DELETING":
@@ -118,7 +118,7 @@ def refused(worker: Worker, act: object, words: str, *, for_good: bool) -> Decis
     return Decision(replace(worker, moving=True, message=words), note=words if worker.message != words else "")
 
 
-def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
+def _clear(worker: Worker, seen: Seen) -> Decision[Worker]:
     if "DELETING" in (seen.node, seen.queued):
         return Decision(worker)
     if seen.node is not None or seen.queued is not None:
@@ -126,13 +126,14 @@ def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if worker.wanted == "gone":
         return Decision(replace(worker, state="gone", message=""), note=f"{worker.tpu} is deleted")
     following = worker.zones[(worker.zones.index(worker.zone) + 1) % len(worker.zones)]
-    moved = replace(worker, zone=following, moving=False, since=now, attempt=0)
+    moved = replace(worker, zone=following, moving=False, since=0.0, attempt=0)  # it was not asked for there yet
     return Decision(moved, note=f"{worker.tpu} could not be had: {moved.tpu} is asked for instead")
 
 
 def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
+    # Without `since` it was not asked for yet: it is, however long ago the last round was.
+    late = worker.since > 0.0 and now - worker.since >= worker.move_after and len(worker.zones) > 1
     worker = replace(worker, silent=0.0, attempt=0, since=worker.since or now)
-    late = now - worker.since >= worker.move_after and len(worker.zones) > 1
     if seen.queued is None and late:  # asked for without a queue, it came to nothing
         return Decision(replace(worker, moving=True))
     if seen.queued is None:

@@ -135,6 +135,19 @@ def want(
         discard(store, fleet, there, now, lambda slot: slot not in wanted)
 
 
+def forget_seen(store: Store, fleet: str) -> None:
+    """For who waits until workers are ready or launched: what was seen of them before is no answer. A round may be slow
+    or fail, and the records would go on saying what was true then."""
+    for entry in everything(store, WORKERS, states=ACTIVE):
+        if entry.value.fleet == fleet and _unseen(entry.value) != entry.value:
+            change(store, WORKERS, entry.key, _unseen)
+
+
+def _unseen(worker: Worker) -> Worker:
+    # Nobody looks at one that is done again: what is known of it stays.
+    return replace(worker, tpu_state="", ran=0) if worker.state in ACTIVE else worker
+
+
 def discard(store: Store, fleet: str, there: Mapping[str, str], now: float, meant: Callable[[str], bool]) -> int:
     """Make the records say that workers of these slots are to go, also those that only a driver elsewhere knows; how
     many there are."""

@@ -17,6 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from tpukit.errors import Conflict, Invalid, NotFound, NotYet, Transient
 from tpukit.queue import decide
 from tpukit.queue.records import ATTEMPTS, ENDED, TIMEOUT, TPU_JOBS, QueuedJob
@@ -58,15 +60,12 @@ class Client:
         max_faults: int = ATTEMPTS,
     ) -> str:
         """The id of the job. With `unique` there is one job of that key: sent again, it is the one that is there."""
-        now = self._store.now()
         job = QueuedJob(
             challenge_number=challenge_number,
             code=code,
             timeout=timeout,
             metadata=dict(metadata or {}),
             priority=priority,
-            created_at=now,
-            updated_at=now,
             max_faults=max_faults,
         )
         if wrong := decide.problems(job):
@@ -74,6 +73,8 @@ class Client:
         key = f"unique-{hashlib.sha256(unique.encode()).hexdigest()[:20]}" if unique else secrets.token_hex(10)
         for pause in (*PAUSES, None):
             try:
+                now = self._store.now()  # may ask the store, too
+                job = replace(job, created_at=now, updated_at=now)
                 self._store.create(TPU_JOBS, key, job, events=[Event(now, "submitted")])
             except Conflict:
                 # One of that key is there; or, where the key is a random one, it is ours and the answer was lost.
