@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from journeys.cluster_machine import PODS
 from tpukit import render
+from tpukit.infra import addons
 from tpukit.teams import quotas, shares
 from tpukit.teams.team import Team
 
@@ -17,6 +19,7 @@ CLUSTER = (
     {"to": ["kubectl", "get nodes --selector"], "out": json.dumps(CPU_NODES)},
     {"to": ["kubectl", "get clusterqueues"], "out": '{"items": []}'},
 )
+GAVE_UP = "Error from server (Timeout): request did not complete within requested timeout - context deadline exceeded"
 
 
 def sent(calls: list[str]) -> list[dict]:
@@ -102,6 +105,43 @@ def test_addons_dry_run_prints_the_very_lines_that_it_calls(machine):
     machine.answer(*CLUSTER)
     assert machine.tpu("addons").returncode == 0
     assert machine.calls() == [line for line in printed if not line.startswith("#")]
+
+
+def test_addons_that_a_busy_cluster_gave_up_on_are_applied_again(machine, monkeypatch):
+    monkeypatch.setattr(addons, "_RETRY_SECONDS", 0.0)
+    machine.answer(
+        {"to": ["apply", "kueue/releases"], "code": 1, "err": GAVE_UP, "times": 2},
+        {"to": ["annotate", "jobset-system"], "code": 1, "err": GAVE_UP, "times": 1},
+        {"to": ["apply", "--kustomize"], "code": 1, "err": "failed calling webhook: connection refused", "times": 1},
+        *CLUSTER,
+    )
+    done = machine.tpu("addons")
+    assert done.returncode == 0, done.stderr
+    often = {part: sum(part in call for call in machine.calls()) for part in ("jobset/releases", "kueue/releases")}
+    assert often == {"jobset/releases": 1, "kueue/releases": 3}
+    assert sum("--kustomize" in call for call in machine.calls()) == 2
+
+
+@pytest.mark.parametrize(
+    ("to", "what"), [("jobset/releases", "installing jobset v0.12.0"), ("--kustomize", "applying the queues")]
+)
+def test_addons_that_a_cluster_gives_up_on_for_good_say_what_was_applied(machine, monkeypatch, to, what):
+    monkeypatch.setattr(addons, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(addons, "_RETRY_SECONDS", 0.0)
+    machine.answer({"to": ["apply", to], "code": 1, "err": GAVE_UP}, *CLUSTER)
+    done = machine.tpu("addons")
+    assert done.returncode == 1
+    assert f"{what}: the cluster does not take it: {GAVE_UP}" in done.stderr
+    assert "`tpu cluster addons` again goes on" in done.stderr
+
+
+def test_release_that_cannot_be_fetched_is_not_waited_for(machine):
+    said = "Unable to connect to the server: tls: failed to verify certificate: x509: signed by unknown authority"
+    machine.answer({"to": ["apply", "jobset/releases"], "code": 1, "err": said}, *CLUSTER)
+    done = machine.tpu("addons")
+    assert done.returncode == 1
+    assert f"installing jobset v0.12.0 failed: {said}" in done.stderr
+    assert sum("jobset/releases" in call for call in machine.calls()) == 1
 
 
 def test_addons_without_a_cpu_pool_says_so(machine):

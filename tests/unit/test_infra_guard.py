@@ -8,6 +8,7 @@ from tpukit import catalogue
 from tpukit.errors import Conflict
 from tpukit.infra import busy_pools
 from tpukit.infra.busy_pools import Doomed
+from tpukit.infra.programs import Outcome
 
 LABEL = "cloud.google.com/gke-nodepool"
 
@@ -106,3 +107,31 @@ def test_unlike_are_pools_that_are_not_wanted_or_have_another_shape():
         ]
     }
     assert busy_pools.unlike({"keep": v4, "reshape": v4, "new": v4}, nodes) == Doomed(frozenset({"reshape", "gone"}))
+
+
+def answering(monkeypatch, *codes):
+    """kubectl, which ends so each time it is asked; what it was asked is in the list."""
+    asked, left = [], list(codes)
+
+    def run(command):
+        asked.append(command.argv[4])
+        code = left.pop(0)
+        # As kubectl prints it where it waited too long: a list, and nothing in it.
+        return Outcome(code, errors="request timed out" if code else "", output='{"items": []}')
+
+    monkeypatch.setattr(busy_pools.programs, "need", lambda program, hint: program)
+    monkeypatch.setattr(busy_pools.programs, "run", run)
+    return asked
+
+
+def test_cluster_that_answers_late_is_asked_again(monkeypatch):
+    asked = answering(monkeypatch, 1, 1, 0, 1, 0)
+    assert busy_pools.nodes_and_pods("c") == ({"items": []}, {"items": []})
+    assert asked == ["nodes"] * 3 + ["pods"] * 2
+
+
+def test_cluster_that_never_answers_cannot_be_asked_and_nothing_is_assumed(monkeypatch):
+    asked = answering(monkeypatch, 1, 1, 1)
+    with pytest.raises(Conflict, match="cannot be asked what runs there: request timed out"):
+        busy_pools.nodes_and_pods("c")
+    assert asked == ["nodes"] * 3

@@ -113,12 +113,22 @@ def cli_config(cli: str = "terraform", *, may_build: bool = True) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / f"terraform-provider-google_v{VERSION}_x5"
     if not link.exists():
-        link.unlink(missing_ok=True)
-        link.symlink_to(binary)
+        draft = cache() / f"link.{os.getpid()}"  # somebody else may be making it too
+        draft.symlink_to(binary)
+        draft.replace(link)
     config = cache() / "terraform.rc"
     # Without a `direct` block nothing else is ever contacted.
-    config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
+    _write(config, f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
     return config
+
+
+def _write(file: Path, text: str) -> None:
+    """Others read it at any moment: it is never there by half, and one that is right is left alone."""
+    if file.is_file() and file.read_text() == text:
+        return
+    draft = file.with_name(f"{file.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(file)
 
 
 def _source(cli: str) -> str:

@@ -30,7 +30,11 @@ PATIENCE_SECONDS = 300.0
 """A controller is available a little before its webhooks have their certificates."""
 _RETRY_SECONDS = 5.0
 _TRIES = 5
-_NOT_YET = re.compile(r"webhook|no endpoints|connection refused|no matches for kind|x509|context deadline", re.I)
+_BUSY = r"webhook|no endpoints|no matches for kind|context deadline|\(timeout\)"
+"""What an API server says that was not answered, or gave up after half a minute."""
+_NOT_INSTALLED_YET = re.compile(_BUSY, re.I)
+"""Without what kubectl says of a release that it cannot fetch: nobody waits for that."""
+_NOT_YET = re.compile(rf"{_BUSY}|connection refused|x509", re.I)
 
 
 def find(context: str, name: str) -> Command:
@@ -117,7 +121,7 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
             continue
         say(f"installing {name} {version}")
         for command in install(context, name):
-            _do(command)
+            _patiently(command, clock, f"installing {name} {version}", _NOT_INSTALLED_YET)
     for name in RELEASES:
         say(f"waiting for {name}")
         _do(ready(context, name))
@@ -151,19 +155,20 @@ def _apply_queues(
         (target / name).write_text(text)
     say(f"queues for {spec.tpu_namespace}")
     for command in apply_queues(context, target):
-        _patiently(command, clock)
+        _patiently(command, clock, "applying the queues", _NOT_YET)
     for short in settling.shortfalls(list(yaml.safe_load_all(made[queues.QUOTAS]))):
         say(short)
 
 
-def _patiently(command: Command, clock: Clock) -> None:
+def _patiently(command: Command, clock: Clock, doing: str, passing: re.Pattern[str]) -> None:
+    """Again while it fails with words of trouble that passes."""
     until = clock.now() + PATIENCE_SECONDS
     while (done := programs.run(command)).code:
-        if not _NOT_YET.search(done.errors):
-            raise diagnosis.failure("kubectl", done.errors, "applying the queues")
+        if not passing.search(done.errors):
+            raise diagnosis.failure("kubectl", done.errors, doing)
         if clock.now() > until:
             said = done.errors.strip()
-            raise Transient(f"Kueue's webhooks do not answer: {said}", hint="`tpu cluster addons` again goes on")
+            raise Transient(f"{doing}: the cluster does not take it: {said}", hint="`tpu cluster addons` again goes on")
         clock.sleep(_RETRY_SECONDS)
 
 

@@ -25,6 +25,8 @@ _MACHINE = "node.kubernetes.io/instance-type"
 _JOB_LABELS = ("jobset.sigs.k8s.io/jobset-name", "batch.kubernetes.io/job-name", "job-name")
 _CHIPS = "google.com/tpu"
 _OVER = ("Succeeded", "Failed")
+_TRIES = 3
+"""A busy API server answers late now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,11 @@ def nodes_and_pods(context: str) -> tuple[dict[str, Any], dict[str, Any]]:
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
     answers = []
     for question in questions(context):
-        done = programs.run(question)
-        if done.code:  # kubectl prints an empty list where it was refused or timed out
+        for _ in range(_TRIES):
+            done = programs.run(question)
+            if not done.code:
+                break
+        else:  # kubectl prints an empty list where it was refused or timed out
             raise Conflict(
                 f"the cluster cannot be asked what runs there: {done.errors.strip() or 'no answer'}",
                 hint="`tpu cluster credentials` lets you ask it",
