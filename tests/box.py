@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.error
@@ -17,6 +18,7 @@ from typing import Any
 import waiting
 from patient_cluster import PatientCluster
 from tpukit import catalogue, plan, pods, render
+from tpukit.errors import Transient
 from tpukit.infra import bootstrap
 from tpukit.plan import Plan
 from tpukit.sandbox import binaries
@@ -50,6 +52,9 @@ print("ended", flush=True)
 host.close()
 """
 """A program for 16 chips that trains nothing, and behaves as one that does."""
+ENDLESS_FIRST = STEPS.replace("int(sys.argv[1])", "int(sys.argv[1]) if host.world.attempt else 10**9")
+"""The same; its first attempt ends only by what happens to it, however late that is."""
+_AWAY = re.compile("failed calling webhook|connection refused|etcdserver: request timed out|TLS handshake timeout")
 Doc = dict[str, Any]
 until = partial(waiting.until, every=0.2)
 """Each time it looks it asks the API server."""
@@ -100,9 +105,16 @@ class Box:
         return answer
 
     def kubectl(self, *words: str) -> str:
-        done = subprocess.run(self.kubectl_line(*words), capture_output=True, text=True)
-        assert not done.returncode, f"`kubectl {' '.join(words)}`: {done.stderr}"
-        return done.stdout
+        """Patiently as the cluster."""
+
+        def said() -> tuple[str]:
+            done = subprocess.run(self.kubectl_line(*words), capture_output=True, text=True)
+            if done.returncode and _AWAY.search(done.stderr):
+                raise Transient(done.stderr)
+            assert not done.returncode, f"`kubectl {' '.join(words)}`: {done.stderr}"
+            return (done.stdout,)
+
+        return until(said, f"kubectl {' '.join(words)}")[0]
 
     def kubectl_line(self, *words: str) -> list[str]:
         """With the sandbox's own: older ones lose what a quick command prints to `exec` (kubernetes issue 131189)."""
@@ -184,7 +196,9 @@ class Box:
         return [pod for pod in found if pod["status"].get("phase") == "Running"]
 
     def logs(self, pod: Doc) -> str:
-        return "".join(f"{line}\n" for line in self.cluster.logs(pod["metadata"]["name"], pod["metadata"]["namespace"]))
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        (text,) = until(lambda: ("".join(f"{line}\n" for line in self.cluster.logs(name, namespace)),), f"{name}'s log")
+        return text
 
 
 @contextmanager

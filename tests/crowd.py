@@ -73,6 +73,12 @@ def hold_queue(cluster: Cluster, *, hold: bool) -> None:
     for queue in cluster.list("ClusterQueue"):
         change = {"spec": {"stopPolicy": "Hold" if hold else "None"}}
         cluster.patch("ClusterQueue", queue["metadata"]["name"], change)
+    until(lambda: all(_active(one) is not hold for one in cluster.list("ClusterQueue")), "Kueue to know", every=0.2)
+
+
+def _active(queue: dict[str, Any]) -> bool:
+    conditions = queue.get("status", {}).get("conditions", [])
+    return any((one["type"], one["status"]) == ("Active", "True") for one in conditions)
 
 
 def send_jobs(cluster: Cluster, command: Sequence[str]) -> list[Plan]:

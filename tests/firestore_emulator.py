@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from ports import free_port
-from waiting import until
+from waiting import PATIENCE, until
 
 PROJECT = "demo-tpukit"
 MAIN = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"  # as the SDK's own script calls it
@@ -35,6 +37,7 @@ class Emulator:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until(self._answers_or_ended, "the Firestore emulator to start", every=0.05)
         assert self._process.poll() is None, f"the Firestore emulator ended: {self._log.read_text()[-2000:]}"
+        self._warm()
 
     def reset(self) -> None:
         path = f"emulator/v1/projects/{PROJECT}/databases/(default)/documents"
@@ -72,6 +75,23 @@ class Emulator:
         except OSError:
             return False
         return True
+
+    def _warm(self) -> None:
+        """The first write and the first query load most of its classes, and on a busy machine clients give up before
+        it has them all."""
+        from google.cloud import firestore
+        from google.cloud.firestore_v1.base_query import FieldFilter
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FIRESTORE_EMULATOR_HOST", self.address)
+            client = firestore.Client(project=PROJECT)
+        try:
+            document = client.document("cold/start")
+            document.set({"cold": True}, timeout=PATIENCE)
+            assert client.collection("cold").where(filter=FieldFilter("cold", "==", True)).get(timeout=PATIENCE)
+            document.delete(timeout=PATIENCE)
+        finally:
+            client.close()
 
     def _ask(self, method: str, path: str) -> None:
         request = urllib.request.Request(f"http://{self.address}/{path}", method=method)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpukit.errors import Conflict, Transient
 from tpukit.kube import Cluster
 from waiting import until
 
@@ -13,11 +14,21 @@ class PatientCluster(Cluster):
     server whose webhooks are away for a moment refuses for them."""
 
     def call(self, method: str, path: str, *words: Any, **more: Any) -> dict[str, Any]:
-        asked = super().call
-        (answer,) = until(lambda: (asked(method, path, *words, **more),), f"{method} {path}", every=0.2)
-        return answer
+        asked, unanswered = super().call, []
+
+        def answered() -> tuple[dict[str, Any]]:
+            try:
+                return (asked(method, path, *words, **more),)
+            except Transient as error:
+                unanswered.append(error)
+                raise
+            except Conflict:
+                if method != "POST" or not unanswered:
+                    raise
+                return (asked("GET", f"{path}/{more['body']['metadata']['name']}"),)  # the first one made it
+
+        return until(answered, f"{method} {path}", every=0.2)[0]
 
     def list(self, kind: str, *words: Any, **more: Any) -> list[dict[str, Any]]:
         asked = super().list
-        (found,) = until(lambda: (asked(kind, *words, **more),), f"all of {kind}", every=0.2)
-        return found
+        return until(lambda: (asked(kind, *words, **more),), f"all of {kind}", every=0.2)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from waiting import PATIENCE
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+_UNFINISHED = re.compile(r"\x1b(\[[0-9;?]*)?\Z")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ def run(
     finally:
         os.close(theirs)
     waiting, text, due = dict(answers or {}), "", time.monotonic() + seconds
+    decoder, begun = codecs.getincrementaldecoder("utf-8")("replace"), ""
     with os.fdopen(mine, "r+b", buffering=0) as terminal:
         try:
             while True:
@@ -48,9 +51,12 @@ def run(
                     assert time.monotonic() < due, f"{argv} goes on after {seconds} s:\n{text[-5000:]}"
                     continue
                 try:
-                    text += _ESCAPES.sub("", terminal.read(65536).decode(errors="replace"))
+                    read = begun + decoder.decode(terminal.read(65536))
                 except OSError:  # it has closed its side
                     break
+                # A read may end within a character or an escape: the next one brings the rest.
+                begun = found[0] if (found := _UNFINISHED.search(read)) else ""
+                text += _ESCAPES.sub("", read.removesuffix(begun))
                 if until(text):
                     process.kill()
                     break

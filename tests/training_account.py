@@ -40,7 +40,7 @@ def save_and_restore():
 for line in sys.stdin:
     child = os.fork()  # what is loaded serves all runs, and what one run remembers serves no other
     if not child:
-        signal.alarm(120)
+        signal.alarm(600)
         os.environ["TPUKIT_WORKDIR"] = line.strip()
         try:
             save_and_restore()

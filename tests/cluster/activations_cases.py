@@ -193,7 +193,7 @@ def test_fleet_of_eight_that_is_struck_at_random_and_halved_gives_the_bytes_of_a
             there = ids(vms)
             if any(there.get(name, before[name]) == before[name] for name in preempted):
                 return False
-            return all(programs_of(vms, there[name]) - programs[name] for name in (*hung, *lost))
+            return all(name in there and programs_of(vms, there[name]) - programs[name] for name in (*hung, *lost))
 
         until(lambda: recovered() or deploy.poll() is not None, "those that were struck to work again", every=0.5)
         assert deploy.poll() is None, deploy.communicate()

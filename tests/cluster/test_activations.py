@@ -11,4 +11,4 @@ import own_process
 
 @pytest.mark.jax
 def test_extraction_passes_each_of_its_cases():
-    own_process.passes(Path(__file__).with_name("activations_cases.py"), 900)
+    own_process.passes(Path(__file__).with_name("activations_cases.py"), 3600)

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from box import ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
+from box import ENDLESS_FIRST, ROOT, STEPS, TEAM, V4_16, Box, sandbox, until
 from firestore_emulator import PROJECT, emulator
 from ports import free_port
 from tpukit.cli.queue import DEVICES, MATRIX
@@ -71,8 +71,10 @@ if os.environ["TPU_WORKER_ID"] == "0":
     scalars = Scalars(str(work / "tensorboard" / "train"))
     for step in range(3):
         scalars.write(step, loss=float(start - step))
+        scalars.flush()
+        while step == 0 and not pathlib.Path("/bucket/data/go").exists():
+            time.sleep(0.1)
     scalars.close()
-    time.sleep(3)
 (work / f"end-{os.environ['TPU_WORKER_ID']}").touch()
 """
 """One that reads from a bucket, writes to it, and leaves what a TensorBoard shows."""
@@ -271,7 +273,7 @@ def test_lost_hardware_is_repeated_and_not_counted(box: Box, code: int):
 
 
 def test_preempted_pool_ends_the_attempt_comes_back_and_the_next_attempt_runs(box: Box):
-    made = box.send("preempted", "python", "-c", STEPS, "60", max={"restarts": 1, "grace": "20s"})
+    made = box.send("preempted", "python", "-c", ENDLESS_FIRST, "60", max={"restarts": 1, "grace": "20s"})
     before = nodes(box, "tpu-1")
     box.agent.preempt("tpu-1", step=5, back=2.0)
     until(lambda: nodes(box, "tpu-1") != before, "the pool to go")
@@ -310,7 +312,7 @@ def test_agent_killed_while_a_job_runs_finds_the_same_processes_and_nothing_runs
 
 
 def test_lost_host_is_replaced_and_the_next_attempt_is_not_charged_to_the_user(box: Box):
-    made = box.send("lost-host", "python", "-c", STEPS, "60", max={"restarts": 1, "grace": "20s"})
+    made = box.send("lost-host", "python", "-c", ENDLESS_FIRST, "60", max={"restarts": 1, "grace": "20s"})
     victim = "gke-sandbox-tpu-0-0001"
     box.agent.lose(victim, step=5, back=3.0)
     assert box.ended(made) == "Completed"
@@ -411,15 +413,17 @@ def test_bucket_that_a_job_mounts_is_googles_and_its_uploader_writes_to_vertex_a
         mounts=[{"bucket": "my-artifacts", "path": "/bucket", "read_only": False}],
         workdir="/bucket/runs/uploaded",
     )
-    assert box.ended(made) == "Completed"
-    found = box.ask("GET", "storage/v1/b/my-artifacts/o?prefix=runs/uploaded/")["items"]
-    assert {one["name"] for one in found} >= {"runs/uploaded/end-0", "runs/uploaded/end-1"}
     series = f"vertex_ai/v1/{name}/experiments/{made.id}/runs/train/timeSeries/loss:read"
 
     def written() -> list[Any]:
         status, answer = box.google("GET", series)  # the uploader's last pass comes after the end
         return answer["timeSeriesData"]["values"] if status == 200 else []
 
+    until(written, "the uploader, which goes when the job has ended, to be there")
+    box.ask("POST", "upload/storage/v1/b/my-artifacts/o?uploadType=media&name=data%2Fgo", b"1")
+    assert box.ended(made) == "Completed"
+    found = box.ask("GET", "storage/v1/b/my-artifacts/o?prefix=runs/uploaded/")["items"]
+    assert {one["name"] for one in found} >= {"runs/uploaded/end-0", "runs/uploaded/end-1"}
     until(lambda: len(written()) >= 3, "every point to be written")
     assert [point["scalar"]["value"] for point in written()] == [7.0, 6.0, 5.0]
 

@@ -158,7 +158,7 @@ def test_pod_without_a_grant_does_not_get_the_bucket_as_a_folder_and_an_event_sa
         return next((one["message"] for one in failed if one["involvedObject"]["name"] == "mounts"), "")
 
     assert "code = PermissionDenied desc = failed to get GCS bucket" in until(said, "an event")
-    (state,) = box.cluster.get("Pod", "mounts", "team-a")["status"]["containerStatuses"]
+    (state,) = until(lambda: box.cluster.get("Pod", "mounts", "team-a")["status"].get("containerStatuses"), "a status")
     assert state["state"] == {"waiting": {"reason": "ContainerCreating"}}
     box.cluster.delete("Pod", "mounts", "team-a")
 

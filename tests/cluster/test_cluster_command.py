@@ -275,16 +275,26 @@ def test_destroy_leaves_nothing(here):
 
 
 def test_progress_on_a_terminal_draws_bars_and_leaves_a_line_for_each_resource(here):
-    here.write(SLOW)
+    here.write(HELD)
+    bar, shown = "terraform_data.first  creating  ━━━", here.folder / "typescript"
+    shown.touch()
+
+    def plain() -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.read_text(errors="replace"))
+
     line = shlex.join(here.argv("apply", "--yes"))
-    script = ["script", "-qec", f"stty cols 120; {line}", "/dev/null"]
-    done = subprocess.run(
-        script, env=here.env | {"TERM": "xterm"}, cwd=here.folder, capture_output=True, text=True, input=""
+    process = subprocess.Popen(
+        ["script", "-qfec", f"stty cols 120; {line}", str(shown)],
+        env=here.env | {"TERM": "xterm"},
+        cwd=here.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
     )
-    assert done.returncode == 0, done.stdout
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.stdout)
-    assert "terraform_data.first  creating  ━━━" in plain
-    assert re.search(r"^terraform_data.first: created after \d+s", plain, re.M)
+    until(lambda: process.poll() is not None or bar in plain(), plain)
+    here.let_go()
+    assert process.wait(PATIENCE) == 0, plain()
+    assert bar in plain()
+    assert re.search(r"^terraform_data.first: created after \d+s", plain(), re.M)
 
 
 def test_plan_of_our_modules_with_the_real_provider(terraform_environment, tmp_path):

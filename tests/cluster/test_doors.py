@@ -59,7 +59,7 @@ function send(what, action, text) {
       seen.push([what, "form", 0, inside]); done();
     };
     form.submit();
-    setTimeout(done, 10000);
+    setTimeout(done, 600000);  // what is shown in a frame loads, late where the machine is busy
   });
 }
 (async () => {

@@ -14,8 +14,9 @@ import pytest
 
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
-from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Settings
+from tpukit.sandbox.google.emulator_settings import EVERY_API, Hooks, Pool, Settings
 from tpukit.sandbox.google.server import Emulator
+from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 POOLS = r"POST .*/nodePools$"
@@ -233,12 +234,19 @@ def test_taint_and_shutdown_of_a_spot_pool_come_to_one_that_is_there(tmp_path, t
 
 def test_busy_cluster_is_waited_for(tmp_path, terraform_environment):
     """Five pools at once where GKE lets two operations run: the others are refused, tried again, and come."""
-    settings = Settings(seconds={"": 0.0, "CREATE_NODE_POOL": 1.5}, cluster_operations=2, enabled=EVERY_API)
-    with Emulator(tmp_path / "google", settings) as google:
+
+    def refused() -> list[Any]:
+        return [one for one in google.cloud.requests(path="nodePools$", method="POST") if one["status"] == 429]
+
+    def came(pool: Pool) -> None:
+        if pool.name.startswith("pool-"):  # the first two stay under way for as long as it takes
+            until(refused, "a third pool to be refused")
+
+    settings = Settings(seconds={"": 0.0}, cluster_operations=2, enabled=EVERY_API)
+    with Emulator(tmp_path / "google", settings, hooks=Hooks(came)) as google:
         pools = Pools(tmp_path / "terraform", google, terraform_environment, "us-central2-b")
         pools.applied({f"pool-{number}": shape("v4-32") for number in range(5)})
-        refused = [one for one in google.cloud.requests(path="nodePools$", method="POST") if one["status"] == 429]
-        assert refused
+        assert refused()
         done = pools.apply({})
         assert done.returncode == 0, done.stderr
         assert google.cloud.state.all("pool") == {}

@@ -16,6 +16,8 @@ LOSSES = ("kill-0-0", "save-half", "term")
 # What shows the difference to the step before it. All losses of all steps take as long as the rest of this folder.
 TELLING = {"step1": ("kill-0-0",), "step2": ("kill-0-0",), "step3": ("save-half",), "step4": ("term",), "step5": LOSSES}
 
+TRIES = 8
+
 
 def table() -> dict[str, dict[str, str]]:
     rows = ROW.findall((EXAMPLE / "README.md").read_text(encoding="utf-8"))
@@ -39,9 +41,14 @@ def drill(step, seed, home):
 @pytest.mark.parametrize("step", TELLING)
 def test_step_of_your_own_gets_the_verdict_of_its_readme(step, tmp_path):
     expected = {loss: table()[step][loss] for loss in TELLING[step]}
-    # A save takes milliseconds: on a busy machine a kill meant for its middle may come after its end.
-    unsafe = "cannot be read" in expected.get("save-half", "")
+    # A save takes milliseconds, a step not many more: on a busy machine a loss may come later than it was meant to, and
+    # show something else or nothing. It is tried again; but whoever should be exact and was blamed once stays blamed.
     verdicts = [drill(step, 0, tmp_path)]
-    while unsafe and verdicts[-1] == {"save-half": "exact"} and len(verdicts) < 8:
+    while verdicts[-1] != expected and not blamed(verdicts[-1], expected) and len(verdicts) < TRIES:
         verdicts.append(drill(step, len(verdicts), tmp_path))
-    assert verdicts[-1] == expected
+    assert verdicts[-1] == expected, verdicts
+
+
+def blamed(verdicts, expected):
+    right = [loss for loss, words in expected.items() if words == "exact"]
+    return [loss for loss in right if verdicts.get(loss) not in ("exact", "did not happen", None)]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from box import SETTINGS, STEPS, TEAM, Box, Doc, sandbox, until
+from box import ENDLESS_FIRST, SETTINGS, TEAM, Box, Doc, sandbox, until
 from tpukit import pods
 from tpukit.errors import TpukitError
 from tpukit.plan import Plan
@@ -162,12 +162,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture
-def bystander(world: World) -> Iterator[None]:
+def bystander(world: World) -> Iterator[Plan]:
     """A job on a slice of its own that no trouble of Google's APIs may touch."""
     world.has("tpu-0")
     made = world.stay(f"bystander-{len(world.jobs)}")
     until(lambda: len(world.box.running(made)) == 2)
-    yield
+    yield made
     world.clear()
     world.release(made)
     world.check(made, slices=1)
@@ -261,7 +261,7 @@ def test_preempted_tpu_vm_says_so_and_is_gone_when_deleted(world: World, bystand
 def test_preemption_at_a_step_of_real_jax_resumes_the_job_and_charges_nobody(world: World):
     for name in ("tpu-0", "tpu-1"):
         world.has(name)
-    made = world.box.send("jax", "python", "-c", STEPS, "40", max={"restarts": 1, "grace": "20s"})
+    made = world.box.send("jax", "python", "-c", ENDLESS_FIRST, "40", max={"restarts": 1, "grace": "20s"})
     world.box.agent.preempt("tpu-1", step=5, back=1.0)
     assert world.box.ended(made) == "Completed"
     status = world.box.status(made)
@@ -275,6 +275,8 @@ def test_preempted_slice_leaves_its_chips_to_others_and_returns_when_there_are_e
     for name in ("tpu-0", "tpu-1"):
         world.has(name)
     world.settled()
+    taken = {pod["spec"]["nodeName"] for pod in world.box.running(bystander)}
+    (free,) = [name for name in ("tpu-0", "tpu-1") if not taken & world.nodes()[name]]
 
     def stand(chips: int) -> None:
         world.box.ask("POST", "emulator/limits", {"stock": {"zone": ZONE, "generation": "v4", "chips": chips}})
@@ -287,17 +289,17 @@ def test_preempted_slice_leaves_its_chips_to_others_and_returns_when_there_are_e
     stand(16)
     before = preempted()
     try:
-        world.box.agent.preempt("tpu-1", grace=0, back=None)
+        world.box.agent.preempt(free, grace=0, back=None)
         until(lambda: preempted() == before + 2, "two machines more that were preempted")
         assert "error" not in world.finished(world.create("other")[1]), "the chips were not given back"
         assert "error" not in world.finished(world.delete("other")[1])
-        world.box.agent.restore("tpu-1")
+        world.box.agent.restore(free)
         world.settled()
         stand(8)
-        world.box.agent.preempt("tpu-1", grace=0, back=1.0)
+        world.box.agent.preempt(free, grace=0, back=1.0)
         until(lambda: preempted() == before + 4, "two machines more that were preempted")
         time.sleep(4)  # longer than it was to stay away
-        assert "tpu-1" not in world.nodes()
+        assert free not in world.nodes()
         stand(16)
         world.settled()
     finally:
@@ -376,9 +378,9 @@ class Chaos:
 
     def host(self, _number: int) -> None:
         action = self.random.choice(["preempt", "lose", "hang", "drain", "restore"])
-        target = self.random.choice(self.names)
+        target, which = self.random.choice(self.names), self.random.random()  # both each time: a seed is one order
         if action != "preempt" and (found := sorted(self.world.nodes().get(target, ()))):
-            target = self.random.choice(found)
+            target = found[int(which * len(found))]
         options = {"preempt": {"grace": GRACE, "back": 1.0}, "lose": {"back": 1.0}}.get(action, {})
         try:
             getattr(self.world.box.agent, action)(target, **options)

@@ -251,8 +251,8 @@ def fleet_file(folder: Path) -> str:
 def test_fleet_from_a_file_moves_from_a_zone_without_stock_and_works_through_a_busy_bucket(vms, tmp_path):
     fleet, file = Fleet(vms, tmp_path / "home"), fleet_file(tmp_path)
     add_bucket(vms, "busy-data")
-    for code in (429, 503):
-        vms.ask("POST", "emulator/faults", {"kind": "refuse", "match": "storage", "status": code, "chance": 0.15})
+    for code in (429, 503):  # more often, and all tries of a call would be refused now and then
+        vms.ask("POST", "emulator/faults", {"kind": "refuse", "match": "storage", "status": code, "chance": 0.1})
     said = fleet.run("deploy", file, "--create-tpus", "--monitor", "--monitor-interval", "1")
     assert "tpu-us-central1-b-for-us-central1-a-0 is asked for instead" in said
     assert set(ids(vms)) == {"tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"}
@@ -268,7 +268,11 @@ def test_fleet_that_stays_in_a_zone_without_stock_says_why_and_delete_leaves_no_
     fleet, file = Fleet(vms, tmp_path / "home"), fleet_file(tmp_path)
     why = "us-central1-a has no v3-8 free now"
     with fleet.started("create", file, "--stay") as create:
-        until(lambda: why in json.dumps(fleet.status(file)) or create.poll() is not None, why, every=2.0)
+
+        def settled() -> bool:
+            return why in json.dumps(fleet.status(file)) and "tpu-us-central1-b-0" in ids(vms)
+
+        until(lambda: settled() or create.poll() is not None, why, every=2.0)
         create.send_signal(signal.SIGINT)
         wrong = create.communicate(timeout=PATIENCE)[1]
     assert (create.returncode, "the fleet goes on without us" in wrong) == (130, True), wrong

@@ -34,7 +34,9 @@ import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 time.sleep(2)
 if os.environ["TPU_WORKER_ID"] == os.environ["MEGASCALE_SLICE_ID"] == "1":
-    sys.exit("it broke")
+    print("it broke", flush=True)
+    time.sleep(5)  # whoever follows reads a log once a second, and a pod that failed is soon gone
+    sys.exit(1)
 time.sleep(60)
 """
 RAW = """
@@ -110,7 +112,7 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
     steps = tuple(word for change in changes for word in ("--set", change))
     mounts = '[{"bucket": "my-runs", "path": "/runs", "read_only": false}]'
     on_gke = ("--set", "image=image:1", "--set", "workdir=/runs/pretrain", "--set", f"mounts={mounts}")
-    box.agent.preempt("tpu-1", step=20, back=2.0)
+    box.agent.preempt("tpu-1", step=10, back=2.0)
 
     sent = ada.tpu("run", PRETRAIN, *steps, "--place", "gke", *on_gke)
     unbroken = ada.tpu("run", PRETRAIN, *steps, "--set", f"workdir={ada.home}/unbroken")
@@ -123,7 +125,7 @@ def test_pretraining_in_a_teams_queue_survives_a_preemption_and_ends_like_the_un
     shown = ada.show(job)
     assert [(one["reason"], one["stage"]) for one in shown["attempts"]] == [("preempted", 0), ("done", 1)]
     assert shown["attempts"][0]["host"].startswith(f"{job}-slice-")
-    assert shown["attempts"][0]["saved_step"] >= 15
+    assert shown["attempts"][0]["saved_step"] >= 5
     status = box.cluster.get("JobSet", job, TEAM)["status"]
     assert (status["restarts"], status.get("restartsCountTowardsMax", 0)) == (1, 0)
     assert "0 of 0 used; not charged: 1 preempted" in ada.tpu("job", "show", job).stdout
@@ -165,7 +167,7 @@ def test_drill_in_the_cluster_right_program_is_exact_a_planted_mistake_is_named_
         drills[program] = subprocess.Popen(argv, env=home, text=True, **pipes)
     results = {}
     for program, process in drills.items():
-        printed, said = process.communicate(timeout=PATIENCE)
+        printed, said = process.communicate(timeout=5 * PATIENCE)  # of several jobs
         assert process.returncode == 0, said
         results[program] = json.loads(printed)
     right, wrong = results["right"], results["data_position"]
@@ -315,10 +317,10 @@ def test_follower_killed_while_a_job_runs_another_takes_up_the_record_and_the_lo
     assert sorted(line.partition(":")[0] for line in log) == ["slice-0-0", "slice-0-1", "slice-1-0", "slice-1-1"]
 
 
-POLITE = """trap 'exit 0' TERM
+POLITE = """trap 'sleep 3; exit 0' TERM
 echo attempt $TPUKIT_ATTEMPT stage $TPUKIT_STAGE; echo step 7 loss 2.5; echo saved checkpoint at step 6
 while :; do sleep 0.1; done"""
-"""A trainer that knows nothing of tpukit, and leaves with 0 when it is told to."""
+"""A trainer that knows nothing of tpukit, and leaves with 0 when it is told to, late enough to be seen leaving."""
 
 
 def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back_though_it_left_with_0(
@@ -339,7 +341,9 @@ def test_drained_host_is_maintenance_and_the_job_goes_on_when_the_pool_is_back_t
 
 
 def test_lost_host_is_named_and_its_replacement_goes_on(box: Box, ada: Person):
-    follower = ada.start("run", ada.job("lost", *who(box, "lost")), "--place", "gke")
+    # A Job stays, and with it what is known of its lost pod, until the last of the others has left.
+    slowly = SAYS_WHO.replace("lambda *_: sys.exit(143)", "lambda *_: (time.sleep(3), sys.exit(143))")
+    follower = ada.start("run", ada.job("lost", "python", "-c", slowly, str(gate(box, "lost"))), "--place", "gke")
     hosts = ada.state("lost", "running")["hosts"]
     box.agent.lose(hosts[3]["node"], back=3.0)
     first = until(lambda: (one := ada.show("lost")["attempts"][0])["reason"] and one, "the loss to be seen")

@@ -16,6 +16,7 @@ import pytest
 
 from box import ROOT, Box, sandbox, until
 from quick_provider import quicken
+from tpukit.errors import Transient
 
 PROJECT, NAMESPACE, OWN_NAMESPACE = "my-project-1", "tpu-training", "mine"
 
@@ -80,7 +81,10 @@ class Person:
 
     def condition(self, name: str, namespace: str) -> str:
         """The condition that a JobSet ended with; empty while it runs."""
-        jobset = json.loads(self.types(f"kubectl get jobset {name} --namespace={namespace} --output=json"))
+        done = self.tries(f"kubectl get jobset {name} --namespace={namespace} --output=json")
+        if done.returncode:  # a busy API server answers late
+            raise Transient(done.stderr)
+        jobset = json.loads(done.stdout)
         true = [one["type"] for one in jobset.get("status", {}).get("conditions", []) if one["status"] == "True"]
         return next((kind for kind in true if kind in ("Completed", "Failed")), "")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -21,6 +22,7 @@ from cluster.builds import DESTROY, GUIDE, GUIDE_PROVISION, PROVISION, ROOT, Bui
 from patient_cluster import PatientCluster
 from quick_provider import quicken
 from tpukit import pods
+from tpukit.errors import Transient
 from waiting import until
 
 ASKED = {**GUIDE_PROVISION, "_NAMESPACE": "research"}
@@ -77,8 +79,15 @@ class Environment:
         }
 
     def kubernetes(self, *words: str) -> Any:
-        """Asked with the credentials that the build fetched."""
-        return json.loads(self.builder.tool("kubectl", "get", *words, "--output=json"))
+        """Asked with the credentials that the build fetched, and asked again: a busy API server answers late."""
+
+        def asked() -> str:
+            try:
+                return self.builder.tool("kubectl", "get", *words, "--output=json")
+            except AssertionError as error:
+                raise Transient(str(error)) from error
+
+        return json.loads(until(asked, f"kubectl get {' '.join(words)}"))
 
     def addons(self) -> dict[str, str]:
         """Whether each of those that are installed is available. Asked as the sandbox's administrator."""
@@ -152,6 +161,8 @@ def environment(
         address = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         builder = Builder(home / "build", {**terraform_environment, **given})
         quicken(builder.workspace / "terraform")
+        # The queues are tried 30 times: without a pause all of them are over before a busy Kueue answers.
+        (builder.programs / "sleep").write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 1\n")
         made = Environment(builder, address, inside["GOOGLE_OAUTH_ACCESS_TOKEN"], Path(inside["KUBECONFIG"]))
         made.make_accounts()
         yield made
@@ -168,9 +179,8 @@ def test_provision_makes_the_environment_and_installs_jobset_and_kueue(environme
         "--filename=https://github.com/kubernetes-sigs/{0}/releases/download/{1}/manifests.yaml"
     )
     waited = "kubectl wait --namespace={0}-system --for=condition=Available --timeout=10m "
-    assert [
-        call for call in calls if re.match(r"terraform|kubectl (apply|wait)|gcloud container clusters get", call)
-    ] == [
+    told = [call for call in calls if re.match(r"terraform|kubectl (apply|wait)|gcloud container clusters get", call)]
+    assert list(dict.fromkeys(told)) == [  # the queues are tried again where Kueue's webhooks are not there yet
         "terraform init -backend-config=bucket=tpu-tf-state "
         "-backend-config=prefix=gke-tpu-training-environment/tpu-cluster",
         "terraform plan -lock-timeout=5m -out=/workspace/environment.tfplan",

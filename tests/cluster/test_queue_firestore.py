@@ -118,6 +118,7 @@ def test_document_of_a_plain_client_runs_and_a_plain_client_reads_what_became_of
     _, wrong = plain.collection("tpu_jobs").add(seed_document(timeout="soon"))
     heard: list[str] = []
     watch = reference.on_snapshot(lambda documents, *_: heard.extend(one.to_dict()["status"] for one in documents))
+    until(lambda: heard, "the listener to begin")
     servers.start()
 
     def ended() -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ from box import until
 from sandbox_command import *  # noqa: F403 (fixtures)
 from sandbox_command import Box, completed, planned, seen, send
 from tpukit.errors import NotFound
-from tpukit.kube import Cluster
 
 
 def test_killed_store_and_api_server_come_back_with_their_state(box, cluster):
@@ -48,7 +47,6 @@ def test_two_side_by_side_do_not_see_each_other_and_one_leaves_the_other_alone(b
     second.tpu("up")
     assert second.cluster.list("Node") == []
     comes_and_goes_with_its_deployment(second)
-    cluster = Cluster(box.folder / "kubeconfig")
     assert len(cluster.list("Node")) == 4
     second.tpu("down")
     assert not second.folder.exists()
@@ -74,7 +72,7 @@ def comes_and_goes_with_its_deployment(bare):
     deployment = ("--namespace=jobset-system", "deployment/jobset-controller-manager")
     for _ in range(2):  # whoever is not sure that it is there applies it again
         kubectl("apply", "--server-side", "--force-conflicts", f"--filename={release}")
-        kubectl("wait", *deployment, "--for=condition=Available", "--timeout=5m")
+        kubectl("wait", *deployment, "--for=condition=Available", "--timeout=10m")
     assert runs()
     kubectl("delete", *deployment)
     until(lambda: not runs())

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import own_process
+from waiting import PATIENCE
 
 
 @pytest.mark.jax
 def test_extraction_passes_each_of_its_cases():
-    own_process.passes(Path(__file__).with_name("activations_cases.py"), 300)
+    own_process.passes(Path(__file__).with_name("activations_cases.py"), PATIENCE)

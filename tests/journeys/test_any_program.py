@@ -20,7 +20,7 @@ from tpukit.places.meeting import SECONDS
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt
 from tpukit.spec import JobSpec, Settings
-from waiting import until
+from waiting import PATIENCE, until
 
 POLITE = """
 import signal, sys, time
@@ -206,16 +206,21 @@ class Impatient(Tpu):
 
 def test_run_program_that_shows_no_steps_is_told_what_to_do_and_so_is_a_loss_that_cannot_happen(home, tmp_path):
     tpu = Impatient(home, tmp_path)
-    done = tpu("run", tpu.file("sleep", "2"), "--lose", "0-0@7", code=1)
-    assert "--lose waits for step 7 of host 0-0: no step of it can be seen" in done.stderr
-    assert "under `progress:` in the job file" in done.stderr
+    wait = "while [ ! -e $TPUKIT_WORKDIR/go ]; do sleep 0.02; done"
+    run = tpu.start("run", tpu.file("sh", "-c", wait), "--lose", "0-0@7")
+    until(
+        lambda: "--lose waits for step 7 of host 0-0: no step of it can be seen" in tpu.said(run), lambda: tpu.said(run)
+    )
+    (tpu.workdir(tpu.the_job()) / "go").touch()
+    assert run.wait(timeout=PATIENCE) == 1, tpu.said(run)
+    assert "under `progress:` in the job file" in tpu.said(run)
     assert "no step of it can be seen" in tpu("job", "show", "train").stdout
 
 
 def test_run_loss_happens_at_a_step_that_was_only_printed(tpu):
     program = """
 import os, time
-for step in range(1, 40 if os.environ["TPUKIT_ATTEMPT"] == "0" else 3):
+for step in range(1, 100_000 if os.environ["TPUKIT_ATTEMPT"] == "0" else 3):
     print(f"step {step} loss 1.0", flush=True)
     time.sleep(0.1)
 """

@@ -53,7 +53,8 @@ def interrupt_after(tpu, monkeypatch, seconds, *arguments):
 @pytest.mark.parametrize("choice", ["detach", "stop"])
 def test_ctrl_c_at_any_moment_is_answered_and_no_job_is_left_unmentioned(tpu, monkeypatch, choice):
     told = set()
-    for seconds in DELAYS:
+    delays = list(DELAYS)
+    for seconds in delays:
         file = tpu.file("sh", "-c", WAIT)
         run = interrupt_after(tpu, monkeypatch, seconds, "run", file, "--on-interrupt", choice)
         said = tpu.said(run)
@@ -63,6 +64,8 @@ def test_ctrl_c_at_any_moment_is_answered_and_no_job_is_left_unmentioned(tpu, mo
         if not new:
             assert run.returncode == 130, (seconds, said)
             assert "nothing was sent" in said, (seconds, said)
+            if not told and seconds == delays[-1] and seconds < PATIENCE:  # this machine is slower than most
+                delays.append(2 * seconds)
             continue
         (job_id,) = new
         assert job_id in said.splitlines()[0], (seconds, said)

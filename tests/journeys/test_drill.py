@@ -12,6 +12,7 @@ from pathlib import Path
 from conftest import processes_of
 from waiting import until
 
+SLOWER = {"STEP_SECONDS": "0.05"}  # each of its checkpoints is there for a second, and seen on a busy machine as well
 PROGRAMS = Path(__file__).parents[1] / "fixtures" / "drill_programs"
 
 
@@ -24,7 +25,8 @@ def drilled(tpu, file, *options, code=0):
 
 
 def test_drill_right_program_is_exact_and_leaves_nothing(tpu):
-    result = drilled(tpu, job(tpu), "--only", "kill-0-1", "--only", "term", "--only", "save-half", "--require", "exact")
+    losses = ("--only", "kill-0-1", "--only", "term", "--only", "save-half")
+    result = drilled(tpu, job(tpu, env=SLOWER), *losses, "--require", "exact")
     assert result["verdict"] == "exact"
     assert {one["loss"]: one["verdict"] for one in result["losses"]} == dict.fromkeys(
         ("kill-0-1", "term", "save-half"), "exact"
@@ -63,8 +65,8 @@ def test_drill_killed_leaves_no_process(tpu):
 
 def test_drill_two_at_once_do_not_touch_each_other_and_strike_at_the_same_step_by_one_seed(tpu):
     options = ("--only", "kill-0-1", "--seed", "7", "--require", "exact")
-    first = tpu.start("drill", job(tpu, name="one"), *options)
-    second = tpu.start("drill", job(tpu, name="two"), *options)
+    first = tpu.start("drill", job(tpu, name="one", env=SLOWER), *options)
+    second = tpu.start("drill", job(tpu, name="two", env=SLOWER), *options)
     assert (first.wait(), second.wait()) == (0, 0), tpu.said(first) + tpu.said(second)
     assert "one: exact" in tpu.said(first)
     assert "two: exact" in tpu.said(second)

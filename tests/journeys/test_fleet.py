@@ -87,7 +87,7 @@ class Fleet:
         return {file.relative_to(self.output).as_posix(): file.read_bytes() for file in files}
 
     def until(self, true: Callable[[], object], what: str) -> None:
-        until(lambda: (self.round(), true())[1], lambda: f"{what}: {self.notes[-20:]}", seconds=240, every=0.1)
+        until(lambda: (self.round(), true())[1], lambda: f"{what}: {self.notes[-20:]}", every=0.1)
 
     def close(self) -> None:
         self.driver.close()

@@ -292,6 +292,7 @@ def test_sweep_ends_only_what_no_attempt_knows(home):
     removed = place.sweep(lambda: [known])
     assert removed[0] == host_of(unknown, 0)
     until(lambda: not alive(pids[1]))
+    until(lambda: pods.status(folder(place, unknown)).phase is pods.Phase.ENDED)
     assert alive(pids[0])
     assert place.sweep(lambda: [known]) == []
     assert place.sweep(lambda: []) == []

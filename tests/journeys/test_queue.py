@@ -85,14 +85,18 @@ def test_serve_told_to_leave_gives_its_job_back_uncharged(tpu, queue):
     assert (job.status, job.faults, job.reason) == ("pending", 0, "preempted")
 
 
+def ended(queue, ids):
+    return sum(queue.get(one).status in ENDED for one in ids)
+
+
 def test_servers_killed_again_and_again_run_each_job_to_its_end_once(tpu, queue):
     """As recorded: each completed job has the result of exactly one attempt."""
     code = "import os, time\ntime.sleep(0.05)\nresult = os.environ['HOME']"
     ids = [queue.submit(code, timeout=600, max_faults=100) for _ in range(12)]
     for _ in range(3):
         serving = serve(tpu, "--workers", "2")
-        done = sum(queue.get(one).status in ENDED for one in ids)
-        until(lambda done=done: sum(queue.get(one).status in ENDED for one in ids) > done)
+        done = ended(queue, ids)
+        until(lambda done=done: (now := ended(queue, ids)) > done or now == len(ids))
         os.kill(serving.pid, signal.SIGKILL)
         serving.wait()
     both = [serve(tpu, "--workers", "1") for _ in range(2)]

@@ -165,6 +165,7 @@ def test_bucket_that_the_driver_does_not_mount_keeps_the_pod_waiting_and_an_even
     (event,) = world.until(lambda: world.events("FailedMount"))
     assert event["message"].startswith('MountVolume.SetUp failed for volume "v" : rpc error: ')
     assert said in event["message"]
+    world.until(lambda: world.status().get("containerStatuses"))
     assert world.container()["state"] == {"waiting": {"reason": "ContainerCreating"}}
 
 

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -79,9 +80,18 @@ def test_logs_are_of_the_newest_file_alone_while_who_follows_sees_all(world: Wor
     world.shell(f"{first}; {wait.format(more)}; {second}; {wait.format(end)}")
     world.until(lambda: world.status().get("phase") == "Running" and "line 029" in world.log())
     assert world.log().splitlines() == lines[:30]
+    read, follows = container_logs.read, threading.Event()
+
+    def told_of(run: Path, wanted: container_logs.Wanted) -> Iterator[bytes]:
+        for piece in read(run, wanted):
+            if wanted.follow:
+                follows.set()
+            yield piece
+
+    monkeypatch.setattr(container_logs, "read", told_of)
     with ThreadPoolExecutor() as threads:
         following = threads.submit(world.log, query="?follow=true&tailLines=30")
-        time.sleep(0.5)
+        assert follows.wait(PATIENCE)
         more.touch()
         world.until(lambda: "line 249" in world.log())
         newest = world.log().splitlines()

@@ -50,7 +50,7 @@ def test_container_is_told_to_leave_when_its_hook_is_done(world: World):
 def test_hook_that_takes_all_the_grace_is_ended_with_its_container(world: World):
     pids = world.shared / "pids"
     hook = command(f"echo $$ > {pids}", "sleep 600")
-    world.listening(LEAVES, lifecycle={"preStop": hook}, spec={"terminationGracePeriodSeconds": 2})
+    world.listening(LEAVES, lifecycle={"preStop": hook}, spec={"terminationGracePeriodSeconds": 6})
     world.api.delete_pod("p")
     world.until(world.gone)
     assert world.api.phases[-1] == ("p", "Failed")

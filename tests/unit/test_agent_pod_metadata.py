@@ -226,6 +226,7 @@ def test_pod_waits_for_a_bucket_that_it_may_not_read_and_is_read_only_until_it_m
     assert (
         f'code = PermissionDenied desc = failed to get GCS bucket "b": googleapi: Error 403: {TEAM}' in event["message"]
     )
+    world.until(lambda: world.status("reader").get("containerStatuses"))
     assert world.container("reader")["state"] == {"waiting": {"reason": "ContainerCreating"}}
     binding = {"role": "roles/storage.objectViewer", "members": [f"serviceAccount:{TEAM}"]}
     state.put("policy", "b/b", {"bindings": [binding]})

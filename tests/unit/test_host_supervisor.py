@@ -172,6 +172,9 @@ def test_host_that_another_job_holds_is_refused_and_named(host):
 def test_stop_gives_the_grace_and_then_kills(host):
     host.start("trap 'echo told' TERM; echo begun; while true; do sleep 0.05; done")
     until(lambda: host.log() == "begun\n", "it to begin")
+    host.ask("stop", job="try-1", attempt=0, grace=PATIENCE)
+    until(lambda: host.log() == "begun\ntold\n", "it to be told")
+    assert host.state().phase is Phase.RUNNING
     host.ask("stop", job="try-1", attempt=0, grace=0.5)
     state = host.ended()
     assert (state.code, state.signalled, host.log()) == (137, True, "begun\ntold\n")

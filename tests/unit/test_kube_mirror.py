@@ -93,7 +93,7 @@ def test_mirror_object_made_anew_under_its_name_replaces_the_old_one(server, wat
 
 
 def test_mirror_stream_that_ends_in_good_order_goes_on_without_a_list(server, watched):
-    one = watched()
+    one = watched(silence=PATIENCE)
     assert one.mirror.wait_synced(PATIENCE)
     one.until(lambda mirror: mirror.error() is None)
     server.put("a")
@@ -165,7 +165,7 @@ def test_mirror_waits_as_long_as_the_server_asks_it_to(server, watched):
 
 def test_mirror_fresh_is_the_time_of_the_last_list_or_event(server, watched):
     now = iter(range(100, 10_000)).__next__
-    one = watched(now=now)
+    one = watched(now=now, silence=PATIENCE)
     assert one.mirror.wait_synced(PATIENCE)
     assert one.mirror.fresh() == 100
     server.put("a")

@@ -68,9 +68,9 @@ def test_living_are_pods_of_which_a_process_or_the_shim_runs(home):
     folder = home / "runs" / "a" / "attempt-0" / "a-slice-0-0"
     pods.start([pods.Pod(folder, ("sleep", "600"), {"PATH": os.environ["PATH"]}, home)])
     state = pods.status(folder)
-    assert pods.living(home / "runs") == {folder: [state.pid]}
+    until(lambda: pods.living(home / "runs") == {folder: [state.pid]})  # with its mark, once it has become `sleep`
     assert pods.living(home / "run") == {}  # a name that begins alike
-    assert pods.strays(home / "runs" / "a") == [state.pid]
+    until(lambda: pods.strays(home / "runs" / "a") == [state.pid])
     pods.lose(folder)
     until(lambda: pods.living(home / "runs") == {})
 

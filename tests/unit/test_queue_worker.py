@@ -22,7 +22,7 @@ from tpukit.store.sqlite import SqliteStore
 from waiting import until
 
 FOREVER = "open('started', 'w').close()\nimport time\ntime.sleep(1000)"
-LEASE = 3.0
+LEASE = 6.0
 
 
 class World:
@@ -60,7 +60,7 @@ def test_worker_that_runs_longer_than_a_lease_keeps_it_and_writes_the_result(wor
     renewed = []
     renew = world.store.renew
     monkeypatch.setattr(world.store, "renew", lambda *asked: renewed.append(asked) or renew(*asked))
-    job_id = world.run("import time\ntime.sleep(4.0)\nresult = 'done'")
+    job_id = world.run("import time\ntime.sleep(7.0)\nresult = 'done'")
     job = world.queue.wait(job_id)
     assert (job.status, job.result, job.attempts) == ("completed", "done", 1)
     assert len(renewed) >= 2

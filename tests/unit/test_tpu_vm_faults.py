@@ -98,8 +98,10 @@ def test_preemption_that_the_api_knows_first_still_leaves_the_hosts_their_time(v
 
 
 def test_machines_that_were_lent_for_a_while_shut_down_at_its_end_and_are_gone(vms):
+    vms.make("warm")
+    vms.ssh("warm", "true")  # the first host takes its time to start, and the time for which they are lent runs on
     alpha = NODES.replace("/v2/", "/v2alpha1/").removesuffix("/nodes") + "/queuedResources"
-    body = {"tpu": {"nodeSpec": [{"nodeId": "lent", "node": V4_16}]}, "runDuration": {"maxRunDuration": "5s"}}
+    body = {"tpu": {"nodeSpec": [{"nodeId": "lent", "node": V4_16}]}, "runDuration": {"maxRunDuration": "10s"}}
     vms.ask("POST", f"{alpha}?queuedResourceId=lent", body)
     until(lambda: vms.ask("GET", f"{alpha}/lent")["state"]["state"] == "ACTIVE")
     address, node = vms.address("lent"), vms.node("lent")["name"]
