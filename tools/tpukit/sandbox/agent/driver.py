@@ -71,7 +71,7 @@ class Driver:
         self.probes = Probes(self._events, clock, look)
         self._hooks = Hooks(self._events, clock, look)
 
-    def drive(self, pod: Object, folder: Path, node: Node, is_lost: Callable[[], bool] = lambda: False) -> float | None:
+    def drive(self, pod: Object, folder: Path, node: Node, is_lost: Callable[[], bool]) -> float | None:
         """Seconds until there is more to do, if nothing happens. `is_lost`: whether its host is by now."""
         left = self._note_reasons(pod, folder, node)
         ending = read_ending(folder)
