@@ -13,6 +13,9 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that this machine was awake: for how long something takes."""
 
+    def elapsed(self) -> float:
+        """Seconds since some moment, those included for which this machine slept or this process was suspended."""
+
     def sleep(self, seconds: float) -> None: ...
 
 
@@ -22,6 +25,10 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def elapsed(self) -> float:
+        boot: int | None = getattr(time, "CLOCK_BOOTTIME", None)  # macOS has none: its monotonic clock counts sleep
+        return time.monotonic() if boot is None else time.clock_gettime(boot)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -33,6 +40,7 @@ class ManualClock:
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start
         self._awake = 1000.0
+        self._elapsed = 5000.0
 
     def now(self) -> float:
         return self._now
@@ -40,10 +48,18 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._awake
 
+    def elapsed(self) -> float:
+        return self._elapsed
+
     def sleep(self, seconds: float) -> None:
-        self._now += seconds
         self._awake += seconds
+        self.suspend(seconds)
+
+    def suspend(self, seconds: float) -> None:
+        """Let time pass while this machine sleeps."""
+        self._now += seconds
+        self._elapsed += seconds
 
     def set(self, now: float) -> None:
-        """As when somebody sets the clock, or the machine was asleep until then."""
+        """Set the wall clock and nothing else."""
         self._now = now

@@ -59,6 +59,10 @@ class Conflict(TpukitError):
     """Somebody else has it, or it is in a state that forbids this: look, then decide."""
 
 
+class LeaseLost(Conflict):
+    """Another driver owns the key: send nothing more for it."""
+
+
 class NoCapacity(TpukitError):
     """The cloud has none to give: wait, or go elsewhere."""
 
