@@ -1,0 +1,248 @@
+"""One simulated world: machines with real drivers over a real store, a simulated cloud below them, and the truth.
+
+Run `World(plan).run()`: it returns what the invariants found, with a hash of everything that happened.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulation import events, records, sending
+from simulation.engine import Scheduler, Trace
+from simulation.hosts import Hosts, SimulatedChannel
+from simulation.machines import Crashed, Machine, Remote
+from simulation.plans import MachinePlan, Plan
+from simulation.stores import Home
+from simulation.tpu_cloud import CHANGES, Cloud
+from tpukit.errors import TpukitError
+from tpukit.jobs.driver import Driver
+from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.places.tpu_vm.target import store_label
+from tpukit.records import JOBS
+from tpukit.store import Holder
+from unit.simulated_trainings import Program, Training
+
+START = 1_700_000_000.0
+SENDER = "this-store"
+MINUTE = 60.0
+LONGEST = 120 * MINUTE
+"""Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    invariant: str
+    text: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    plan: Plan
+    violation: Violation | None
+    digest: str
+    lines: list[str]
+    seconds: float  # simulated
+    calls: int
+
+
+class Stop(Exception):
+    """The first violation ends the world."""
+
+
+class World:
+    def __init__(self, plan: Plan, home: Home, folder: Path, *, kept: bool = False) -> None:
+        self.plan, self.home, self.folder = plan, home, folder
+        self.scheduler = Scheduler(plan.seed, START)
+        self.trace = Trace(self.scheduler, kept=kept)
+        self.dice = random.Random(plan.seed)
+        self.clock = events.WorldClock(self.scheduler)
+        self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
+        self.cloud = Cloud(folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
+        home.begin(self.clock.now)
+        self.store = records.Truth(self, home.store)
+        self.blocked = 0.0  # until when no host can be reached by SSH
+        self.troubled = True
+        self.acting = ""
+        self.asked: set[str] = set()  # jobs that a person asked to stop, or to forget
+        self.quota_failed = False
+        self.jobs: dict[str, Any] = {}  # plans of jobs, by id, in the order in which they were sent
+        self.sent: set[int] = set()
+        self.violation: Violation | None = None
+        self.ended = False
+        self.machines = [Machine(self, index, one, folder / f"m{index}") for index, one in enumerate(plan.machines)]
+        self.person = Machine(self, -1, MachinePlan(latency=0.01), folder / "person")
+
+    # Running
+
+    def run(self) -> Result:
+        for machine in self.machines:
+            self.restart(machine, machine.plan.starts)
+        for event in self.plan.events:
+            self.scheduler.spawn(lambda event=event: events.happen(self, event), event.at)  # type: ignore[misc]
+        for machine in self.machines:
+            if machine.plan.dies:
+                self.scheduler.spawn(lambda machine=machine: self._die(machine), machine.plan.dies)  # type: ignore[misc]
+        try:
+            self.scheduler.run(START + self.plan.calm, self._over)
+            if self.violation is None:
+                self._calm_down()
+                self.scheduler.run(START + self.plan.calm + LONGEST, self._over)
+                if self.violation is None and not self.ended:
+                    self._judge_end()
+        finally:
+            self.scheduler.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        calls = sum(one.calls for one in self.machines)
+        passed = self.scheduler.now - START
+        return Result(self.plan, self.violation, self.trace.digest, self.trace.lines, passed, calls)
+
+    def restart(self, machine: Machine, after: float) -> None:
+        self.scheduler.spawn(lambda: self._process(machine), after)
+
+    def later(self, seconds: float, what: str, do: Callable[[], Any]) -> None:
+        """A request that is still under way."""
+
+        def arrive() -> None:
+            self.trace.add("late", what)
+            try:
+                do()
+            except TpukitError:
+                pass
+            except Stop:
+                return
+
+        self.scheduler.spawn(arrive, seconds)
+
+    def spread(self, number: int) -> float:
+        return 0.2 + zlib.crc32(b"%d/%d" % (self.plan.seed, number)) / 0xFFFFFFFF
+
+    def stepped(self) -> None:
+        if self.violation is not None:
+            raise Stop
+
+    def violate(self, invariant: str, text: str) -> None:
+        if self.violation is None:
+            self.trace.add("TRUTH", f"VIOLATION {invariant}: {self.acting} {text}")
+            self.violation = Violation(invariant, f"{self.acting} {text}", self.scheduler.now - START)
+
+    # What is true
+
+    def check_end(self, training: Training, what: str) -> None:
+        """Called before something ends a training: it has to be asked for, or broken already."""
+        if training.job not in self.jobs:
+            self.violate("foreign", f"{what}, on which {training.job} of another user runs")
+        elif training.job not in self.asked and self.hosts.healthy(training):
+            self.violate("healthy", f"{what} while attempt {training.number} of {training.job} is healthy")
+
+    # Processes
+
+    def _process(self, machine: Machine) -> None:
+        number = machine.process
+        if machine.down:
+            return
+        self.trace.add(machine.name, "starts")
+        try:
+            self._drive(machine, number)
+        except Crashed:
+            self.trace.add(machine.name, "process gone")
+        except Stop:
+            pass
+
+    def _drive(self, machine: Machine, number: int) -> None:
+        store, places = self.reach(machine)
+        driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
+        if machine.plan.renews:
+            self.scheduler.spawn(lambda: self._renew(machine, number, driver), 7.5)
+        swept = machine.clock.monotonic()
+        while machine.process == number and not machine.down:
+            if machine.index == 0:
+                sending.send_due(self, machine, store, places, driver)
+            try:
+                driver.round()
+                if machine.clock.monotonic() - swept >= machine.plan.sweeps:
+                    swept = machine.clock.monotonic()
+                    for name in driver.sweep():
+                        self.trace.add(machine.name, f"swept {name}")
+            except TpukitError as error:
+                self.trace.add(machine.name, f"round: {error.message[:80]}")
+            self.stepped()
+            self.scheduler.sleep(machine.plan.tick)
+
+    def _renew(self, machine: Machine, number: int, driver: Driver) -> None:
+        try:
+            while machine.process == number and not machine.down:
+                if machine.suspended > self.scheduler.now:
+                    self.scheduler.sleep(machine.suspended - self.scheduler.now + 0.5)
+                    continue
+                driver.leases.renew()
+                self.scheduler.sleep(7.5)
+        except (Crashed, Stop):
+            pass
+
+    def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
+        """The store and the places, as a process of this machine has them."""
+        cloud = Remote(machine, "cloud", self.cloud, CHANGES)
+        channel = SimulatedChannel(machine)
+        place = TpuVmPlace(
+            machine.root,
+            machine.clock,
+            lambda: SENDER,
+            cloud=lambda project: cloud,
+            channel=lambda folder, key: channel,
+        )
+        return records.StoreOf(machine, self.store), {"tpu-vm": place}
+
+    def _die(self, machine: Machine) -> None:
+        if len(self.sent) == len(self.plan.jobs) and len(self.machines) > 1:
+            self.trace.add(machine.name, "is gone for good")
+            machine.down = True
+
+    def add_program(self, name: str, program: Program) -> None:
+        self.hosts.programs[name] = program
+
+    # The end
+
+    def _calm_down(self) -> None:
+        """Nothing bad happens from now on; machines that a process left start another."""
+        self.trace.add("world", "calm")
+        self.troubled, self.blocked, self.cloud.no_quota = False, 0.0, 0.0
+        self.cloud.short.clear()
+        for machine in self.machines:
+            machine.cut.clear()
+            if machine.plan.rights:
+                machine.denied.clear()
+        if all(machine.down or not machine.plan.rights for machine in self.machines):
+            spare = Machine(self, len(self.machines), MachinePlan(), self.folder / "spare")
+            self.machines.append(spare)
+            self.restart(spare, 0.0)
+
+    def _over(self) -> bool:
+        if self.violation is not None:
+            return True
+        if self.scheduler.steps % 16 or len(self.sent) < len(self.plan.jobs):
+            return False
+        self.ended = (
+            self.scheduler.now - START >= self.plan.calm
+            and all(job.state.ended for job in self.store.jobs())
+            and not self.cloud.own(store_label(SENDER))
+        )
+        return self.ended
+
+    def _judge_end(self) -> None:
+        self.acting = "world"
+        for entry in self.home.store.list(JOBS).broken:
+            self.violate("lost", f"{entry.key} cannot be read")
+        for job in self.store.jobs():
+            if not job.state.ended:
+                self.violate("stuck", f"{job.id} is still {job.state}: {job.message}")
+        if len(self.sent) < len(self.plan.jobs):
+            self.violate("stuck", "a job was never sent")
+        for name in self.cloud.own(store_label(SENDER)):
+            self.violate("leak", f"{name} is left")
