@@ -69,14 +69,14 @@ class Scheduler:
 class Trace:
     """What happened, line by line, and its hash: two runs are the same when their hashes are."""
 
-    def __init__(self, scheduler: Scheduler, *, kept: bool) -> None:
-        self._scheduler, self._kept = scheduler, kept
+    def __init__(self, scheduler: Scheduler, folder: str, *, kept: bool) -> None:
+        self._scheduler, self._folder, self._kept = scheduler, folder, kept
         self._hash = hashlib.blake2b(digest_size=16)
         self.lines: list[str] = []
 
     def add(self, who: str, text: str, *, shown: bool = True) -> None:
         at = self._scheduler.now - self._scheduler.start
-        line = f"{at:9.2f} {who:8} {text}"
+        line = f"{at:9.2f} {who:8} {text}".replace(self._folder, "~")
         self._hash.update(line.encode())
         self._hash.update(b"\n")
         if self._kept and shown:

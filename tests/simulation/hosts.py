@@ -28,6 +28,15 @@ class Hosts(Trainings):
     code: dict[str, set[str]] = field(default_factory=dict)  # digests, by address
     every: list[Training] = field(default_factory=list)
     calm: bool = True
+    numbers: dict[str, int] = field(default_factory=dict)  # of hosts in their job, by address
+
+    def answer(self, address: str, worker: int, request: Answer) -> Answer:
+        if request["do"] == "start":
+            env = request["env"]
+            hosts = int(env["TPUKIT_SLICE_HOSTS"])
+            self.numbers[address] = int(env.get("MEGASCALE_SLICE_ID", 0)) * hosts + worker
+            env["TPUKIT_SLICE_HOSTS"] = hosts * int(env.get("MEGASCALE_NUM_SLICES", 1))
+        return super().answer(address, self.numbers.get(address, worker), request)
 
     def healthy(self, training: Training) -> bool:
         self.advance()

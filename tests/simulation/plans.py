@@ -19,7 +19,9 @@ class Fault:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        return f"machine-{self.machine} call {self.call}: {self.kind}" + (f" {self.seconds:g} s" if self.seconds else "")
+        return f"machine-{self.machine} call {self.call}: {self.kind}" + (
+            f" {self.seconds:g} s" if self.seconds else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def draw(seed: int) -> Plan:
     faults = sorted((_fault(dice, len(machines)) for _ in range(dice.choice((0, 1, 1, 2, 3, 5)))), key=_order)
     events = sorted((_event(dice) for _ in range(dice.choice((0, 1, 1, 2, 3)))), key=lambda one: one.at)
     last = max((one.at + one.seconds for one in events), default=0.0)
-    calm = max([10 * MINUTE, last, *(one.dies for one in machines)])
+    calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
     return Plan(seed, machines, jobs, tuple(faults), tuple(events), calm)
 
 
@@ -179,5 +181,3 @@ def _event(dice: random.Random) -> Event:
 
 def _order(fault: Fault) -> tuple[int, int]:
     return fault.machine, fault.call
-
-

@@ -149,9 +149,7 @@ def _shorter(plan: Plan) -> Iterator[Plan]:
     for index, job in enumerate(plan.jobs):
         for name, value in (("code", False), ("slices", 1), ("tpu", "v4-8"), ("on", False), ("mistake", 0.0)):
             if getattr(job, name) != value:
-                yield replace(
-                    plan, jobs=(*plan.jobs[:index], replace(job, **{name: value}), *plan.jobs[index + 1 :])
-                )
+                yield replace(plan, jobs=(*plan.jobs[:index], replace(job, **{name: value}), *plan.jobs[index + 1 :]))
     for index, fault in enumerate(plan.faults):
         if fault.seconds > 40:
             short = replace(fault, seconds=fault.seconds / 2)

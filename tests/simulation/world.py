@@ -60,7 +60,7 @@ class World:
     def __init__(self, plan: Plan, home: Home, folder: Path, *, kept: bool = False) -> None:
         self.plan, self.home, self.folder = plan, home, folder
         self.scheduler = Scheduler(plan.seed, START)
-        self.trace = Trace(self.scheduler, kept=kept)
+        self.trace = Trace(self.scheduler, str(folder), kept=kept)
         self.dice = random.Random(plan.seed)
         self.clock = events.WorldClock(self.scheduler)
         self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
@@ -130,6 +130,7 @@ class World:
     def violate(self, invariant: str, text: str) -> None:
         if self.violation is None:
             self.trace.add("TRUTH", f"VIOLATION {invariant}: {self.acting} {text}")
+            text = text.replace(str(self.folder), "~")
             self.violation = Violation(invariant, f"{self.acting} {text}", self.scheduler.now - START)
 
     # What is true
