@@ -35,7 +35,7 @@ def happen(world: World, event: Event) -> None:
 
     world.trace.add("world", str(event))
     try:
-        _HAPPEN[event.kind](world, event)
+        world.happenings[event.kind](world, event)
     except TpukitError as error:
         world.trace.add("world", f"{event.kind}: {error.message[:80]}")
     except (Crashed, Stop):
@@ -223,7 +223,7 @@ def _no_rights(world: World, event: Event) -> None:
     machine.denied["cloud"] = max(world.scheduler.now + event.seconds, machine.denied.get("cloud", 0.0))
 
 
-_HAPPEN = {
+HAPPEN = {
     "preempt": _preempt,
     "lose host": _lose_host,
     "repair": _repair,

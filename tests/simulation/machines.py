@@ -36,7 +36,8 @@ class Machine:
         self.faults: dict[int, Fault] = {one.call: one for one in world.plan.faults if one.machine == index}
         self.calls = 0
         self.process = 0  # grows whenever a process of this machine ends
-        self.cut: dict[str, float] = {}
+        self.cut: dict[str, float] = {}  # by channel: until when nothing leaves
+        self.deaf: dict[str, float] = {}  # by channel: until when no answer arrives
         self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}
         self.suspended = 0.0  # until when the machine sleeps
         self.down = False
@@ -86,7 +87,7 @@ class Machine:
         if kind == "crash after":
             assert fault
             self.crash(fault.seconds)
-        if kind == "lose answer":
+        if kind == "lose answer" or self.deaf.get(channel, 0.0) > world.scheduler.now:
             self._wait(TIMEOUT[channel])
             raise Transient(f"{what}: the answer was lost")
         return answer
@@ -110,6 +111,8 @@ class Machine:
             self.crash(fault.seconds)
         elif fault.kind.startswith("cut "):
             self.cut[fault.kind[4:]] = until
+        elif fault.kind.startswith("deaf "):
+            self.deaf[fault.kind[5:]] = until
         elif fault.kind.startswith("deny "):
             self.denied[fault.kind[5:]] = max(until, self.denied.get(fault.kind[5:], 0.0))
 

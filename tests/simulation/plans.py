@@ -73,6 +73,7 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     events: tuple[Event, ...] = ()
     calm: float = 40 * MINUTE  # nothing bad happens after that
+    world: str = "tpu-vm"
 
     @property
     def history(self) -> list[str]:

@@ -19,7 +19,8 @@ import click
 from simulation import plans
 from simulation.plans import Plan
 from simulation.stores import Home
-from simulation.world import Result, World
+from simulation.world import Result
+from simulation.worlds import WORLDS
 
 
 class SerialExecutor:
@@ -104,10 +105,10 @@ class Simulator:
     def run(self, plan: Plan, *, kept: bool = False) -> Result:
         folder = Path(self._folder.name) / "world"
         folder.mkdir(exist_ok=True)
-        return World(plan, self._home, folder, kept=kept).run()
+        return WORLDS[plan.world].make(plan, self._home, folder, kept=kept).run()
 
-    def seed(self, seed: int, *, kept: bool = False) -> Result:
-        return self.run(plans.draw(seed), kept=kept)
+    def seed(self, seed: int, world: str = "tpu-vm", *, kept: bool = False) -> Result:
+        return self.run(WORLDS[world].draw(seed), kept=kept)
 
     def shrink(self, found: Result) -> Result:
         """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""

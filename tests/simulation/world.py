@@ -57,16 +57,17 @@ class Stop(Exception):
 
 
 class World:
+    truth: type[records.Truth] = records.Truth
+    happenings = events.HAPPEN
+
     def __init__(self, plan: Plan, home: Home, folder: Path, *, kept: bool = False) -> None:
         self.plan, self.home, self.folder = plan, home, folder
         self.scheduler = Scheduler(plan.seed, START)
         self.trace = Trace(self.scheduler, str(folder), kept=kept)
         self.dice = random.Random(plan.seed)
         self.clock = events.WorldClock(self.scheduler)
-        self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
-        self.cloud = Cloud(folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
         home.begin(self.clock.now)
-        self.store = records.Truth(self, home.store)
+        self.store = self.truth(self, home.store)
         self.blocked = 0.0  # until when no host can be reached by SSH
         self.troubled = True
         self.acting = ""
@@ -78,6 +79,12 @@ class World:
         self.ended = False
         self.machines = [Machine(self, index, one, folder / f"m{index}") for index, one in enumerate(plan.machines)]
         self.person = Machine(self, -1, MachinePlan(latency=0.01), folder / "person")
+        self.build()
+
+    def build(self) -> None:
+        """Make what is outside the machines."""
+        self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
+        self.cloud = Cloud(self.folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
 
     # Running
 
@@ -164,7 +171,7 @@ class World:
         swept = machine.clock.monotonic()
         while machine.process == number and not machine.down:
             if machine.index == 0:
-                sending.send_due(self, machine, store, places, driver)
+                self.send_due(machine, store, places, driver)
             try:
                 driver.round()
                 if machine.clock.monotonic() - swept >= machine.plan.sweeps:
@@ -175,6 +182,9 @@ class World:
                 self.trace.add(machine.name, f"round: {error.message[:80]}")
             self.stepped()
             self.scheduler.sleep(machine.plan.tick)
+
+    def send_due(self, machine: Machine, store: Any, places: Any, driver: Driver) -> None:
+        sending.send_due(self, machine, store, places, driver)
 
     def _renew(self, machine: Machine, number: int, driver: Driver) -> None:
         try:
@@ -213,16 +223,25 @@ class World:
     def _calm_down(self) -> None:
         """Nothing bad happens from now on; machines that a process left start another."""
         self.trace.add("world", "calm")
-        self.troubled, self.blocked, self.cloud.no_quota = False, 0.0, 0.0
-        self.cloud.short.clear()
+        self.troubled, self.blocked = False, 0.0
+        self.calm_down()
         for machine in self.machines:
             machine.cut.clear()
+            machine.deaf.clear()
             if machine.plan.rights:
                 machine.denied.clear()
         if all(machine.down or not machine.plan.rights for machine in self.machines):
             spare = Machine(self, len(self.machines), MachinePlan(), self.folder / "spare")
             self.machines.append(spare)
             self.restart(spare, 0.0)
+
+    def calm_down(self) -> None:
+        self.cloud.no_quota = 0.0
+        self.cloud.short.clear()
+
+    def left(self) -> list[str]:
+        """What is there of the jobs of this store, and costs money."""
+        return self.cloud.own(store_label(SENDER))
 
     def _over(self) -> bool:
         if self.violation is not None:
@@ -232,7 +251,7 @@ class World:
         self.ended = (
             self.scheduler.now - START >= self.plan.calm
             and all(job.state.ended for job in self.store.jobs())
-            and not self.cloud.own(store_label(SENDER))
+            and not self.left()
         )
         return self.ended
 
@@ -245,5 +264,5 @@ class World:
                 self.violate("stuck", f"{job.id} is still {job.state}: {job.message}")
         if len(self.sent) < len(self.plan.jobs):
             self.violate("stuck", "a job was never sent")
-        for name in self.cloud.own(store_label(SENDER)):
+        for name in self.left():
             self.violate("leak", f"{name} is left")

@@ -1,0 +1,122 @@
+"""A world in which jobs run on a simulated cluster: real drivers over the real gke place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from simulation import records
+from simulation.cluster_events import HAPPEN
+from simulation.kube import TEAM, Client
+from simulation.kube_jobsets import JobSets
+from simulation.machines import Machine
+from simulation.plans import JobPlan
+from simulation.sending import DIGEST
+from simulation.world import SENDER, World
+from tpukit import plan as plans
+from tpukit.control.leases import SECONDS
+from tpukit.errors import Conflict, TpukitError
+from tpukit.kube import Context
+from tpukit.places.gke.clusters import Clusters, Kubeconfig
+from tpukit.places.gke.place import GkePlace
+from tpukit.plan import ClusterName, Snapshot
+from tpukit.reasons import MEANINGS, Budget, Reason
+from tpukit.records import JOBS, Attempt, Job
+from tpukit.spec import JobSpec, Settings
+from unit.fake_cluster import DirectLister
+
+SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
+
+
+class ClusterTruth(records.Truth):
+    """A JobSet goes on by itself and says how often, not in which order: who pays is judged by counts."""
+
+    def _check_end(self, job: Job, attempt: Attempt) -> None:
+        world, runs = self._world, self._world.hosts
+        run = runs.began.get((job.id, attempt.number))
+        if run is not None and runs.healthy(run) and job.id not in world.asked:
+            world.violate("evidence", f"ends attempt {attempt.number} of {job.id} ({attempt.reason}), which is healthy")
+        causes = [one.cause for one in runs.every if one.job == job.id]
+        charged = [one for one in job.attempts if one.reason and MEANINGS[one.reason].budget is Budget.USER]
+        if len(charged) > causes.count("mistake"):
+            world.violate("budget", f"charges {attempt.reason} for attempt {attempt.number} of {job.id}: {causes}")
+        if attempt.reason is Reason.CANNOT_START:
+            world.violate("evidence", f"gives up attempt {attempt.number} of {job.id}: {attempt.detail}")
+        if attempt.reason is Reason.DONE and "done" not in causes:
+            world.violate("evidence", f"calls attempt {attempt.number} of {job.id} done: {causes}")
+
+    def _check_outcome(self, job: Job) -> None:
+        super()._check_outcome(job)
+        if job.id not in self._world.forgotten:  # type: ignore[attr-defined]
+            for run in self._world.hosts.of_job(job.id):
+                self._world.violate("lost", f"{job.id} ends while attempt {run.number} runs")
+
+
+class ClusterWorld(World):
+    truth = ClusterTruth
+    happenings = HAPPEN
+
+    def build(self) -> None:
+        self.kube = self.make_kube()
+        self.hosts = self.kube.runs  # type: ignore[assignment]
+        self.programs: dict[str, JobPlan] = {}
+        self.forgotten: set[str] = set()
+
+    def make_kube(self) -> JobSets:
+        return JobSets(self)
+
+    def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
+        cluster = Client(machine, self.kube)
+        server = [Context("simulated", cluster.server)]
+        kubeconfig = Kubeconfig(lambda: server, lambda: "simulated", lambda context: cluster)  # type: ignore[arg-type,return-value]
+        place = GkePlace(
+            machine.root,
+            machine.clock,
+            lambda: SENDER,
+            clusters=Clusters(machine.clock, kubeconfig),
+            log_workers=0,
+            connect=DirectLister,
+        )
+        return records.StoreOf(machine, self.store), {"gke": place}
+
+    def send_due(self, machine: Machine, store: Any, places: Any, driver: Any) -> None:
+        for index, job in enumerate(self.plan.jobs):
+            if index not in self.sent and self.scheduler.now - self.scheduler.start >= job.at:
+                try:
+                    self._send(machine, store, places["gke"], driver, index, job)
+                except TpukitError as error:
+                    self.trace.add(machine.name, f"send: {error.message[:80]}")
+
+    def _send(self, machine: Machine, store: Any, place: Any, driver: Any, index: int, job: JobPlan) -> None:
+        made = _plan(index, job)
+        self.programs[made.id] = job
+        made = self.jobs[made.id] = place.prepare(made)
+        if made.snapshot:
+            folder = machine.root / "code" / made.snapshot.digest
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "train").write_text("train\n")
+        # Held before it can be seen, so that no driver without the code takes it.
+        store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
+        record = Job(made.id, "gke", made.team, "ada", machine.clock.now(), plan=made.to_json())
+        try:
+            store.create(JOBS, made.id, record)
+        except Conflict:
+            pass  # the answer to an earlier try was lost
+        self.sent.add(index)
+        self.trace.add(machine.name, f"sent {made.id}")
+
+    def calm_down(self) -> None:
+        self.kube.closed = 0.0
+
+    def left(self) -> list[str]:
+        return self.kube.own(SENDER)
+
+
+@cache
+def _plan(index: int, job: JobPlan) -> plans.Plan:
+    fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": {"restarts": job.restarts}}
+    given = {"name": f"job{index}", "tpu": job.tpu, "command": ["train"], "image": "i:1", "capacity": "spot"}
+    name = ClusterName("simulated", JobSets.server, "uid-of-simulated")
+    made = plans.make(JobSpec.from_json({**given, **fields}), SETTINGS, "gke", cluster=name)
+    return replace(made, snapshot=Snapshot(DIGEST, "", False)) if job.code else made
