@@ -169,12 +169,13 @@ def _forget(world: World, event: Event) -> None:
     context.store, context.places = (lambda: store), (lambda: places)  # type: ignore[assignment]
     context.CLOCK = world.person.clock  # type: ignore[assignment]
     context.owner = lambda: "ada"  # type: ignore[assignment]
+    before = set(world.asked)
     world.asked.add(job_id)
     try:
         job_act.forget.callback(job_id, True)  # type: ignore[misc]
     except TpukitError:
         if not world.store.get(JOBS, job_id).value.state.ended:
-            world.asked.discard(job_id)
+            world.asked &= before
         raise
 
 

@@ -1,4 +1,4 @@
-"""The Cloud TPU API of the simulated world: what the base has, TPU VMs without a queue, quotas, and things of others."""
+"""The Cloud TPU API of the simulated world: TPU VMs without a queue, quotas, and things of others."""
 
 from __future__ import annotations
 
