@@ -46,6 +46,7 @@ class Leadership:
         self._until = float("-inf")  # on this machine's clock, which counts the time that it was suspended
         self._token = 0
         self._seen: tuple[str, float] = ("", 0.0)  # what another holder wrote last, and when we first saw it
+        self._rests = float("-inf")  # until then another replica may lead
         self._closed = threading.Event()
 
     def leading(self) -> bool:
@@ -76,6 +77,14 @@ class Leadership:
     def release(self, *names: str) -> None:
         """Do nothing: one lease is for all keys."""
 
+    def resign(self, *names: str) -> None:
+        """Release the lease, and let other replicas lead before this one tries again."""
+        with self._lock:
+            self._rests = self._clock.elapsed() + 2 * self._seconds
+            if self.leading():
+                self._release()
+                self._changed(False)
+
     def renew(self) -> bool:
         """Take the lease or prolong it, and return whether it is held now."""
         with self._lock, fence.held(lambda: math.inf):  # a check may be what renews
@@ -86,6 +95,8 @@ class Leadership:
 
     def _renew(self) -> bool:
         began = self._clock.elapsed()
+        if began < self._rests:
+            return False
         before = self.leading()
         try:
             held = self._take()
@@ -107,10 +118,13 @@ class Leadership:
     def close(self) -> None:
         """Release the lease, so that another replica need not wait for its end."""
         self._closed.set()
-        with self._lock, suppress(TpukitError), fence.held(lambda: math.inf):
-            if not self.leading():
-                return
-            self._until = float("-inf")
+        with self._lock:
+            if self.leading():
+                self._release()
+
+    def _release(self) -> None:
+        self._until = float("-inf")
+        with suppress(TpukitError), fence.held(lambda: math.inf):
             lease = self._cluster.get("Lease", self._name, self._namespace)
             if lease["spec"].get("holderIdentity") == self._holder.name:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
