@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -66,9 +67,7 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
     # Held before it can be seen, so that no driver without the code takes it.
     store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
     record = Job(made.id, "tpu-vm", made.team, "ada", machine.clock.now(), plan=made.to_json())
-    try:
+    with suppress(Conflict):  # the answer to an earlier try was lost
         store.create(JOBS, made.id, record)
-    except Conflict:
-        pass  # the answer to an earlier try was lost
     world.sent.add(index)
     world.trace.add(machine.name, f"sent {made.id}")

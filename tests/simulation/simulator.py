@@ -61,7 +61,7 @@ class _Random:
 def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
     from tpukit.cli import context
-    from tpukit.control import troubles
+    from tpukit.control import retry_state
 
     changed: list[tuple[Any, str, Any]] = []
 
@@ -72,7 +72,7 @@ def prepared() -> Iterator[None]:
     for name, module in list(sys.modules.items()):
         if name.startswith("tpukit.") and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
             change(module, "ThreadPoolExecutor", SerialExecutor)
-    change(troubles, "random", _Random)
+    change(retry_state, "random", _Random)
     change(click, "echo", lambda *_, **__: None)
     for name in ("store", "places", "CLOCK", "owner"):
         change(context, name, getattr(context, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpukit.cloud.tpu_vm import Node, Queued, Request
 from tpukit.errors import Conflict, NotFound
@@ -39,23 +39,24 @@ class Cloud(TpuZones):
             self.where[name] = zone
             self.coming[name] = self.clock.now() + self.dice.uniform(5, 60)
 
-    def delete_queued(self, zone: str, name: str, *expected: Any, **kwargs: Any) -> None:
+    def delete_queued(self, zone: str, name: str, expected: str) -> None:
         self._pass_time()
         if name not in self.requests:
             raise NotFound(f"{name} was not found")
+        if self.requests[name][1].id != expected:
+            raise Conflict(f"{name} was recreated")
         if name in self.foreign:
             self.world.violate("foreign", f"deletes queued resource {name} of another user")
         for node in self.requests[name][0].nodes:
             self._judge(node, f"deletes queued resource {name}")
         if self.requests[name][1].state != "DELETING":
-            super().delete_queued(zone, name)
+            super().delete_queued(zone, name, expected)
 
-    def delete_node(self, zone: str, name: str, *expected: Any, **kwargs: Any) -> None:
+    def delete_node(self, zone: str, name: str, expected: str) -> None:
         self._pass_time()
-        if name not in self.made:
-            raise NotFound(f"{name} was not found")
+        self._expect(zone, name, expected)
         self._judge(name, f"deletes TPU VM {name}")
-        super().delete_node(zone, name)
+        super().delete_node(zone, name, expected)
         self.coming.pop(name, None)
 
     def own(self, name: str) -> list[str]:
