@@ -73,11 +73,12 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     events: tuple[Event, ...] = ()
     calm: float = 40 * MINUTE  # nothing bad happens after that
+    scene: str = "jobs"
 
     @property
     def history(self) -> list[str]:
         shown = [f"{index}: {one}" for index, one in enumerate(self.machines)]
-        return [*shown, *map(str, self.jobs), *map(str, self.events), *map(str, self.faults)]
+        return [self.scene, *shown, *map(str, self.jobs), *map(str, self.events), *map(str, self.faults)]
 
 
 FAULTS = {

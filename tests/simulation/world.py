@@ -13,23 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulation import events, records, sending
+from simulation import events, records, scenes
 from simulation.engine import Scheduler, Trace
-from simulation.hosts import Hosts, SimulatedChannel
-from simulation.machines import Crashed, Machine, Remote
+from simulation.hosts import Hosts
+from simulation.machines import Crashed, Machine
 from simulation.plans import MachinePlan, Plan
 from simulation.stores import Home
-from simulation.tpu_cloud import CHANGES, Cloud
+from simulation.tpu_cloud import Cloud
 from tpukit.errors import TpukitError
-from tpukit.jobs.driver import Driver
-from tpukit.places.tpu_vm import TpuVmPlace
-from tpukit.places.tpu_vm.target import store_label
-from tpukit.records import JOBS
-from tpukit.store import Holder
-from unit.simulated_trainings import Program, Training
+from unit.simulated_trainings import Training
 
 START = 1_700_000_000.0
-SENDER = "this-store"
 MINUTE = 60.0
 LONGEST = 120 * MINUTE
 """Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
@@ -73,11 +67,11 @@ class World:
         self.asked: set[str] = set()  # jobs that a person asked to stop, or to forget
         self.quota_failed = False
         self.jobs: dict[str, Any] = {}  # plans of jobs, by id, in the order in which they were sent
-        self.sent: set[int] = set()
         self.violation: Violation | None = None
         self.ended = False
         self.machines = [Machine(self, index, one, folder / f"m{index}") for index, one in enumerate(plan.machines)]
         self.person = Machine(self, -1, MachinePlan(latency=0.01), folder / "person")
+        self.scene = scenes.make(self)
 
     # Running
 
@@ -157,56 +151,32 @@ class World:
             pass
 
     def _drive(self, machine: Machine, number: int) -> None:
-        store, places = self.reach(machine)
-        driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
-        if machine.plan.renews:
-            self.scheduler.spawn(lambda: self._renew(machine, number, driver), 7.5)
-        swept = machine.clock.monotonic()
+        step, leases = self.scene.process(machine, number)
+        if machine.plan.renews and leases is not None:
+            self.scheduler.spawn(lambda: self._renew(machine, number, leases), 7.5)
         while machine.process == number and not machine.down:
-            if machine.index == 0:
-                sending.send_due(self, machine, store, places, driver)
             try:
-                driver.round()
-                if machine.clock.monotonic() - swept >= machine.plan.sweeps:
-                    swept = machine.clock.monotonic()
-                    for name in driver.sweep():
-                        self.trace.add(machine.name, f"swept {name}")
+                step()
             except TpukitError as error:
                 self.trace.add(machine.name, f"round: {error.message[:80]}")
             self.stepped()
             self.scheduler.sleep(machine.plan.tick)
 
-    def _renew(self, machine: Machine, number: int, driver: Driver) -> None:
+    def _renew(self, machine: Machine, number: int, leases: Any) -> None:
         try:
             while machine.process == number and not machine.down:
                 if machine.suspended > self.scheduler.now:
                     self.scheduler.sleep(machine.suspended - self.scheduler.now + 0.5)
                     continue
-                driver.leases.renew()
+                leases.renew()
                 self.scheduler.sleep(7.5)
         except (Crashed, Stop):
             pass
 
-    def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
-        """The store and the places, as a process of this machine has them."""
-        cloud = Remote(machine, "cloud", self.cloud, CHANGES)
-        channel = SimulatedChannel(machine)
-        place = TpuVmPlace(
-            machine.root,
-            machine.clock,
-            lambda: SENDER,
-            cloud=lambda project: cloud,
-            channel=lambda folder, key: channel,
-        )
-        return records.StoreOf(machine, self.store), {"tpu-vm": place}
-
     def _die(self, machine: Machine) -> None:
-        if len(self.sent) == len(self.plan.jobs) and len(self.machines) > 1:
+        if self.scene.may_lose(machine) and len(self.machines) > 1:
             self.trace.add(machine.name, "is gone for good")
             machine.down = True
-
-    def add_program(self, name: str, program: Program) -> None:
-        self.hosts.programs[name] = program
 
     # The end
 
@@ -215,6 +185,7 @@ class World:
         self.trace.add("world", "calm")
         self.troubled, self.blocked, self.cloud.no_quota = False, 0.0, 0.0
         self.cloud.short.clear()
+        self.scene.calm()
         for machine in self.machines:
             machine.cut.clear()
             if machine.plan.rights:
@@ -227,23 +198,11 @@ class World:
     def _over(self) -> bool:
         if self.violation is not None:
             return True
-        if self.scheduler.steps % 16 or len(self.sent) < len(self.plan.jobs):
+        if self.scheduler.steps % 16:
             return False
-        self.ended = (
-            self.scheduler.now - START >= self.plan.calm
-            and all(job.state.ended for job in self.store.jobs())
-            and not self.cloud.own(store_label(SENDER))
-        )
+        self.ended = self.scheduler.now - START >= self.plan.calm and self.scene.over()
         return self.ended
 
     def _judge_end(self) -> None:
         self.acting = "world"
-        for entry in self.home.store.list(JOBS).broken:
-            self.violate("lost", f"{entry.key} cannot be read")
-        for job in self.store.jobs():
-            if not job.state.ended:
-                self.violate("stuck", f"{job.id} is still {job.state}: {job.message}")
-        if len(self.sent) < len(self.plan.jobs):
-            self.violate("stuck", "a job was never sent")
-        for name in self.cloud.own(store_label(SENDER)):
-            self.violate("leak", f"{name} is left")
+        self.scene.judge()
