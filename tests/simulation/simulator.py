@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextvars
+import importlib
 import logging
 import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ class SerialExecutor:
     def submit(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            future.set_result(contextvars.copy_context().run(work, *args, **kwargs))
+            # A thread of a pool knows nothing of its caller's context, unless it is carried there.
+            future.set_result(contextvars.Context().run(work, *args, **kwargs))
         except Exception as error:
             future.set_exception(error)
         return future
@@ -69,6 +71,9 @@ def prepared() -> Iterator[None]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
+    for scene in ("jobs", "fleet", "queue", "pools"):
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(f"simulation.{scene}_scene")
     for name, module in list(sys.modules.items()):
         if name.startswith("tpukit.") and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
             change(module, "ThreadPoolExecutor", SerialExecutor)

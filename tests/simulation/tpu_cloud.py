@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ class Cloud(TpuZones):
     coming: dict[str, float] = field(default_factory=dict)  # TPU VMs without a queue, and when they are READY
     no_quota: float = 0.0
     created: int = 0
+    judged: Callable[[str, str], None] = lambda name, what: None  # told of each TPU VM that is about to be deleted
 
     def request(self, zone: str, request: Request) -> None:
         self.created += 1
@@ -89,6 +90,7 @@ class Cloud(TpuZones):
             return
         if node.id in self.foreign:
             self.world.violate("foreign", f"{what}, which is another user's")
+        self.judged(name, what)
         if node.state != "READY" or name in self.taken:
             return
         for host in node.hosts:
