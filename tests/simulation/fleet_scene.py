@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ZONES = [ZONE, "us-central1-a"]
 NAME = "tpu"
-SHARDS = 12
+SHARDS = 50
 WORK_SECONDS = 20.0
 
 
@@ -148,7 +148,7 @@ class FleetScene:
 
     def _finish(self) -> None:
         """A person waits until everything is done, and deletes the fleet."""
-        while self._workers() and any(one.state == "active" for one in self._workers()):
+        while not self.wanted or any(one.state == "active" for one in self._workers()):
             self.world.scheduler.sleep(30.0)
         self._delete()
 
