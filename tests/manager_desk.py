@@ -40,10 +40,10 @@ MEANT = {
 
 
 class Cloud(TpuCloud):
-    def stop(self, zone: str, name: str) -> None:
+    def stop(self, zone: str, name: str, expected: str) -> None:
         self.made[name] = replace(self.made[name], state="STOPPED")
 
-    def start(self, zone: str, name: str) -> None:
+    def start(self, zone: str, name: str, expected: str) -> None:
         self.made[name] = replace(self.made[name], state="READY")
 
 

@@ -10,16 +10,15 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from simulation.simulator import Simulator
+from simulation.simulator import APART, Simulator
 from simulation.world import Result
-from simulation.worlds import WORLDS
 
 CHUNK = 50
 
 
-def _some(world: str, seeds: range) -> list[tuple[int, str, str]]:
+def _some(scene: str, seeds: range) -> list[tuple[int, str, str]]:
     with Simulator() as simulator:
-        results = [(seed, simulator.seed(seed, world)) for seed in seeds]
+        results = [(seed, simulator.seed(seed, scene)) for seed in seeds]
         return [(seed, one.violation.invariant, one.violation.text) for seed, one in results if one.violation]
 
 
@@ -39,11 +38,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", action="store_true")
-    parser.add_argument("--world", choices=sorted(WORLDS), default="tpu-vm")
+    parser.add_argument("--scene", choices=sorted(APART), default="", help="only worlds of this kind")
     options = parser.parse_args()
     if options.seed is not None:
         with Simulator() as simulator:
-            result = simulator.seed(options.seed, options.world, kept=True)
+            result = simulator.seed(options.seed, options.scene, kept=True)
             show(simulator.shrink(result) if options.shrink and result.violation else result, trace=True)
         return int(result.violation is not None)
     began = time.monotonic()
@@ -51,7 +50,7 @@ def main() -> int:
     chunks = [range(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
     found: list[tuple[int, str, str]] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for some in pool.map(partial(_some, options.world), chunks):
+        for some in pool.map(partial(_some, options.scene), chunks):
             found += some
     took = time.monotonic() - began
     print(f"{options.seeds} seeds in {took:.1f} s ({options.seeds / took:.0f} a second): {len(found)} violations")
@@ -61,7 +60,7 @@ def main() -> int:
         seed = found[0][0]
         print(f"\nShortest history of seed {seed}:")
         with Simulator() as simulator:
-            show(simulator.shrink(simulator.seed(seed, options.world)), trace=True)
+            show(simulator.shrink(simulator.seed(seed, options.scene)), trace=True)
     return int(bool(found))
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from simulation import events
+from simulation import job_events
 from simulation.kube import TEAM, Key
 from simulation.plans import Event
 from tpukit.records import JOBS
 
 if TYPE_CHECKING:
-    from simulation.cluster_world import ClusterWorld
+    from simulation.cluster_scene import ClusterScene
+    from simulation.world import World
 
 
-def _running(world: ClusterWorld, event: Event) -> Key | None:
-    kube = world.kube
+def happen(world: World, scene: ClusterScene, event: Event) -> bool:
+    if event.kind not in HAPPEN:
+        return False
+    HAPPEN[event.kind](world, scene, event)
+    return True
+
+
+def _running(scene: ClusterScene, event: Event) -> Key | None:
+    kube = scene.kube
     keys = sorted(
         key
         for key, doc in kube.of("JobSet").items()
@@ -23,72 +31,73 @@ def _running(world: ClusterWorld, event: Event) -> Key | None:
     return keys[event.which % len(keys)] if keys else None
 
 
-def _preempt(world: ClusterWorld, event: Event) -> None:
-    if key := _running(world, event):
-        world.kube.fail(key, "preempted")
+def _preempt(world: World, scene: ClusterScene, event: Event) -> None:
+    if key := _running(scene, event):
+        scene.kube.fail(key, "preempted")
 
 
-def _lose_peer(world: ClusterWorld, event: Event) -> None:
-    if key := _running(world, event):
-        world.kube.fail(key, "peerLost")
+def _lose_peer(world: World, scene: ClusterScene, event: Event) -> None:
+    if key := _running(scene, event):
+        scene.kube.fail(key, "peerLost")
 
 
-def _evict(world: ClusterWorld, event: Event) -> None:
-    if key := _running(world, event):
-        world.kube.evict(key, event.seconds)
+def _evict(world: World, scene: ClusterScene, event: Event) -> None:
+    if key := _running(scene, event):
+        scene.kube.evict(key, event.seconds)
 
 
-def _close_queue(world: ClusterWorld, event: Event) -> None:
-    world.kube.closed = world.scheduler.now + event.seconds
+def _close_queue(world: World, scene: ClusterScene, event: Event) -> None:
+    scene.kube.closed = world.scheduler.now + event.seconds
 
 
-def _delete_jobset(world: ClusterWorld, event: Event) -> None:
+def _delete_jobset(world: World, scene: ClusterScene, event: Event) -> None:
     """A person does, with kubectl: in the background, as kubectl does by default, or in the foreground."""
-    if key := _running(world, event):
+    if key := _running(scene, event):
         world.asked.add(key[1])
-        world.kube.remove(key, foreground=bool(event.which % 2))
+        scene.kube.remove(key, foreground=bool(event.which % 2))
 
 
-def _foreign(world: ClusterWorld, event: Event) -> None:
+def _foreign(world: World, scene: ClusterScene, event: Event) -> None:
     """Another store sends a JobSet under the name of a job of ours that has none at the moment."""
     names = list(world.jobs)
     if not names:
         return
     name = names[event.which % len(names)]
-    if world.kube.key(name) or world.kube._pods_of_name(name):
+    if scene.kube.key(name) or scene.kube._pods_of_name(name):
         return
     replicated = [{"name": "slice", "replicas": 1, "template": {"spec": {"parallelism": 1, "template": {"spec": {}}}}}]
     policy = {"maxRestarts": 0, "rules": [{"name": one, "action": "FailJobSet"} for one in ("preempted", "peerLost")]}
     metadata = {"name": name, "namespace": TEAM, "annotations": {"tpukit.dev/sender": "eve"}, "labels": {}}
     document = {"kind": "JobSet", "metadata": metadata, "spec": {"replicatedJobs": replicated, "failurePolicy": policy}}
-    made = world.kube.create(document)
-    world.kube.foreign.add(made["metadata"]["uid"])
+    made = scene.kube.create(document)
+    scene.kube.foreign.add(made["metadata"]["uid"])
     world.scheduler.sleep(400.0)
-    if world.kube.key(name) and world.kube._uid((TEAM, name)) == made["metadata"]["uid"]:
-        world.kube.remove((TEAM, name), foreground=True)
+    if scene.kube.key(name) and scene.kube._uid((TEAM, name)) == made["metadata"]["uid"]:
+        scene.kube.remove((TEAM, name), foreground=True)
 
 
-def _no_rights(world: ClusterWorld, event: Event) -> None:
+def _no_rights(world: World, scene: ClusterScene, event: Event) -> None:
     machine = world.machines[event.which % len(world.machines)]
     machine.denied["kube"] = max(world.scheduler.now + event.seconds, machine.denied.get("kube", 0.0))
 
 
-def _resume(world: ClusterWorld, event: Event) -> None:
-    events.HAPPEN["resume"](world, event)
-    job = events._chosen(world, event)
+def _resume(world: World, scene: ClusterScene, event: Event) -> None:
+    job_events._resume(world, scene, event)
+    job = job_events._chosen(world, event)
     if not world.hosts.of_job(job):
         world.asked.discard(job)
 
 
-def _forget(world: ClusterWorld, event: Event) -> None:
-    job = events._chosen(world, event)
+def _forget(world: World, scene: ClusterScene, event: Event) -> None:
+    job = job_events._chosen(world, event)
     if job and not world.store.get(JOBS, job).value.state.ended:
-        world.forgotten.add(job)
-        events.HAPPEN["forget"](world, event)
+        scene.forgotten.add(job)
+        job_events._forget(world, scene, event)
 
 
 HAPPEN: dict[str, Any] = {
-    **{name: events.HAPPEN[name] for name in ("stop", "newer", "clear state", "clock ahead")},
+    "stop": job_events._stop,
+    "newer": job_events._newer,
     "preempt": _preempt,
     "lose peer": _lose_peer,
     "evict": _evict,

@@ -1,4 +1,4 @@
-"""One thread, one simulated clock: processes are greenlets that wait for a moment and run in the order of those moments.
+"""One thread, one simulated clock: processes are greenlets that wait for a moment and run in that order.
 
 A process that waits is suspended in the middle of its stack, so the product's own code can be paused before any call
 while the rest of the world goes on.

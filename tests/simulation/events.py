@@ -1,23 +1,19 @@
-"""What happens to the world by itself, and what people do in it."""
+"""What happens to the machines, the network and the cloud of a world by itself."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
+import shutil
+from typing import TYPE_CHECKING
 
 from simulation.engine import Scheduler
 from simulation.machines import Crashed
 from simulation.plans import Event
-from simulation.sending import ZONE
-from tpukit.errors import Conflict, TpukitError
-from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.store import change
+from tpukit.errors import TpukitError
 
 if TYPE_CHECKING:
     from simulation.world import World
+
+ZONE = "us-central2-b"
 
 
 class WorldClock:
@@ -35,7 +31,8 @@ def happen(world: World, event: Event) -> None:
 
     world.trace.add("world", str(event))
     try:
-        world.happenings[event.kind](world, event)
+        if not world.scene.happen(event) and event.kind in _HAPPEN:
+            _HAPPEN[event.kind](world, event)
     except TpukitError as error:
         world.trace.add("world", f"{event.kind}: {error.message[:80]}")
     except (Crashed, Stop):
@@ -101,109 +98,8 @@ def _quiet_host(world: World, event: Event) -> None:
         quiet[address] = max(quiet.get(address, 0.0), world.scheduler.now + event.seconds)
 
 
-def _foreign(world: World, event: Event) -> None:
-    """Another user makes a TPU VM under a name that a job of ours uses, or used."""
-    from tpukit.places.tpu_vm import target
-
-    jobs = list(world.jobs.values())
-    if not jobs:
-        return
-    plan = jobs[event.which % len(jobs)]
-    name = target.nodes(plan)[0]
-    node = world.cloud.made.get(name)
-    if node is not None and (not plan.vms or not plan.vms.nodes or node.state == "READY"):
-        return
-    if node is None and plan.id in world.cloud.requests:
-        return
-    world.cloud.made.pop(name, None)
-    world.cloud.make_foreign(ZONE, name, {"owner": "eve"})
-    world.scheduler.sleep(400.0)
-    world.cloud.remove_foreign(name)
-
-
-def _jobs(world: World) -> list[Job]:
-    return sorted(world.store.jobs(), key=lambda job: job.id)
-
-
-def _chosen(world: World, event: Event) -> str:
-    jobs = _jobs(world)
-    return jobs[event.which % len(jobs)].id if jobs else ""
-
-
-def _stop(world: World, event: Event) -> None:
-    job_id = _chosen(world, event)
-    if not job_id:
-        return
-    store, _ = world.reach(world.person)
-    if world.store.get(JOBS, job_id).value.state.ended:
-        return
-    world.asked.add(job_id)
-    change(store, JOBS, job_id, lambda job: job if job.state.ended else replace(job, wanted="stop"))
-
-
-def _resume(world: World, event: Event) -> None:
-    job_id = _chosen(world, event)
-    if not job_id:
-        return
-    store, _ = world.reach(world.person)
-    wanted = "rerun" if event.which % 2 else "resume"
-
-    def ask(job: Job) -> Job:
-        if not job.state.ended:
-            raise Conflict(f"{job.id} is {job.state}")
-        return replace(job, state=State.PENDING, wanted=wanted, reason=None, message="", ended=0.0)
-
-    change(store, JOBS, job_id, ask)
-
-
-def _forget(world: World, event: Event) -> None:
-    from tpukit.cli import context, job_act
-
-    job_id = _chosen(world, event)
-    if not job_id:
-        return
-    store, places = world.reach(world.person)
-    record = world.store.get(JOBS, job_id).value
-    if record.state.ended:
-        return
-    context.store, context.places = (lambda: store), (lambda: places)  # type: ignore[assignment]
-    context.CLOCK = world.person.clock  # type: ignore[assignment]
-    context.owner = lambda: "ada"  # type: ignore[assignment]
-    world.asked.add(job_id)
-    try:
-        job_act.forget.callback(job_id, True)  # type: ignore[misc]
-    except TpukitError:
-        if not world.store.get(JOBS, job_id).value.state.ended:
-            world.asked.discard(job_id)
-        raise
-
-
-def _newer(world: World, event: Event) -> None:
-    """A driver of a newer version writes a word that this one does not know; later that version ends its work."""
-    job_id = _chosen(world, event)
-    record = world.store._known.get(job_id)
-    if record is None or not record.attempts or record.state.ended:
-        return
-
-    def renamed(old: str, new: str) -> Any:
-        def change(doc: str) -> str:
-            value = json.loads(doc)
-            if value["attempts"][-1]["state"] == old:
-                value["attempts"][-1]["state"] = new
-            return json.dumps(value)
-
-        return change
-
-    state = str(record.attempts[-1].state)
-    world.home.rewrite(job_id, renamed(state, "hibernating"))
-    world.scheduler.sleep(event.seconds)
-    world.home.rewrite(job_id, renamed("hibernating", state))
-
-
 def _clear_state(world: World, event: Event) -> None:
     """A person deletes tpukit's folder on a machine: keys, staged code, logs."""
-    import shutil
-
     machine = world.machines[event.which % len(world.machines)]
     shutil.rmtree(machine.root, ignore_errors=True)
     machine.key = f"ssh-ed25519 KEY-{machine.index}-{int(event.at)} tpukit"
@@ -223,7 +119,7 @@ def _no_rights(world: World, event: Event) -> None:
     machine.denied["cloud"] = max(world.scheduler.now + event.seconds, machine.denied.get("cloud", 0.0))
 
 
-HAPPEN = {
+_HAPPEN = {
     "preempt": _preempt,
     "lose host": _lose_host,
     "repair": _repair,
@@ -231,11 +127,6 @@ HAPPEN = {
     "quota": _quota,
     "block ssh": _block_ssh,
     "quiet host": _quiet_host,
-    "foreign": _foreign,
-    "stop": _stop,
-    "resume": _resume,
-    "forget": _forget,
-    "newer": _newer,
     "clear state": _clear_state,
     "clock ahead": _clock_ahead,
     "no rights": _no_rights,

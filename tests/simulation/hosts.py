@@ -1,5 +1,5 @@
-"""Hosts of simulated TPU VMs with the semantics of the supervisor, the truth about what runs on them, and the channel by
-which a machine reaches them."""
+"""Hosts of simulated TPU VMs with the semantics of the supervisor, the truth about what runs on them, and the
+channel by which a machine reaches them."""
 
 from __future__ import annotations
 

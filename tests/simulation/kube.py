@@ -175,6 +175,8 @@ class Client:
         shown = " ".join(one for one in args if isinstance(one, str))
         if name == "create":
             shown = f"{args[0]['kind']} {args[0]['metadata']['name']}"
+        if args and args[0] == "Lease":
+            return machine.call("kube", f"{name} {shown}", do, beside=True)
         return machine.call("kube", f"{name} {shown}", do, mutates=name in CHANGES)
 
 
@@ -187,7 +189,9 @@ def condition(document: Doc, kind: str, status: bool, at: str, reason: str = "",
 
 
 def true(document: Doc, kind: str) -> bool:
-    return any(one["type"] == kind and one["status"] == "True" for one in document.get("status", {}).get("conditions", ()))
+    return any(
+        one["type"] == kind and one["status"] == "True" for one in document.get("status", {}).get("conditions", ())
+    )
 
 
 def _has(labels: Mapping[str, str], key: str, value: str) -> bool:

@@ -13,6 +13,7 @@ from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, SENDER, UID
 from tpukit.render.jobset import ATTEMPT
 
 if TYPE_CHECKING:
+    from simulation.plans import JobPlan
     from simulation.world import World
 
 SAVE_SECONDS = 60.0
@@ -55,6 +56,7 @@ class JobSets(Documents):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.runs = Runs()
+        self.programs: dict[str, JobPlan] = {}  # by job
         self.run: dict[str, Run] = {}  # the last of each JobSet, by uid
         self.phase: dict[str, str] = {}  # by uid: queued starting running restarting evicting leaving finished
         self.saved: dict[str, float] = {}  # seconds of work that are saved, by job
@@ -226,7 +228,7 @@ class JobSets(Documents):
         self._step(uid, "running", lasts, how)
 
     def _work(self, job: str) -> tuple[float, Callable[[Key], None]]:
-        plan = self.world.programs.get(job)  # type: ignore[attr-defined]
+        plan = self.programs.get(job)
         if plan is None:
             return 1e9, lambda key: None
         left = max(1.0, plan.seconds - self.saved.get(job, 0.0))
@@ -323,5 +325,3 @@ class JobSets(Documents):
 
 def _ended(terminated: Doc) -> list[Doc]:
     return [{"name": "host", "image": "i", "state": {"terminated": terminated}}]
-
-

@@ -16,7 +16,7 @@ from tpukit.provisioner import pool_names
 from unit.simulated_gke import QUOTA, STOCKOUT, SimulatedGke, _operation, _read
 
 if TYPE_CHECKING:
-    from simulation.provisioner_world import ProvisionerWorld
+    from simulation.pools_scene import PoolsScene
 
 GOOGLE = "cloud.google.com"
 POOL, HOSTNAME = f"{GOOGLE}/gke-nodepool", "kubernetes.io/hostname"
@@ -27,20 +27,22 @@ GONE_SECONDS = 120.0
 class PooledJobSets(JobSets):
     """Pods wait for a pool that has what they select. A pool holds the pods of one Job."""
 
-    world: ProvisionerWorld
+    def __init__(self, scene: PoolsScene) -> None:
+        super().__init__(scene.world)
+        self.scene = scene
 
     def place(self, key: Key) -> None:
         for pod in self._pods_of(self._uid(key)):
             doc = self.edit("Pod", pod)
             condition(doc, "PodScheduled", False, self.time(), "Unschedulable", "0/3 nodes are available")
-        self.world.schedule_soon()
+        self.scene.schedule_soon()
 
     def freed(self) -> None:
-        self.world.schedule_soon()
+        self.scene.schedule_soon()
 
     def changed(self, kind: str, key: Key) -> None:
         if kind == "Node":
-            self.world.schedule_soon()
+            self.scene.schedule_soon()
 
     def schedule(self) -> None:
         taken = {self.pool_of(pod) for pod in self.of("Pod").values() if pod["status"]["phase"] not in TERMINAL}
@@ -60,7 +62,7 @@ class PooledJobSets(JobSets):
             pool
             for pool in pools
             if all(fits(pod, node) and not (node.get("spec") or {}).get("unschedulable") for node in self.hosts(pool))
-            and self.world.gke.pool_docs.get(pool, {}).get("status") == "RUNNING"
+            and self.scene.gke.pool_docs.get(pool, {}).get("status") == "RUNNING"
         ]
 
     def _bind(self, leader: Key, pool: str) -> None:
@@ -72,7 +74,7 @@ class PooledJobSets(JobSets):
             doc = self.edit("Pod", pod)
             doc["spec"]["nodeName"] = node
             condition(doc, "PodScheduled", True, self.time())
-        self.world.used.add(pool)
+        self.scene.used.add(pool)
         if all(self.of("Pod")[pod]["spec"].get("nodeName") for pod in self._pods_of(uid)):
             self.start_soon(next(key for key in self.of("JobSet") if self._uid(key) == uid))
 
@@ -93,7 +95,7 @@ class PooledJobSets(JobSets):
             name = f"gke-{pool.name}-{index}"
             document = {"metadata": {"name": name, "labels": {**host_labels(pool), HOSTNAME: name}}}
             self.add("Node", ("", name), {**document, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
-        self.world.schedule_soon()
+        self.scene.schedule_soon()
 
     def remove_hosts(self, pool: str) -> None:
         uids = {pod["metadata"].get("labels", {}).get(UID, "") for pod in self.on(pool)}
@@ -112,11 +114,12 @@ class PooledJobSets(JobSets):
 class NodePools(SimulatedGke):
     """Judges each request by what is true when it arrives."""
 
-    def __init__(self, world: ProvisionerWorld) -> None:
+    def __init__(self, scene: PoolsScene) -> None:
+        world = scene.world
         super().__init__(world.clock, world.plan.seed)  # type: ignore[arg-type]
-        self.world, self.seconds = world, (40.0, 200.0)
+        self.world, self.scene, self.seconds = world, scene, (40.0, 200.0)
         self.short = self.no_quota = self.refusing = 0.0
-        self.came, self.went = world.kube.add_hosts, world.kube.remove_hosts
+        self.came, self.went = scene.kube.add_hosts, scene.kube.remove_hosts
 
     def list_pools(self) -> list[NodePool]:
         self.tick()
@@ -162,33 +165,34 @@ class NodePools(SimulatedGke):
             self.pool_docs[one["target"]]["ready"] = self.clock.now()
 
     def _judge_create(self, body: Doc) -> None:
-        labels, kube = body["config"]["labels"], self.world.kube
+        labels, kube = body["config"]["labels"], self.scene.kube
         uid, job = labels[pool_names.UID], labels[pool_names.JOB]
-        gone = self.world.gone_since(uid)
+        gone = self.scene.gone_since(uid)
         if gone is not None and self.clock.now() - gone > GONE_SECONDS:
-            self.world.violate("stale", f"creates {body['name']} for a JobSet that is gone for {self.clock.now() - gone:.0f} s")
+            self.world.violate(
+                "stale", f"creates {body['name']} for a JobSet that is gone for {self.clock.now() - gone:.0f} s"
+            )
         leaders = [pod for pod in kube.list("Pod", labels=f"{JOB_NAME}={job},{UID}={uid},{INDEX}=0")]
         node = {"metadata": {"labels": host_labels(_read(self.pool_docs[body["name"]]))}}
         if leaders and not any(fits(pod, node) for pod in leaders):
             self.world.violate("bought", f"creates {body['name']}, on which its pod can never run")
-        alike = [one for one in self.own() if self._is_for(one, uid, job)]
-        if len(alike) > 1:
-            self.world.violate("doubled", f"creates {body['name']} beside {alike}")
+        held = [one for one in self.own() if self.scene.gone_since(self._uid_of(one)) is None]
+        if len(held) > self.scene.slices():
+            self.world.violate("doubled", f"creates {body['name']}, and there are {held}")
 
-    def _is_for(self, name: str, uid: str, job: str) -> bool:
-        labels = self.pool_docs[name]["body"]["config"]["labels"]
-        return (labels[pool_names.UID], labels[pool_names.JOB]) == (uid, job)
+    def _uid_of(self, name: str) -> str:
+        return str(self.pool_docs[name]["body"]["config"]["labels"][pool_names.UID])
 
     def _judge_delete(self, name: str) -> None:
-        world, doc = self.world, self.pool_docs[name]
+        world, kube, doc = self.world, self.scene.kube, self.pool_docs[name]
         if not _is_ours(doc):
             world.violate("foreign", f"deletes node pool {name}, which is a person's")
-        for pod in world.kube.on(name):
+        for pod in kube.on(name):
             labels = pod["metadata"].get("labels") or {}
             uid = labels.get(UID, "")
             if not uid:
                 world.violate("foreign", f"deletes node pool {name}, on which {pod['metadata']['name']} runs")
-            elif world.kube.phase.get(uid) in ("starting", "running") and uid not in world.asked_uids:
+            elif kube.phase.get(uid) in ("starting", "running") and uid not in self.scene.asked:
                 world.violate("healthy", f"deletes node pool {name}, on which {pod['metadata']['name']} runs")
 
 

@@ -66,6 +66,13 @@ class JobPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SetPlan(JobPlan):
+    """A JobSet that a person sends with kubectl."""
+
+    pin: int = 0  # what else its pods ask of their nodes; see pools_scene.py
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     machines: tuple[MachinePlan, ...]
@@ -73,14 +80,15 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     events: tuple[Event, ...] = ()
     calm: float = 40 * MINUTE  # nothing bad happens after that
-    world: str = "tpu-vm"
+    scene: str = "jobs"
 
     @property
     def history(self) -> list[str]:
         shown = [f"{index}: {one}" for index, one in enumerate(self.machines)]
-        return [*shown, *map(str, self.jobs), *map(str, self.events), *map(str, self.faults)]
+        return [self.scene, *shown, *map(str, self.jobs), *map(str, self.events), *map(str, self.faults)]
 
 
+SCENES = {"jobs": 60, "fleet": 40}
 FAULTS = {
     "pause": 30,  # the machine sleeps before it sends the request
     "stall": 10,  # only this process is stopped: its clock goes on
@@ -124,7 +132,8 @@ def draw(seed: int) -> Plan:
     events = sorted((_event(dice) for _ in range(dice.choice((0, 1, 1, 2, 3)))), key=lambda one: one.at)
     last = max((one.at + one.seconds for one in events), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
-    return Plan(seed, machines, jobs, tuple(faults), tuple(events), calm)
+    scene = dice.choices(list(SCENES), list(SCENES.values()))[0]
+    return Plan(seed, machines, jobs, tuple(faults), tuple(events), calm, scene)
 
 
 def _machine(dice: random.Random, index: int) -> MachinePlan:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from simulation.events import ZONE
 from simulation.machines import Machine
 from simulation.plans import JobPlan
 from tpukit import plan as plans
@@ -21,7 +23,6 @@ from unit.simulated_trainings import Program
 if TYPE_CHECKING:
     from simulation.world import World
 
-ZONE = "us-central2-b"
 SETTINGS = {"project": "tpu-project", "zone": ZONE, "ssh_user": "ada"}
 DIGEST = "d" * 64
 
@@ -38,11 +39,12 @@ def _plan(index: int, job: JobPlan) -> plans.Plan:
     return replace(made, snapshot=Snapshot(DIGEST, "", False)) if job.code else made
 
 
-def send_due(world: World, machine: Machine, store: Any, places: Any, driver: Any) -> None:
+def send_due(world: World, sent: set[int], machine: Machine, store: Any, places: Any, driver: Any) -> None:
     for index, job in enumerate(world.plan.jobs):
-        if index not in world.sent and world.scheduler.now - world.scheduler.start >= job.at:
+        if index not in sent and world.scheduler.now - world.scheduler.start >= job.at:
             try:
                 _send(world, machine, store, places["tpu-vm"], driver, index, job)
+                sent.add(index)
             except TpukitError as error:
                 world.trace.add(machine.name, f"send: {error.message[:80]}")
 
@@ -51,7 +53,7 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
     made = _plan(index, job)
     if made.id not in world.jobs:
         world.jobs[made.id] = made
-        world.add_program(f"p{index}", Program(job.seconds, job.mistake or math.inf))
+        world.hosts.programs[f"p{index}"] = Program(job.seconds, job.mistake or math.inf)
         if made.vms:
             for name in made.vms.nodes:
                 request = Request(name, (name,), job.tpu, "", metadata={"ssh-keys": f"ada:{machine.key}"}, spot=True)
@@ -66,9 +68,6 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
     # Held before it can be seen, so that no driver without the code takes it.
     store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
     record = Job(made.id, "tpu-vm", made.team, "ada", machine.clock.now(), plan=made.to_json())
-    try:
+    with suppress(Conflict):  # the answer to an earlier try was lost
         store.create(JOBS, made.id, record)
-    except Conflict:
-        pass  # the answer to an earlier try was lost
-    world.sent.add(index)
     world.trace.add(machine.name, f"sent {made.id}")

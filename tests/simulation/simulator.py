@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextvars
+import importlib
 import logging
 import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from simulation import plans
+from simulation import cluster_plans, plans
 from simulation.plans import Plan
 from simulation.stores import Home
-from simulation.world import Result
-from simulation.worlds import WORLDS
+from simulation.world import Result, World
+
+APART = {"gke": cluster_plans.draw, "pools": cluster_plans.draw_pools}
 
 
 class SerialExecutor:
@@ -38,7 +40,8 @@ class SerialExecutor:
     def submit(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            future.set_result(contextvars.copy_context().run(work, *args, **kwargs))
+            # A thread of a pool knows nothing of its caller's context, unless it is carried there.
+            future.set_result(contextvars.Context().run(work, *args, **kwargs))
         except Exception as error:
             future.set_exception(error)
         return future
@@ -62,7 +65,7 @@ class _Random:
 def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
     from tpukit.cli import context
-    from tpukit.control import troubles
+    from tpukit.control import retry_state
 
     changed: list[tuple[Any, str, Any]] = []
 
@@ -70,10 +73,13 @@ def prepared() -> Iterator[None]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
+    for scene in ("jobs", "fleet", "queue", "cluster", "pools"):
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(f"simulation.{scene}_scene")
     for name, module in list(sys.modules.items()):
         if name.startswith("tpukit.") and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
             change(module, "ThreadPoolExecutor", SerialExecutor)
-    change(troubles, "random", _Random)
+    change(retry_state, "random", _Random)
     change(click, "echo", lambda *_, **__: None)
     for name in ("store", "places", "CLOCK", "owner"):
         change(context, name, getattr(context, name))
@@ -105,10 +111,11 @@ class Simulator:
     def run(self, plan: Plan, *, kept: bool = False) -> Result:
         folder = Path(self._folder.name) / "world"
         folder.mkdir(exist_ok=True)
-        return WORLDS[plan.world].make(plan, self._home, folder, kept=kept).run()
+        return World(plan, self._home, folder, kept=kept).run()
 
-    def seed(self, seed: int, world: str = "tpu-vm", *, kept: bool = False) -> Result:
-        return self.run(WORLDS[world].draw(seed), kept=kept)
+    def seed(self, seed: int, scene: str = "", *, kept: bool = False) -> Result:
+        """Run the world of a seed; with `scene`, one of those that are drawn apart from the others."""
+        return self.run(APART.get(scene, plans.draw)(seed), kept=kept)
 
     def shrink(self, found: Result) -> Result:
         """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""

@@ -15,7 +15,10 @@ class Home:
 
     def __init__(self) -> None:
         self._now: Callable[[], float] = lambda: 0.0
-        self.store = SqliteStore(Path(":memory:"), now=lambda: self._now())
+        self.store = SqliteStore(Path(":memory:"), now=self._time)
+
+    def _time(self) -> float:
+        return self._now()
 
     def begin(self, now: Callable[[], float]) -> None:
         self._now = now

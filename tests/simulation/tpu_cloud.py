@@ -1,10 +1,10 @@
-"""The Cloud TPU API of the simulated world: what the base has, TPU VMs without a queue, quotas, and things of others."""
+"""The Cloud TPU API of the simulated world: TPU VMs without a queue, quotas, and things of others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpukit.cloud.tpu_vm import Node, Queued, Request
 from tpukit.errors import Conflict, NotFound
@@ -24,6 +24,7 @@ class Cloud(TpuZones):
     coming: dict[str, float] = field(default_factory=dict)  # TPU VMs without a queue, and when they are READY
     no_quota: float = 0.0
     created: int = 0
+    judged: Callable[[str, str], None] = lambda name, what: None  # told of each TPU VM that is about to be deleted
 
     def request(self, zone: str, request: Request) -> None:
         self.created += 1
@@ -39,23 +40,24 @@ class Cloud(TpuZones):
             self.where[name] = zone
             self.coming[name] = self.clock.now() + self.dice.uniform(5, 60)
 
-    def delete_queued(self, zone: str, name: str, *expected: Any, **kwargs: Any) -> None:
+    def delete_queued(self, zone: str, name: str, expected: str) -> None:
         self._pass_time()
         if name not in self.requests:
             raise NotFound(f"{name} was not found")
+        if self.requests[name][1].id != expected:
+            raise Conflict(f"{name} was recreated")
         if name in self.foreign:
             self.world.violate("foreign", f"deletes queued resource {name} of another user")
         for node in self.requests[name][0].nodes:
             self._judge(node, f"deletes queued resource {name}")
         if self.requests[name][1].state != "DELETING":
-            super().delete_queued(zone, name)
+            super().delete_queued(zone, name, expected)
 
-    def delete_node(self, zone: str, name: str, *expected: Any, **kwargs: Any) -> None:
+    def delete_node(self, zone: str, name: str, expected: str) -> None:
         self._pass_time()
-        if name not in self.made:
-            raise NotFound(f"{name} was not found")
+        self._expect(zone, name, expected)
         self._judge(name, f"deletes TPU VM {name}")
-        super().delete_node(zone, name)
+        super().delete_node(zone, name, expected)
         self.coming.pop(name, None)
 
     def own(self, name: str) -> list[str]:
@@ -88,6 +90,7 @@ class Cloud(TpuZones):
             return
         if node.id in self.foreign:
             self.world.violate("foreign", f"{what}, which is another user's")
+        self.judged(name, what)
         if node.state != "READY" or name in self.taken:
             return
         for host in node.hosts:

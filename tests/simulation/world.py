@@ -13,23 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulation import events, records, sending
+from simulation import events, records, scenes
 from simulation.engine import Scheduler, Trace
-from simulation.hosts import Hosts, SimulatedChannel
-from simulation.machines import Crashed, Machine, Remote
+from simulation.hosts import Hosts
+from simulation.machines import Crashed, Machine
 from simulation.plans import MachinePlan, Plan
 from simulation.stores import Home
-from simulation.tpu_cloud import CHANGES, Cloud
+from simulation.tpu_cloud import Cloud
 from tpukit.errors import TpukitError
-from tpukit.jobs.driver import Driver
-from tpukit.places.tpu_vm import TpuVmPlace
-from tpukit.places.tpu_vm.target import store_label
-from tpukit.records import JOBS
-from tpukit.store import Holder
-from unit.simulated_trainings import Program, Training
+from unit.simulated_trainings import Training
 
 START = 1_700_000_000.0
-SENDER = "this-store"
 MINUTE = 60.0
 LONGEST = 120 * MINUTE
 """Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
@@ -57,34 +51,27 @@ class Stop(Exception):
 
 
 class World:
-    truth: type[records.Truth] = records.Truth
-    happenings = events.HAPPEN
-
     def __init__(self, plan: Plan, home: Home, folder: Path, *, kept: bool = False) -> None:
         self.plan, self.home, self.folder = plan, home, folder
         self.scheduler = Scheduler(plan.seed, START)
         self.trace = Trace(self.scheduler, str(folder), kept=kept)
         self.dice = random.Random(plan.seed)
         self.clock = events.WorldClock(self.scheduler)
+        self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
+        self.cloud = Cloud(folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
         home.begin(self.clock.now)
-        self.store = self.truth(self, home.store)
+        self.store = records.Truth(self, home.store)
         self.blocked = 0.0  # until when no host can be reached by SSH
         self.troubled = True
         self.acting = ""
         self.asked: set[str] = set()  # jobs that a person asked to stop, or to forget
         self.quota_failed = False
         self.jobs: dict[str, Any] = {}  # plans of jobs, by id, in the order in which they were sent
-        self.sent: set[int] = set()
         self.violation: Violation | None = None
         self.ended = False
         self.machines = [Machine(self, index, one, folder / f"m{index}") for index, one in enumerate(plan.machines)]
         self.person = Machine(self, -1, MachinePlan(latency=0.01), folder / "person")
-        self.build()
-
-    def build(self) -> None:
-        """Make what is outside the machines."""
-        self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
-        self.cloud = Cloud(self.folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
+        self.scene = scenes.make(self)
 
     # Running
 
@@ -145,6 +132,8 @@ class World:
     def check_end(self, training: Training, what: str) -> None:
         """Called before something ends a training: it has to be asked for, or broken already."""
         if training.job not in self.jobs:
+            if self.plan.scene != "jobs":
+                return
             self.violate("foreign", f"{what}, on which {training.job} of another user runs")
         elif training.job not in self.asked and self.hosts.healthy(training):
             self.violate("healthy", f"{what} while attempt {training.number} of {training.job} is healthy")
@@ -164,67 +153,41 @@ class World:
             pass
 
     def _drive(self, machine: Machine, number: int) -> None:
-        store, places = self.reach(machine)
-        driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
-        if machine.plan.renews:
-            self.scheduler.spawn(lambda: self._renew(machine, number, driver), 7.5)
-        swept = machine.clock.monotonic()
+        step, leases = self.scene.process(machine, number)
+        if machine.plan.renews and leases is not None:
+            self.scheduler.spawn(lambda: self._renew(machine, number, leases), 7.5)
         while machine.process == number and not machine.down:
-            if machine.index == 0:
-                self.send_due(machine, store, places, driver)
             try:
-                driver.round()
-                if machine.clock.monotonic() - swept >= machine.plan.sweeps:
-                    swept = machine.clock.monotonic()
-                    for name in driver.sweep():
-                        self.trace.add(machine.name, f"swept {name}")
+                step()
             except TpukitError as error:
                 self.trace.add(machine.name, f"round: {error.message[:80]}")
             self.stepped()
             self.scheduler.sleep(machine.plan.tick)
 
-    def send_due(self, machine: Machine, store: Any, places: Any, driver: Driver) -> None:
-        sending.send_due(self, machine, store, places, driver)
-
-    def _renew(self, machine: Machine, number: int, driver: Driver) -> None:
+    def _renew(self, machine: Machine, number: int, leases: Any) -> None:
         try:
             while machine.process == number and not machine.down:
                 if machine.suspended > self.scheduler.now:
                     self.scheduler.sleep(machine.suspended - self.scheduler.now + 0.5)
                     continue
-                driver.leases.renew()
+                leases.renew()
                 self.scheduler.sleep(7.5)
         except (Crashed, Stop):
             pass
 
-    def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
-        """The store and the places, as a process of this machine has them."""
-        cloud = Remote(machine, "cloud", self.cloud, CHANGES)
-        channel = SimulatedChannel(machine)
-        place = TpuVmPlace(
-            machine.root,
-            machine.clock,
-            lambda: SENDER,
-            cloud=lambda project: cloud,
-            channel=lambda folder, key: channel,
-        )
-        return records.StoreOf(machine, self.store), {"tpu-vm": place}
-
     def _die(self, machine: Machine) -> None:
-        if len(self.sent) == len(self.plan.jobs) and len(self.machines) > 1:
+        if self.scene.may_lose(machine) and len(self.machines) > 1:
             self.trace.add(machine.name, "is gone for good")
             machine.down = True
-
-    def add_program(self, name: str, program: Program) -> None:
-        self.hosts.programs[name] = program
 
     # The end
 
     def _calm_down(self) -> None:
         """Nothing bad happens from now on; machines that a process left start another."""
         self.trace.add("world", "calm")
-        self.troubled, self.blocked = False, 0.0
-        self.calm_down()
+        self.troubled, self.blocked, self.cloud.no_quota = False, 0.0, 0.0
+        self.cloud.short.clear()
+        self.scene.calm()
         for machine in self.machines:
             machine.cut.clear()
             machine.deaf.clear()
@@ -235,34 +198,14 @@ class World:
             self.machines.append(spare)
             self.restart(spare, 0.0)
 
-    def calm_down(self) -> None:
-        self.cloud.no_quota = 0.0
-        self.cloud.short.clear()
-
-    def left(self) -> list[str]:
-        """What is there of the jobs of this store, and costs money."""
-        return self.cloud.own(store_label(SENDER))
-
     def _over(self) -> bool:
         if self.violation is not None:
             return True
-        if self.scheduler.steps % 16 or len(self.sent) < len(self.plan.jobs):
+        if self.scheduler.steps % 16:
             return False
-        self.ended = (
-            self.scheduler.now - START >= self.plan.calm
-            and all(job.state.ended for job in self.store.jobs())
-            and not self.left()
-        )
+        self.ended = self.scheduler.now - START >= self.plan.calm and self.scene.over()
         return self.ended
 
     def _judge_end(self) -> None:
         self.acting = "world"
-        for entry in self.home.store.list(JOBS).broken:
-            self.violate("lost", f"{entry.key} cannot be read")
-        for job in self.store.jobs():
-            if not job.state.ended:
-                self.violate("stuck", f"{job.id} is still {job.state}: {job.message}")
-        if len(self.sent) < len(self.plan.jobs):
-            self.violate("stuck", "a job was never sent")
-        for name in self.left():
-            self.violate("leak", f"{name} is left")
+        self.scene.judge()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tpukit import catalogue, pods
+from tpukit import catalogue, fence, pods
 from tpukit.cloud.tpu_vm import Host, Node, Queued, Request
 from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, programs, version
@@ -52,30 +52,36 @@ class TpuCloud:
             return [queued for _, queued in self.requests.values() if self.where[queued.name] == zone]
 
     def request(self, zone: str, request: Request) -> None:
+        fence.check()
         with self.lock:
             if request.name in self.requests:
                 raise Conflict(f"{request.name} already exists")
             queued = Queued(request.name, "CREATING", labels=request.labels, nodes=request.nodes)
+            queued = replace(queued, id=f"created {next(self.numbers)}")
             self.requests[request.name] = request, queued
             self.where |= dict.fromkeys((request.name, *request.nodes), zone)
 
     def create(self, zone: str, request: Request) -> None:
+        fence.check()
         with self.lock:
             for name in request.nodes:
                 self._make(request, name, "")
                 self.where[name] = zone
 
-    def delete_queued(self, zone: str, name: str) -> None:
+    def delete_queued(self, zone: str, name: str, expected: str) -> None:
+        fence.check()
         with self.lock:
-            if name not in self.requests:
+            if name not in self.requests or self.where[name] != zone:
                 raise NotFound(f"{name} was not found")
             request, queued = self.requests[name]
+            if queued.id != expected:
+                raise Conflict(f"{name} is {queued.id}, not {expected}")
             self.requests[name] = request, replace(queued, state="DELETING", by_service=False)
 
-    def delete_node(self, zone: str, name: str) -> None:
+    def delete_node(self, zone: str, name: str, expected: str) -> None:
+        fence.check()
         with self.lock:
-            if name not in self.made:
-                raise NotFound(f"{name} was not found")
+            self._expect(zone, name, expected)
             self.lose(name)
             del self.made[name]
 
@@ -86,8 +92,10 @@ class TpuCloud:
     def login(self, public_key: str) -> str:
         return ""
 
-    def set_metadata(self, zone: str, name: str, metadata: Any) -> None:
+    def set_metadata(self, zone: str, name: str, expected: str, metadata: Any) -> None:
+        fence.check()
         with self.lock:
+            self._expect(zone, name, expected)
             self.made[name] = replace(self.made[name], metadata=dict(metadata))
 
     def preempt(self, name: str) -> None:
@@ -105,6 +113,12 @@ class TpuCloud:
             folder = self.folder / host.internal
             for attempt in folder.glob("jobs/*/attempt-*"):
                 pods.lose(attempt)
+
+    def _expect(self, zone: str, name: str, expected: str) -> None:
+        if name not in self.made or self.where[name] != zone:
+            raise NotFound(f"{name} was not found")
+        if self.made[name].id != expected:
+            raise Conflict(f"{name} is {self.made[name].id}, not {expected}")
 
     def _pass_time(self) -> None:
         for name, (request, queued) in list(self.requests.items()):

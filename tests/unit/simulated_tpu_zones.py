@@ -4,7 +4,7 @@ before or after the API knows it, repaired, and fall silent."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,18 +40,18 @@ class TpuZones(TpuCloud):
             super().request(zone, request)
             self._later(request.name, 2, 20)
 
-    def delete_queued(self, zone: str, name: str) -> None:
+    def delete_queued(self, zone: str, name: str, expected: str) -> None:
         with self.lock:
             if name in self.requests:
                 for node in self.requests[name][0].nodes:
                     self._check_touch(node)
-            super().delete_queued(zone, name)
+            super().delete_queued(zone, name, expected)
             self._later(name, 20, 120)
 
-    def delete_node(self, zone: str, name: str) -> None:
+    def delete_node(self, zone: str, name: str, expected: str) -> None:
         with self.lock:
             self._check_touch(name)
-            super().delete_node(zone, name)
+            super().delete_node(zone, name, expected)
 
     def login(self, public_key: str) -> str:
         return ""
@@ -62,11 +62,6 @@ class TpuZones(TpuCloud):
                 raise NotFound(f"{name} was not found")
             published = self.clock.now() >= self.keys_at[self.made[name].id]
             return super().host_keys(zone, name) if published else []
-
-    def set_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> None:
-        if name not in self.made:
-            raise NotFound(f"{name} was not found")
-        super().set_metadata(zone, name, metadata)
 
     def reach(self, call: Call, key: str) -> int | TpukitError:
         """The worker at an address, for whoever has the key that its metadata names."""

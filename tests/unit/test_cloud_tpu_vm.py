@@ -8,9 +8,10 @@ import pytest
 from google.cloud import tpu_v2
 from google.type import interval_pb2
 
+from tpukit import fence
 from tpukit.cloud import clients, tpu_vm
 from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound
+from tpukit.errors import Conflict, Denied, Invalid, LeaseLost, NoCapacity, NotFound
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
 from tpukit.sandbox.google.emulator_settings import EVERY_API, Settings
@@ -46,6 +47,14 @@ def node_of(client, name: str, state: str = "READY"):
     return until(lambda: next((one for one in client.nodes(ZONE) if (one.name, one.state) == (name, state)), None))
 
 
+def queued_of(client, name: str):
+    return next(one for one in client.queued(ZONE) if one.name == name)
+
+
+def withdraw(client, name: str) -> None:
+    client.delete_queued(ZONE, name, queued_of(client, name).id)
+
+
 def test_request_for_two_slices_becomes_two_tpu_vms_with_their_hosts_and_labels(client):
     client.request(ZONE, request("two", "two-0", "two-1", metadata={"ssh-keys": "me:ssh-ed25519 AAAA"}))
     nodes = [node_of(client, name) for name in ("two-0", "two-1")]
@@ -56,18 +65,18 @@ def test_request_for_two_slices_becomes_two_tpu_vms_with_their_hosts_and_labels(
     assert (queued.state, queued.labels["tpukit-job"]) == ("ACTIVE", "two")
     with pytest.raises(Conflict):
         client.request(ZONE, request("two"))
-    client.set_metadata(ZONE, "two-0", {"ssh-keys": "me:ssh-ed25519 BBBB"})
+    client.set_metadata(ZONE, "two-0", nodes[0].id, {"ssh-keys": "me:ssh-ed25519 BBBB"})
     until(lambda: node_of(client, "two-0").metadata == {"ssh-keys": "me:ssh-ed25519 BBBB"})
-    client.delete_queued(ZONE, "two")
+    withdraw(client, "two")
     until(lambda: not [one for one in client.nodes(ZONE) if one.name.startswith("two-")])
     with pytest.raises(NotFound):
-        client.delete_queued(ZONE, "two")
+        client.delete_queued(ZONE, "two", queued.id)
 
 
 def test_plain_node_is_made_and_deleted_without_a_queue(client):
     client.create(ZONE, request("plain", "plain", spot=True))
     assert node_of(client, "plain").queued == ""
-    client.delete_node(ZONE, "plain")
+    client.delete_node(ZONE, "plain", node_of(client, "plain").id)
     until(lambda: not [one for one in client.nodes(ZONE) if one.name == "plain"])
 
 
@@ -77,7 +86,7 @@ def test_preempted_spot_request_is_suspended_by_the_service(client, emulator):
     emulator.cloud.faults.set(Fault("preempt", match="spot-0"))
     found = until(lambda: next((one for one in client.queued(ZONE) if one.state == "SUSPENDED"), None))
     assert (found.name, found.by_service) == ("spot", True)
-    client.delete_queued(ZONE, "spot")
+    withdraw(client, "spot")
 
 
 def test_request_for_a_reservation_gets_its_chips_from_there(client, emulator):
@@ -88,7 +97,7 @@ def test_request_for_a_reservation_gets_its_chips_from_there(client, emulator):
     client.request(ZONE, request("late", reservation=full))
     until(lambda: [one.state for one in client.queued(ZONE) if one.name == "late"] == ["WAITING_FOR_RESOURCES"])
     for name in ("kept", "late"):
-        client.delete_queued(ZONE, name)
+        withdraw(client, name)
 
 
 @pytest.mark.parametrize("form", ["valid_after_duration", "valid_after_time", "valid_interval"])
@@ -110,8 +119,79 @@ def test_request_that_somebody_made_for_later_says_from_when_on_and_can_be_withd
     assert (found.name, found.nodes, found.error) == ("later", ("later-0",), "")
     told = datetime.strptime(found.after, "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC)
     assert abs(told - start) < timedelta(minutes=3)
-    client.delete_queued(ZONE, "later")
+    withdraw(client, "later")
     until(lambda: not [one for one in client.queued(ZONE) if one.name == "later"])
+
+
+def test_tpu_vm_that_was_recreated_under_its_name_is_neither_deleted_nor_changed(client):
+    client.create(ZONE, request("again", "again"))
+    first = node_of(client, "again").id
+    client.delete_node(ZONE, "again", first)
+    until(lambda: not [one for one in client.nodes(ZONE) if one.name == "again"])
+    client.create(ZONE, request("again", "again"))
+    second = node_of(client, "again")
+    for call in (
+        lambda: client.delete_node(ZONE, "again", first),
+        lambda: client.set_metadata(ZONE, "again", first, {"ssh-keys": "me:ssh-ed25519 AAAA"}),
+        lambda: client.stop(ZONE, "again", first),
+        lambda: client.start(ZONE, "again", first),
+    ):
+        with pytest.raises(Conflict, match="recreated"):
+            call()
+    assert node_of(client, "again") == second
+    client.delete_node(ZONE, "again", second.id)
+
+
+def test_queued_resource_that_was_recreated_under_its_name_is_not_deleted(client):
+    client.request(ZONE, request("twice"))
+    node_of(client, "twice-0")
+    first = queued_of(client, "twice").id
+    client.delete_queued(ZONE, "twice", first)
+    until(lambda: not [one for one in client.queued(ZONE) if one.name == "twice"])
+    client.request(ZONE, request("twice"))
+    with pytest.raises(Conflict, match="recreated"):
+        client.delete_queued(ZONE, "twice", first)
+    assert queued_of(client, "twice").state != "DELETING"
+    until(lambda: queued_of(client, "twice").state == "ACTIVE")
+    withdraw(client, "twice")
+
+
+def lost() -> float:
+    raise LeaseLost("another driver has it")
+
+
+def test_driver_that_lost_its_lease_sends_nothing_that_changes_a_tpu_vm(client):
+    client.create(ZONE, request("held", "held"))
+    client.request(ZONE, request("line"))
+    node, queued = node_of(client, "held"), queued_of(client, "line")
+    with fence.held(lost):
+        for call in (
+            lambda: client.request(ZONE, request("more")),
+            lambda: client.create(ZONE, request("more", "more")),
+            lambda: client.delete_node(ZONE, "held", node.id),
+            lambda: client.delete_queued(ZONE, "line", queued.id),
+            lambda: client.set_metadata(ZONE, "held", node.id, {}),
+            lambda: client.stop(ZONE, "held", node.id),
+            lambda: client.start(ZONE, "held", node.id),
+        ):
+            with pytest.raises(LeaseLost):
+                call()
+        assert not [one for one in client.nodes(ZONE) if one.name.startswith("more")]
+    assert node_of(client, "held") == node
+    until(lambda: queued_of(client, "line").state == "ACTIVE")
+    client.delete_node(ZONE, "held", node.id)
+    withdraw(client, "line")
+
+
+def test_call_may_take_no_longer_than_the_lease_is_held(client, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        tpu_v2.TpuClient, "create_queued_resource", lambda self, message, timeout: given.append(timeout)
+    )
+    client.request(ZONE, request("brief"))
+    with fence.held(lambda: 7.0):
+        client.request(ZONE, request("brief"))
+    assert given == [clients.SECONDS, 7.0]
 
 
 def test_refusals_are_told_apart(client, emulator):

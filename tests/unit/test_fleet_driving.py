@@ -316,7 +316,7 @@ def test_worker_that_another_driver_moved_is_not_made_twice_and_is_deleted_where
     world.left = 10_000
     world.want(per_zone=1)
     world.until_working()
-    world.cloud.delete_queued(ZONES[0], "tpu-us-central1-a-0")
+    world.cloud.delete_queued(ZONES[0], "tpu-us-central1-a-0", world.cloud.requests["tpu-us-central1-a-0"][1].id)
     world.cloud.nodes(ZONES[0])
     moved = next(one for one in records.plan("tpu", ZONES, 1, "v3-8", 0.0) if one.slot == "us-central1-a-0")
     moved = replace(moved, zone=ZONES[1])

@@ -25,7 +25,7 @@ env: {XLA_FLAGS: --xla_dump_to=/tmp}
 workdir: gs://bucket/runs/pretrain/
 tensorboard: true
 capacity: spot
-max: {runtime: 12h, restarts: 20, stall: 5m, grace: 90s}
+max: {runtime: 12h, restarts: 20, stall: 5m, grace: 90s, unattended: 0s}
 tags: [sweep-3, v1.2_b, sweep-3]
 mounts: [{bucket: my-data, path: /data}, {bucket: out, path: /out/put, read_only: false}]
 """
@@ -36,8 +36,8 @@ def test_loads_small_job_fills_in_the_defaults():
     assert spec.slice is catalogue.find("v4-8")
     assert spec.command == ("python", "hello.py")
     assert (spec.slices, spec.capacity, spec.rule, spec.tensorboard) == (1, "on-demand", "pass", False)
-    assert spec.max == Max(runtime=None, restarts=0, stall="10m", grace="30s")
-    assert (spec.max.stall, spec.max.grace) == (600, 30)
+    assert spec.max == Max(runtime=None, restarts=0, stall="10m", grace="30s", unattended="24h")
+    assert (spec.max.stall, spec.max.grace, spec.max.unattended) == (600, 30, 86400)
     assert (spec.config, spec.env, spec.tags, spec.mounts) == ({}, {}, (), ())
     assert (spec.code, spec.image, spec.team, spec.priority, spec.workdir) == (None,) * 5
 

@@ -184,6 +184,8 @@ BAD_LINES = [
         "write a whole number and one of s, m, h, d: 90s or 12h",
     ),
     ("max: {runtime: 0s}", "max.runtime: 0s is out of bounds", "write something between 1s and 365d"),
+    ("max: {unattended: 366d}", "max.unattended: 366d is out of bounds", "write something between 0s and 365d"),
+    ("max: {stall: 0s}", "max.stall: 0s is out of bounds", "write something between 1s and 365d"),
     ("max: {grace: 61m}", "max.grace: 61m is longer than GKE grants", "write 60m or less"),
     ("max: {restarts: 101}", "max.restarts: 101 is too many", "write 100 or less"),
     ("max: {restarts: -1}", "max.restarts: -1 is too few", "write 0 or more"),

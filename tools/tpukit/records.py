@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from tpukit.errors import Conflict, NotFound
 from tpukit.reasons import Reason, State
-from tpukit.store import Kind
+from tpukit.store import Kind, Store
 
 ACTIVE = (State.PENDING, State.SCHEDULED, State.RUNNING)
 
@@ -67,7 +68,18 @@ class Job(msgspec.Struct, frozen=True):
         return self.attempts[-1] if self.attempts else None
 
 
-JOBS: Kind[Job] = Kind("jobs", Job, state="state", order="created", opaque=("plan",))
+JOBS: Kind[Job] = Kind("jobs", Job, state="state", order="created", opaque=("plan",), known=tuple(State))
+
+
+def is_active(store: Store, job_id: str) -> bool | None:
+    """Return whether a job has not ended; None where there is no such job. An unreadable record counts as active."""
+    try:
+        return store.get(JOBS, job_id).value.state in ACTIVE
+    except NotFound:
+        return None
+    except Conflict:
+        return True
+
 
 # msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.
 msgspec.json.Decoder(Job)

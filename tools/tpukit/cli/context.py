@@ -68,10 +68,13 @@ def driver(
     observed: Callable[[str, Observation], None] = lambda job_id, seen: None,
     hooks: Hooks | None = None,
 ) -> Driver:
-    """Trouble that passes is said on stderr."""
+    """Return a driver of jobs that reports transient errors on stderr.
+
+    It renews its leases in the background: an upload may take longer than a lease.
+    """
     from tpukit.jobs.driver import Driver
 
-    return Driver(
+    driver = Driver(
         store(),
         places(),
         CLOCK,
@@ -83,10 +86,12 @@ def driver(
         observed=observed,
         hooks=hooks,
     )
+    driver.leases.keep()
+    return driver
 
 
 def claim(job_id: str) -> None:
-    """Hold a job before it can be seen, so that nobody drives it who has not got what this machine has: its code."""
+    """Hold a job before other drivers can see it: they may not have its code."""
     from tpukit.control.leases import SECONDS
 
     store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)

@@ -8,6 +8,7 @@ import os
 from typing import Any
 from urllib.parse import quote
 
+from tpukit import fence
 from tpukit.cloud import clients
 from tpukit.cloud.clients import SECONDS, address, ask_json
 from tpukit.errors import Denied, NotFound
@@ -28,8 +29,9 @@ def login(project: str, public_key: str) -> str:
     account = _account(session)
     url = f"{address(*OS_LOGIN)}users/{quote(account)}:importSshPublicKey"
     asked = f"register an SSH key of {account} with OS Login"
+    seconds = fence.deadline(SECONDS)
     profile = ask_json(
-        asked, lambda: session.post(url, params={"projectId": project}, json={"key": public_key}, timeout=SECONDS)
+        asked, lambda: session.post(url, params={"projectId": project}, json={"key": public_key}, timeout=seconds)
     )
     accounts = profile.get("loginProfile", {}).get("posixAccounts", [])
     primary = [one for one in accounts if one.get("primary")] or accounts

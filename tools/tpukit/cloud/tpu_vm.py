@@ -1,20 +1,22 @@
 """TPU VMs and queued resources of one project, through google-cloud-tpu (Cloud TPU API v2).
 
-A call returns as soon as Google has taken the request: nobody waits for operations here. An emulator is named by the
-variables that lead Google's Terraform provider there. https://cloud.google.com/tpu/docs/reference/rest
+A call returns as soon as Google has accepted the request, before its operation is done. Deleting and updating have no
+precondition in this API, so each reads the object first, compares its id, and sends with the fence checked in between.
+An emulator is named by the variables that lead Google's Terraform provider there.
+https://cloud.google.com/tpu/docs/reference/rest
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Protocol
 
+from tpukit import fence
 from tpukit.cloud import os_login
 from tpukit.cloud.clients import SECONDS, ask, sign_in
-from tpukit.errors import Invalid
+from tpukit.errors import Conflict, Invalid
 
 ENDPOINT = "GOOGLE_TPU_V2_CUSTOM_ENDPOINT"
 
@@ -59,6 +61,7 @@ class Queued:
     labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes that it asks for
     nodes: tuple[str, ...] = ()  # their names
     after: str = ""  # it may be fulfilled from then on, as people read it; empty: at any time
+    id: str = ""  # when it was created: the API has nothing else that tells two of the same name apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +90,22 @@ class TpuVms(Protocol):
         """Queue a request. Conflict where one of that name is there."""
 
     def create(self, zone: str, request: Request) -> None:
-        """Make TPU VMs at once, without a queue. NoCapacity comes later, as an error of the operation."""
+        """Create TPU VMs at once, without a queue. NoCapacity comes later, as an error of the operation."""
 
-    def delete_queued(self, zone: str, name: str) -> None:
-        """With its nodes. NotFound where it is gone."""
+    def delete_queued(self, zone: str, name: str, expected: str) -> None:
+        """Delete a queued resource with its nodes. NotFound where it is gone, Conflict where it has another id."""
 
-    def delete_node(self, zone: str, name: str) -> None: ...
+    def delete_node(self, zone: str, name: str, expected: str) -> None:
+        """Delete a TPU VM. NotFound where it is gone, Conflict where it has another id."""
 
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
         """Public host keys of each worker, as the machines published them; empty before they did."""
 
-    def set_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> None: ...
+    def set_metadata(self, zone: str, name: str, expected: str, metadata: Mapping[str, str]) -> None:
+        """Replace the metadata of a TPU VM. Conflict where it has another id."""
 
     def login(self, public_key: str) -> str:
-        """The name that OS Login has for this caller, whose key it then knows; empty where the project has it off."""
+        """Register the key with OS Login and return the caller's user name; empty where the project has it off."""
 
 
 class Client:
@@ -144,33 +149,36 @@ class Client:
             parent=parent, queued_resource_id=request.name, queued_resource=queued
         )
         asked = f"request {len(request.nodes)} × {request.accelerator} in {zone} as {request.name}"
-        ask(asked, lambda: self._client.create_queued_resource(message, timeout=SECONDS))
+        self._send(asked, self._client.create_queued_resource, message)
 
     def create(self, zone: str, request: Request) -> None:
         for name in request.nodes:
             node = self._node(request)
             node.scheduling_config = self._types.SchedulingConfig(spot=request.spot, reserved=bool(request.reservation))
             message = self._types.CreateNodeRequest(parent=self._parent(zone), node_id=name, node=node)
-            call = partial(self._client.create_node, message, timeout=SECONDS)
-            ask(f"create TPU VM {name} in {zone}", call)
+            self._send(f"create TPU VM {name} in {zone}", self._client.create_node, message)
 
-    def delete_queued(self, zone: str, name: str) -> None:
-        full = f"{self._parent(zone)}/queuedResources/{name}"
+    def delete_queued(self, zone: str, name: str, expected: str) -> None:
+        asked, full = f"delete queued resource {name} in {zone}", f"{self._parent(zone)}/queuedResources/{name}"
+        found = ask(asked, lambda: self._client.get_queued_resource(name=full, timeout=SECONDS))
+        _expect(asked, _queued(type(found).pb(found)).id, expected)
         message = self._types.DeleteQueuedResourceRequest(name=full, force=True)
-        asked = f"delete queued resource {name} in {zone}"
-        ask(asked, lambda: self._client.delete_queued_resource(message, timeout=SECONDS))
+        self._send(asked, self._client.delete_queued_resource, message)
 
-    def delete_node(self, zone: str, name: str) -> None:
-        message = self._types.DeleteNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
-        ask(f"delete TPU VM {name} in {zone}", lambda: self._client.delete_node(message, timeout=SECONDS))
+    def delete_node(self, zone: str, name: str, expected: str) -> None:
+        asked = f"delete TPU VM {name} in {zone}"
+        message = self._types.DeleteNodeRequest(name=self._expected(asked, zone, name, expected))
+        self._send(asked, self._client.delete_node, message)
 
-    def stop(self, zone: str, name: str) -> None:
-        message = self._types.StopNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
-        ask(f"stop TPU VM {name} in {zone}", lambda: self._client.stop_node(message, timeout=SECONDS))
+    def stop(self, zone: str, name: str, expected: str) -> None:
+        asked = f"stop TPU VM {name} in {zone}"
+        message = self._types.StopNodeRequest(name=self._expected(asked, zone, name, expected))
+        self._send(asked, self._client.stop_node, message)
 
-    def start(self, zone: str, name: str) -> None:
-        message = self._types.StartNodeRequest(name=f"{self._parent(zone)}/nodes/{name}")
-        ask(f"start TPU VM {name} in {zone}", lambda: self._client.start_node(message, timeout=SECONDS))
+    def start(self, zone: str, name: str, expected: str) -> None:
+        asked = f"start TPU VM {name} in {zone}"
+        message = self._types.StartNodeRequest(name=self._expected(asked, zone, name, expected))
+        self._send(asked, self._client.start_node, message)
 
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
         full = f"{self._parent(zone)}/nodes/{name}"
@@ -182,14 +190,25 @@ class Client:
             for worker in type(answer).pb(answer).guest_attributes
         ]
 
-    def set_metadata(self, zone: str, name: str, metadata: Mapping[str, str]) -> None:
-        node = self._types.Node(name=f"{self._parent(zone)}/nodes/{name}", metadata=dict(metadata))
-        message = self._types.UpdateNodeRequest(node=node, update_mask={"paths": ["metadata"]})
+    def set_metadata(self, zone: str, name: str, expected: str, metadata: Mapping[str, str]) -> None:
         asked = f"change the metadata of {name} in {zone}"
-        ask(asked, lambda: self._client.update_node(message, timeout=SECONDS))
+        node = self._types.Node(name=self._expected(asked, zone, name, expected), metadata=dict(metadata))
+        message = self._types.UpdateNodeRequest(node=node, update_mask={"paths": ["metadata"]})
+        self._send(asked, self._client.update_node, message)
 
     def login(self, public_key: str) -> str:
         return os_login.login(self._project, public_key)
+
+    def _expected(self, asked: str, zone: str, name: str, expected: str) -> str:
+        """Return the full name of a node that still has this id."""
+        full = f"{self._parent(zone)}/nodes/{name}"
+        found = ask(asked, lambda: self._client.get_node(name=full, timeout=SECONDS))
+        _expect(asked, str(found.id), expected)
+        return full
+
+    def _send(self, asked: str, method: Callable[..., Any], message: Any) -> None:
+        """Send a request that changes something, with the fence checked as the last thing before it."""
+        ask(asked, lambda: method(message, timeout=fence.deadline(SECONDS)))
 
     def _node(self, request: Request) -> Any:
         return self._types.Node(
@@ -202,6 +221,11 @@ class Client:
 
     def _parent(self, zone: str) -> str:
         return f"projects/{self._project}/locations/{zone}"
+
+
+def _expect(asked: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise Conflict(f"{asked}: it was recreated under this name: it is {found}, not {expected}")
 
 
 def _all(pages: Any) -> list[Any]:
@@ -236,6 +260,7 @@ def _queued(queued: Any) -> Queued:
         labels=labels[0] if labels else {},
         nodes=tuple(name for spec in specs for name in _names(spec, queued.name.rpartition("/")[2])),
         after=_after(queued),
+        id=queued.create_time.ToJsonString() if queued.HasField("create_time") else "",
     )
 
 

@@ -60,9 +60,9 @@ class Acting:
             return
         with suppress(NotFound):
             if queued is not None and queued.state != "DELETING":
-                self.client.delete_queued(worker.zone, queued.name)
+                self.client.delete_queued(worker.zone, queued.name, queued.id)
             elif queued is None and node is not None and node.state != "DELETING":
-                self.client.delete_node(worker.zone, node.name)
+                self.client.delete_node(worker.zone, node.name, node.id)
 
     def _launch(self, worker: Worker, login: Login) -> None:
         work = worker.work

@@ -51,7 +51,8 @@ class Reach:
         """Let our key into a TPU VM that another driver made."""
         known = node.metadata.get("ssh-keys", "").splitlines()
         if self.ssh_keys not in known:
-            self.client.set_metadata(zone, node.name, {**node.metadata, "ssh-keys": "\n".join([*known, self.ssh_keys])})
+            metadata = {**node.metadata, "ssh-keys": "\n".join([*known, self.ssh_keys])}
+            self.client.set_metadata(zone, node.name, node.id, metadata)
 
     def ask(self, workers: Sequence[tuple[Worker, Login]]) -> list[Host | None]:
         """All at once; None where one does not answer."""

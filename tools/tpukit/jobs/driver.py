@@ -99,8 +99,6 @@ class Driver:
     ) -> None:
         self._store, self._places, self._complain = store, places, complain
         self.leases = Leases(store, holder, clock)
-        if workers:
-            self.leases.keep()
         self.kernel: Kernel[Job, Observation] = Kernel(
             store,
             JobUse(places, parallel, observed),

@@ -21,10 +21,10 @@ _WAITS = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
 
 
 class Cloud(TpuVms, Protocol):
-    def stop(self, zone: str, name: str) -> None:
+    def stop(self, zone: str, name: str, expected: str) -> None:
         """Conflict where Google does not stop it: slices of several hosts."""
 
-    def start(self, zone: str, name: str) -> None: ...
+    def start(self, zone: str, name: str, expected: str) -> None: ...
 
 
 def list_zones(cloud: TpuVms, zones: list[str]) -> dict[str, list[Node]]:
@@ -76,9 +76,9 @@ def delete(cloud: TpuVms, vm: Vm) -> bool:
     node, request = _there(cloud, vm)
     with suppress(NotFound):
         if request is not None and request.state != "DELETING":
-            cloud.delete_queued(vm.zone, request.name)
+            cloud.delete_queued(vm.zone, request.name, request.id)
         elif request is None and node is not None and node.state != "DELETING":
-            cloud.delete_node(vm.zone, vm.name)
+            cloud.delete_node(vm.zone, vm.name, node.id)
     return node is not None or request is not None
 
 
@@ -91,9 +91,9 @@ def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float) -> None:
         hint = f"`tpu vm reapply {vm.name}` deletes it and makes it anew"
         raise Conflict(f"{vm.name} has {len(node.hosts)} hosts, and Google stops only single ones", hint=hint)
     if node.state == READY:
-        cloud.stop(vm.zone, vm.name)
+        cloud.stop(vm.zone, vm.name, node.id)
     wait(clock, seconds, lambda: state(cloud, vm) == "STOPPED", f"{vm.name} to stop")
-    cloud.start(vm.zone, vm.name)
+    cloud.start(vm.zone, vm.name, node.id)
     wait(clock, seconds, lambda: state(cloud, vm) == READY, f"{vm.name} to start")
 
 

@@ -7,7 +7,7 @@ it for a while, and no pod of somebody else runs on its hosts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tpukit.cloud.gke import NodePool, Operation
 from tpukit.provisioner import failures, pools
@@ -30,15 +30,17 @@ class Create:
 @dataclass(frozen=True, slots=True)
 class Delete:
     reason: str
+    labels: Mapping[str, str] = field(default_factory=dict)  # of the very pool: a later one has its name
 
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """No pod of somebody else comes to a pool between the last check and its removal. Or, where it is to stay: they may
-    come again."""
+    """Keep pods of others away from a pool between the last check and its removal; or let them come again, where the
+    pool is to stay."""
 
     hosts: tuple[str, ...]
     on: bool
+    uids: Mapping[str, str] = field(default_factory=dict)  # by host: GKE recreates a host under its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,18 +212,23 @@ def _delete(seen: Observation, step: Step, why: str) -> Step:
     cordoned = seen.cordoned.get(step.pool, ())
     if pods := seen.foreign[step.pool]:
         shown = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
-        act = Cordon(cordoned, on=False) if cordoned else None
+        act = _cordon(seen, cordoned, on=False) if cordoned else None
         return replace(step, reason=f"{why}; but it is in use by {shown}", act=act)
     if free := tuple(host for host in seen.hosts.get(step.pool, ()) if host not in cordoned):
-        return replace(step, reason=f"{why}; its hosts take no more pods", act=Cordon(free, on=True))
-    return replace(step, state="removing", reason=why, act=Delete(why), event="NodePoolDeleting")
+        return replace(step, reason=f"{why}; its hosts take no more pods", act=_cordon(seen, free, on=True))
+    act = Delete(why, pools.identity(seen.pools[step.pool]))
+    return replace(step, state="removing", reason=why, act=act, event="NodePoolDeleting")
 
 
 def _reopened(seen: Observation, step: Step) -> Step:
     """A pool that is to stay after all."""
     cordoned = seen.cordoned.get(step.pool, ())
     stays = step.state in ("retained", "ready", "creating") and step.act is None
-    return replace(step, act=Cordon(cordoned, on=False)) if cordoned and stays else step
+    return replace(step, act=_cordon(seen, cordoned, on=False)) if cordoned and stays else step
+
+
+def _cordon(seen: Observation, hosts: tuple[str, ...], *, on: bool) -> Cordon:
+    return Cordon(hosts, on, {host: seen.host_uids[host] for host in hosts if host in seen.host_uids})
 
 
 def _bounded(steps: Mapping[str, Step], free: int) -> Mapping[str, Step]:

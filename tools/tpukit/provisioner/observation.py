@@ -50,6 +50,7 @@ class Observation:
     jobsets_known: bool = True  # whether one that is missing there is gone
     hosts_ready: Mapping[str, int] = field(default_factory=dict)  # by pool
     hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by pool
+    host_uids: Mapping[str, str] = field(default_factory=dict)  # by host
     cordoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by pool: those that we have cordoned
     seats: Mapping[str, str] = field(default_factory=dict)  # by pool: the pool that was made for whose leader is there
     foreign: Mapping[str, tuple[str, ...]] | None = None  # by pool: pods of others there; None: nobody asked

@@ -62,6 +62,7 @@ class Observer:
             jobsets_known=not trouble,
             hosts_ready=_ready(nodes),
             hosts=_by_pool(nodes),
+            host_uids={one["metadata"]["name"]: one["metadata"].get("uid", "") for one in nodes},
             cordoned=_by_pool(node for node in nodes if _is_cordoned(node)),
             seats=self._seats(jobsets, nodes),
             suspects=dict(self._suspects),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tpukit.spec import durations, patterns, program_config
@@ -22,7 +23,11 @@ _RESERVED_NAMES = frozenset({"TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE", "TPU_SKIP_M
 
 
 class Duration(Kind):
-    """A time as people write it (12h), held in seconds."""
+    """A time as people write it (12h), held in seconds; with `zero`, 0s is one too."""
+
+    def __init__(self, *rules: Callable[[int], int], zero: bool = False) -> None:
+        super().__init__(*rules)
+        self._least = 0 if zero else 1
 
     def read(self, value: Any, path: Path, wrong: list[Violation]) -> int:
         if not isinstance(value, str):
@@ -33,8 +38,9 @@ class Duration(Kind):
             seconds = durations.parse(value)
         except ValueError:
             refuse(f"{shown(value)} is not a duration", "write a whole number and one of s, m, h, d: 90s or 12h")
-        if not 1 <= seconds <= _LONGEST:
-            refuse(f"{value} is out of bounds", f"write something between 1s and {durations.write(_LONGEST)}")
+        if not self._least <= seconds <= _LONGEST:
+            hint = f"write something between {self._least}s and {durations.write(_LONGEST)}"
+            refuse(f"{value} is out of bounds", hint)
         return seconds
 
     def json(self, value: int) -> str:

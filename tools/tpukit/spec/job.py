@@ -148,6 +148,12 @@ class Max(Model):
         "30s",
         default=30,
     )
+    unattended: int = field(
+        Duration(zero=True),
+        "Hardware created for the job is released after this long without a driver; 0s: never.",
+        "24h",
+        default=86400,
+    )
 
 
 class Mount(Model):

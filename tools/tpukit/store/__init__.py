@@ -43,6 +43,7 @@ class Kind(Generic[T]):
     upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
     plain: Plain | None = None
     opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
+    known: tuple[str, ...] = ()  # every state that this version knows; empty: any text is one
 
     @property
     def version(self) -> int:
@@ -149,7 +150,13 @@ class Store(Protocol):
     def list(
         self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
     ) -> Page[T]:
-        """By the kind's order, oldest first unless `newest`; at most `limit`, from behind the cursor `after`."""
+        """By the kind's order, oldest first unless `newest`; at most `limit`, from behind the cursor `after`.
+
+        The first page names every unreadable document of these states and of states that this version does not know.
+        """
+
+    def strangers(self, kind: Kind[T]) -> Page[T]:
+        """Documents whose state is none of `kind.known`: a newer version, or a program without tpukit, wrote them."""
 
     def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
         """Of all documents, those that cannot be read included."""
@@ -194,6 +201,16 @@ def change(
         except Conflict as error:
             raced = error
     raise raced
+
+
+def unreadable(store: Store, kind: Kind[T], **query: Any) -> Sequence[Broken]:
+    """Documents of a list that this version cannot read, page after page."""
+    page = store.list(kind, **query)
+    broken = list(page.broken)
+    while page.next:
+        page = store.list(kind, after=page.next, **query)
+        broken += page.broken
+    return broken
 
 
 def everything(store: Store, kind: Kind[T], **query: Any) -> Sequence[Entry[T]]:

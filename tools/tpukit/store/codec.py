@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from tpukit.errors import Conflict, Invalid
-from tpukit.store import Broken, Entry, Kind, T
+from tpukit.store import Broken, Entry, Kind, Page, T
 
 VERSION = "_version"
 REVISION = "_revision"
@@ -33,6 +34,16 @@ def read(kind: Kind[T], key: str, raw: Mapping[str, Any], revision: int, proof: 
         return Entry(key, decode(kind, raw), revision, raw, proof)
     except ValueError as error:
         return Broken(key, str(error))
+
+
+def page(read: Sequence[Entry[T] | Broken], cursor: str = "") -> Page[T]:
+    """A page of what was read, with the cursor of the next one."""
+    entries = [entry for entry in read if isinstance(entry, Entry)]
+    return Page(entries, [entry for entry in read if isinstance(entry, Broken)], cursor)
+
+
+def with_strangers(page: Page[T], strangers: Page[T]) -> Page[T]:
+    return replace(page, broken=[*page.broken, *strangers.broken]) if strangers.broken else page
 
 
 def readable(kind: Kind[T], entry: Entry[T] | Broken) -> Entry[T]:

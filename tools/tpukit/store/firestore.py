@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -147,12 +148,19 @@ class FirestoreStore(FirestoreLeases):
         snapshots.sort(key=lambda snapshot: str(snapshot.get(native.BY_ORDER)), reverse=newest)
         more = bool(limit) and len(snapshots) > limit
         snapshots = snapshots[:limit] if limit else snapshots
-        read = [_entry(kind, snapshot) for snapshot in snapshots]
-        return Page(
-            [entry for entry in read if isinstance(entry, Entry)],
-            [entry for entry in read if isinstance(entry, Broken)],
-            snapshots[-1].get(native.BY_ORDER) if more else "",
+        page = codec.page(
+            [_entry(kind, snapshot) for snapshot in snapshots], snapshots[-1].get(native.BY_ORDER) if more else ""
         )
+        return codec.with_strangers(page, self.strangers(kind)) if states and kind.known and not after else page
+
+    def strangers(self, kind: Kind[T]) -> Page[T]:
+        from google.cloud.firestore_v1.base_query import FieldFilter
+
+        documents = self._calls.client.collection(kind.name)
+        # `not-in` leaves null out. A single field needs no index that a person must create.
+        filters = [FieldFilter(kind.state, "not-in", list(kind.known)), FieldFilter(kind.state, "==", None)]
+        queries = [documents.where(filter=one) for one in (filters if kind.plain else filters[:1])]
+        return codec.page([_entry(kind, snapshot) for query in queries for snapshot in self._calls.query(query)])
 
     def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
         query = self._calls.client.collection(kind.name).select([]).order_by("__name__")
@@ -187,10 +195,9 @@ class FirestoreStore(FirestoreLeases):
         query = self._calls.client.collection(kind.name)
         if states:  # one field, so that no index is needed that somebody must make
             query = query.where(filter=FieldFilter(kind.state, "in", list(dict.fromkeys(map(str, states)))))
-        read = [_entry(kind, snapshot) for snapshot in self._calls.query(query)]
-        entries = [entry for entry in read if isinstance(entry, Entry)]
-        entries.sort(key=lambda entry: (codec.order(kind, entry.value), entry.key), reverse=newest)
-        return Page(entries, [entry for entry in read if isinstance(entry, Broken)])
+        page = codec.page([_entry(kind, snapshot) for snapshot in self._calls.query(query)])
+        order = sorted(page.entries, key=lambda entry: (codec.order(kind, entry.value), entry.key), reverse=newest)
+        return replace(page, entries=order)
 
     def _queries(self, kind: Kind[T], states: Sequence[str], newest: bool, after: str) -> Sequence[Any]:
         from google.cloud.firestore_v1.base_query import FieldFilter

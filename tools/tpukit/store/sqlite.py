@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic
 
@@ -129,12 +130,20 @@ class SqliteStore:
             ).fetchall()
         more = bool(limit) and len(rows) > limit
         rows = rows[:limit] if limit else rows
-        read = [_entry(kind, row) for row in rows]
-        return Page(
-            [entry for entry in read if isinstance(entry, Entry)],
-            [entry for entry in read if isinstance(entry, Broken)],
-            codec.cursor(rows[-1][_SORT], rows[-1][_KEY]) if more else "",
+        page = codec.page(
+            [_entry(kind, row) for row in rows], codec.cursor(rows[-1][_SORT], rows[-1][_KEY]) if more else ""
         )
+        return codec.with_strangers(page, self.strangers(kind)) if wanted and kind.known and not after else page
+
+    def strangers(self, kind: Kind[T]) -> Page[T]:
+        # Between two known states, by the index: nothing is read where there is no other state.
+        known = sorted(kind.known)
+        bounds = [("state < ?", known[:1]), *(("state > ? AND state < ?", [*pair]) for pair in pairwise(known))]
+        bounds.append(("state > ?", known[-1:]))
+        query = " UNION ALL ".join(f"{_SELECT} WHERE collection = ? AND {bound}" for bound, _ in bounds)
+        with self._file.connection() as db:
+            rows = db.execute(query, [value for _, values in bounds for value in (kind.name, *values)]).fetchall()
+        return codec.page([_entry(kind, row) for row in rows])
 
     def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
         query = "SELECT key FROM documents WHERE collection = ? AND substr(key, 1, ?) = ?"

@@ -97,15 +97,9 @@ class Acquiring:
         for request in seen.queued:
             if request.state != "DELETING":
                 with suppress(NotFound):
-                    self.client.delete_queued(zone, request.name)
+                    self.client.delete_queued(zone, request.name, request.id)
         queued = {request.name for request in seen.queued}
         for node in seen.nodes:
             if node is not None and node.queued not in queued and node.state != "DELETING":
-                self._remove_node(zone, node)
-
-    def _remove_node(self, zone: str, node: Node) -> None:
-        with suppress(NotFound):
-            if node.queued:
-                self.client.delete_queued(zone, node.queued)
-            else:
-                self.client.delete_node(zone, node.name)
+                with suppress(NotFound):
+                    self.client.delete_node(zone, node.name, node.id)

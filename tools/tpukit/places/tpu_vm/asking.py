@@ -140,7 +140,8 @@ class Hosts:
             known = node.metadata.get("ssh-keys", "") if node is not None else line
             if node is not None and line not in known.splitlines():
                 keys = "\n".join([*known.splitlines(), line])
-                self.client.set_metadata(target.of(plan).zone, node.name, {**node.metadata, "ssh-keys": keys})
+                metadata = {**node.metadata, "ssh-keys": keys}
+                self.client.set_metadata(target.of(plan).zone, node.name, node.id, metadata)
 
     def _all(self, plan: Plan, machines: Machines) -> list[Login]:
         logins = self.logins(plan, machines.nodes)

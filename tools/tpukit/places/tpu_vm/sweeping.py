@@ -39,27 +39,30 @@ class Sweeper:
         except OSError:
             return []
         mine = target.store_label(self.sender())
-        there: dict[str, tuple[str, str, str, bool]] = {}
+        there: dict[str, tuple[str, str, str, bool, str]] = {}
         for project, zone in zones:
             for request in client(project).queued(zone):
                 if request.labels.get(target.STORE) == mine and request.state != "DELETING":
                     job = request.labels.get(target.JOB, "")
-                    there[f"queued resource {request.name}"] = project, zone, job, True
+                    there[f"queued resource {request.name}"] = project, zone, job, True, request.id
             for node in client(project).nodes(zone):
                 if node.labels.get(target.STORE) == mine and not node.queued and node.state != "DELETING":
-                    there[f"TPU VM {node.name}"] = project, zone, node.labels.get(target.JOB, ""), False
+                    job = node.labels.get(target.JOB, "")
+                    there[f"TPU VM {node.name}"] = project, zone, job, False, node.id
         active = {handle.plan.id: handle.plan for handle in known()}
         named = {name for plan in active.values() for name in target.nodes(plan)}
         unowned = [
-            name for name, (_, _, job, _) in there.items() if job not in active and name.rpartition(" ")[2] not in named
+            name
+            for name, (_, _, job, _, _) in there.items()
+            if job not in active and name.rpartition(" ")[2] not in named
         ]
         removed = []
         for name in sorted(self.suspects.confirmed(unowned, self.clock.monotonic())):
-            project, zone, _, queued = there[name]
+            project, zone, _, queued, expected = there[name]
             with suppress(NotFound):
                 if queued:
-                    client(project).delete_queued(zone, name.rpartition(" ")[2])
+                    client(project).delete_queued(zone, name.rpartition(" ")[2], expected)
                 else:
-                    client(project).delete_node(zone, name.rpartition(" ")[2])
+                    client(project).delete_node(zone, name.rpartition(" ")[2], expected)
                 removed.append(name)
         return removed

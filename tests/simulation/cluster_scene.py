@@ -1,19 +1,19 @@
-"""A world in which jobs run on a simulated cluster: real drivers over the real gke place."""
+"""Jobs on a simulated cluster: the real driver, the real gke place and its sweeps on each machine."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulation import records
-from simulation.cluster_events import HAPPEN
+from simulation import cluster_events, records
+from simulation.jobs_scene import SENDER, JobsScene
 from simulation.kube import TEAM, Client
 from simulation.kube_jobsets import JobSets
 from simulation.machines import Machine
-from simulation.plans import JobPlan
+from simulation.plans import Event, JobPlan
 from simulation.sending import DIGEST
-from simulation.world import SENDER, World
 from tpukit import plan as plans
 from tpukit.control.leases import SECONDS
 from tpukit.errors import Conflict, TpukitError
@@ -25,6 +25,9 @@ from tpukit.reasons import MEANINGS, Budget, Reason
 from tpukit.records import JOBS, Attempt, Job
 from tpukit.spec import JobSpec, Settings
 from unit.fake_cluster import DirectLister
+
+if TYPE_CHECKING:
+    from simulation.world import World
 
 SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
 
@@ -48,23 +51,19 @@ class ClusterTruth(records.Truth):
 
     def _check_outcome(self, job: Job) -> None:
         super()._check_outcome(job)
-        if job.id not in self._world.forgotten:  # type: ignore[attr-defined]
+        if job.id not in self._world.scene.forgotten:  # type: ignore[attr-defined]
             for run in self._world.hosts.of_job(job.id):
                 self._world.violate("lost", f"{job.id} ends while attempt {run.number} runs")
 
 
-class ClusterWorld(World):
-    truth = ClusterTruth
-    happenings = HAPPEN
-
-    def build(self) -> None:
-        self.kube = self.make_kube()
-        self.hosts = self.kube.runs  # type: ignore[assignment]
-        self.programs: dict[str, JobPlan] = {}
+class ClusterScene(JobsScene):
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.kube = JobSets(world)
+        self.programs = self.kube.programs
         self.forgotten: set[str] = set()
-
-    def make_kube(self) -> JobSets:
-        return JobSets(self)
+        world.hosts = self.kube.runs  # type: ignore[assignment]
+        world.store = ClusterTruth(world, world.home.store)
 
     def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
         cluster = Client(machine, self.kube)
@@ -78,20 +77,21 @@ class ClusterWorld(World):
             log_workers=0,
             connect=DirectLister,
         )
-        return records.StoreOf(machine, self.store), {"gke": place}
+        return records.StoreOf(machine, self.world.store), {"gke": place}
 
     def send_due(self, machine: Machine, store: Any, places: Any, driver: Any) -> None:
-        for index, job in enumerate(self.plan.jobs):
-            if index not in self.sent and self.scheduler.now - self.scheduler.start >= job.at:
+        scheduler = self.world.scheduler
+        for index, job in enumerate(self.world.plan.jobs):
+            if index not in self.sent and scheduler.now - scheduler.start >= job.at:
                 try:
                     self._send(machine, store, places["gke"], driver, index, job)
                 except TpukitError as error:
-                    self.trace.add(machine.name, f"send: {error.message[:80]}")
+                    self.world.trace.add(machine.name, f"send: {error.message[:80]}")
 
     def _send(self, machine: Machine, store: Any, place: Any, driver: Any, index: int, job: JobPlan) -> None:
         made = _plan(index, job)
         self.programs[made.id] = job
-        made = self.jobs[made.id] = place.prepare(made)
+        made = self.world.jobs[made.id] = place.prepare(made)
         if made.snapshot:
             folder = machine.root / "code" / made.snapshot.digest
             folder.mkdir(parents=True, exist_ok=True)
@@ -99,14 +99,15 @@ class ClusterWorld(World):
         # Held before it can be seen, so that no driver without the code takes it.
         store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
         record = Job(made.id, "gke", made.team, "ada", machine.clock.now(), plan=made.to_json())
-        try:
+        with suppress(Conflict):  # the answer to an earlier try was lost
             store.create(JOBS, made.id, record)
-        except Conflict:
-            pass  # the answer to an earlier try was lost
         self.sent.add(index)
-        self.trace.add(machine.name, f"sent {made.id}")
+        self.world.trace.add(machine.name, f"sent {made.id}")
 
-    def calm_down(self) -> None:
+    def happen(self, event: Event) -> bool:
+        return cluster_events.happen(self.world, self, event)
+
+    def calm(self) -> None:
         self.kube.closed = 0.0
 
     def left(self) -> list[str]:
