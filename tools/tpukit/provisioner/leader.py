@@ -46,6 +46,7 @@ class Leadership:
         self._until = float("-inf")  # on this machine's clock, which counts the time that it was suspended
         self._token = 0
         self._seen: tuple[str, float] = ("", 0.0)  # what another holder wrote last, and when we first saw it
+        self._resigned = float("-inf")  # until then another replica may take it, and this one does not
         self._closed = threading.Event()
 
     def leading(self) -> bool:
@@ -75,6 +76,13 @@ class Leadership:
 
     def release(self, *names: str) -> None:
         """Do nothing: one lease is for all keys."""
+
+    def resign(self, *names: str) -> None:
+        """Release the lease, and leave it to the other replicas for a while: this one cannot see or reach GKE."""
+        with self._lock:
+            self._resigned = self._clock.elapsed() + self._seconds
+            self._give_back()
+            self._changed(False)
 
     def renew(self) -> bool:
         """Take the lease or prolong it, and return whether it is held now."""
@@ -107,9 +115,13 @@ class Leadership:
     def close(self) -> None:
         """Release the lease, so that another replica need not wait for its end."""
         self._closed.set()
-        with self._lock, suppress(TpukitError), fence.held(lambda: math.inf):
-            if not self.leading():
-                return
+        with self._lock:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if not self.leading():
+            return
+        with suppress(TpukitError), fence.held(lambda: math.inf):
             self._until = float("-inf")
             lease = self._cluster.get("Lease", self._name, self._namespace)
             if lease["spec"].get("holderIdentity") == self._holder.name:
@@ -126,6 +138,8 @@ class Leadership:
         except NotFound:
             self._create()
             return True
+        if self._clock.elapsed() < self._resigned:
+            return False
         spec = lease.get("spec") or {}
         other = spec.get("holderIdentity") or ""
         if other not in ("", self._holder.name) and not self._lapsed(spec):
