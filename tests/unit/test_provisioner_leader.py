@@ -241,7 +241,7 @@ def test_leader_that_resigns_is_followed_at_once_and_leads_again_where_no_other_
     assert not a.renew()
     assert b.renew()
     b.close()
-    clock.sleep(SECONDS + 1)
+    clock.sleep(2 * SECONDS + 1)
     assert a.renew()
     assert a.turns == [True, False, True]
 

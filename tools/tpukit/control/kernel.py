@@ -245,8 +245,10 @@ class Kernel(Generic[T, S]):
             blind = self._groups.lasted(group) >= BLIND_SECONDS and _is_blindness(error)
             for entry, lease in held:
                 self._record(entry, lease, self._groups.for_record(group))
-                if blind:
-                    self._yield(entry, lease)
+            if blind:  # let another driver try
+                self._leases.resign(*(lease.name for _, lease in held))
+                for entry, _ in held:
+                    self._keys.rest(entry.key, BLIND_SECONDS)
             return
         self._groups.clear(group)
         for entry, lease in held:
@@ -294,17 +296,13 @@ class Kernel(Generic[T, S]):
             self._fail(self._keys, entry.key, error)
             self._record(entry, lease, self._keys.for_record(entry.key))
             if self._keys.lasted(entry.key) >= BLIND_SECONDS and _is_blindness(error):
-                self._yield(entry, lease)
+                self._leases.release(lease.name)
+                self._keys.rest(entry.key, BLIND_SECONDS)
         else:
             self._keys.clear(entry.key)
             if not self._driven(entry):
                 self._leases.release(lease.name)
                 self._hooks.ended(entry.value)
-
-    def _yield(self, entry: Entry[T], lease: Lease) -> None:
-        """Let another driver try: release the lease, and do not ask for it again before it had time to."""
-        self._leases.resign(lease.name)
-        self._keys.rest(entry.key, BLIND_SECONDS)
 
     def _abandon(self) -> None:
         """Stop waiting for calls that never return. Their leases are released, so that they can change nothing when

@@ -12,9 +12,6 @@ from tpukit.store import Holder, Lease, Store
 SECONDS = 45.0
 """How long a driver on another machine may be silent before another driver takes its keys. A dead process of this
 machine loses them at once."""
-RENEW = SECONDS / 3
-ENOUGH = SECONDS / 3
-"""An act needs this much of its lease: with less, the lease is renewed first."""
 
 
 class Leases:
@@ -24,8 +21,10 @@ class Leases:
     sent: a process that was suspended for longer than its lease knows so when it resumes.
     """
 
-    def __init__(self, store: Store, holder: Holder, clock: Clock) -> None:
+    def __init__(self, store: Store, holder: Holder, clock: Clock, *, seconds: float = SECONDS) -> None:
         self.holder = holder
+        self._seconds = seconds
+        self._third = seconds / 3  # a lease older than this is renewed; an act needs this much of it
         self._store, self._clock = store, clock
         self._held: dict[str, tuple[Lease, float]] = {}  # with the moment of the last renewal
         self._lock = threading.Lock()
@@ -36,15 +35,19 @@ class Leases:
         with self._lock:
             known = self._held.get(name)
         now = self._clock.elapsed()
-        if known and now - known[1] < RENEW:
+        if known and now - known[1] < self._third:
             return known[0]
-        lease = self._store.acquire(name, self.holder, SECONDS)
+        lease = self._store.acquire(name, self.holder, self._seconds)
         with self._lock:
             if lease is None:
                 self._held.pop(name, None)
             else:
                 self._held[name] = lease, now
         return lease
+
+    def holds(self, name: str) -> bool:
+        with self._lock:
+            return name in self._held
 
     def check(self, lease: Lease) -> float:
         """Return for how many seconds `lease` is certainly held; renew it first if that is too short for an act.
@@ -56,8 +59,8 @@ class Leases:
             known = self._held.get(lease.name)
         if known is None or known[0].token != lease.token:
             raise LeaseLost(f"the lease on {lease.name} was released or taken over")
-        left = SECONDS - (self._clock.elapsed() - known[1])
-        return left if left >= ENOUGH else self._renew(known[0])
+        left = self._seconds - (self._clock.elapsed() - known[1])
+        return left if left >= self._third else self._renew(known[0])
 
     def lost(self, name: str) -> None:
         """Forget a lease that another driver has, as a refused write has shown."""
@@ -78,7 +81,7 @@ class Leases:
         """Renew the leases that are due."""
         now = self._clock.elapsed()
         with self._lock:
-            due = [lease for lease, at in self._held.values() if now - at >= RENEW]
+            due = [lease for lease, at in self._held.values() if now - at >= self._third]
         for lease in due:
             with suppress(TpukitError):  # lost, or the store is unreachable: the next check or write finds out
                 self._renew(lease)
@@ -86,7 +89,7 @@ class Leases:
     def _renew(self, lease: Lease) -> float:
         now = self._clock.elapsed()
         try:
-            renewed = self._store.renew(lease, SECONDS)
+            renewed = self._store.renew(lease, self._seconds)
         except Conflict as error:
             self.lost(lease.name)
             raise LeaseLost(f"another driver took over {lease.name}") from error
@@ -95,14 +98,14 @@ class Leases:
             if known is None or known[0].token != lease.token:
                 raise LeaseLost(f"the lease on {lease.name} was released")
             self._held[lease.name] = renewed, now
-        return SECONDS - (self._clock.elapsed() - now)
+        return self._seconds - (self._clock.elapsed() - now)
 
     def keep(self) -> None:
         """Renew in a background thread from now on: an act may take longer than a lease."""
         threading.Thread(target=self._keep, name="leases", daemon=True).start()
 
     def _keep(self) -> None:
-        while not self._closed.wait(RENEW / 2):
+        while not self._closed.wait(self._third / 2):
             with suppress(TpukitError):
                 self.renew()
 

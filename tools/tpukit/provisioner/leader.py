@@ -46,7 +46,7 @@ class Leadership:
         self._until = float("-inf")  # on this machine's clock, which counts the time that it was suspended
         self._token = 0
         self._seen: tuple[str, float] = ("", 0.0)  # what another holder wrote last, and when we first saw it
-        self._resigned = float("-inf")  # until then another replica may take it, and this one does not
+        self._rests = float("-inf")  # until then another replica may lead
         self._closed = threading.Event()
 
     def leading(self) -> bool:
@@ -78,11 +78,12 @@ class Leadership:
         """Do nothing: one lease is for all keys."""
 
     def resign(self, *names: str) -> None:
-        """Release the lease, and leave it to the other replicas for a while: this one cannot see or reach GKE."""
+        """Release the lease, and let other replicas lead before this one tries again."""
         with self._lock:
-            self._resigned = self._clock.elapsed() + self._seconds
-            self._give_back()
-            self._changed(False)
+            self._rests = self._clock.elapsed() + 2 * self._seconds
+            if self.leading():
+                self._release()
+                self._changed(False)
 
     def renew(self) -> bool:
         """Take the lease or prolong it, and return whether it is held now."""
@@ -94,6 +95,8 @@ class Leadership:
 
     def _renew(self) -> bool:
         began = self._clock.elapsed()
+        if began < self._rests:
+            return False
         before = self.leading()
         try:
             held = self._take()
@@ -116,13 +119,12 @@ class Leadership:
         """Release the lease, so that another replica need not wait for its end."""
         self._closed.set()
         with self._lock:
-            self._give_back()
+            if self.leading():
+                self._release()
 
-    def _give_back(self) -> None:
-        if not self.leading():
-            return
+    def _release(self) -> None:
+        self._until = float("-inf")
         with suppress(TpukitError), fence.held(lambda: math.inf):
-            self._until = float("-inf")
             lease = self._cluster.get("Lease", self._name, self._namespace)
             if lease["spec"].get("holderIdentity") == self._holder.name:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
@@ -138,8 +140,6 @@ class Leadership:
         except NotFound:
             self._create()
             return True
-        if self._clock.elapsed() < self._resigned:
-            return False
         spec = lease.get("spec") or {}
         other = spec.get("holderIdentity") or ""
         if other not in ("", self._holder.name) and not self._lapsed(spec):
