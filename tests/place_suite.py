@@ -101,6 +101,8 @@ class Stand:
             if seen.state is State.PENDING:  # as a driver does; in some places machines have to come first
                 with suppress(NotYet, Transient):
                     self.place.submit(box[0])
+            if seen.follow_up:
+                self.place.follow_up(box[0], seen.follow_up)
             if seen.state is State.RUNNING:
                 box[0] = Handle(handle.plan, replace(box[0].attempt, state=State.RUNNING))
             return seen if seen.state is state else None

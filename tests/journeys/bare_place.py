@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tpukit.errors import Problem
-from tpukit.places.base import Handle, Line
+from tpukit.places.base import FollowUp, Handle, Line
 from tpukit.plan import Plan
 
 
@@ -37,6 +37,8 @@ class BarePlace:
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         yield from ()
+
+    def follow_up(self, handle: Handle, what: FollowUp) -> None: ...
 
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         return ()

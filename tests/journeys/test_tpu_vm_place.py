@@ -111,18 +111,6 @@ def test_tpu_vm_that_vanished_without_a_word_is_a_lost_host(driving, cloud):
     assert "is gone" in job.attempts[0].detail
 
 
-def test_host_that_answers_no_more_is_lost_only_after_a_while(driving, cloud, monkeypatch):
-    job_id = driving.send(WAITS)
-    driving.running(job_id)
-    cloud.silent.add(cloud.made[f"{job_id}-0"].hosts[1].internal)
-    driving.driver.round([job_id])
-    assert driving.job(job_id).state is State.RUNNING
-    monkeypatch.setattr(outcome, "SILENT_SECONDS", 0.0)
-    job = driving.ended(job_id)
-    assert (job.reason, job.attempts[0].host[-1]) == (Reason.HOST_LOST, "1")
-    assert cloud.made == {}
-
-
 def test_host_that_lets_nobody_in_is_waited_for_with_its_reason_and_loses_nothing(driving, cloud, monkeypatch):
     monkeypatch.setattr(outcome, "SILENT_SECONDS", 0.0)
     job_id = driving.send("true")

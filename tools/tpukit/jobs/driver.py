@@ -59,7 +59,7 @@ class JobUse:
         if seen is None and job.attempts:  # somebody launched one since we looked: look first
             return Decision(job)
         step = decide(job, self._observer.plans.of(job).spec, seen, now)
-        return Decision(step.job, Order(step.act, step.grace) if step.act else None, step.note)
+        return Decision(step.job, Order(step.act, step.grace, step.follow_up) if step.act else None, step.note)
 
     def act(self, job: Job, act: Order) -> None:
         acting.act(self._places, job, act)

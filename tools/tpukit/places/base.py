@@ -53,6 +53,15 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowUp:
+    """What an observation found to be done for an attempt that runs. The driver does it under the job's lease."""
+
+    admit: bool = False  # let this driver's key into the hosts
+    leave: tuple[str, ...] = ()  # hosts to be told to leave, because a peer of theirs has failed
+    grace: float = 0.0  # seconds after which those are killed
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What became of one attempt.
 
@@ -74,6 +83,7 @@ class Observation:
     warning: str = ""  # what a person should know of it although it runs or ended well
     learned: Mapping[str, Any] = field(default_factory=dict)  # to be remembered with this attempt
     next: Mapping[str, Any] | None = None  # the place began the next attempt by itself: to be remembered with that
+    follow_up: FollowUp | None = None  # of one that runs: to be done by `Place.follow_up`
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +145,13 @@ class Place(Protocol):
         """Twice with the same handle is once. Invalid: it can never be started as it is."""
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
-        """One call for many attempts of one group."""
+        """One call for many attempts of one group.
+
+        An attempt of which nothing can be seen gets an error: that it cannot be seen is no evidence of its end.
+        """
+
+    def follow_up(self, handle: Handle, what: FollowUp) -> None:
+        """Do what an observation found to be done. Twice is once."""
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 

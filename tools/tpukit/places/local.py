@@ -22,7 +22,7 @@ from tpukit import paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
-from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation
+from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Line, Observation
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.meeting import Meeting
 from tpukit.places.progress import Progress
@@ -155,6 +155,9 @@ class LocalPlace:
             return self._observe(handle)
         except (OSError, ValueError, KeyError) as error:  # a folder that somebody meddled with is its own job's trouble
             return Transient(f"the folder {self._folder(handle)} cannot be read: {error}")
+
+    def follow_up(self, handle: Handle, what: FollowUp) -> None:
+        """Observations of this place never ask for anything."""
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         names = [host] if host else [*handle.plan.host_names, f"{handle.plan.id}-{UPLOADER_JOB}-0-0"]

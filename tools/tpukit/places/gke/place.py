@@ -16,7 +16,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
-from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation, Unmanaged
+from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Line, Observation, Unmanaged
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
@@ -123,6 +123,9 @@ class GkePlace:
         if not self._log_workers:
             connection.pod_logs.poll()
         return connection.observer.observe(handles)
+
+    def follow_up(self, handle: Handle, what: FollowUp) -> None:
+        """Observations of this place never ask for anything."""
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         lister = self._connection(handle.plan).lister
