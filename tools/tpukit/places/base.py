@@ -32,6 +32,15 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What the store knows of the jobs of a place, for a sweep."""
+
+    handles: Sequence[Handle] = ()  # last attempts of active jobs
+    unreadable: frozenset[str] = frozenset()  # ids of jobs whose records cannot be read: these count as active
+    ended: Sequence[Plan] = ()  # of jobs that ended lately: something may be left where they ran
+
+
+@dataclass(frozen=True, slots=True)
 class HostView:
     """What is known of one host now."""
 
@@ -164,10 +173,11 @@ class Place(Protocol):
     def lose(self, handle: Handle, host: str) -> None:
         """Take a host's program away without a word, as if the host had lost power. Where `kills_hosts` only."""
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """Remove what carries this store's mark and belongs to no active attempt; says what was removed.
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = ...) -> Sequence[str]:
+        """Remove what carries this store's mark and belongs to no active attempt; return what was removed.
 
-        Only what was seen twice over a minimum age. `known` is asked after looking.
+        Only what was seen twice over a minimum age. `known` is asked after looking. What cannot be looked at or
+        removed is reported to `complain`, and the sweep goes on.
         """
 
     def workdir(self, plan: Plan, origin: int) -> str: ...
