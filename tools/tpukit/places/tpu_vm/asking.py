@@ -94,14 +94,19 @@ class Hosts:
             raise NotYet(f"an earlier attempt of {job} leaves {', '.join(login.address for login in there)}")
 
     def check_idle(self, handle: Handle, machines: Machines) -> None:
-        """Conflict where an attempt of another job runs on hosts that answer."""
+        """Raise Conflict where an attempt of another job runs on them, Transient where a host cannot be asked."""
         ready = [node if node is not None and node.state == "READY" else None for node in machines.nodes]
         logins = [login for login in self.logins(handle.plan, ready) if login is not None]
+        if len(logins) < handle.plan.slice.hosts * sum(node is not None for node in ready):
+            raise NotYet("TPU VMs that are to be recreated have not published their host keys: a job may run there")
         answers = self.channel.ask(
             [Call(one, {"do": "status", "attempts": []}, seconds=STATUS_SECONDS) for one in logins]
         )
         for login, answer in zip(logins, answers, strict=True):
-            for one in () if isinstance(answer, TpukitError) else answer.get("running", ()):
+            if isinstance(answer, TpukitError):
+                names = ", ".join(target.nodes(handle.plan))
+                raise Transient(f"{names} cannot be recreated: it is not known whether a job runs there: {answer}")
+            for one in answer.get("running", ()):
                 if one["job"] != handle.plan.id:
                     words = f"attempt {one['attempt']} of job {one['job']} runs on {login.address}"
                     raise Conflict(words, hint="stop it first, or name another TPU VM")
@@ -127,6 +132,17 @@ class Hosts:
         about = {"do": do, "job": handle.plan.id, "attempt": handle.attempt.number, **more}
         return self.channel.ask([Call(login, about) for login in logins if login is not None])
 
+    def is_admitted(self, plan: Plan, machines: Machines) -> bool:
+        """Whether hosts have been given our key, as far as the API says."""
+        if target.of(plan).os_login:
+            return self.channel.public_key() in self.registered
+        line = f"{target.of(plan).user}:{self.channel.public_key()}"
+        return all(
+            node is None or line in node.metadata.get("ssh-keys", "").splitlines()
+            for index, node in enumerate(machines.nodes)
+            if index not in machines.gone
+        )
+
     def admit(self, plan: Plan, machines: Machines) -> None:
         """Let our key into TPU VMs that others made, as gcloud does: beside the keys that are there."""
         if target.of(plan).os_login:
@@ -136,7 +152,9 @@ class Hosts:
                 self.registered.add(key)
             return
         line = f"{target.of(plan).user}:{self.channel.public_key()}"
-        for node in machines.nodes:
+        for index, node in enumerate(machines.nodes):
+            if index in machines.gone:  # another one of that name is none of ours
+                continue
             known = node.metadata.get("ssh-keys", "") if node is not None else line
             if node is not None and line not in known.splitlines():
                 keys = "\n".join([*known.splitlines(), line])

@@ -1,8 +1,9 @@
 """The tpu-vm place: a job has TPU VMs, its own or ones that a person named, and a supervisor on each of their hosts.
 
-There is no controller in the background: looking at an attempt is also when peers of a failed host are told to leave.
-What an attempt needs to be recognised is in the names and labels of its TPU VMs, on their disks and in its record, so
-another driver on another machine goes on from there.
+There is no controller in the background: an observation says that peers of a failed host should leave, or that hosts
+do not know this driver's key yet, and the driver has that done under the job's lease. What an attempt needs to be
+recognised is in the names and labels of its TPU VMs, on their disks and in its record, so another driver on another
+machine goes on from there.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pathlib import Path
 from tpukit import stage
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Invalid, Problem, TpukitError
+from tpukit.errors import Denied, Invalid, Problem, TpukitError
 from tpukit.places import lines
-from tpukit.places.base import Capabilities, Handle, Line, Observation
+from tpukit.places.base import Capabilities, FollowUp, Handle, Known, Line, Observation
 from tpukit.places.tpu_vm import secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
@@ -138,6 +139,15 @@ class TpuVmPlace:
             seen |= zip(members, self._observer(chosen[0].plan).observe(chosen), strict=True)
         return [seen[index] for index in range(len(handles))]
 
+    def follow_up(self, handle: Handle, what: FollowUp) -> None:
+        hosts, machines = self._hosts(handle.plan), self._acquiring(handle.plan).assess(handle)
+        if what.admit:
+            hosts.admit(handle.plan, machines)
+        logins = hosts.logins(handle.plan, self._there(machines))
+        names = handle.plan.host_names
+        leaving = [login for name, login in zip(names, logins, strict=True) if name in what.leave]
+        hosts.tell(handle, leaving, "stop", grace=what.grace)
+
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         names = [host] if host else handle.plan.host_names
         positions = dict.fromkeys(names, 0)
@@ -157,7 +167,9 @@ class TpuVmPlace:
         machines = acquiring.assess(handle)
         if machines.ready:
             there = self._there(machines)
-            hosts.tell(handle, hosts.logins(handle.plan, there), "stop", grace=grace)
+            answers = hosts.tell(handle, hosts.logins(handle.plan, there), "stop", grace=grace)
+            if any(isinstance(answer, Denied) for answer in answers):
+                hosts.admit(handle.plan, machines)  # the next call finds them open
         acquiring.withdraw(handle, machines)
         if handle.attempt.state.ended:
             self._observer(handle.plan).read_logs(handle, handle.plan.host_names)
@@ -171,8 +183,8 @@ class TpuVmPlace:
             if isinstance(answer, TpukitError):
                 raise answer
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        return self._sweeper.sweep(self._client, known)
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
+        return self._sweeper.sweep(self._client, known, complain)
 
     def workdir(self, plan: Plan, origin: int) -> str:
         return workdir(plan, origin)
