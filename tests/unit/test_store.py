@@ -316,7 +316,7 @@ with filler.open("wb", buffering=0) as file:
         while file.write(b"x" * 512): pass
     except OSError:
         pass
-results = [kind_of(lambda: add(store, job(f"new-{size}", size))) for size in (100, 100_000, 400_000)]
+results = [kind_of(lambda: add(store, job(f"new-{size}", size))) for size in (100, 100_000, 230_000)]
 reopened = kind_of(lambda: open_store(folder).get(JOBS, "kept"))
 filler.unlink()
 add(store, job("later", 10_000))
@@ -346,7 +346,7 @@ def test_disk_full_write_fails_with_a_sentence_and_goes_through_when_there_is_ro
     assert set(kinds) <= {"", "Transient"}
     if done["full"]:
         assert "free some disk space" in done["results"][-1][1]
-    stored = [f"new-{size}" for size, kind in zip((100, 100_000, 400_000), kinds, strict=True) if not kind]
+    stored = [f"new-{size}" for size, kind in zip((100, 100_000, 230_000), kinds, strict=True) if not kind]
     assert done["ids"] == sorted(["kept", "later", *stored])
     assert max(seconds for _, _, seconds in [*done["results"], done["reopened"]]) < WAIT_SECONDS
 

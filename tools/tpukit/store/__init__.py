@@ -43,6 +43,7 @@ class Kind(Generic[T]):
     upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
     plain: Plain | None = None
     opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
+    limit: int = 0  # bytes of a document, as JSON; 0: what the home takes
     known: tuple[str, ...] = ()  # every state that this version knows; empty: any text is one
 
     @property

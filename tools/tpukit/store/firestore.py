@@ -287,7 +287,7 @@ def _entry(kind: Kind[T], snapshot: Any) -> Entry[T] | Broken:
 def _note(batch: Any, document: Any, revision: int, events: Sequence[Event]) -> None:
     # Ids come from the revision: however often a write is tried, an event is there once.
     for index, event in enumerate(events):
-        fields = {"at": event.at, "text": codec.clean(event.text)}
+        fields = {"at": event.at, "text": codec.event_text(event.text)}
         batch.set(document.collection(_EVENTS).document(f"{revision:012d}-{index:04d}"), fields)
 
 

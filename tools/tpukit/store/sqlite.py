@@ -274,7 +274,7 @@ def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
 def _note(db: sqlite3.Connection, collection: str, key: str, events: Sequence[Event]) -> None:
     """Events of a change, and that there was one: for those who watch."""
     for event in events:
-        db.execute(_EVENT, (collection, key, event.at, codec.clean(event.text), collection, key))
+        db.execute(_EVENT, (collection, key, event.at, codec.event_text(event.text), collection, key))
     count = "INSERT INTO changes VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1"
     db.execute(count, (collection,))
 
