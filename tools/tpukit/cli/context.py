@@ -44,8 +44,14 @@ def places() -> Mapping[str, Place]:
 
 def sender() -> str:
     """What tells this store's jobs from those of all others, in places that are shared."""
-    address = store().address
-    return address if "://" in address else paths.mark(paths.state() / "sender")
+    return sender_of(store())
+
+
+def sender_of(one: Store) -> str:
+    from tpukit.store import mark
+
+    own = one.address if "://" in one.address else paths.mark(paths.state() / "sender")
+    return mark.sender(one, lambda: own)
 
 
 def shelf() -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tpukit.errors import Conflict, Invalid, TpukitError
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, native
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, mark, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.firestore_leases import FirestoreLeases
 from tpukit.store.listener import Listener
@@ -50,6 +50,8 @@ class FirestoreStore(FirestoreLeases):
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
         doc = codec.encode(kind, value, {}, 1)
         document = self._document(kind, key)
+        if kind.plain is None and kind.name != mark.COLLECTION:
+            self._refuse_if_moved(self._calls.read([self._mark_document()])[0])
         batch = self._calls.client.batch()
         batch.create(document, self._stamped(native.to_native(kind, key, value, doc)))
         _note(batch, document, 1, events)

@@ -19,7 +19,7 @@ from typing import Any, Generic
 import msgspec
 
 from tpukit.errors import Conflict
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, mark
 from tpukit.store.file import File
 from tpukit.store.process import is_dead
 
@@ -47,6 +47,7 @@ class SqliteStore:
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
         doc = codec.encode(kind, value, {}, 1)
         with self._file.transaction() as db:
+            self._refuse_if_moved(db, kind.name)
             try:
                 number = db.execute(
                     "INSERT INTO documents (collection, key, revision, state, sort, doc) VALUES (?, ?, 1, ?, ?, ?)",
@@ -69,6 +70,7 @@ class SqliteStore:
     ) -> Entry[T]:
         updated = _next(kind, entry, value)
         with self._file.transaction() as db:
+            self._refuse_if_moved(db, kind.name)
             if lease:
                 self._check(db, lease)
             _update(db, kind, entry, updated, events)
@@ -160,6 +162,7 @@ class SqliteStore:
             return self._take(db, name, holder, seconds)
 
     def _take(self, db: sqlite3.Connection, name: str, holder: Holder, seconds: float) -> Lease | None:
+        self._refuse_if_moved(db)
         held = self._held(db, name)
         if held and held.holder.name == holder.name:
             return _prolong(db, held, self.now(), seconds)
@@ -184,6 +187,10 @@ class SqliteStore:
     def release(self, lease: Lease) -> None:
         with self._file.transaction() as db:
             db.execute(_RELEASE, (lease.name, lease.token))
+
+    def revoke(self) -> None:
+        with self._file.transaction() as db:
+            db.execute("DELETE FROM leases")
 
     def lease(self, name: str) -> Lease | None:
         return next(iter(self._live("WHERE name = ?", name)), None)
@@ -215,6 +222,12 @@ class SqliteStore:
             _shorten(db, now)
             row = db.execute(query, (name,)).fetchone()
         return _lease(row) if row and row[_ENDS] > now else None
+
+    def _refuse_if_moved(self, db: sqlite3.Connection, collection: str = "") -> None:
+        query = "SELECT state FROM documents WHERE collection = ? AND key = ?"
+        row = db.execute(query, (mark.COLLECTION, mark.KEY)).fetchone()
+        if row and row[0] and collection != mark.COLLECTION:
+            raise mark.moved(self.address, row[0])
 
     def _check(self, db: sqlite3.Connection, lease: Lease) -> None:
         held = self._held(db, lease.name)
