@@ -98,6 +98,13 @@ def claim(job_id: str) -> None:
     store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)
 
 
+def unclaim(job_id: str) -> None:
+    """Release a claim of this process."""
+    held = lease(job_id)
+    if held and held.holder.name == holder().name:
+        store().release(held)
+
+
 def lease(job_id: str) -> Lease | None:
     """Held by whoever drives the job."""
     return store().lease(f"{JOBS.name}/{job_id}")
