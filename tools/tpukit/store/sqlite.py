@@ -2,8 +2,9 @@
 
 WAL lets readers go on while one writes; every write takes the write lock first (BEGIN IMMEDIATE), because a read that
 turns into a write fails under contention no matter how long it waits. What was written survives every crash of a
-program. The last writes before a crash of the machine itself may be gone after it, all of a transaction or nothing
-(synchronous = NORMAL: https://www.sqlite.org/pragma.html#pragma_synchronous): no write waits for the disk.
+program. A record that is followed by acts which cost money also survives a loss of power: its write waits for the disk
+(https://www.sqlite.org/pragma.html#pragma_synchronous). Leases and the queue's documents do not: after a loss of power
+their last writes may be gone, all of a transaction or nothing; no process holds a lease then, and code runs again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class SqliteStore:
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
         doc = codec.encode(kind, value, {}, 1)
-        with self._file.transaction() as db:
+        with self._file.transaction(durable=kind.plain is None) as db:
             self._refuse_if_moved(db, kind.name)
             try:
                 number = db.execute(
@@ -69,7 +70,7 @@ class SqliteStore:
         events: Sequence[Event] = (),
     ) -> Entry[T]:
         updated = _next(kind, entry, value)
-        with self._file.transaction() as db:
+        with self._file.transaction(durable=kind.plain is None) as db:
             self._refuse_if_moved(db, kind.name)
             if lease:
                 self._check(db, lease)
@@ -94,7 +95,7 @@ class SqliteStore:
                 return None
         updated = _next(kind, entry, value)
         try:
-            with self._file.transaction() as db:
+            with self._file.transaction(durable=kind.plain is None) as db:
                 lease = self._take(db, name, holder, seconds)
                 if lease is None:
                     return None
