@@ -70,7 +70,7 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
     attempt = replace(
         attempt, state=State.RUNNING, started=seen.started or attempt.started, saved=max(attempt.saved, seen.saved)
     )
-    running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message="")
+    running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message=seen.detail)
     if spec.max.runtime and seen.ran > spec.max.runtime:
         return _stop(running, spec, attempt, Reason.TIMEOUT)
     if stalled := _stalled(seen.hosts, spec.max.stall):
@@ -78,6 +78,8 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
     if seen.warning and seen.warning != attempt.warning:
         warned = _with(running, replace(attempt, warning=seen.warning))
         return Step(warned, note=f"attempt {attempt.number}: {seen.warning}")
+    if seen.detail:
+        return Step(running, note=f"attempt {attempt.number}: {seen.detail}" if seen.detail != job.message else "")
     return Step(running, note=f"attempt {attempt.number} runs" if job.state is not State.RUNNING else "")
 
 
@@ -151,7 +153,7 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
     if job.wanted == "stop":
         state = State.COMPLETED if reason is Reason.DONE else State.CANCELLED
         return _finish(job, spec, Outcome(state, reason, message(reason, host)), seen, attempt.ended)
-    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts)
+    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts, begun=seen.next is not None)
     if verdict.action is Action.NOTHING:
         assert verdict.reason is not None
         return _finish(job, spec, Outcome(verdict.state, verdict.reason, verdict.message), seen, attempt.ended)
