@@ -51,9 +51,15 @@ class Verdict:
     not_before: float = 0.0
 
 
-def decide(attempts: Sequence[Attempt], rule: str, restarts: int, folded: Folded | None = None) -> Verdict:
+def decide(
+    attempts: Sequence[Attempt], rule: str, restarts: int, folded: Folded | None = None, *, begun: bool = False
+) -> Verdict:
     """Decide what follows the last of `attempts`, which has ended. `restarts` is the user's budget; `folded` are the
-    attempts before these."""
+    attempts before these.
+
+    `begun`: the place has begun the next attempt by itself, from the last checkpoint. Where the user allows restarts it
+    goes on, whatever the rule says about lost hardware: stopping it would lose work.
+    """
     last = attempts[-1]
     assert last.reason is not None
     meaning = MEANINGS[last.reason]
@@ -77,6 +83,8 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int, folded: Folded
     if last.reason is Reason.EVICTED:  # the queue took it out, and the queue brings it back
         return Verdict(Action.RESUME, State.PENDING, last.reason, f"{said}; it resumes when its turn comes", last.ended)
     action = RULES[rule][meaning.lost] if meaning.lost else Action.RESUME
+    if begun and restarts and action in (Action.NOTHING, Action.RERUN):
+        action = Action.RESUME
     if action is Action.NOTHING:
         return Verdict(action, meaning.state, last.reason, f"{said}; rule {rule} does nothing about it")
     lost = past.lost
@@ -89,6 +97,8 @@ def decide(attempts: Sequence[Attempt], rule: str, restarts: int, folded: Folded
     if last.reason is Reason.NO_CAPACITY:
         wait = max(wait, _backoff(past.refused + 2, CAPACITY_BACKOFF_MOST))
     what = f"{action} by rule {rule}" if meaning.lost else "it is tried again with another one"
+    if begun and meaning.lost:
+        what = "its place has resumed it"
     return Verdict(action, State.PENDING, last.reason, f"{said}; {what}", last.ended + wait)
 
 

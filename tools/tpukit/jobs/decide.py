@@ -88,7 +88,7 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
     attempt = replace(
         attempt, state=State.RUNNING, started=seen.started or attempt.started, saved=max(attempt.saved, seen.saved)
     )
-    running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message="")
+    running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message=seen.detail)
     if spec.max.runtime and seen.ran > spec.max.runtime:
         return _stop(running, spec, attempt, Reason.TIMEOUT)
     if stalled := _stalled(seen.hosts, spec.max.stall):
@@ -98,6 +98,8 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
         warned = _with(running, replace(attempt, warning=seen.warning))
         return Step(warned, act, note=f"attempt {attempt.number}: {seen.warning}", follow_up=seen.follow_up)
     note = f"attempt {attempt.number} runs" if job.state is not State.RUNNING else ""
+    if seen.detail:
+        note = f"attempt {attempt.number}: {seen.detail}" if seen.detail != job.message else ""
     return Step(running, act, note=note, follow_up=seen.follow_up)
 
 
@@ -173,7 +175,8 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
     if job.wanted == "stop":
         state = State.COMPLETED if reason is Reason.DONE else State.CANCELLED
         return _finish(job, spec, Outcome(state, reason, message(reason, host)), seen, attempt.ended)
-    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts, job.folded)
+    begun = seen.next is not None
+    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts, job.folded, begun=begun)
     if verdict.action is Action.NOTHING:
         assert verdict.reason is not None
         return _finish(job, spec, Outcome(verdict.state, verdict.reason, verdict.message), seen, attempt.ended)
