@@ -172,9 +172,10 @@ class NodePools(SimulatedGke):
             self.world.violate(
                 "stale", f"creates {body['name']} for a JobSet that is gone for {self.clock.now() - gone:.0f} s"
             )
-        leaders = [pod for pod in kube.list("Pod", labels=f"{JOB_NAME}={job},{UID}={uid},{INDEX}=0")]
+        leaders = kube.list("Pod", labels=f"{JOB_NAME}={job},{UID}={uid},{INDEX}=0")
         node = {"metadata": {"labels": host_labels(_read(self.pool_docs[body["name"]]))}}
-        if leaders and not any(fits(pod, node) for pod in leaders):
+        known = self.scene.pin(labels[pool_names.JOBSET]) != "unknown"
+        if known and leaders and not any(fits(pod, node) for pod in leaders):
             self.world.violate("bought", f"creates {body['name']}, on which its pod can never run")
         held = [one for one in self.own() if self.scene.gone_since(self._uid_of(one)) is None]
         if len(held) > self.scene.slices():

@@ -39,6 +39,9 @@ PINS: tuple[Doc, ...] = (
     {"nodeSelector": {"colour": "red"}},
 )
 """What else a pod may ask of its node. The last is a label that the provisioner sets; the others are never there."""
+UNKNOWN = 3
+"""A label that GKE may set for all that the provisioner knows: it may buy a pool, and finds out that its pod does not
+come."""
 
 
 class LaggingView:
@@ -148,6 +151,9 @@ class PoolsScene:
         if (TEAM, name) not in self.kube.of("JobSet"):
             self.kube.create(jobset(name, job))
 
+    def pin(self, name: str) -> str:
+        return "unknown" if getattr(self.kube.programs.get(name), "pin", 0) == UNKNOWN else ""
+
     def slices(self) -> int:
         """How many are needed. Jobs may sit on each other's pools, so they are counted together."""
         return sum(int(doc["spec"]["replicatedJobs"][0]["replicas"]) for doc in self._unfinished())
@@ -189,7 +195,7 @@ class PoolsScene:
         self.kube.closed = 0.0
         for index, job in enumerate(self.world.plan.jobs):
             if getattr(job, "pin", 0) not in (0, len(PINS) - 1):  # its person gives up: it can never run
-                self.world.scheduler.spawn(lambda name=f"set{index}": pools_events.delete(self, name), 1000.0)  # type: ignore[misc]
+                self.world.scheduler.spawn(lambda name=f"set{index}": pools_events.delete(self, name), 3000.0)  # type: ignore[misc]
         self.world.scheduler.spawn(self._look_around, 60.0)
 
     def _look_around(self) -> None:
