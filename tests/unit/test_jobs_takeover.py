@@ -39,6 +39,7 @@ def test_blind_driver_of_a_running_job_lets_another_one_stop_it(driving, monkeyp
     waited = 0
     while not driving.job(job_id).state.ended and waited < 600:
         driving.tick()
+        driving.driver.leases.renew()  # as the background thread does
         other.round()
         driving.cluster.leave(job_id)
         waited += 1
