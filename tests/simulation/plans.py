@@ -63,6 +63,7 @@ class JobPlan:
     on: bool = False  # on a TPU VM that a person named
     rule: str = "pre"
     restarts: int = 0
+    bucket: bool = True  # it has a workdir in a bucket, where its code goes too
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ def _job(dice: random.Random, index: int) -> JobPlan:
         queued=dice.random() < 0.75,
         on=dice.random() < 0.2,
         restarts=dice.choice((0, 0, 1)),
+        bucket=dice.random() < 0.7,
     )
 
 

@@ -152,7 +152,14 @@ def _shorter(plan: Plan) -> Iterator[Plan]:
                 simple = replace(machine, **{name: getattr(plain, name)})
                 yield replace(plan, machines=(*plan.machines[:index], simple, *plan.machines[index + 1 :]))
     for index, job in enumerate(plan.jobs):
-        for name, value in (("code", False), ("slices", 1), ("tpu", "v4-8"), ("on", False), ("mistake", 0.0)):
+        for name, value in (
+            ("code", False),
+            ("bucket", True),
+            ("slices", 1),
+            ("tpu", "v4-8"),
+            ("on", False),
+            ("mistake", 0.0),
+        ):
             if getattr(job, name) != value:
                 yield replace(plan, jobs=(*plan.jobs[:index], replace(job, **{name: value}), *plan.jobs[index + 1 :]))
     for index, fault in enumerate(plan.faults):
