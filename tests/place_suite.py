@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tpukit import plan
 from tpukit.errors import NotYet, TpukitError, Transient
-from tpukit.places.base import Handle, Observation, Place
+from tpukit.places.base import Handle, Known, Observation, Place
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt
@@ -101,6 +101,8 @@ class Stand:
             if seen.state is State.PENDING:  # as a driver does; in some places machines have to come first
                 with suppress(NotYet, Transient):
                     self.place.submit(box[0])
+            if seen.follow_up:
+                self.place.follow_up(box[0], seen.follow_up)
             if seen.state is State.RUNNING:
                 box[0] = Handle(handle.plan, replace(box[0].attempt, state=State.RUNNING))
             return seen if seen.state is state else None
@@ -267,8 +269,8 @@ def test_sweep_touches_nothing_that_is_known_and_nothing_that_is_young(stand):
     handle = handle_of(stand.plan(WAITS))
     stand.submit(handle)
     running, _ = stand.until(handle, State.RUNNING)
-    assert [name for name in stand.place.sweep(lambda: [running]) if handle.plan.id in name] == []
-    assert [name for name in stand.place.sweep(list) if handle.plan.id in name] == []
+    assert [name for name in stand.place.sweep(lambda: Known([running])) if handle.plan.id in name] == []
+    assert [name for name in stand.place.sweep(Known) if handle.plan.id in name] == []
     assert stand.observe(running).state is State.RUNNING
     stand.stop(running)
 

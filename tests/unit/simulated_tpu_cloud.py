@@ -38,6 +38,7 @@ class TpuCloud:
     silent: set[str] = field(default_factory=set)  # addresses that do not answer
     lock: threading.RLock = field(default_factory=threading.RLock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    moments: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     where: dict[str, str] = field(default_factory=dict)  # zones of TPU VMs and requests, by name
 
     def nodes(self, zone: str) -> Sequence[Node]:
@@ -57,7 +58,7 @@ class TpuCloud:
             if request.name in self.requests:
                 raise Conflict(f"{request.name} already exists")
             queued = Queued(request.name, "CREATING", labels=request.labels, nodes=request.nodes)
-            queued = replace(queued, id=f"created {next(self.numbers)}")
+            queued = replace(queued, id=f"created {next(self.moments)}")
             self.requests[request.name] = request, queued
             self.where |= dict.fromkeys((request.name, *request.nodes), zone)
 
@@ -174,6 +175,8 @@ class Hosts:
         return self.key
 
     def ask(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
+        if any(call.changes for call in calls):
+            fence.check()
         return [self._ask(call) for call in calls]
 
     def close(self) -> None:

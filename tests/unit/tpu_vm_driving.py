@@ -36,10 +36,13 @@ class HurriedClock(SystemClock):
 
 
 class Driving:
-    def __init__(self, folder: Path, make_place: Callable[[Path, SystemClock], TpuVmPlace]) -> None:
+    def __init__(
+        self, folder: Path, make_place: Callable[[Path, SystemClock], TpuVmPlace], machine: str = "data"
+    ) -> None:
+        """`machine`: its own folder, beside the store that machines share."""
         self.folder, self.clock = folder, HurriedClock()
         self.store = SqliteStore(folder / "store.db", now=self.clock.now)
-        self.place = make_place(folder / "data", self.clock)
+        self.place = make_place(folder / machine, self.clock)
         self.seen: dict[str, Observation] = {}
         self.notes: list[str] = []
         self.driver = Driver(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tpukit.errors import Invalid, TpukitError
 from tpukit.jobs.decide import Act
-from tpukit.places.base import Handle, Place
+from tpukit.places.base import FollowUp, Handle, Place
 from tpukit.reasons import Reason, State, message
 from tpukit.records import Job, Outcome
 
@@ -20,6 +20,7 @@ class Order:
 
     act: Act
     grace: float
+    follow_up: FollowUp | None = None
 
 
 def act(places: Mapping[str, Place], job: Job, order: Order) -> None:
@@ -27,6 +28,8 @@ def act(places: Mapping[str, Place], job: Job, order: Order) -> None:
     place = places[job.place]
     if order.act is Act.SUBMIT:
         place.submit(Handle.of(job))
+    elif order.follow_up is not None:
+        place.follow_up(Handle.of(job), order.follow_up)
     else:
         place.stop(Handle.of(job), order.grace)
 

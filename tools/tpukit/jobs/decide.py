@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from tpukit import rules
-from tpukit.places.base import HostView, Observation
+from tpukit.places.base import FollowUp, HostView, Observation
 from tpukit.reasons import Reason, State, message
 from tpukit.records import Attempt, Job, Outcome
 from tpukit.rules import Action
@@ -29,6 +29,7 @@ PACES = 3.0
 class Act(StrEnum):
     SUBMIT = "submit"
     STOP = "stop"
+    FOLLOW_UP = "follow up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Step:
     act: Act | None = None
     grace: float = 0.0
     note: str = ""
+    follow_up: FollowUp | None = None
 
 
 def decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:
@@ -75,10 +77,12 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
         return _stop(running, spec, attempt, Reason.TIMEOUT)
     if stalled := _stalled(seen.hosts, spec.max.stall):
         return _stop(running, spec, attempt, Reason.HANG, stalled)
+    act = Act.FOLLOW_UP if seen.follow_up else None
     if seen.warning and seen.warning != attempt.warning:
         warned = _with(running, replace(attempt, warning=seen.warning))
-        return Step(warned, note=f"attempt {attempt.number}: {seen.warning}")
-    return Step(running, note=f"attempt {attempt.number} runs" if job.state is not State.RUNNING else "")
+        return Step(warned, act, note=f"attempt {attempt.number}: {seen.warning}", follow_up=seen.follow_up)
+    note = f"attempt {attempt.number} runs" if job.state is not State.RUNNING else ""
+    return Step(running, act, note=note, follow_up=seen.follow_up)
 
 
 def _begin(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
@@ -14,9 +15,15 @@ from tpukit.jobs import act as acting
 from tpukit.jobs.act import Order
 from tpukit.jobs.decide import decide
 from tpukit.jobs.observe import Observer
-from tpukit.places.base import Handle, Observation, Place
+from tpukit.places.base import Handle, Known, Observation, Place
+from tpukit.plan import Plan
+from tpukit.reasons import State
 from tpukit.records import ACTIVE, JOBS, Job
-from tpukit.store import Entry, Holder, Store, everything
+from tpukit.store import Entry, Holder, Store
+
+ENDED_JOBS = 500
+"""So many of the newest jobs that have ended tell a sweep where to look."""
+_ENDED = tuple(state for state in State if state.ended)
 
 
 class JobUse:
@@ -59,7 +66,7 @@ class JobUse:
         if seen is None and job.attempts:  # somebody launched one since we looked: look first
             return Decision(job)
         step = decide(job, self._observer.plans.of(job).spec, seen, now)
-        return Decision(step.job, Order(step.act, step.grace) if step.act else None, step.note)
+        return Decision(step.job, Order(step.act, step.grace, step.follow_up) if step.act else None, step.note)
 
     def act(self, job: Job, act: Order) -> None:
         acting.act(self._places, job, act)
@@ -121,7 +128,8 @@ class Driver:
         removed = []
         for place in self._places.values():
             try:
-                removed += [f"{place.name}: {name}" for name in place.sweep(partial(self._known, place.name))]
+                swept = place.sweep(partial(self._known, place.name), partial(self._complain, place.name))
+                removed += [f"{place.name}: {name}" for name in swept]
             except TpukitError as error:
                 self._complain(place.name, f"it was not swept: {error}")
         return removed
@@ -129,9 +137,28 @@ class Driver:
     def close(self) -> None:
         self.kernel.close()
 
-    def _known(self, place: str) -> list[Handle]:
-        active = everything(self._store, JOBS, states=ACTIVE)
-        return [Handle.of(entry.value) for entry in active if entry.value.place == place and entry.value.attempts]
+    def _known(self, place: str) -> Known:
+        """A record that cannot be read counts as active in every place: nothing tells which it is in."""
+        page = self._store.list(JOBS, states=ACTIVE)
+        active, broken = list(page.entries), [one.key for one in page.broken]
+        while page.next:
+            page = self._store.list(JOBS, states=ACTIVE, after=page.next)
+            active += page.entries
+            broken += [one.key for one in page.broken]
+        handles = []
+        for job in (entry.value for entry in active if entry.value.place == place and entry.value.attempts):
+            try:
+                handles.append(Handle.of(job))
+            except (TpukitError, ValueError, TypeError, KeyError, AttributeError):  # a plan of a newer version
+                broken.append(job.id)
+        lately = self._store.list(JOBS, states=_ENDED, newest=True, limit=ENDED_JOBS).entries
+        return Known(handles, frozenset(broken), [*self._plans(place, [entry.value for entry in lately])])
+
+    def _plans(self, place: str, jobs: Sequence[Job]) -> Iterator[Plan]:
+        for job in jobs:
+            if job.place == place:
+                with suppress(TpukitError, ValueError, TypeError, KeyError, AttributeError):
+                    yield Plan.from_json(job.plan)
 
 
 def find(store: Store, job_id: str) -> Job:

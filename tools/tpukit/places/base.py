@@ -32,6 +32,15 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What the store knows of the jobs of a place, for a sweep."""
+
+    handles: Sequence[Handle] = ()  # last attempts of active jobs
+    unreadable: frozenset[str] = frozenset()  # ids of jobs whose records cannot be read: these count as active
+    ended: Sequence[Plan] = ()  # of jobs that ended lately: something may be left where they ran
+
+
+@dataclass(frozen=True, slots=True)
 class HostView:
     """What is known of one host now."""
 
@@ -50,6 +59,15 @@ class HostView:
     heard: float = 0.0  # on the driver's monotonic clock: when its progress could last be read; 0: not yet
     pace: float = 0.0  # seconds that may pass between two of its reports; infinite: nobody can say yet
     idle: float = 0.0  # seconds for which its progress could be read and did not change; the driver fills it in
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """What an observation found to be done for an attempt that runs. The driver does it under the job's lease."""
+
+    admit: bool = False  # let this driver's key into the hosts
+    leave: tuple[str, ...] = ()  # hosts to be told to leave, because a peer of theirs has failed
+    grace: float = 0.0  # seconds after which those are killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,7 @@ class Observation:
     warning: str = ""  # what a person should know of it although it runs or ended well
     learned: Mapping[str, Any] = field(default_factory=dict)  # to be remembered with this attempt
     next: Mapping[str, Any] | None = None  # the place began the next attempt by itself: to be remembered with that
+    follow_up: FollowUp | None = None  # of one that runs: to be done by `Place.follow_up`
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +154,13 @@ class Place(Protocol):
         """Twice with the same handle is once. Invalid: it can never be started as it is."""
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
-        """One call for many attempts of one group."""
+        """One call for many attempts of one group.
+
+        An attempt of which nothing can be seen gets an error: that it cannot be seen is no evidence of its end.
+        """
+
+    def follow_up(self, handle: Handle, what: FollowUp) -> None:
+        """Do what an observation found to be done. Twice is once."""
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 
@@ -148,10 +173,11 @@ class Place(Protocol):
     def lose(self, handle: Handle, host: str) -> None:
         """Take a host's program away without a word, as if the host had lost power. Where `kills_hosts` only."""
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """Remove what carries this store's mark and belongs to no active attempt; says what was removed.
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = ...) -> Sequence[str]:
+        """Remove what carries this store's mark and belongs to no active attempt; return what was removed.
 
-        Only what was seen twice over a minimum age. `known` is asked after looking.
+        Only what was seen twice over a minimum age. `known` is asked after looking. What cannot be looked at or
+        removed is reported to `complain`, and the sweep goes on.
         """
 
     def workdir(self, plan: Plan, origin: int) -> str: ...

@@ -16,7 +16,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
-from tpukit.places.base import Capabilities, Handle, HostView, Line, Observation, Unmanaged
+from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Known, Line, Observation, Unmanaged
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
@@ -124,6 +124,9 @@ class GkePlace:
             connection.pod_logs.poll()
         return connection.observer.observe(handles)
 
+    def follow_up(self, handle: Handle, what: FollowUp) -> None:
+        """Observations of this place never ask for anything."""
+
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         lister = self._connection(handle.plan).lister
         return LogReader(lister, self._clock, self._cache, archived_logs.read).logs(handle, host, follow=follow)
@@ -131,7 +134,7 @@ class GkePlace:
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
         """In the cluster that jobs are sent to now."""
         if not (self._root / "sent").exists():  # whoever never sent anything has nothing there
             return []

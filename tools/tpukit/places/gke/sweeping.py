@@ -14,7 +14,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, TpukitError, Unauthenticated
 from tpukit.kube import Cluster, Docs
 from tpukit.kube.documents import SLIM
-from tpukit.places.base import Handle
+from tpukit.places.base import Handle, Known
 from tpukit.places.gke import code
 from tpukit.places.gke.jobsets import JobSetState, seconds
 
@@ -33,10 +33,11 @@ class Sweeper:
     _seen: dict[str, float] = field(default_factory=dict)  # uid: when it was first seen without a job
     _code_swept: float | None = None
 
-    def sweep(self, cluster: Cluster, known: Callable[[], Sequence[Handle]]) -> list[str]:
+    def sweep(self, cluster: Cluster, known: Callable[[], Known]) -> list[str]:
         """What was removed. `known` is asked after the cluster: what is sent between the two is too young anyway."""
         jobsets = _everywhere(lambda team: cluster.list("JobSet", team, labels=OURS, type=SLIM["JobSet"]), known)
-        handles = known()
+        jobs = known()
+        handles = jobs.handles
         active = {(handle.plan.team, handle.plan.id) for handle in handles}
         now = self.clock.monotonic()
         removed = []
@@ -46,20 +47,22 @@ class Sweeper:
             name, namespace = str(document["metadata"]["name"]), str(document["metadata"]["namespace"])
             ours = state.sender == self.sender() and not state.finished and not state.leaving
             age = self.clock.now() - seconds(document["metadata"].get("creationTimestamp"))
-            if not ours or (namespace, name) in active or age < MINIMUM_AGE:
+            if not ours or (namespace, name) in active or name in jobs.unreadable or age < MINIMUM_AGE:
                 continue
             since = self._seen.get(state.uid, now)
             without_job[state.uid] = since
             if now - since >= BETWEEN_SECONDS and _removed(cluster, name, namespace, state.uid):
                 removed.append(f"{namespace}/{name}")
         self._seen = without_job
+        if jobs.unreadable:
+            return removed  # a record that cannot be read may need any code
         if self._code_swept is None or now - self._code_swept >= CODE_SECONDS:
             self._code_swept = now
             removed += self._sweep_code(cluster, jobsets, handles)
         return removed
 
     def _sweep_code(self, cluster: Cluster, jobsets: Docs, handles: Sequence[Handle]) -> list[str]:
-        maps = _everywhere(lambda team: cluster.list_metadata("ConfigMap", team, labels=OURS), lambda: handles)
+        maps = _everywhere(lambda team: cluster.list_metadata("ConfigMap", team, labels=OURS), lambda: Known(handles))
         needed = [handle.plan.snapshot.digest for handle in handles if handle.plan.snapshot]
         removed = []
         for team in sorted({str(one["metadata"]["namespace"]) for one in maps}):
@@ -82,11 +85,11 @@ def _removed(cluster: Cluster, name: str, namespace: str, uid: str) -> bool:
     return True
 
 
-def _everywhere(listed: Callable[[str], Docs], known: Callable[[], Sequence[Handle]]) -> Docs:
+def _everywhere(listed: Callable[[str], Docs], known: Callable[[], Known]) -> Docs:
     """Whoever may not list everywhere lists where their jobs are."""
     try:
         return listed("")
     except Unauthenticated:
         raise
     except Denied:
-        return [one for team in sorted({handle.plan.team for handle in known()}) for one in listed(team)]
+        return [one for team in sorted({handle.plan.team for handle in known().handles}) for one in listed(team)]

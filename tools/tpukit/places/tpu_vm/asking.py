@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import re
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpukit import stage
 from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
+from tpukit.places.tpu_vm.code import Code, pack
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.plan import Plan
 
@@ -33,7 +31,7 @@ KEY_READERS = 16
 class Hosts:
     client: TpuVms
     channel: Channel
-    shelf: Path
+    code: Code
     sender: Callable[[], str]
     host_keys: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # of nodes, by their ids
     registered: set[str] = field(default_factory=set)  # keys that OS Login was told of
@@ -65,7 +63,7 @@ class Hosts:
         self._wait_for_chips(handle, {one: answer["held"] for one, answer in zip(logins, ready, strict=True)})
         without = [login for login, answer in zip(logins, ready, strict=True) if not answer["code"]]
         if without:
-            packed = pack(stage.require(self.shelf, digest))
+            packed = pack(self.code.require(plan))
             self._each([Call(one, {"do": "code", "code": digest}, packed, UPLOAD_SECONDS) for one in without])
         if mounts := _mounts(plan):
             self._each([Call(login, {"do": "mount", "mounts": mounts}, seconds=MOUNT_SECONDS) for login in logins])
@@ -94,14 +92,19 @@ class Hosts:
             raise NotYet(f"an earlier attempt of {job} leaves {', '.join(login.address for login in there)}")
 
     def check_idle(self, handle: Handle, machines: Machines) -> None:
-        """Conflict where an attempt of another job runs on hosts that answer."""
+        """Raise Conflict where an attempt of another job runs on them, Transient where a host cannot be asked."""
         ready = [node if node is not None and node.state == "READY" else None for node in machines.nodes]
         logins = [login for login in self.logins(handle.plan, ready) if login is not None]
+        if len(logins) < handle.plan.slice.hosts * sum(node is not None for node in ready):
+            raise NotYet("TPU VMs that are to be recreated have not published their host keys: a job may run there")
         answers = self.channel.ask(
             [Call(one, {"do": "status", "attempts": []}, seconds=STATUS_SECONDS) for one in logins]
         )
         for login, answer in zip(logins, answers, strict=True):
-            for one in () if isinstance(answer, TpukitError) else answer.get("running", ()):
+            if isinstance(answer, TpukitError):
+                names = ", ".join(target.nodes(handle.plan))
+                raise Transient(f"{names} cannot be recreated: it is not known whether a job runs there: {answer}")
+            for one in answer.get("running", ()):
                 if one["job"] != handle.plan.id:
                     words = f"attempt {one['attempt']} of job {one['job']} runs on {login.address}"
                     raise Conflict(words, hint="stop it first, or name another TPU VM")
@@ -127,6 +130,17 @@ class Hosts:
         about = {"do": do, "job": handle.plan.id, "attempt": handle.attempt.number, **more}
         return self.channel.ask([Call(login, about) for login in logins if login is not None])
 
+    def is_admitted(self, plan: Plan, machines: Machines) -> bool:
+        """Whether hosts have been given our key, as far as the API says."""
+        if target.of(plan).os_login:
+            return self.channel.public_key() in self.registered
+        line = f"{target.of(plan).user}:{self.channel.public_key()}"
+        return all(
+            node is None or line in node.metadata.get("ssh-keys", "").splitlines()
+            for index, node in enumerate(machines.nodes)
+            if index not in machines.gone
+        )
+
     def admit(self, plan: Plan, machines: Machines) -> None:
         """Let our key into TPU VMs that others made, as gcloud does: beside the keys that are there."""
         if target.of(plan).os_login:
@@ -136,7 +150,9 @@ class Hosts:
                 self.registered.add(key)
             return
         line = f"{target.of(plan).user}:{self.channel.public_key()}"
-        for node in machines.nodes:
+        for index, node in enumerate(machines.nodes):
+            if index in machines.gone:  # another one of that name is none of ours
+                continue
             known = node.metadata.get("ssh-keys", "") if node is not None else line
             if node is not None and line not in known.splitlines():
                 keys = "\n".join([*known.splitlines(), line])
@@ -176,7 +192,7 @@ class Hosts:
         argv = list(plan.settings.setup)
         key = hashlib.sha256("\0".join(argv).encode())
         for word in argv if digest else ():
-            file = self.shelf / digest / word
+            file = self.code.shelf / digest / word
             if "/../" not in f"/{word}/" and not word.startswith("/") and file.is_file():
                 key.update(b"\0" + file.read_bytes())
         return {"argv": argv, "env": dict(plan.spec.env), "key": key.hexdigest()}
@@ -201,15 +217,6 @@ def workdir(plan: Plan, origin: int) -> str:
     """Without a bucket, each host has a folder of its own, which goes with the TPU VM."""
     own = f"~/.tpukit/work/{plan.id}"
     return plan.workdir_of(origin) if plan.workdir else own if not origin else f"{own}/rerun-{origin}"
-
-
-def pack(folder: Path) -> bytes:
-    """A snapshot as one archive."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
-        for path in sorted(folder.iterdir()):
-            archive.add(path, arcname=path.name)
-    return packed.getvalue()
 
 
 def bytes_of(piece: Mapping[str, Any]) -> bytes:

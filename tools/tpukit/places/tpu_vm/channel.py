@@ -15,6 +15,8 @@ from tpukit.errors import TpukitError
 Answer = dict[str, Any]
 SECONDS = 30.0
 """How long a host may take to answer."""
+_READING = ("status", "prepare")
+_SIGNALS = ("start", "stop", "lose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +35,27 @@ class Call:
     content: bytes = field(default=b"", repr=False)  # it may be a secret
     seconds: float = SECONDS
 
+    @property
+    def changes(self) -> bool:
+        """Whether the host is another one after it, so that the caller's lease is checked before it is sent."""
+        return self.request.get("do") not in _READING
+
+    def within(self, rest: float) -> float:
+        """Seconds that it may take while the lease is held for `rest`. Uploads and set-ups may outlast a lease: they
+        start nothing, and the host does them once."""
+        return min(self.seconds, rest) if self.request.get("do") in _SIGNALS else self.seconds
+
 
 class Channel(Protocol):
     def public_key(self) -> str:
         """What hosts have to know to let us in, as a line of authorized_keys."""
 
     def ask(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
-        """All at once. An answer with `refused` is an answer: the host was there and said no."""
+        """All at once. An answer with `refused` is an answer: the host was there and said no.
+
+        Raises:
+            LeaseLost: Another driver owns the job. Calls that change something were not sent.
+        """
 
     def close(self) -> None: ...
 

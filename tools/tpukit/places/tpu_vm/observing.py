@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
-from tpukit.errors import TpukitError
+from tpukit.errors import Denied, TpukitError, Transient
 from tpukit.places import log_tail
-from tpukit.places.base import Handle, Observation
+from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.tpu_vm import outcome, target
 from tpukit.places.tpu_vm.asking import Hosts
@@ -57,7 +57,7 @@ class Observer:
                 if isinstance(answer, TpukitError) or "attempts" not in answer:
                     continue
                 (facts,) = answer["attempts"]
-                more = self.logs.add(handle, handle.plan.host_names[index], facts.get("log")) or more
+                more = self.logs.take(handle, handle.plan.host_names[index], facts.get("log")) or more
                 running = running or bool(facts["locked"])
         return running
 
@@ -93,12 +93,12 @@ class Observer:
         ]
         errors = [answer for answer in answers if isinstance(answer, TpukitError)]
         judged = outcome.judge(handle, machines, reports, now, monotonic)
-        if errors and judged.observation.state is State.PENDING:
-            return errors[0]
-        if judged.leave:
-            logins = self.hosts.logins(handle.plan, machines.nodes)
-            self.hosts.tell(handle, [logins[index] for index in judged.leave], "stop", grace=judged.grace)
-        return judged.observation
+        pending = judged.observation.state is State.PENDING
+        if any(isinstance(error, Denied) for error in errors) and not self.hosts.is_admitted(handle.plan, machines):
+            return judged.observation if pending else replace(judged.observation, follow_up=FollowUp(admit=True))
+        if judged.unseen and not handle.attempt.state.ended:
+            return _unseen(handle, machines, errors)
+        return errors[0] if errors and pending else judged.observation
 
     def _report(
         self, handle: Handle, machines: Machines, index: int, answer: Answer | TpukitError | None, now: float, at: float
@@ -111,7 +111,7 @@ class Observer:
         self.silent.pop(key, None)
         (facts,) = answer["attempts"]
         name = handle.plan.host_names[index]
-        if self.logs.add(handle, name, facts.get("log")) and facts["end"]:
+        if self.logs.take(handle, name, facts.get("log")) and facts["end"]:
             self.read_logs(handle, [name])  # what it said last decides what became of it
         return self._with_log(handle, name, outcome.report_of(facts, now), now)
 
@@ -131,6 +131,14 @@ def _is_ready(handle: Handle, nodes: dict[str, Node]) -> bool:
     there = [nodes.get(name) for name in target.nodes(handle.plan)]
     renewing = handle.attempt.action == "reapply" and not handle.attempt.learned
     return all(node is not None and node.state == "READY" for node in there) and not renewing
+
+
+def _unseen(handle: Handle, machines: Machines, errors: Sequence[TpukitError]) -> TpukitError:
+    """The error of an attempt that may well run: our own way to its hosts is broken as far as we can tell."""
+    error = errors[0] if errors else Transient("no host key is published")
+    names = ", ".join(node.name for node in machines.nodes if node is not None)
+    words = f"hosts of {handle.plan.id} are not reachable over SSH: {error.message}; the API says that {names} is READY"
+    return Denied(words, hint=error.hint) if isinstance(error, Denied) else Transient(words, hint=error.hint)
 
 
 def _unready(machines: Machines) -> Observation:

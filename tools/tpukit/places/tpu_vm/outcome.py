@@ -8,15 +8,19 @@ from typing import Any
 
 from tpukit import pods
 from tpukit.places import peers, progress
-from tpukit.places.base import Handle, HostView, Observation
+from tpukit.places.base import FollowUp, Handle, HostView, Observation
 from tpukit.places.progress import Progress
 from tpukit.places.tpu_vm.machines import NODES, Gone, Machines
-from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, verdict
+from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
 from tpukit.pods import Phase, PodState
 from tpukit.reasons import Reason, State
 
 SILENT_SECONDS = 60.0
-"""How long a host of a READY TPU VM may not answer before it counts as lost."""
+"""How long a host may not answer before it counts as lost, once a peer of its attempt has failed.
+
+Silence alone is no evidence: our own way to the host may be broken. A peer that failed, or whose TPU VM is gone, is
+evidence that the attempt cannot go on, whatever the silent host does.
+"""
 NOTHING = Progress()
 _SHOWN = {Phase.ABSENT: "waiting", Phase.RUNNING: "running", Phase.ENDED: "ended", Phase.LOST: "lost"}
 
@@ -35,12 +39,15 @@ class Report:
     gone: Gone | None = None
     silent: float = 0.0  # seconds for which it did not answer
 
+    @property
+    def seen(self) -> bool:
+        return self.state is not None or self.gone is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     observation: Observation
-    leave: tuple[int, ...] = ()  # numbers of hosts to be told to leave
-    grace: float = 0.0
+    unseen: bool = False  # nothing of an attempt that had begun could be seen: `observation` is what it was
 
 
 def report_of(answer: dict[str, Any], now: float) -> Report:
@@ -58,13 +65,11 @@ def report_of(answer: dict[str, Any], now: float) -> Report:
 def judge(handle: Handle, machines: Machines, reports: Sequence[Report], now: float, heard: float) -> Judgement:
     """`reports`: host by host, slice by slice. `heard`: now, on the monotonic clock."""
     begun = bool(handle.attempt.learned.get(NODES))
-    if begun:  # before that, a host that does not let us in has nothing of the attempt to lose
-        reports = [_lost_for_good(report) for report in reports]
     hosts = tuple(_view(handle, machines, index, report, heard) for index, report in enumerate(reports))
     saved = max((host.saved for host in hosts), default=-1)
     states = [report.state for report in reports]
     alive = [index for index, state in enumerate(states) if state is not None and state.phase is Phase.RUNNING]
-    silent = [index for index, report in enumerate(reports) if report.state is None and report.gone is None]
+    silent = [index for index, report in enumerate(reports) if not report.seen]
     absent = [index for index, state in enumerate(states) if state is not None and state.phase is Phase.ABSENT]
     if not begun and (absent or silent):
         return Judgement(
@@ -82,17 +87,12 @@ def judge(handle: Handle, machines: Machines, reports: Sequence[Report], now: fl
         learned=learned,
     )
     failed = [index for index, report in enumerate(reports) if index not in silent and _failed(report)]
-    if alive or silent:
-        return _peers_leave(handle, seen, reports, failed, alive, now)
+    if len(silent) == len(reports):
+        return Judgement(seen, unseen=True)
+    waited = all(reports[index].silent >= SILENT_SECONDS for index in silent)
+    if alive or (silent and not (failed and waited)):
+        return Judgement(_with_peers_leaving(handle, seen, reports, failed, alive, now))
     return Judgement(_ended(handle, seen, reports, now))
-
-
-def _lost_for_good(report: Report) -> Report:
-    """A host that has not answered for long is gone as far as anybody can tell."""
-    if report.state is None and report.gone is None and report.silent >= SILENT_SECONDS:
-        words = f"it has not answered for {report.silent:.0f} s"
-        return Report(gone=Gone(Reason.HOST_LOST, words), silent=report.silent)
-    return report
 
 
 def _failed(report: Report) -> bool:
@@ -106,42 +106,49 @@ def _left(report: Report) -> bool:
     return state is not None and state.phase is Phase.ENDED and state.signalled and state.code == 0
 
 
-def _peers_leave(
+def _with_peers_leaving(
     handle: Handle,
     seen: Observation,
     reports: Sequence[Report],
     failed: Sequence[int],
     alive: Sequence[int],
     now: float,
-) -> Judgement:
+) -> Observation:
     if not failed:
-        return Judgement(seen)
+        return seen
     states = [reports[index].state for index in failed]
     left = any(_left(reports[index]) for index in failed)
     since = min((state.ended for state in states if state is not None and state.ended), default=0.0)
     codes = [KILLED if state is None else state.code for state in states]
     wait, grace = peers.leave([*codes, TERMINATED] if left else codes, float(handle.plan.spec.max.grace))
-    told = tuple(index for index in alive if not reports[index].stop_requested)
-    return Judgement(seen, told, grace) if now - since >= wait else Judgement(seen)
+    told = tuple(handle.plan.host_names[index] for index in alive if not reports[index].stop_requested)
+    return replace(seen, follow_up=FollowUp(leave=told, grace=grace)) if told and now - since >= wait else seen
 
 
 def _ended(handle: Handle, seen: Observation, reports: Sequence[Report], now: float) -> Observation:
     names = handle.plan.host_names
-    found = verdict([_end(name, report, now) for name, report in zip(names, reports, strict=True)])
+    ends = [_end(name, report, now) for name, report in zip(names, reports, strict=True)]
+    silent = [(name, report.silent) for name, report in zip(names, reports, strict=True) if not report.seen]
+    found = verdict(ends)
+    if silent and found.reason is Reason.PEER_LOST:
+        name, seconds = silent[0]
+        words = f"it has not answered for {seconds:.0f} s, and its peers lost their connection to it"
+        found = Verdict(Reason.HOST_LOST, name, words)
     return replace(
         seen,
         state=State.COMPLETED if found.reason is Reason.DONE else State.FAILED,
         reason=found.reason,
         host=found.host,
         detail=found.detail,
-        # Of a host that does not answer nobody knows whether something runs there still.
-        active=any(report.silent for report in reports if report.gone is not None),
+        active=bool(silent),  # something may still run there
         ended=max((report.state.ended for report in reports if report.state is not None), default=0.0) or now,
     )
 
 
 def _end(name: str, report: Report, now: float) -> HostEnd:
     state = report.state
+    if not report.seen:  # it takes no blame for what its peers say of themselves
+        return HostEnd(name, TERMINATED, order=now, signalled_by_us=True)
     if state is None or report.gone is not None:
         gone = report.gone or Gone(Reason.HOST_LOST, "")
         return HostEnd(name, KILLED, order=now, lost=True, taken=gone.reason, how=gone.words)

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tpukit.errors import Denied, HostKeyChanged, Invalid, TpukitError, Transient
+from tpukit import fence
+from tpukit.errors import Denied, HostKeyChanged, Invalid, LeaseLost, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
 
 T = TypeVar("T")
@@ -57,7 +58,11 @@ class Ssh:
         if not calls:
             return []
         self._private()
-        return self._wait(self._ask_all(calls))
+        answers = self._wait(self._ask_all(calls, fence.carry(fence.check)))
+        for answer in answers:
+            if isinstance(answer, LeaseLost):
+                raise answer
+        return answers
 
     def execute(self, logins: Sequence[Login], argv: Sequence[str], seconds: float) -> list[Executed | TpukitError]:
         """A program on each of these hosts, all at once: exit code, output, errors."""
@@ -133,23 +138,23 @@ class Ssh:
             hint = "name a private key without a passphrase as `ssh_key` in the settings, or leave that out"
             raise Denied(f"the key {file} cannot be used: {error}", hint=hint) from error
 
-    async def _ask_all(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
+    async def _ask_all(self, calls: Sequence[Call], check: fence.Check) -> list[Answer | TpukitError]:
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(call: Call) -> Answer | TpukitError:
             async with gate:
                 try:
-                    return await self._answer(call)
+                    return await self._answer(call, check)
                 except TpukitError as error:
                     return error
 
         return list(await asyncio.gather(*map(one, calls)))
 
-    async def _answer(self, call: Call) -> Answer:
+    async def _answer(self, call: Call, check: fence.Check) -> Answer:
         command = f"python3 -I -S {_FOLDER}/{version()}/supervisor.py"
         content = json.dumps(call.request).encode() + b"\n" + call.content
         for _ in range(3):
-            code, out, err = await self._run(call, command, content)
+            code, out, err = await self._run(call, command, content, check if call.changes else None)
             if code == 0:
                 with suppress(ValueError):
                     answer: Answer = json.loads(out)
@@ -171,14 +176,22 @@ class Ssh:
                 f"{call.login.address}: the supervisor could not be put there: {err.decode(errors='replace')}"
             )
 
-    async def _run(self, call: Call, command: str, content: bytes) -> tuple[int, bytes, bytes]:
-        """Exit code and output. A connection that was lost is made anew once: every request can be repeated."""
+    async def _run(
+        self, call: Call, command: str, content: bytes, check: fence.Check | None = None
+    ) -> tuple[int, bytes, bytes]:
+        """Exit code and output. A lost connection is opened again once: every request can be repeated.
+
+        `check`: the fence of a request that changes something, asked once the connection stands.
+        """
         ssh = self._ssh
         for last in (False, True):
             try:
                 connection = await self._connection(call.login)
+                seconds = call.seconds
+                if check is not None:
+                    seconds = call.within(await asyncio.get_running_loop().run_in_executor(None, check))
                 done = await asyncio.wait_for(
-                    connection.run(command, input=content, encoding=None, check=False), call.seconds
+                    connection.run(command, input=content, encoding=None, check=False), seconds
                 )
             except TimeoutError as error:
                 self._drop(call.login)
