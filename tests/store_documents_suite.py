@@ -15,7 +15,7 @@ from store_home import add, edit, ids, job, put, texts
 from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.reasons import Reason, State
 from tpukit.records import ACTIVE, JOBS, Attempt, Job
-from tpukit.store import Event, Kind, change, everything
+from tpukit.store import Event, Kind, change, everything, unreadable
 from waiting import PATIENCE, until
 
 
@@ -257,6 +257,46 @@ def test_documents_that_cannot_be_read_are_listed_beside_the_others(store):
     first = store.list(strict, limit=3)
     assert (ids(first), len(first.broken)) == (["x0", "x1"], 1)
     assert ids(store.list(strict, limit=3, after=first.next)) == ["x2", "x3"]
+
+
+class NewerJob(msgspec.Struct, frozen=True):
+    """A job as a later version writes it: its states and reasons are text of any kind."""
+
+    id: str
+    created: float
+    state: str
+    reason: str = ""
+    place: str = "gke"
+    team: str = "t"
+    owner: str = "me"
+    plan: dict[str, Any] = {}
+
+
+NEWER_JOBS: Kind[NewerJob] = Kind("jobs", NewerJob, state="state", order="created", opaque=("plan",))
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_list_by_states_names_documents_whose_state_or_reason_this_version_does_not_know(store, limit):
+    add(store, "a", "b")
+    change(store, JOBS, "b", edit(state=State.COMPLETED))
+    for index, state in enumerate(("aaa", "checkpointing", "paused", "zzz", "running")):
+        reason = "quantum flux" if state == "running" else ""
+        store.create(NEWER_JOBS, f"new-{state}", NewerJob(f"new-{state}", 9.0 + index, state, reason))
+    broken, found, after = set(), [], ""
+    while True:
+        page = store.list(JOBS, states=ACTIVE, after=after, limit=limit)
+        broken |= {one.key for one in page.broken}
+        found += ids(page)
+        after = page.next
+        if not after:
+            break
+    assert found == ["a"]
+    assert broken == {"new-aaa", "new-checkpointing", "new-paused", "new-zzz", "new-running"}
+    assert {one.key for one in unreadable(store, JOBS, states=ACTIVE)} == broken
+    strangers = store.strangers(JOBS)
+    assert {one.key for one in strangers.broken} == broken - {"new-running"}
+    assert not strangers.entries
+    assert "checkpointing" in next(one.why for one in strangers.broken if one.key == "new-checkpointing")
 
 
 # Lists

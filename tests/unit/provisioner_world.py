@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from tpukit import fence
 from tpukit.clock import ManualClock
 from tpukit.cloud.gke import NodePool
-from tpukit.errors import Conflict, NotFound, Transient
+from tpukit.errors import Conflict, LeaseLost, NotFound, Transient
 from tpukit.provisioner import pool_names, pools
 from tpukit.provisioner.driver import Driver
 from tpukit.provisioner.metrics import Metrics
@@ -46,6 +47,13 @@ class Alone:
 
     def release(self, *names: str) -> None: ...
 
+    def check(self, lease: Lease) -> float:
+        if not self.is_leading:
+            raise LeaseLost("another replica leads")
+        return 10.0
+
+    def resign(self, *names: str) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -64,6 +72,7 @@ class SimulatedCluster:
         self.foreign: list[Doc] = []
         self.calls: list[str] = []
         self.away = False
+        self.before: Callable[[str], None] = lambda what: None  # happens before each call that changes something
         self._numbers = itertools.count(1)
 
     # View
@@ -90,7 +99,7 @@ class SimulatedCluster:
     # Calls
 
     def create(self, document: Mapping[str, Any], **_: Any) -> Doc:
-        self.calls.append(f"create {document['kind']}")
+        self._fenced(f"create {document['kind']}")
         if self.away:
             raise Transient("the API server is away")
         name = document["metadata"]["name"]
@@ -99,10 +108,15 @@ class SimulatedCluster:
         self.events[name] = copy.deepcopy(dict(document))
         return self.events[name]
 
-    def patch(self, kind: str, name: str, change: Mapping[str, Any], namespace: str = "", **_: Any) -> Doc:
-        self.calls.append(f"patch {kind}")
+    def _fenced(self, what: str) -> None:
+        self.before(what)
+        fence.check()
+        self.calls.append(what)
+
+    def patch(self, kind: str, name: str, change: Mapping[str, Any], namespace: str = "", **expected: str) -> Doc:
+        self._fenced(f"patch {kind}")
         if kind == "Node":
-            return self._patch_node(name, change)
+            return self._patch_node(name, change, expected["uid"])
         jobset = self._jobsets.get((namespace, name))
         if jobset is None:
             raise NotFound(f"{kind} {name} is gone")
@@ -114,10 +128,12 @@ class SimulatedCluster:
                 jobset["metadata"]["annotations"][key] = value
         return jobset
 
-    def _patch_node(self, name: str, change: Mapping[str, Any]) -> Doc:
+    def _patch_node(self, name: str, change: Mapping[str, Any], uid: str) -> Doc:
         if name not in self._nodes:
             raise NotFound(f"node {name} is gone")
         node = self._nodes[name]
+        if node["metadata"]["uid"] != uid:
+            raise Conflict(f"node {name} is another one by now")
         annotations = {**node["metadata"].get("annotations", {}), **change["metadata"]["annotations"]}
         node["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
         node["spec"] = {key: value for key, value in change["spec"].items() if value is not None}
@@ -241,6 +257,7 @@ class SimulatedCluster:
             self._nodes[name] = {
                 "metadata": {
                     "name": name,
+                    "uid": f"node-{next(self._numbers)}",
                     "labels": {**pool.labels, **shape, **capacity, "cloud.google.com/gke-nodepool": pool.name},
                 },
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},

@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tpukit import fence
 from tpukit.clock import ManualClock
 from tpukit.cloud.gke import NodePool, Operation
 from tpukit.cloud.refusals import _of_status
+from tpukit.errors import Conflict
 
 Doc = dict[str, Any]
 TOO_MANY = 'Too many operations: cluster "c" hits the concurrent operations quota 5, please try again later.'
@@ -43,6 +45,8 @@ class SimulatedGke:
         self.went: Callable[[str], None] = lambda name: None
         self.made: Counter[str] = Counter()  # creates that GKE took, by name
         self.trouble: Callable[[], str] = lambda: ""  # a fault for any call
+        self.before: Callable[[str], None] = lambda what: None  # happens before each call
+        self.sent: Callable[[str], None] = lambda what: None  # happens between the check of the fence and the call
 
     # What a client calls.
 
@@ -55,10 +59,22 @@ class SimulatedGke:
     def create_pool(self, body: Doc) -> Operation:
         return self._call(f"create {body['name']}", lambda: self._create(dict(body)))
 
-    def delete_pool(self, name: str) -> Operation:
-        return self._call(f"delete {name}", lambda: self._delete(name))
+    def delete_pool(self, name: str, labels: Doc) -> Operation:
+        def delete() -> Operation:
+            if (
+                name in self.pool_docs
+                and not labels.items() <= self.pool_docs[name]["body"]["config"]["labels"].items()
+            ):
+                raise Conflict(f"another node pool is called {name} now")
+            return self._delete(name)
+
+        return self._call(f"delete {name}", delete)
 
     def _call(self, what: str, do: Callable[[], Any]) -> Any:
+        self.before(what)
+        if not what.startswith("list"):
+            fence.check()
+            self.sent(what)
         self.calls.append(what)
         fault = self.faults.pop(len(self.calls), "") or self.trouble()
         if fault == "killed":

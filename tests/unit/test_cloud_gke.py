@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
+import requests
+from google.api_core.exceptions import from_http_response
 
-from tpukit import catalogue
+from tpukit import catalogue, fence
 from tpukit.cloud import clients, gke
 from tpukit.cloud.refusals import translated
-from tpukit.errors import Conflict, Denied, Invalid, NoCapacity, NotFound, Transient, Unauthenticated
+from tpukit.errors import Conflict, Denied, Invalid, LeaseLost, NoCapacity, NotFound, Transient, Unauthenticated
 from tpukit.provisioner import pool_names, pools
 from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.settings import DEFAULTS, Capacity
@@ -99,7 +102,7 @@ def test_gke_refusals_are_errors_by_what_to_do_next(client, emulator):
     with pytest.raises(Conflict):
         client.create_pool(body())
     with pytest.raises(NotFound):
-        client.delete_pool("nothing")
+        client.delete_pool("nothing", {})
     with pytest.raises(Invalid):
         client.create_pool({**body(), "name": "UPPER"})
     with pytest.raises(Invalid):
@@ -110,7 +113,7 @@ def test_gke_refusals_are_errors_by_what_to_do_next(client, emulator):
     for status, error in ((429, Transient), (503, Transient), (403, Denied)):
         emulator.cloud.faults.set(Fault("refuse", match="DELETE", status=status, name="refusal"))
         with pytest.raises(error):
-            client.delete_pool(NEED.pool)
+            client.delete_pool(NEED.pool, {})
 
 
 def test_gke_that_does_not_answer_is_transient(client, emulator, monkeypatch):
@@ -135,6 +138,7 @@ def test_gke_emulator_without_a_token_is_refused_before_anything_is_sent(monkeyp
     ("code", "message", "expected"),
     [
         (400, "Cluster is running incompatible operation operation-1.", Transient),
+        (400, "Operation operation-1 is currently upgrading cluster c. Please wait and try again.", Transient),
         (
             429,
             'Too many operations: cluster "c" hits the concurrent operations quota 5, please try again later.',
@@ -149,6 +153,55 @@ def test_gke_emulator_without_a_token_is_refused_before_anything_is_sent(monkeyp
 def test_gke_refusal_of_google_in_its_own_words(code, message, expected):
     error = type("Refused", (Exception,), {"code": code, "message": message})()
     assert type(translated(error, "create")) is expected
+
+
+def test_gke_calls_of_a_driver_that_lost_its_lease_are_not_sent(client, emulator):
+    def lost():
+        raise LeaseLost("another driver owns it")
+
+    with fence.held(lost), pytest.raises(LeaseLost):
+        client.create_pool(body())
+    client.create_pool(body())
+    with fence.held(lost), pytest.raises(LeaseLost):
+        client.delete_pool(NEED.pool, {})
+    assert [one["method"] for one in emulator.cloud.requests(agent="python-requests") if one["method"] != "GET"] == [
+        "POST"
+    ]
+
+
+def test_gke_delete_of_a_pool_that_was_recreated_since_is_a_conflict(client, emulator):
+    client.create_pool(body())
+    (pool,) = until(lambda: [one for one in client.pools() if one.status == "RUNNING"])
+    older = {**pool.labels, pool_names.CREATED: "1999"}
+    with pytest.raises(Conflict, match="another node pool"):
+        client.delete_pool(NEED.pool, older)
+    assert [one.status for one in client.pools()] == ["RUNNING"]
+    assert client.delete_pool(NEED.pool, pool.labels).kind == "DELETE_NODE_POOL"
+
+
+def test_gke_delete_that_fails_is_sent_once(client, emulator):
+    """Google's client retries deletes by itself, without a check of the lease in between."""
+    client.create_pool(body())
+    emulator.cloud.faults.set(Fault("refuse", match="DELETE", status=503, name="refusal"))
+    with pytest.raises(Transient):
+        client.delete_pool(NEED.pool, {})
+    assert len(emulator.cloud.requests(agent="python-requests", method="DELETE")) == 1
+
+
+@pytest.mark.parametrize(("word", "expected"), [("FAILED_PRECONDITION", Transient), ("INVALID_ARGUMENT", Invalid)])
+def test_gke_failed_precondition_passes_by_itself_whatever_its_words(client, monkeypatch, word, expected):
+    """The request is right and the moment is not: the control plane is resized, say."""
+    response = requests.Response()
+    response.status_code, response.request = 400, requests.Request("POST", "https://gke.example").prepare()
+    answer = {"error": {"code": 400, "message": "The control plane of c is unavailable.", "status": word}}
+    response._content = json.dumps(answer).encode()
+
+    def refused(*words, **named):
+        raise from_http_response(response)
+
+    monkeypatch.setattr(client._client, "create_node_pool", refused)
+    with pytest.raises(expected):
+        client.create_pool(body())
 
 
 def test_gke_create_whose_answer_was_lost_was_done_and_asking_again_says_so(client, emulator):

@@ -329,3 +329,15 @@ def test_known_jobs_are_those_of_the_store_and_unreadable_records_count_as_activ
         "e": JobFacts(active=True, readable=False),
     }
     store.close()
+
+
+def test_run_a_record_that_became_unreadable_meanwhile_keeps_its_files(tmp_path, data, state):
+    """Another machine with a newer version resumes the job between the scan and the removal."""
+    store = SqliteStore(tmp_path / "store.db")
+    store.create(JOBS, "ended-old", Job("ended-old", "local", "t", "me", NOW, {}, state=State.COMPLETED))
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db")) as db, db:
+        db.execute("UPDATE documents SET state = 'thawing', doc = replace(doc, 'completed', 'thawing')")
+    report = clean(data, state, active=housekeeping.active_in(store))
+    assert "ended-old" not in {removal.item.name for removal in report.removed}
+    assert (data / "runs" / "ended-old" / "attempt-0").exists()
+    store.close()

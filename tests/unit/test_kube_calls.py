@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpukit import catalogue, render
-from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient, Unauthenticated
+from tpukit import catalogue, fence, render
+from tpukit.errors import Conflict, Denied, Invalid, LeaseLost, NotFound, Transient, Unauthenticated
 from tpukit.kube import KINDS, Cluster, answers, connection, encode
 from unit.kube_server import kubeconfig
 
@@ -44,7 +44,7 @@ class ApiServer:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
             def log_message(self, *_):
                 pass
@@ -319,3 +319,58 @@ def test_kinds_of_kueue_are_those_of_the_rendered_documents():
 def test_what_is_sent_is_the_same_to_a_reader_of_json_and_of_yaml(document):
     sent = encode(document)
     assert json.loads(sent) == yaml.safe_load(sent) == document
+
+
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "t"}}
+MUTATIONS = {
+    "create": lambda cluster: cluster.create(CONFIG),
+    "apply": lambda cluster: cluster.apply(CONFIG),
+    "replace": lambda cluster: cluster.replace(CONFIG),
+    "patch": lambda cluster: cluster.patch("ConfigMap", "c", {}, "t"),
+    "delete": lambda cluster: cluster.delete("ConfigMap", "c", "t"),
+    "evict": lambda cluster: cluster.create({**CONFIG, "kind": "Pod"}, part="eviction", name="p"),
+    "call": lambda cluster: cluster.call("POST", "/api/v1/namespaces/t/pods/p/eviction", body={}),
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_kube_mutation_by_a_driver_that_lost_its_lease_is_not_sent(api, cluster, mutation):
+    def lost():
+        raise LeaseLost("another driver owns it")
+
+    with fence.held(lost), pytest.raises(LeaseLost):
+        MUTATIONS[mutation](cluster)
+    assert api.asked == []
+
+
+def test_kube_read_by_a_driver_that_lost_its_lease_is_sent(api, cluster):
+    def lost():
+        raise LeaseLost("another driver owns it")
+
+    api.will(CONFIG)
+    with fence.held(lost):
+        assert cluster.get("ConfigMap", "c", "t") == CONFIG
+
+
+def test_kube_mutation_may_take_what_is_left_of_the_lease_and_no_longer(api, cluster, monkeypatch):
+    pool, given = cluster._connection._client.rest_client.pool_manager, []
+    sent = pool.request
+
+    def request(*words, timeout, **named):
+        given.append(timeout.total)
+        return sent(*words, timeout=timeout, **named)
+
+    monkeypatch.setattr(pool, "request", request)
+    for left in (3.0, 300.0):
+        api.will({})
+        with fence.held(lambda left=left: left):
+            cluster.delete("ConfigMap", "c", "t")
+    assert given == [3.0, connection.ANSWER_SECONDS]
+
+
+def test_kube_patch_carries_the_uid_and_version_it_expects(api, cluster):
+    api.will(CONFIG)
+    change = {"metadata": {"annotations": {"a": "b"}}}
+    cluster.patch("ConfigMap", "c", change, "t", uid="u", version="7")
+    assert api.asked[0][3] == {"metadata": {"annotations": {"a": "b"}, "uid": "u", "resourceVersion": "7"}}
+    assert change == {"metadata": {"annotations": {"a": "b"}}}

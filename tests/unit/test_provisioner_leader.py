@@ -6,8 +6,11 @@ import copy
 import threading
 from typing import Any
 
+import pytest
+
+from tpukit import fence
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, NotFound, Transient
+from tpukit.errors import Conflict, LeaseLost, NotFound, Transient
 from tpukit.provisioner.events import About, Events
 from tpukit.provisioner.leader import SECONDS, Leadership
 from tpukit.provisioner.pace import RECOVERY_SECONDS, Pace
@@ -149,6 +152,118 @@ def test_leader_token_grows_with_every_change_of_hands():
     clock.sleep(SECONDS + 1)
     b.renew()
     assert b.leader.hold("pool").token > first
+
+
+def test_leader_suspended_for_longer_than_its_lease_does_not_lead_when_it_resumes():
+    _, clock, a, _ = pair()
+    a.renew()
+    clock.suspend(120)
+    assert not a.leader.leading()
+    assert a.leader.hold("pool") is None
+
+
+def test_leader_check_counts_from_before_the_renewal_was_sent():
+    cluster, clock, a, _ = pair()
+    answered = cluster.get
+
+    def slow(*words, **named):
+        clock.sleep(3.0)
+        return answered(*words, **named)
+
+    a.renew()
+    cluster.get = slow
+    a.renew()
+    held = a.leader.hold("pool")
+    assert a.leader.check(held) == pytest.approx(SECONDS * 2 / 3 - 3.0)
+
+
+def test_leader_check_near_the_end_of_the_lease_renews_it_first():
+    cluster, clock, a, _ = pair()
+    a.renew()
+    held = a.leader.hold("pool")
+    clock.sleep(SECONDS / 2)
+    before = cluster.version
+    with fence.held(lambda: a.leader.check(held)):
+        assert fence.check() == pytest.approx(SECONDS * 2 / 3)
+    assert cluster.version == before + 1
+
+
+def test_leader_check_after_a_pause_in_which_another_leads_is_refused():
+    _, clock, a, b = pair()
+    a.renew()
+    held = a.leader.hold("pool")
+    b.renew()
+    clock.suspend(120)
+    assert b.renew()
+    with pytest.raises(LeaseLost):
+        a.leader.check(held)
+
+
+def test_leader_check_of_a_lease_from_before_another_led_is_refused_although_it_leads_now():
+    _, clock, a, b = pair()
+    a.renew()
+    held = a.leader.hold("pool")
+    b.renew()
+    clock.suspend(120)
+    b.renew()
+    b.close()
+    assert a.renew()
+    with pytest.raises(LeaseLost):
+        a.leader.check(held)
+    assert a.leader.check(a.leader.hold("pool")) > 0
+
+
+def test_leader_check_after_a_pause_without_rivals_goes_on():
+    _, clock, a, _ = pair()
+    a.renew()
+    held = a.leader.hold("pool")
+    clock.suspend(120)
+    assert a.leader.check(held) > 0
+
+
+def test_leader_check_while_the_api_server_is_away_is_refused_when_the_lease_may_have_ended():
+    cluster, clock, a, _ = pair()
+    a.renew()
+    held = a.leader.hold("pool")
+    cluster.away.add("a")
+    assert a.leader.check(held) > 0
+    clock.suspend(SECONDS)
+    cluster.asking = "a"
+    with pytest.raises(LeaseLost):
+        a.leader.check(held)
+
+
+def test_leader_that_resigns_is_followed_at_once_and_leads_again_where_no_other_does():
+    _, clock, a, b = pair()
+    a.renew()
+    a.leader.resign("slices/pool")
+    assert not a.leader.leading()
+    assert not a.renew()
+    assert b.renew()
+    b.close()
+    clock.sleep(2 * SECONDS + 1)
+    assert a.renew()
+    assert a.turns == [True, False, True]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_event_of_a_leader_that_lost_its_lease_is_not_written(background):
+    def lost():
+        raise LeaseLost("another replica leads")
+
+    cluster = OneLease()
+    written = cluster.create
+
+    def fenced(document, **named):
+        fence.check()
+        return written(document, **named)
+
+    cluster.create = fenced
+    events = Events(cluster, ManualClock(), background=background)
+    with fence.held(lost):
+        events.tell(About("team", "train", "uid"), "NodePoolDeleting", "x")
+    events.close()
+    assert cluster.events == {}
 
 
 def test_event_said_again_by_another_replica_is_no_new_event():

@@ -69,7 +69,7 @@ def test_weakness_3_pool_being_deleted_counts_as_absent_and_is_made_again():
     world.cluster.send("train")
     world.pass_time(200)
     (name,) = world.pools()
-    world.gke.delete_pool(name)
+    world.gke.delete_pool(name, {})
     world.cluster.restart("train")
     world.cluster._nodes.clear()
     world.pass_time(30)

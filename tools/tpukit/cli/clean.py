@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.errors import Invalid, NotFound, Problem
+from tpukit.errors import Invalid, Problem
 
 if TYPE_CHECKING:
     from tpukit.housekeeping import Removal, Report
@@ -37,18 +37,11 @@ def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_r
     """
     from tpukit import housekeeping, paths
     from tpukit.cli import context
-    from tpukit.records import ACTIVE, JOBS
 
     limits = housekeeping.Limits(
         age=_seconds(older_than), runs=_bytes("--keep", keep), code=_bytes("--keep-code", keep_code)
     )
     store = context.store()
-
-    def active(job_id: str) -> bool:
-        try:
-            return store.get(JOBS, job_id).value.state in ACTIVE
-        except NotFound:
-            return False
 
     report = housekeeping.run(
         paths.data(),
@@ -58,7 +51,7 @@ def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_r
         limits,
         checkpoints=checkpoints,
         dry_run=dry_run,
-        active=active,
+        active=housekeeping.active_in(store),
     )
     if as_json:
         click.echo(json.dumps(_json(report, dry_run), indent=2))

@@ -44,8 +44,14 @@ def places() -> Mapping[str, Place]:
 
 def sender() -> str:
     """What tells this store's jobs from those of all others, in places that are shared."""
-    address = store().address
-    return address if "://" in address else paths.mark(paths.state() / "sender")
+    return sender_of(store())
+
+
+def sender_of(one: Store) -> str:
+    from tpukit.store import mark
+
+    own = one.address if "://" in one.address else paths.mark(paths.state() / "sender")
+    return mark.sender(one, lambda: own)
 
 
 def shelf() -> Path:
@@ -68,10 +74,13 @@ def driver(
     observed: Callable[[str, Observation], None] = lambda job_id, seen: None,
     hooks: Hooks | None = None,
 ) -> Driver:
-    """Trouble that passes is said on stderr."""
+    """Return a driver of jobs that reports transient errors on stderr.
+
+    It renews its leases in the background: an upload may take longer than a lease.
+    """
     from tpukit.jobs.driver import Driver
 
-    return Driver(
+    driver = Driver(
         store(),
         places(),
         CLOCK,
@@ -83,13 +92,22 @@ def driver(
         observed=observed,
         hooks=hooks,
     )
+    driver.leases.keep()
+    return driver
 
 
 def claim(job_id: str) -> None:
-    """Hold a job before it can be seen, so that nobody drives it who has not got what this machine has: its code."""
+    """Hold a job before other drivers can see it: they may not have its code."""
     from tpukit.control.leases import SECONDS
 
     store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)
+
+
+def unclaim(job_id: str) -> None:
+    """Release a claim of this process."""
+    held = lease(job_id)
+    if held and held.holder.name == holder().name:
+        store().release(held)
 
 
 def lease(job_id: str) -> Lease | None:

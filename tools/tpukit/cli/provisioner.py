@@ -117,6 +117,7 @@ def run(
         store="the cluster",
         passed=metrics.round,
         failed=metrics.failed_round,
+        kernel=driver.kernel,
     )
     if not no_http:
         from tpukit.serve import http

@@ -125,17 +125,10 @@ def _prune() -> None:
     """What `tpu clean` does unless told otherwise."""
     from tpukit import housekeeping, paths
     from tpukit.cli import context
-    from tpukit.errors import NotFound
-    from tpukit.records import ACTIVE, JOBS
-
-    def active(job_id: str) -> bool:
-        try:
-            return context.store().get(JOBS, job_id).value.state in ACTIVE
-        except NotFound:
-            return False
 
     known = housekeeping.known_jobs(context.store())
     limits = housekeeping.Limits()
+    active = housekeeping.active_in(context.store())
     report = housekeeping.run(paths.data(), paths.state(), known, context.CLOCK.now(), limits, active=active)
     if report.removed:
         _say(f"removed {len(report.removed)} things of old jobs, {report.freed >> 20} MiB; `tpu clean` says more")

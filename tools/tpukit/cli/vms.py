@@ -59,14 +59,10 @@ def active_jobs(job_ids: set[str]) -> set[str]:
 
 def is_active(job_id: str) -> bool | None:
     """None: no such job is remembered."""
+    from tpukit import records
     from tpukit.cli import context
-    from tpukit.errors import NotFound
-    from tpukit.records import JOBS
 
-    try:
-        return not context.store().get(JOBS, job_id).value.state.ended
-    except NotFound:
-        return None
+    return records.is_active(context.store(), job_id)
 
 
 def full_name(word: str) -> str:

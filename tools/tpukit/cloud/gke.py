@@ -1,21 +1,25 @@
 """GKE's node pools and operations of one cluster, through google-cloud-container.
 
-A call returns as soon as GKE has taken the request: nobody waits for operations here. An emulator is named by the
-variables that lead Google's Terraform provider there.
+A call returns as soon as GKE has taken the request, and waits for no operation. An emulator is named by the variables
+that lead Google's Terraform provider there. Calls that change something check the fence immediately before they are
+sent, and are sent once: Google's client would retry a delete by itself, without a check in between.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from tpukit import fence
 from tpukit.cloud.clients import SECONDS, ask, sign_in
-from tpukit.errors import Invalid
+from tpukit.cloud.refusals import is_failed_precondition
+from tpukit.errors import Conflict, Invalid, Transient
 
 ENDPOINT = "GOOGLE_CONTAINER_CUSTOM_ENDPOINT"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,8 @@ class Gke(Protocol):
     def create_pool(self, body: Mapping[str, Any]) -> Operation:
         """`body`: a NodePool as the REST API spells it. Conflict where one of that name is there."""
 
-    def delete_pool(self, name: str) -> Operation:
-        """NotFound where it is gone."""
+    def delete_pool(self, name: str, labels: Mapping[str, str]) -> Operation:
+        """Delete the pool that has all these labels. NotFound where it is gone; Conflict where another has its name."""
 
 
 class Client:
@@ -96,15 +100,35 @@ class Client:
             json_format.ParseDict(dict(body), type(request).pb(request).node_pool)
         except json_format.ParseError as error:
             raise Invalid(f"node pool {body.get('name')}: {error}") from error
-        answer = ask(
-            f"create node pool {body['name']}", lambda: self._client.create_node_pool(request, timeout=SECONDS)
+        call = self._client.create_node_pool
+        answer = _change(
+            f"create node pool {body['name']}", lambda: call(request, retry=None, timeout=fence.deadline(SECONDS))
         )
         return _operation(type(answer).pb(answer))[1]
 
-    def delete_pool(self, name: str) -> Operation:
-        request = self._types.DeleteNodePoolRequest(name=f"{self._cluster}/nodePools/{name}")
-        answer = ask(f"delete node pool {name}", lambda: self._client.delete_node_pool(request, timeout=SECONDS))
+    def delete_pool(self, name: str, labels: Mapping[str, str]) -> Operation:
+        """GKE's delete takes a name and no precondition, so the pool is read and compared immediately before:
+        https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/delete"""
+        path = f"{self._cluster}/nodePools/{name}"
+        wanted = self._types.GetNodePoolRequest(name=path)
+        there = ask(f"get node pool {name}", lambda: self._client.get_node_pool(wanted, timeout=SECONDS))
+        found = dict(type(there).pb(there).config.labels)
+        if not labels.items() <= found.items():
+            raise Conflict(f"another node pool is called {name} now: the one to delete had other labels")
+        request, call = self._types.DeleteNodePoolRequest(name=path), self._client.delete_node_pool
+        answer = _change(f"delete node pool {name}", lambda: call(request, retry=None, timeout=fence.deadline(SECONDS)))
         return _operation(type(answer).pb(answer))[1]
+
+
+def _change(asked: str, call: Callable[[], T]) -> T:
+    """Send a request that changes something. A failed precondition passes by itself: another operation is under way,
+    or the control plane is being upgraded (https://github.com/hashicorp/terraform-provider-google/issues/3650)."""
+    try:
+        return ask(asked, call)
+    except Invalid as error:
+        if is_failed_precondition(error.__cause__):
+            raise Transient(error.message, retry_after=5.0) from error.__cause__
+        raise
 
 
 def _pool(pool: Any) -> NodePool:

@@ -38,6 +38,16 @@ def is_quota(message: str) -> bool:
     return bool(_QUOTA.search(message)) and not _BUSY.search(message)
 
 
+def is_failed_precondition(error: BaseException | None) -> bool:
+    """Whether Google refuses a request that is right at a moment that is not. Over REST both this and a request that is
+    wrong are a 400; the word beside the number tells them apart (https://cloud.google.com/apis/design/errors)."""
+    response = getattr(error, "response", None)
+    try:
+        return bool(response.json()["error"]["status"] == "FAILED_PRECONDITION") if response is not None else False
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
 def translated(error: Exception, asked: str) -> TpukitError:
     """`error`: whatever a generated client, its sign-in or the connection below it raised."""
     message = str(getattr(error, "message", "") or error) or type(error).__name__

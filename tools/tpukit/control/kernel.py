@@ -1,26 +1,37 @@
-"""Rounds over keys: list, hold, observe a group at once, then decide, write and act for each key by itself."""
+"""Rounds over keys: list, hold, observe a group at once, then decide, write and act for each key by itself.
+
+Everything done for a key happens under a fence: adapters check its lease immediately before each call that changes
+something. A driver that cannot observe or act on a key for long releases its lease, so that another driver can try.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from tpukit import fence
 from tpukit.clock import Clock
-from tpukit.control.troubles import Troubles
-from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.control.retry_state import RetryState
+from tpukit.control.under_way import Name, UnderWay
+from tpukit.errors import Conflict, LeaseLost, NotFound, NotYet, TpukitError, Transient
 from tpukit.store import Entry, Event, Kind, Lease, Page
 
 T = TypeVar("T", bound=msgspec.Struct)
 S = TypeVar("S")
 
 RACES = 5
-"""How often a decision is made anew because somebody else wrote to the record meanwhile."""
+"""How often a decision is repeated because the record changed meanwhile."""
+BLIND_SECONDS = 60.0
+"""A driver that has not been able to observe or act on a key for this long releases its lease."""
+OBSERVE_SECONDS, STEP_SECONDS = 300.0, 3600.0
+"""An observation, or the step of one key, that takes longer hangs and is abandoned. Every call has a shorter timeout of
+its own; the longest legitimate step runs a host's setup command."""
+MOST_ABANDONED = 5
+"""Threads that may hang for ever before the process should be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +66,18 @@ class Holding(Protocol):
     """The right to drive keys: a lease for each, or one for all."""
 
     def hold(self, name: str) -> Lease | None:
-        """None while somebody else has it."""
+        """Return the lease, renewed if it is due; None while another driver holds it."""
+
+    def check(self, lease: Lease) -> float:
+        """Return for how many seconds the lease is certainly held, renewing it if that is short. LeaseLost if it is
+        not held any more."""
 
     def lost(self, name: str) -> None: ...
 
     def release(self, *names: str) -> None: ...
+
+    def resign(self, *names: str) -> None:
+        """Release keys that this driver cannot drive: with one lease for all keys, that lease."""
 
     def close(self) -> None: ...
 
@@ -115,54 +133,61 @@ class Kernel(Generic[T, S]):
         hooks: Hooks | None = None,
         seed: int | None = None,
     ) -> None:
+        """`workers`: threads of each group; 0: everything happens in the calling thread. `report` receives each step
+        taken, `complain` each new error, once."""
         self._store, self._use, self._leases, self._clock = store, use, leases, clock
-        self._workers = workers  # of each group; 0: everything happens in the calling thread
-        self._report = report  # told of each step taken
-        self._keys = Troubles(clock, complain, seed)  # `complain` is told once of what did not work and is tried again
-        self._groups = Troubles(clock, complain, seed)
+        self._report = report
+        self._keys = RetryState(clock, complain, seed)
+        self._groups = RetryState(clock, complain, seed)
         self._hooks = hooks or Hooks()
-        self._busy: set[str] = set()  # groups whose round is under way
-        self._pools: dict[str, ThreadPoolExecutor] = {}
-        self._lock = threading.Lock()
+        self._under_way = UnderWay(clock, workers)
+        self._held: set[str] = set()  # keys whose lease this driver acquired
+        self._observing: dict[str, Sequence[str]] = {}  # leases that each observation under way relies on
         self.rounds = 0
         self.drivable = 0  # keys of the last round that can be driven from here, now or when it is their turn
+        self.abandoned = 0  # pieces of work that never returned
 
     def round(self, only: Sequence[str] = ()) -> int:
-        """One step for each active key (or those named); how many are still active."""
-        with self._lock:  # before the entries are read: what a round under way has ended since would be driven again
-            busy = frozenset(self._busy)
+        """Take one step for each active key (or those named); return how many are still active."""
+        self._abandon()
+        busy = self._under_way.names()  # before the entries are read: a step under way may end a key meanwhile
         entries = self._entries(only)
+        if not only:
+            self._forget({entry.key for entry in entries}, busy)
         group_of = {entry.key: self._group(entry) for entry in entries}
         groups: dict[str, list[Entry[T]]] = {}
         for entry in self._use.select(entries) if not only else entries:
             group = group_of[entry.key]
-            if group is not None:
+            if group is not None and (group, entry.key) not in busy:
                 groups.setdefault(group, []).append(entry)
         for group, members in groups.items():
-            if group not in busy:  # its last round is not over: others do not wait for it
-                self._start(group, members)
+            if (group, "") not in busy:  # its last observation is not over: other groups do not wait for it
+                self._under_way.start((group, ""), OBSERVE_SECONDS, partial(self._drive, group, members))
         self.rounds += 1
         self.drivable = sum(1 for group in group_of.values() if group is not None)
         return len(entries)
 
     def settle(self, seconds: float) -> bool:
-        """Wait, at most so long, for rounds that are under way; whether all are over."""
-        due = time.monotonic() + seconds
-        while self._busy:
-            if time.monotonic() >= due:
-                return False
-            time.sleep(0.01)
-        return True
+        """Wait, at most so long, for work that is under way; return whether all of it is over."""
+        return self._under_way.settle(seconds)
 
     def close(self) -> None:
-        """Wait for nothing that hangs; give back what is held."""
-        for pool in self._pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
+        """Release every lease; do not wait for what hangs."""
+        self._under_way.close()
         self._leases.close()
 
     def trouble(self) -> Mapping[str, str]:
-        """What cannot be driven just now, and why: keys and groups."""
+        """Return what cannot be driven now, and why: keys and groups."""
         return {**self._groups.texts(), **self._keys.texts()}
+
+    def hanging(self, seconds: float) -> Mapping[str, float]:
+        """Return groups, and keys with their group, whose work has been under way for longer than `seconds`."""
+        running = self._under_way.running().items()
+        return {" ".join(name).strip(): age for name, age in running if age > seconds}
+
+    def alive(self) -> bool:
+        """Whether enough threads are left. Those that hang can only be removed by restarting the process."""
+        return self.abandoned < MOST_ABANDONED
 
     def _entries(self, only: Sequence[str]) -> Sequence[Entry[T]]:
         if not only:
@@ -185,91 +210,115 @@ class Kernel(Generic[T, S]):
         try:
             return self._use.group(entry.value)
         except Exception as error:
-            if self._keys.due(entry.key):
+            if self._keys.due(entry.key, entry.revision):
                 self._fail(self._keys, entry.key, error)
+                self._keys.seen(entry.key, entry.revision)
             return None
 
-    def _start(self, group: str, entries: Sequence[Entry[T]]) -> None:
-        if not self._workers:
-            self._drive(group, entries)
-            return
-        with self._lock:
-            if group in self._busy:  # somebody else's round was quicker
-                return
-            self._busy.add(group)
-            if group not in self._pools:
-                self._pools[group] = ThreadPoolExecutor(self._workers + 1, thread_name_prefix=f"drive {group}")
-            pool = self._pools[group]
-        pool.submit(self._in_background, group, entries)
-
-    def _in_background(self, group: str, entries: Sequence[Entry[T]]) -> None:
+    def _drive(self, group: str, entries: Sequence[Entry[T]]) -> None:
         try:
-            self._drive(group, entries)
-        except Exception as error:
+            self._observe(group, entries)
+        except Exception as error:  # of the kernel itself or the store: the other groups go on
             self._fail(self._groups, group, error)
         finally:
-            with self._lock:
-                self._busy.discard(group)
+            self._observing.pop(group, None)
 
-    def _drive(self, group: str, entries: Sequence[Entry[T]]) -> None:
-        """One round of a group."""
-        due = [entry for entry in entries if self._keys.due(entry.key)]
-        if not due or not self._groups.due(group):
+    def _observe(self, group: str, entries: Sequence[Entry[T]]) -> None:
+        """Observe the keys of one group with one call, then start a step for each."""
+        due = [entry for entry in entries if self._keys.due(entry.key, entry.revision)]
+        # A record that a person changed is driven at once, whatever the group waits for.
+        changed = any(self._keys.changed(entry.key, entry.revision) for entry in due)
+        if not due or not (self._groups.due(group) or changed):
             return
         held = [(entry, lease) for entry in due if (lease := self._hold(entry.key))]
         if not held:
             return
+        self._observing[group] = [lease.name for _, lease in held]
         began = self._clock.monotonic()
         try:
-            seen = self._use.observe(group, [entry for entry, _ in held])
+            with fence.held(lambda: min(self._leases.check(lease) for _, lease in held)):
+                seen = self._use.observe(group, [entry for entry, _ in held])
+        except LeaseLost:  # another driver has one of the keys: the next round leaves it out
+            return
         except Exception as error:
             self._fail(self._groups, group, error)
+            blind = self._groups.lasted(group) >= BLIND_SECONDS and _is_blindness(error)
             for entry, lease in held:
                 self._record(entry, lease, self._groups.for_record(group))
+            if blind:  # let another driver try
+                self._leases.resign(*(lease.name for _, lease in held))
+                for entry, _ in held:
+                    self._keys.rest(entry.key, BLIND_SECONDS)
             return
         self._groups.clear(group)
-        self._each(group, [(entry, lease, seen.get(entry.key)) for entry, lease in held])
+        for entry, lease in held:
+            step = partial(self._step, entry, lease, seen.get(entry.key))
+            self._under_way.start((group, entry.key), STEP_SECONDS, step)
         self._hooks.timed(group, self._clock.monotonic() - began)
 
-    def _each(self, group: str, steps: Sequence[tuple[Entry[T], Lease, S | TpukitError | None]]) -> None:
-        pool = self._pools.get(group)
-        if pool is None:
-            for step in steps:
-                self._step(*step)
-            return
-        for future in [pool.submit(self._step, *step) for step in steps]:
-            future.result()
+    def _forget(self, active: Set[str], busy: Set[Name]) -> None:
+        """Release what this driver holds of keys that ended elsewhere or were removed."""
+        under_way = {key for _, key in busy}
+        self._keys.keep_only(active | under_way)
+        ended = self._held - active - under_way
+        self._held -= ended
+        if ended:
+            self._leases.release(*map(self._lease_name, ended))
 
     def _hold(self, key: str) -> Lease | None:
         try:
-            return self._leases.hold(f"{self._use.kind.name}/{key}")
+            lease = self._leases.hold(self._lease_name(key))
+            if lease is not None:
+                self._held.add(key)
+            return lease
         except TpukitError as error:
             self._fail(self._keys, key, error)
             return None
 
+    def _lease_name(self, key: str) -> str:
+        return f"{self._use.kind.name}/{key}"
+
     def _step(self, entry: Entry[T], lease: Lease, seen: S | TpukitError | None) -> None:
-        """Isolated: whatever happens to one key, the others go on."""
+        """Take one step of one key. Whatever happens to it, the others go on."""
         try:
-            if isinstance(seen, TpukitError):
-                raise seen
-            entry, decision = self._decide(entry, lease, seen)
-            if decision.act is not None:
-                entry = self._act(entry, lease, decision)
+            with fence.held(partial(self._leases.check, lease)):
+                if isinstance(seen, TpukitError):
+                    raise seen
+                entry, decision = self._decide(entry, lease, seen)
+                if decision.act is not None:
+                    entry = self._act(entry, lease, decision)
+        except LeaseLost:
+            return  # another driver has it: nothing is wrong with the key
         except Exception as error:
             if isinstance(error, NotFound) and self._gone(entry.key):
+                self._leases.release(lease.name)
                 return
             self._fail(self._keys, entry.key, error)
             self._record(entry, lease, self._keys.for_record(entry.key))
+            if self._keys.lasted(entry.key) >= BLIND_SECONDS and _is_blindness(error):
+                self._leases.release(lease.name)
+                self._keys.rest(entry.key, BLIND_SECONDS)
         else:
             self._keys.clear(entry.key)
             if not self._driven(entry):
                 self._leases.release(lease.name)
                 self._hooks.ended(entry.value)
 
+    def _abandon(self) -> None:
+        """Stop waiting for calls that never return. Their leases are released, so that they can change nothing when
+        they do return after all."""
+        for (group, key), age in self._under_way.abandon().items():
+            self.abandoned += 1
+            error = Transient(f"no response for {age:.0f} s; abandoned")
+            self._fail(self._keys if key else self._groups, key or group, error)
+            names = [self._lease_name(key)] if key else self._observing.pop(group, [])
+            if names:
+                self._leases.resign(*names)
+
     def _decide(self, entry: Entry[T], lease: Lease, seen: S | None) -> tuple[Entry[T], Decision[T]]:
-        """The decision, and the record as it was written with it."""
+        """Return the decision, and the record as it was written with it."""
         for last in (False,) * (RACES - 1) + (True,):
-            if not self._driven(entry):  # somebody else has ended it
+            if not self._driven(entry):  # another driver has ended it
                 break
             now = self._clock.now()
             decision = self._use.decide(entry.value, seen, now)
@@ -278,7 +327,9 @@ class Kernel(Generic[T, S]):
             try:
                 return self._write(entry, lease, decision, now), decision
             except Conflict:
-                if last or not self._still_held(lease):
+                if not self._still_held(lease):
+                    raise LeaseLost(f"another driver took over {lease.name}") from None
+                if last:
                     raise
                 entry = self._store.get(self._use.kind, entry.key)  # a person asked for something: decide again
         return entry, Decision(entry.value)
@@ -298,8 +349,11 @@ class Kernel(Generic[T, S]):
         return False
 
     def _act(self, entry: Entry[T], lease: Lease, decision: Decision[T]) -> Entry[T]:
+        fence.check()
         try:
             self._use.act(entry.value, decision.act)
+        except LeaseLost:
+            raise
         except TpukitError as error:
             now = self._clock.now()
             following = self._use.failed(entry.value, decision.act, error, now)
@@ -309,7 +363,7 @@ class Kernel(Generic[T, S]):
         return entry
 
     def _gone(self, key: str) -> bool:
-        """Somebody removed the record."""
+        """Whether the record was removed."""
         try:
             self._store.get(self._use.kind, key)
         except NotFound:
@@ -318,18 +372,27 @@ class Kernel(Generic[T, S]):
             return False
         return False
 
-    def _fail(self, troubles: Troubles, name: str, error: Exception) -> None:
-        troubles.add(name, error)
+    def _fail(self, state: RetryState, name: str, error: Exception) -> None:
+        state.add(name, error)
         self._hooks.failed(name, error)
 
     def _record(self, entry: Entry[T], lease: Lease, text: str) -> None:
-        """So that whoever looks at the record knows why it does not move."""
+        """Write to the record why it does not move; and remember which revision failed, to notice a person's change."""
+        self._keys.seen(entry.key, entry.revision)
         if not text:
             return
         try:
             fresh = self._store.get(self._use.kind, entry.key)
             value = self._use.troubled(fresh.value, text)
             if value != fresh.value:
-                self._store.put(self._use.kind, fresh, value, lease=lease)
+                written = self._store.put(self._use.kind, fresh, value, lease=lease)
+                if fresh.revision == entry.revision:
+                    self._keys.seen(entry.key, written.revision)
         except TpukitError:
-            return  # the store itself is away, or somebody else drives it by now
+            return  # the store is unreachable, or another driver owns the key by now
+
+
+def _is_blindness(error: Exception) -> bool:
+    """Whether another driver could do better: its network, its rights or its version may differ. A race or an operation
+    that is not finished yet is the same for all."""
+    return not isinstance(error, (Conflict, NotYet))

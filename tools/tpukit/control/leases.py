@@ -1,4 +1,4 @@
-"""The leases that this process holds: taken when a key is first driven, prolonged, and given back."""
+"""The leases that this process holds: acquired when a key is first driven, renewed, checked before acts, released."""
 
 from __future__ import annotations
 
@@ -6,33 +6,38 @@ import threading
 from contextlib import suppress
 
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, TpukitError
+from tpukit.errors import Conflict, LeaseLost, TpukitError
 from tpukit.store import Holder, Lease, Store
 
 SECONDS = 45.0
-"""How long a driver on another machine may be away before its keys go to somebody else. A process of this machine that
-is dead loses them at once."""
-RENEW = SECONDS / 3
+"""How long a driver on another machine may be silent before another driver takes its keys. A dead process of this
+machine loses them at once."""
 
 
 class Leases:
-    """Safe from any thread."""
+    """Safe from any thread.
 
-    def __init__(self, store: Store, holder: Holder, clock: Clock) -> None:
+    The age of a lease is measured on the clock that counts suspended time, from before the request that renewed it was
+    sent: a process that was suspended for longer than its lease knows so when it resumes.
+    """
+
+    def __init__(self, store: Store, holder: Holder, clock: Clock, *, seconds: float = SECONDS) -> None:
         self.holder = holder
+        self._seconds = seconds
+        self._third = seconds / 3  # a lease older than this is renewed; an act needs this much of it
         self._store, self._clock = store, clock
-        self._held: dict[str, tuple[Lease, float]] = {}  # with the moment, while awake, at which it was last prolonged
+        self._held: dict[str, tuple[Lease, float]] = {}  # with the moment of the last renewal
         self._lock = threading.Lock()
         self._closed = threading.Event()
 
     def hold(self, name: str) -> Lease | None:
-        """The lease, prolonged if it is about time; None while somebody else has it."""
+        """Return the lease, renewed if it is due; None while another driver holds it."""
         with self._lock:
             known = self._held.get(name)
-        now = self._clock.monotonic()
-        if known and now - known[1] < RENEW:
+        now = self._clock.elapsed()
+        if known and now - known[1] < self._third:
             return known[0]
-        lease = self._store.acquire(name, self.holder, SECONDS)
+        lease = self._store.acquire(name, self.holder, self._seconds)
         with self._lock:
             if lease is None:
                 self._held.pop(name, None)
@@ -40,41 +45,67 @@ class Leases:
                 self._held[name] = lease, now
         return lease
 
+    def holds(self, name: str) -> bool:
+        with self._lock:
+            return name in self._held
+
+    def check(self, lease: Lease) -> float:
+        """Return for how many seconds `lease` is certainly held; renew it first if that is too short for an act.
+
+        Raises:
+            LeaseLost: It was released or taken over since it was acquired.
+        """
+        with self._lock:
+            known = self._held.get(lease.name)
+        if known is None or known[0].token != lease.token:
+            raise LeaseLost(f"the lease on {lease.name} was released or taken over")
+        left = self._seconds - (self._clock.elapsed() - known[1])
+        return left if left >= self._third else self._renew(known[0])
+
     def lost(self, name: str) -> None:
-        """Somebody else has it, as a refused write has shown."""
+        """Forget a lease that another driver has, as a refused write has shown."""
         with self._lock:
             self._held.pop(name, None)
 
     def release(self, *names: str) -> None:
-        """Those named, or all."""
+        """Release the named leases, or all."""
         with self._lock:
             leases = [self._held.pop(name)[0] for name in (names or tuple(self._held)) if name in self._held]
         for lease in leases:
             with suppress(TpukitError):  # it lapses by itself
                 self._store.release(lease)
 
+    resign = release
+
     def renew(self) -> None:
-        """Prolong what is held and due."""
+        """Renew the leases that are due."""
+        now = self._clock.elapsed()
         with self._lock:
-            due = [(name, lease) for name, (lease, at) in self._held.items() if self._clock.monotonic() - at >= RENEW]
-        for name, lease in due:
-            try:
-                renewed = self._store.renew(lease, SECONDS)
-            except Conflict:
-                self.lost(name)
-            except TpukitError:
-                continue  # the store is away: whoever writes next finds out whether the lease still holds
-            else:
-                with self._lock:
-                    if name in self._held:
-                        self._held[name] = renewed, self._clock.monotonic()
+            due = [lease for lease, at in self._held.values() if now - at >= self._third]
+        for lease in due:
+            with suppress(TpukitError):  # lost, or the store is unreachable: the next check or write finds out
+                self._renew(lease)
+
+    def _renew(self, lease: Lease) -> float:
+        now = self._clock.elapsed()
+        try:
+            renewed = self._store.renew(lease, self._seconds)
+        except Conflict as error:
+            self.lost(lease.name)
+            raise LeaseLost(f"another driver took over {lease.name}") from error
+        with self._lock:
+            known = self._held.get(lease.name)
+            if known is None or known[0].token != lease.token:
+                raise LeaseLost(f"the lease on {lease.name} was released")
+            self._held[lease.name] = renewed, now
+        return self._seconds - (self._clock.elapsed() - now)
 
     def keep(self) -> None:
-        """Prolong in the background from now on: an act may take longer than a lease."""
+        """Renew in a background thread from now on: an act may take longer than a lease."""
         threading.Thread(target=self._keep, name="leases", daemon=True).start()
 
     def _keep(self) -> None:
-        while not self._closed.wait(RENEW / 2):
+        while not self._closed.wait(self._third / 2):
             with suppress(TpukitError):
                 self.renew()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Protocol
 
 from tpukit.clock import Clock
 from tpukit.errors import TpukitError
@@ -14,7 +15,15 @@ LONGEST_WAIT = 30.0
 """Between two tries while the store is away."""
 LATE_SECONDS = 60.0
 """A loop that has not come round for so long hangs."""
+HANGING_SECONDS = 120.0
+"""Calls have timeouts below this; only uploads and a host's setup command take longer."""
 log = logging.getLogger("tpukit.control")
+
+
+class Works(Protocol):
+    def alive(self) -> bool: ...
+
+    def hanging(self, seconds: float) -> Mapping[str, float]: ...
 
 
 class Loop:
@@ -31,9 +40,11 @@ class Loop:
         meanwhile: str = "",
         passed: Callable[[], None] = lambda: None,
         failed: Callable[[], None] = lambda: None,
+        kernel: Works | None = None,
     ) -> None:
-        """`tick`: seconds between two rounds. `store`: what it is called when it is back; `meanwhile`: what goes on
-        while it is away. `passed` and `failed` are told of each round."""
+        """`tick`: seconds between two rounds. `store`: its name in messages; `meanwhile`: what goes on while it is
+        unreachable. `passed` and `failed` are called after each round. `kernel`: what the rounds drive."""
+        self._kernel = kernel
         self._once, self._clock, self._tick, self._say = round, clock, tick, say
         self._store, self._meanwhile = store, meanwhile
         self._passed, self._failed = passed, failed
@@ -62,8 +73,14 @@ class Loop:
         self._wake.set()
 
     def alive(self) -> bool:
-        """Whether rounds come and go. A store that is away is no reason to be started anew."""
+        """Whether rounds start and finish. An unreachable store is no reason for a restart."""
+        if self._kernel is not None and not self._kernel.alive():
+            return False
         return self._clock.monotonic() - self._beat < LATE_SECONDS + self._tick() + LONGEST_WAIT
+
+    def hanging(self) -> Mapping[str, float]:
+        """Return the calls that have not returned, with the seconds since."""
+        return self._kernel.hanging(HANGING_SECONDS) if self._kernel is not None else {}
 
     def ready(self) -> bool:
         """Whether the store answers and a round went through lately."""

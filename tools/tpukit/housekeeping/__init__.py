@@ -16,7 +16,20 @@ from tpukit.housekeeping.files import JobFacts, remove, scan
 if TYPE_CHECKING:
     from tpukit.store import Store
 
-__all__ = ["Item", "JobFacts", "Limits", "Removal", "Report", "What", "decide", "known_jobs", "remove", "run", "scan"]
+__all__ = [
+    "Item",
+    "JobFacts",
+    "Limits",
+    "Removal",
+    "Report",
+    "What",
+    "active_in",
+    "decide",
+    "known_jobs",
+    "remove",
+    "run",
+    "scan",
+]
 
 _OF_JOBS = (What.RUN, What.CHECKPOINTS, What.LOCK)
 
@@ -61,6 +74,13 @@ def run(
         except OSError as error:
             failed.append((removal, error.strerror or str(error)))
     return Report(tuple(removed), tuple(failed))
+
+
+def active_in(store: Store) -> Callable[[str], bool]:
+    """Return a test for one job of a store: whether it is active, or its record cannot be read."""
+    from tpukit.records import is_active
+
+    return lambda job_id: bool(is_active(store, job_id))
 
 
 def known_jobs(store: Store) -> dict[str, JobFacts]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from tpukit import history
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import NotFound, TpukitError
@@ -73,10 +74,10 @@ class JobUse:
 
     def failed(self, job: Job, act: Order, error: TpukitError, now: float) -> Decision[Job] | None:
         closing = acting.failed(job, act, error, now)
-        return Decision(closing, note=closing.message) if closing else None
+        return Decision(history.bounded(closing), note=closing.message) if closing else None
 
     def troubled(self, job: Job, text: str) -> Job:
-        return replace(job, message=text) if not job.state.ended else job
+        return history.bounded(replace(job, message=text)) if not job.state.ended else job
 
     def _uses_this_machine(self, job: Job) -> bool:
         """Jobs of other machines in a shared store take no room here, nor do those that cannot be read."""
@@ -106,8 +107,6 @@ class Driver:
     ) -> None:
         self._store, self._places, self._complain = store, places, complain
         self.leases = Leases(store, holder, clock)
-        if workers:
-            self.leases.keep()
         self.kernel: Kernel[Job, Observation] = Kernel(
             store,
             JobUse(places, parallel, observed),

@@ -117,8 +117,15 @@ class Cluster:
         *,
         part: str = "",
         way: Literal["merge", "strategic-merge", "json"] = "merge",
+        uid: str = "",
+        version: str = "",
         seconds: float = ANSWER_SECONDS,
     ) -> Doc:
+        """Change an object. With `uid` or `version`, raise Conflict where another object, or a later version, has the
+        name; both are for changes that are no list."""
+        if expected := {**({"uid": uid} if uid else {}), **({"resourceVersion": version} if version else {})}:
+            assert isinstance(change, Mapping), "a JSON patch carries its own tests"
+            change = {**change, "metadata": {**(change.get("metadata") or {}), **expected}}
         content = f"application/{way}-patch+json"
         path = KINDS[kind].path(namespace, name, part)
         return self.call("PATCH", path, body=change, content=content, seconds=seconds)

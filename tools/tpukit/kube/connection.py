@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from tpukit import fence
 from tpukit.errors import Denied, TpukitError, Transient, Unauthenticated
 from tpukit.kube import answers, kubeconfig_file
 from tpukit.kube.kinds import Doc, encode
@@ -84,24 +85,33 @@ class Connection:
         accept: str = "application/json",
         seconds: float | None = ANSWER_SECONDS,
     ) -> Iterator[BaseHTTPResponse]:
-        """An answer that is still coming. `seconds`: the longest silence; None: as long as the connection lives."""
+        """Yield an answer that is still coming. `seconds`: the longest silence; None: as long as the connection lives.
+
+        Whatever is no read is sent only while the fence holds, and given up before the lease of the driver ends.
+        """
         import urllib3
 
         headers = {"Accept": accept, "User-Agent": "tpukit", **self._credentials()}
         if body is not None:
             headers["Content-Type"] = content
-        connect = CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)
+        encoded = None if body is None else encode(body)
         REQUESTS.add(method, path, query or {})
         try:
+            total = None
+            if (
+                method != "GET"
+            ):  # after signing in and encoding: nothing that takes time comes between this and the send
+                total = seconds = fence.deadline(ANSWER_SECONDS if seconds is None else seconds)
+            connect = CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)
             with closing(
                 self._client.rest_client.pool_manager.request(
                     method,
                     f"{self.server}{path}" + (f"?{urlencode(query)}" if query else ""),
-                    body=None if body is None else encode(body),
+                    body=encoded,
                     headers=headers,
                     preload_content=False,
                     retries=False,
-                    timeout=urllib3.Timeout(connect=connect, read=seconds),
+                    timeout=urllib3.Timeout(total=total, connect=connect, read=seconds),
                 )
             ) as answer:
                 if answer.status >= 300:

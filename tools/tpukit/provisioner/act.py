@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from tpukit.clock import Clock
 from tpukit.cloud.gke import Gke, NodePool, Operation
-from tpukit.errors import Conflict, NotFound, TpukitError, Transient
+from tpukit.errors import Conflict, LeaseLost, NotFound, TpukitError, Transient
 from tpukit.kube import Cluster
 from tpukit.provisioner import pools
 from tpukit.provisioner.decide import Cordon, Create, Delete
 from tpukit.provisioner.pace import Pace
 from tpukit.provisioner.pool_cache import PoolCache
-from tpukit.provisioner.pool_names import CORDONED
+from tpukit.provisioner.pool_names import CORDONED, UID
 
 log = logging.getLogger("tpukit.provisioner")
 
@@ -47,11 +47,13 @@ class Actor:
             if isinstance(act, Create):
                 self._create(name, act)
             else:
-                self._delete(name)
+                self._delete(name, act)
         except TpukitError as error:
             self._done(verb, type(error).__name__)
             if isinstance(error, (Transient, Conflict)):
-                self._slow_down()
+                self._cache.doubt()
+            if isinstance(error, (Transient, Conflict)) and not isinstance(error, LeaseLost):
+                self._pace.slow(self._clock.monotonic())
             raise
         self._done(verb, "accepted")
         why = act.reason if isinstance(act, Delete) else str(act.choice)
@@ -62,7 +64,7 @@ class Actor:
         try:
             operation = self._gke.create_pool(body)
         except Conflict as error:
-            if "already exists" not in str(error).lower():
+            if isinstance(error, LeaseLost) or "already exists" not in str(error).lower():
                 raise
             # An earlier call went through though its answer was lost.
             self._cache.doubt()
@@ -74,16 +76,14 @@ class Actor:
         change = {"metadata": {"annotations": {CORDONED: value}}, "spec": {"unschedulable": act.on or None}}
         for host in act.hosts:
             with suppress(NotFound):
-                self._cluster.patch("Node", host, change)
+                self._cluster.patch("Node", host, change, uid=act.uids.get(host, ""))
 
-    def _slow_down(self) -> None:
-        self._pace.slow(self._clock.monotonic())
-        self._cache.doubt()
-
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str, act: Delete) -> None:
+        if not act.labels.get(UID):  # the owner: what has none is not ours
+            raise Conflict(f"node pool {name} does not say whose it is")
         operation: Operation | None = None
         with suppress(NotFound):
-            operation = self._gke.delete_pool(name)
+            operation = self._gke.delete_pool(name, act.labels)
         self._cache.deleted(name, operation)
 
 

@@ -7,7 +7,7 @@ it for a while, and no pod of somebody else runs on its hosts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tpukit.cloud.gke import NodePool, Operation
 from tpukit.provisioner import failures, pools
@@ -20,6 +20,9 @@ SETTLED = 600.0
 """A pool that has run for so long has outlived what went wrong before."""
 
 
+_UNREAD = "nothing is removed while the cluster cannot be read"
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
     need: Need
@@ -30,15 +33,17 @@ class Create:
 @dataclass(frozen=True, slots=True)
 class Delete:
     reason: str
+    labels: Mapping[str, str] = field(default_factory=dict)  # of the very pool: a later one has its name
 
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """No pod of somebody else comes to a pool between the last check and its removal. Or, where it is to stay: they may
-    come again."""
+    """Keep pods of others away from a pool between the last check and its removal; or let them come again, where the
+    pool is to stay."""
 
     hosts: tuple[str, ...]
     on: bool
+    uids: Mapping[str, str] = field(default_factory=dict)  # by host: GKE recreates a host under its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Step:
     owner: Owner | None = None
     since: float = 0.0  # what waits longest goes first
     unused: bool = False  # nobody needs the pool
+    idle: bool = False  # the pool is ready, and its pod does not come
     unchecked: bool = False  # it is to be removed, if no pod of somebody else is there
 
 
@@ -104,8 +110,9 @@ def _needed(
     if pool.status == "ERROR":
         return _broken(seen, step, need, f"{pool.message or 'GKE does not say why'}", whose, settings, now)
     if not pools.fits(pool, need):
-        gone = replace(step, state="removing", unused=False)
-        return _delete(seen, gone, f"node pool {slot} has not the shape that the pod asks for now")
+        why = f"node pool {slot} no longer matches the pod's request"
+        gone = replace(step, state="leaving", reason=why, unused=True)
+        return _delete(seen, replace(gone, state="removing"), why) if slot in seen.suspects else gone
     return _running(seen, step, need, pool, whose, settings, now)
 
 
@@ -119,7 +126,22 @@ def _running(
             return _broken(seen, step, need, f"{missing} after {settings.node_timeout:.0f} s", whose, settings, now)
         return replace(step, state="creating", reason=missing, event=_became_ready(seen, pool))
     why = f"node pool {slot} is ready; the scheduler says: {need.message}"
-    return replace(step, state="ready", reason=why, event=_became_ready(seen, pool))
+    ready_step = replace(step, state="ready", reason=why, event=_became_ready(seen, pool), idle=True)
+    waited = now - seen.idle.get(slot, now)
+    return ready_step if waited < settings.pod_timeout else _idle(seen, ready_step, need, whose, waited, now)
+
+
+def _idle(seen: Observation, step: Step, need: Need, whose: Owner, waited: float, now: float) -> Step:
+    """A pool that its pod never came to: recorded with the reason first, then removed."""
+    why = f"node pool {step.pool} has been ready for {waited / 60:.0f} min and its pod {need.pod} is not placed on it"
+    if step.tries.created != whose.created:
+        if not seen.jobsets_known:
+            return step
+        tries = failures.unused(step.tries, f"{why}: {need.message}", len(need.choices), now, whose.created)
+        again = f"it is removed, and made again at the earliest in {(tries.not_before - now) / 3600:.0f} h"
+        said = f"{why}; the scheduler says: {need.message or 'nothing'}; {again}"
+        return replace(step, reason=said, tries=tries, event=failures.event(tries))
+    return _delete(seen, replace(step, state="removing", event=""), why)
 
 
 def _became_ready(seen: Observation, pool: NodePool) -> str:
@@ -153,6 +175,8 @@ def _broken(
 ) -> Step:
     """What went wrong is remembered before the pool that shows it is removed."""
     tries = step.tries
+    if not seen.jobsets_known:
+        return replace(step, reason=f"node pool {step.pool}: {message}; {_UNREAD}")
     if tries.created != whose.created:
         create = failures.last_create(seen.operations, step.pool)
         choices, made = len(need.choices), whose.created
@@ -205,23 +229,30 @@ def _leaves(jobset: JobSetState | None, whose: Owner, known: bool, settings: Set
 
 
 def _delete(seen: Observation, step: Step, why: str) -> Step:
+    if not seen.jobsets_known:
+        return replace(step, reason=f"{why}; {_UNREAD}")
     if seen.foreign is None or step.pool not in seen.foreign:
         return replace(step, reason=why, unchecked=True)
     cordoned = seen.cordoned.get(step.pool, ())
     if pods := seen.foreign[step.pool]:
         shown = ", ".join(pods[:3]) + (", ..." if len(pods) > 3 else "")
-        act = Cordon(cordoned, on=False) if cordoned else None
+        act = _cordon(seen, cordoned, on=False) if cordoned else None
         return replace(step, reason=f"{why}; but it is in use by {shown}", act=act)
     if free := tuple(host for host in seen.hosts.get(step.pool, ()) if host not in cordoned):
-        return replace(step, reason=f"{why}; its hosts take no more pods", act=Cordon(free, on=True))
-    return replace(step, state="removing", reason=why, act=Delete(why), event="NodePoolDeleting")
+        return replace(step, reason=f"{why}; its hosts take no more pods", act=_cordon(seen, free, on=True))
+    act = Delete(why, pools.identity(seen.pools[step.pool]))
+    return replace(step, state="removing", reason=why, act=act, event="NodePoolDeleting")
 
 
 def _reopened(seen: Observation, step: Step) -> Step:
     """A pool that is to stay after all."""
     cordoned = seen.cordoned.get(step.pool, ())
     stays = step.state in ("retained", "ready", "creating") and step.act is None
-    return replace(step, act=Cordon(cordoned, on=False)) if cordoned and stays else step
+    return replace(step, act=_cordon(seen, cordoned, on=False)) if cordoned and stays else step
+
+
+def _cordon(seen: Observation, hosts: tuple[str, ...], *, on: bool) -> Cordon:
+    return Cordon(hosts, on, {host: seen.host_uids[host] for host in hosts if host in seen.host_uids})
 
 
 def _bounded(steps: Mapping[str, Step], free: int) -> Mapping[str, Step]:

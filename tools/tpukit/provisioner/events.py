@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tpukit import fence
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, TpukitError
+from tpukit.errors import Conflict, LeaseLost, TpukitError
 from tpukit.kube import Cluster
 
 COMPONENT = "tpu-provisioner"
@@ -90,14 +91,19 @@ class Events:
         if self._writer is None:
             self._create(event, mark)
         else:
-            self._writer.submit(self._create, event, mark)
+            self._writer.submit(fence.carry(self._create), event, mark)
 
     def _create(self, event: dict[str, Any], mark: str) -> None:
         try:
             self._cluster.create(event)
+        except LeaseLost:
+            self._forget(mark)  # the replica that leads now tells what it does itself
         except Conflict:
             return  # it was told before
         except TpukitError as error:
-            with self._lock:
-                self._done.pop(mark, None)
+            self._forget(mark)
             log.warning("an event could not be written", extra={"error": str(error), "event": event["reason"]})
+
+    def _forget(self, mark: str) -> None:
+        with self._lock:
+            self._done.pop(mark, None)

@@ -1,23 +1,26 @@
-"""One replica acts, the others wait: a Lease object says which, as controllers of Kubernetes do it.
+"""Leader election over a Lease object, as controllers of Kubernetes do it: one replica acts, the others wait.
 
-Two that both take themselves for the leader for a moment do no harm: a pool has one name, so creating it twice creates
-it once.
+A leader that was suspended may still take itself for the leader. `check` tells it so immediately before each call that
+changes something; a create that it sends nevertheless is found by the labels of the pool, and removed by the next.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from tpukit import fence
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, NotFound, TpukitError
+from tpukit.errors import Conflict, LeaseLost, NotFound, TpukitError
 from tpukit.kube import Cluster, Doc
 from tpukit.store import Holder, Lease
 
-SECONDS, RENEW_SECONDS = 15.0, 5.0
+SECONDS = 30.0
+"""Calls end before the lease does: GKE takes several seconds to accept a create."""
 _API = "coordination.k8s.io/v1"
 log = logging.getLogger("tpukit.provisioner")
 
@@ -39,34 +42,66 @@ class Leadership:
         self._cluster, self._namespace, self._name = cluster, namespace, name
         self._holder, self._clock, self._seconds = holder, clock, seconds
         self._changed = changed
-        self._until = float("-inf")  # on our own clock: nobody else's is trusted
+        self._lock = threading.RLock()
+        self._until = float("-inf")  # on this machine's clock, which counts the time that it was suspended
         self._token = 0
         self._seen: tuple[str, float] = ("", 0.0)  # what another holder wrote last, and when we first saw it
+        self._rests = float("-inf")  # until then another replica may lead
         self._closed = threading.Event()
 
     def leading(self) -> bool:
-        return self._clock.monotonic() < self._until
+        return self._left() > 0
 
     def hold(self, name: str) -> Lease | None:
-        if not self.leading():
-            return None
-        left = self._until - self._clock.monotonic()
-        return Lease(name, self._holder, self._clock.now() + left, self._token)
+        with self._lock:
+            left = self._left()
+            return Lease(name, self._holder, self._clock.now() + left, self._token) if left > 0 else None
+
+    def check(self, lease: Lease) -> float:
+        """Return the seconds for which the lease is certainly held, after renewing it where little of it is left.
+
+        Raises:
+            LeaseLost: Another replica has led since `lease` was given, or may lead now.
+        """
+        with self._lock:
+            if self._left() < self._seconds / 3:
+                self.renew()
+            left = self._left()
+            if left <= 0 or lease.token != self._token:
+                raise LeaseLost("another replica leads, or may lead by now: this one was suspended or cut off")
+            return left
 
     def lost(self, name: str) -> None:
-        """One key tells nothing of the rest: the next renewal does."""
+        """Do nothing: one key says nothing about the others, and the next renewal does."""
 
     def release(self, *names: str) -> None:
-        """Of a key: there is nothing to give back."""
+        """Do nothing: one lease is for all keys."""
+
+    def resign(self, *names: str) -> None:
+        """Release the lease, and let other replicas lead before this one tries again."""
+        with self._lock:
+            self._rests = self._clock.elapsed() + 2 * self._seconds
+            if self.leading():
+                self._release()
+                self._changed(False)
 
     def renew(self) -> bool:
-        """Take it, or prolong it; whether it is held now."""
-        began = self._clock.monotonic()
+        """Take the lease or prolong it, and return whether it is held now."""
+        with self._lock, fence.held(lambda: math.inf):  # a check may be what renews
+            return self._renew()
+
+    def _left(self) -> float:
+        return self._until - self._clock.elapsed()
+
+    def _renew(self) -> bool:
+        began = self._clock.elapsed()
+        if began < self._rests:
+            return False
         before = self.leading()
         try:
             held = self._take()
         except Conflict:
-            held = False  # another one was faster
+            held, self._until = False, float("-inf")  # another one was faster
         except TpukitError as error:
             log.warning("the lease could not be renewed", extra={"error": str(error)})
             held = before and self.leading()
@@ -81,12 +116,15 @@ class Leadership:
         threading.Thread(target=self._keep, name="leader", daemon=True).start()
 
     def close(self) -> None:
-        """Give it back, so that another one need not wait for its end."""
+        """Release the lease, so that another replica need not wait for its end."""
         self._closed.set()
-        if not self.leading():
-            return
+        with self._lock:
+            if self.leading():
+                self._release()
+
+    def _release(self) -> None:
         self._until = float("-inf")
-        with suppress(TpukitError):
+        with suppress(TpukitError), fence.held(lambda: math.inf):
             lease = self._cluster.get("Lease", self._name, self._namespace)
             if lease["spec"].get("holderIdentity") == self._holder.name:
                 lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
@@ -124,9 +162,9 @@ class Leadership:
         """Measured on our own clock from when we saw it last renewed: clocks of machines differ."""
         mark = f"{spec.get('holderIdentity')} {spec.get('renewTime')}"
         if self._seen[0] != mark:
-            self._seen = mark, self._clock.monotonic()
+            self._seen = mark, self._clock.elapsed()
             return False
-        return self._clock.monotonic() - self._seen[1] > float(spec.get("leaseDurationSeconds") or self._seconds)
+        return self._clock.elapsed() - self._seen[1] > float(spec.get("leaseDurationSeconds") or self._seconds)
 
     def _spec(self, before: Doc, token: int) -> Doc:
         mine = before.get("holderIdentity") == self._holder.name

@@ -46,6 +46,12 @@ def owner(pool: NodePool) -> Owner | None:
     )
 
 
+def identity(pool: NodePool) -> Mapping[str, str]:
+    """Labels of ours that tell this pool from an earlier or later one of its name."""
+    keys = (pool_names.MANAGED_BY, pool_names.UID, pool_names.JOB, pool_names.CREATED)
+    return {key: pool.labels[key] for key in keys if key in pool.labels}
+
+
 def fits(pool: NodePool, need: Need) -> bool:
     """Whether the pool has what the pod selects, however it came about: a default that has changed since is no reason
     to replace it."""

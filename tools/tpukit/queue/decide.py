@@ -82,7 +82,7 @@ def problems(job: QueuedJob) -> str:
 
 
 def claimable(job: QueuedJob, now: float, status: str = PENDING) -> bool:
-    return job.status == status and now >= job.not_before and not job.cancel
+    return job.status == status and _due(job, now) and not job.cancel
 
 
 def claim(job: QueuedJob, worker: str, now: float) -> QueuedJob:
@@ -165,7 +165,7 @@ def _pending(job: QueuedJob, seen: Seen, now: float) -> Step:
         return Step(cancel(job, now), note=message(Reason.CANCELLED))
     if wrong := problems(job):
         return Step(_end(job, FAILED, Reason.CANNOT_START, wrong, later), note=wrong)
-    if seen.started is not None and now >= job.not_before:
+    if seen.started is not None and _due(job, now):
         again = {"schedules": job.schedules + 1, "ranked": True}
         scheduled = replace(job, status=SCHEDULED, scheduled_at=later, updated_at=later, **again)
         return Step(scheduled, Act.START, "scheduled")
@@ -220,6 +220,11 @@ def _end(
         not_before=0.0,
         ranked=True,
     )
+
+
+def _due(job: QueuedJob, now: float) -> bool:
+    """Whether it may be tried. A time further away than the longest wait was stamped by a clock that was ahead."""
+    return not now < job.not_before <= now + LONGEST_WAIT
 
 
 def _later(job: QueuedJob, now: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
-from tpukit.control import Decision, Hooks, Kernel
+from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import Invalid, TpukitError
 from tpukit.queue import claims
 from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish
@@ -109,37 +109,35 @@ class Observed:
 
 
 class Leadership:
-    """One lease for all keys: whoever has it supervises."""
+    """One lease for all keys: its holder supervises."""
 
     def __init__(self, store: Store, holder: Holder, clock: Clock) -> None:
-        self._store, self._holder, self._clock = store, holder, clock
-        self._lease: Lease | None = None
-        self._renewed = float("-inf")
+        self._leases = Leases(store, holder, clock, seconds=LEADER_SECONDS)
+        self._clock = clock
+        self._rests = float("-inf")  # until then another process may lead
 
     def leading(self) -> bool:
-        return self._lease is not None
+        return self._leases.holds(LEADER)
 
     def hold(self, name: str) -> Lease | None:
-        now = self._clock.monotonic()
-        if self._lease is None or now - self._renewed > LEADER_SECONDS / 3:
-            self._lease = self._store.acquire(LEADER, self._holder, LEADER_SECONDS)
-            self._renewed = now
-        return self._lease
+        return self._leases.hold(LEADER) if self._clock.elapsed() >= self._rests else None
+
+    def check(self, lease: Lease) -> float:
+        return self._leases.check(lease)
 
     def lost(self, name: str) -> None:
-        self._lease = None
+        self._leases.lost(LEADER)
 
     def release(self, *names: str) -> None:
-        """Of a key: there is nothing to give back."""
+        """Do nothing: one lease is for all keys."""
+
+    def resign(self, *names: str) -> None:
+        """Release the lease, and let another process lead before this one tries again."""
+        self._rests = self._clock.elapsed() + 2 * LEADER_SECONDS
+        self._leases.release(LEADER)
 
     def close(self) -> None:
-        if self._lease is not None:
-            try:
-                self._store.release(self._lease)
-            except TpukitError:
-                return  # it lapses by itself
-            finally:
-                self._lease = None
+        self._leases.close()
 
 
 class Driver:

@@ -68,7 +68,12 @@ def is_number(value: Any) -> bool:
 
 
 TPU_JOBS = Kind(
-    "tpu_jobs", QueuedJob, state="status", order="rank", plain=Plain(TIMES, placed="ranked", heard="created_at")
+    "tpu_jobs",
+    QueuedJob,
+    state="status",
+    order="rank",
+    plain=Plain(TIMES, placed="ranked", heard="created_at"),
+    known=(*ACTIVE, *ENDED),
 )
 
 # msgspec finds out what a type is made of when it first reads one, and crashes if another thread does so meanwhile.

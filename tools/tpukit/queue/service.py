@@ -44,6 +44,7 @@ class Service:
             meanwhile="code that runs goes on; ",
             passed=metrics.round,
             failed=metrics.store_error,
+            kernel=driver.kernel,
         )
 
     def run(self, *, until_idle: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol
 
@@ -22,6 +23,9 @@ class Probed(Protocol):
 
     def ready(self) -> bool: ...
 
+    def hanging(self) -> Mapping[str, float]:
+        """Return groups and keys whose calls have not returned, with the seconds since."""
+
 
 class Counted(Protocol):
     @property
@@ -39,9 +43,10 @@ def start(service: Probed, metrics: Counted, port: int, host: str = LOOPBACK) ->
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path == "/healthz":
-                self._answer(service.alive(), "rounds come and go\n", "no round for too long\n")
+                slow = "".join(f"no response from {name} for {age:.0f} s\n" for name, age in service.hanging().items())
+                self._answer(service.alive(), f"ok\n{slow}", f"rounds have stopped\n{slow}")
             elif path == "/readyz":
-                self._answer(service.ready(), "ready\n", "the store is away, or no round went through lately\n")
+                self._answer(service.ready(), "ready\n", "the store is unreachable, or no round succeeded recently\n")
             elif path == "/metrics":
                 self._send(200, metrics.text(), metrics.content_type)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tpukit.clock import Clock
 from tpukit.control.loop import Loop
@@ -46,6 +46,7 @@ class Service:
             meanwhile="jobs run on; ",
             passed=metrics.round,
             failed=metrics.store_error,
+            kernel=driver.kernel,
         )
 
     def run(self, *, until_idle: bool = False) -> None:
@@ -66,8 +67,12 @@ class Service:
         self.loop.stop()
 
     def alive(self) -> bool:
-        """Whether rounds come and go. A store that is away is no reason to be started anew."""
+        """Whether rounds start and finish. An unreachable store is no reason for a restart."""
         return self.loop.alive()
+
+    def hanging(self) -> Mapping[str, float]:
+        """Return the calls that have not returned, with the seconds since."""
+        return self.loop.hanging()
 
     def ready(self) -> bool:
         """Whether the store answers and a round went through lately."""

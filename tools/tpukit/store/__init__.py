@@ -43,6 +43,8 @@ class Kind(Generic[T]):
     upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
     plain: Plain | None = None
     opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
+    limit: int = 0  # bytes of a document, as JSON; 0: what the home takes
+    known: tuple[str, ...] = ()  # every state that this version knows; empty: any text is one
 
     @property
     def version(self) -> int:
@@ -115,7 +117,7 @@ class Store(Protocol):
         """NotFound if there is none; Conflict if this version cannot read it."""
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
-        """Conflict if the key is taken."""
+        """Conflict if the key is taken, or this home was left for another (tpukit.store.mark)."""
 
     def put(
         self,
@@ -149,7 +151,13 @@ class Store(Protocol):
     def list(
         self, kind: Kind[T], *, states: Sequence[str] = (), newest: bool = False, after: str = "", limit: int = 0
     ) -> Page[T]:
-        """By the kind's order, oldest first unless `newest`; at most `limit`, from behind the cursor `after`."""
+        """By the kind's order, oldest first unless `newest`; at most `limit`, from behind the cursor `after`.
+
+        The first page names every unreadable document of these states and of states that this version does not know.
+        """
+
+    def strangers(self, kind: Kind[T]) -> Page[T]:
+        """Documents whose state is none of `kind.known`: a newer version, or a program without tpukit, wrote them."""
 
     def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
         """Of all documents, those that cannot be read included."""
@@ -158,8 +166,8 @@ class Store(Protocol):
         """In the order in which they were written, without the first `after`."""
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
-        """None while somebody else holds it. A lease of a dead process of this machine is free at once; one that its
-        own holder asks for again is prolonged."""
+        """None while another holder has it; Conflict if this home was left for another. A lease of a dead process of
+        this machine is free at once; one that its own holder asks for again is prolonged."""
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         """Conflict if it went to somebody else."""
@@ -172,6 +180,9 @@ class Store(Protocol):
 
     def leases(self) -> Sequence[Lease]:
         """All that are held now."""
+
+    def revoke(self) -> None:
+        """End every lease: no holder writes under one any more."""
 
     def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, from another thread, when something may have changed. The answer ends it."""
@@ -194,6 +205,16 @@ def change(
         except Conflict as error:
             raced = error
     raise raced
+
+
+def unreadable(store: Store, kind: Kind[T], **query: Any) -> Sequence[Broken]:
+    """Documents of a list that this version cannot read, page after page."""
+    page = store.list(kind, **query)
+    broken = list(page.broken)
+    while page.next:
+        page = store.list(kind, after=page.next, **query)
+        broken += page.broken
+    return broken
 
 
 def everything(store: Store, kind: Kind[T], **query: Any) -> Sequence[Entry[T]]:

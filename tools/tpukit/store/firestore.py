@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from tpukit.errors import Conflict, Invalid, TpukitError
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, native
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, mark, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.firestore_leases import FirestoreLeases
 from tpukit.store.listener import Listener
@@ -49,6 +50,8 @@ class FirestoreStore(FirestoreLeases):
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
         doc = codec.encode(kind, value, {}, 1)
         document = self._document(kind, key)
+        if kind.plain is None and kind.name != mark.COLLECTION:
+            self._refuse_if_moved(self._calls.read([self._mark_document()])[0])
         batch = self._calls.client.batch()
         batch.create(document, self._stamped(native.to_native(kind, key, value, doc)))
         _note(batch, document, 1, events)
@@ -147,12 +150,19 @@ class FirestoreStore(FirestoreLeases):
         snapshots.sort(key=lambda snapshot: str(snapshot.get(native.BY_ORDER)), reverse=newest)
         more = bool(limit) and len(snapshots) > limit
         snapshots = snapshots[:limit] if limit else snapshots
-        read = [_entry(kind, snapshot) for snapshot in snapshots]
-        return Page(
-            [entry for entry in read if isinstance(entry, Entry)],
-            [entry for entry in read if isinstance(entry, Broken)],
-            snapshots[-1].get(native.BY_ORDER) if more else "",
+        page = codec.page(
+            [_entry(kind, snapshot) for snapshot in snapshots], snapshots[-1].get(native.BY_ORDER) if more else ""
         )
+        return codec.with_strangers(page, self.strangers(kind)) if states and kind.known and not after else page
+
+    def strangers(self, kind: Kind[T]) -> Page[T]:
+        from google.cloud.firestore_v1.base_query import FieldFilter
+
+        documents = self._calls.client.collection(kind.name)
+        # `not-in` leaves null out. A single field needs no index that a person must create.
+        filters = [FieldFilter(kind.state, "not-in", list(kind.known)), FieldFilter(kind.state, "==", None)]
+        queries = [documents.where(filter=one) for one in (filters if kind.plain else filters[:1])]
+        return codec.page([_entry(kind, snapshot) for query in queries for snapshot in self._calls.query(query)])
 
     def keys(self, kind: Kind[T], prefix: str = "") -> frozenset[str]:
         query = self._calls.client.collection(kind.name).select([]).order_by("__name__")
@@ -187,10 +197,9 @@ class FirestoreStore(FirestoreLeases):
         query = self._calls.client.collection(kind.name)
         if states:  # one field, so that no index is needed that somebody must make
             query = query.where(filter=FieldFilter(kind.state, "in", list(dict.fromkeys(map(str, states)))))
-        read = [_entry(kind, snapshot) for snapshot in self._calls.query(query)]
-        entries = [entry for entry in read if isinstance(entry, Entry)]
-        entries.sort(key=lambda entry: (codec.order(kind, entry.value), entry.key), reverse=newest)
-        return Page(entries, [entry for entry in read if isinstance(entry, Broken)])
+        page = codec.page([_entry(kind, snapshot) for snapshot in self._calls.query(query)])
+        order = sorted(page.entries, key=lambda entry: (codec.order(kind, entry.value), entry.key), reverse=newest)
+        return replace(page, entries=order)
 
     def _queries(self, kind: Kind[T], states: Sequence[str], newest: bool, after: str) -> Sequence[Any]:
         from google.cloud.firestore_v1.base_query import FieldFilter
@@ -280,7 +289,7 @@ def _entry(kind: Kind[T], snapshot: Any) -> Entry[T] | Broken:
 def _note(batch: Any, document: Any, revision: int, events: Sequence[Event]) -> None:
     # Ids come from the revision: however often a write is tried, an event is there once.
     for index, event in enumerate(events):
-        fields = {"at": event.at, "text": codec.clean(event.text)}
+        fields = {"at": event.at, "text": codec.event_text(event.text)}
         batch.set(document.collection(_EVENTS).document(f"{revision:012d}-{index:04d}"), fields)
 
 
