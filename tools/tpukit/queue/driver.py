@@ -6,19 +6,21 @@ starts a worker for each job, it has that done too.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel
-from tpukit.errors import Invalid, TpukitError
+from tpukit.errors import Conflict, Invalid, LeaseLost, TpukitError, Transient
 from tpukit.queue import claims
-from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish
-from tpukit.queue.records import ACTIVE, RUNNING, TPU_JOBS, QueuedJob
+from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish, unfit
+from tpukit.queue.records import ACTIVE, ENDED, PENDING, RUNNING, TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason
-from tpukit.store import Entry, Holder, Lease, Store
+from tpukit.store import Entry, Event, Holder, Kind, Lease, Store
 
 LEADER = "queue/leader"
 LEADER_SECONDS = 15.0
@@ -108,23 +110,86 @@ class Observed:
         self.key, self.job, self.seen = key, job, seen
 
 
+class QueueRecords:
+    """The queue's documents for the kernel. One that cannot be written as decided ends with a sentence."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.get, self.list, self.lease = store.get, store.list, store.lease
+
+    def put(
+        self,
+        kind: Kind[QueuedJob],
+        entry: Entry[QueuedJob],
+        value: QueuedJob,
+        *,
+        lease: Lease | None = None,
+        events: Sequence[Event] = (),
+    ) -> Entry[QueuedJob]:
+        try:
+            return self._store.put(kind, entry, value, lease=lease, events=events)
+        except Invalid as error:
+            smaller, ended = unfit(entry, value, str(error), self._store.now())
+            return self._store.put(kind, smaller, ended, lease=lease, events=events)
+
+    def end_strangers(self) -> None:
+        """End documents whose status is none that a job has: no list of active jobs would ever name them."""
+        for entry in self._store.strangers(TPU_JOBS).entries:
+            known = ", ".join((*ACTIVE, *ENDED))
+            job = replace(entry.value, status=PENDING)
+            with suppress(Conflict):  # its application wrote it again meanwhile
+                self._store.put(TPU_JOBS, *_refused(entry, job, f"status: {entry.value.status!r} is none of {known}"))
+
+
+def _refused(entry: Entry[QueuedJob], job: QueuedJob, why: str) -> tuple[Entry[QueuedJob], QueuedJob]:
+    smaller, ended = unfit(entry, job, why, job.updated_at)
+    return smaller, replace(ended, error=why)
+
+
 class Leadership:
-    """One lease for all keys: whoever has it supervises."""
+    """One lease for all keys: its holder supervises."""
 
     def __init__(self, store: Store, holder: Holder, clock: Clock) -> None:
         self._store, self._holder, self._clock = store, holder, clock
         self._lease: Lease | None = None
-        self._renewed = float("-inf")
+        self._sent = float("-inf")  # when the last renewal was sent, sleep and suspension counted
+        self._lock = threading.Lock()
 
     def leading(self) -> bool:
         return self._lease is not None
 
     def hold(self, name: str) -> Lease | None:
-        now = self._clock.monotonic()
-        if self._lease is None or now - self._renewed > LEADER_SECONDS / 3:
-            self._lease = self._store.acquire(LEADER, self._holder, LEADER_SECONDS)
-            self._renewed = now
-        return self._lease
+        with self._lock:
+            now = self._clock.elapsed()
+            if self._lease is None or now - self._sent > LEADER_SECONDS / 3:
+                self._lease = self._store.acquire(LEADER, self._holder, LEADER_SECONDS)
+                self._sent = now
+            return self._lease
+
+    def check(self, lease: Lease) -> float:
+        """Return the seconds for which `lease` is certainly held.
+
+        Raises:
+            LeaseLost: Another process supervises, or may do so by now.
+        """
+        with self._lock:
+            if self._lease is None or self._lease.token != lease.token:
+                raise LeaseLost(f"{self._holder.name} does not supervise the queue any more")
+            left = LEADER_SECONDS - (self._clock.elapsed() - self._sent)
+            if left >= LEADER_SECONDS / 3:
+                return left
+            sent = self._clock.elapsed()
+            try:
+                self._lease = self._store.renew(self._lease, LEADER_SECONDS)
+            except Conflict as error:
+                self._lease = None
+                raise LeaseLost(error.message) from error
+            except Transient as error:
+                if left <= 0:
+                    raise LeaseLost(f"the lease lapsed while the store was away: {error.message}") from error
+                return left
+            self._sent = sent
+            return LEADER_SECONDS - (self._clock.elapsed() - sent)
 
     def lost(self, name: str) -> None:
         self._lease = None
@@ -156,8 +221,9 @@ class Driver:
         hooks: Hooks | None = None,
     ) -> None:
         self.leader = Leadership(store, holder, clock)
+        self._records = QueueRecords(store)
         self.kernel: Kernel[QueuedJob, Any] = Kernel(
-            store,
+            self._records,
             QueueUse(store, holder, starter),
             self.leader,
             clock,
@@ -168,7 +234,9 @@ class Driver:
         )
 
     def round(self) -> int:
-        """One step for each active job; how many are left. Nothing is done while somebody else leads."""
+        """Take one step for each active job, and return how many are left. Nothing is done while another one leads."""
+        if self.leader.hold(LEADER) is not None:
+            self._records.end_strangers()
         return self.kernel.round()
 
     def close(self) -> None:
