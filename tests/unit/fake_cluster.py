@@ -50,6 +50,7 @@ class FakeCluster:
         self.away = False
         self.truth: dict[str, list[str]] = {}  # what ended attempts of each JobSet: evicted | hardware | user
         self.refuse: str = ""  # a JobSet that the API server does not take, with its words
+        self.dead_nodes: set[str] = set()  # their pods neither end nor leave
         self._uids = itertools.count(1)
         self._ticks = itertools.count(1)
 
@@ -196,7 +197,7 @@ class FakeCluster:
     def leave(self, name: str) -> None:
         """Pods that were told to leave are gone; so is a JobSet that was waiting for them."""
         for pod in self.pods(name):
-            if "deletionTimestamp" in pod["metadata"]:
+            if "deletionTimestamp" in pod["metadata"] and pod["spec"]["nodeName"] not in self.dead_nodes:
                 del self._kind("Pod")[pod["metadata"]["namespace"], pod["metadata"]["name"]]
         workload = self._kind("Workload").get(("research", f"jobset-{name}"))
         if workload and _true(workload, "Evicted") and _true(workload, "Admitted"):
@@ -226,6 +227,11 @@ class FakeCluster:
                 _set(pod, "DisruptionTarget", "True", "TerminationByKubelet", at=self.time())
             if culprit and how == "userError":
                 self.say(pod, "ValueError: it broke")
+        self.react(name, how, pods_stay=pods_stay)
+
+    def react(self, name: str, how: str, *, pods_stay: bool = True) -> None:
+        """What JobSet does by its rules when a Job has failed for `how`."""
+        pods = [pod for pod in self.pods(name) if "deletionTimestamp" not in pod["metadata"]]
         jobset = self.jobset(name)
         policy = jobset["spec"]["failurePolicy"]
         action = next(rule["action"] for rule in policy["rules"] if rule["name"] == how)

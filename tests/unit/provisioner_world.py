@@ -47,12 +47,12 @@ class Alone:
 
     def release(self, *names: str) -> None: ...
 
-    def resign(self, *names: str) -> None: ...
-
     def check(self, lease: Lease) -> float:
         if not self.is_leading:
             raise LeaseLost("another replica leads")
         return 10.0
+
+    def resign(self, *names: str) -> None: ...
 
     def close(self) -> None: ...
 

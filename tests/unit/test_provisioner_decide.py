@@ -72,7 +72,10 @@ def observations(draw: st.DrawFn) -> Observation:
         Operation(f"op-{n}", draw(st.sampled_from(KINDS)), draw(names_of), draw(st.booleans()), draw(errors))
         for n in range(draw(st.integers(0, 4)))
     ]
-    tried = st.builds(Tries, errors=st.integers(0, 6), not_before=st.integers(-50, 50).map(lambda wait: NOW + wait))
+    created = st.sampled_from([one.created for one in map(pools.owner, known.values()) if one] or [0.0])
+    tried = st.builds(
+        Tries, created=created, errors=st.integers(0, 6), not_before=st.integers(-50, 50).map(lambda wait: NOW + wait)
+    )
     occupied = {name: ("other/pod",) if draw(st.booleans()) else () for name in known}
     return Observation(
         needs=tuple(waiting),
@@ -85,7 +88,8 @@ def observations(draw: st.DrawFn) -> Observation:
         cordoned={name: hosts_of(name)[: draw(st.integers(0, 2))] for name in known},
         seats=draw(st.dictionaries(names_of, names_of, max_size=3)),
         foreign=draw(st.sampled_from([None, occupied])),
-        suspects={name: NOW - draw(st.integers(0, 300)) for name in known},
+        suspects={name: NOW - draw(st.integers(0, 300)) for name in known if draw(st.booleans())},
+        idle={name: NOW - draw(st.integers(0, 1800)) for name in known if draw(st.booleans())},
         tries={name: draw(tried) for name in known},
     )
 
@@ -130,6 +134,34 @@ def deletes_no_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another(seen: O
         assert NOW - seen.suspects[name] >= CONFIG.removal_delay
 
 
+def deletes_and_cordons_nothing_while_the_cluster_cannot_be_read(seen: Observation) -> None:
+    steps = decide(replace(seen, jobsets_known=False), CONFIG, NOW, 100).values()
+    assert not [one for one in steps if isinstance(one.act, Delete) or (isinstance(one.act, Cordon) and one.act.on)]
+
+
+def deletes_only_what_an_earlier_round_saw_to_be_superfluous_or_broken(seen: Observation) -> None:
+    for name, step in acts(seen).items():
+        if isinstance(step.act, Delete):
+            whose = pools.owner(seen.pools[name])
+            assert whose is not None
+            recorded = seen.tries[name].created == whose.created
+            assert name in seen.suspects or recorded
+
+
+def names_the_owner_and_the_incarnation_in_each_delete(seen: Observation) -> None:
+    for name, step in acts(seen).items():
+        if isinstance(step.act, Delete):
+            labels = seen.pools[name].labels
+            for key in (pool_names.MANAGED_BY, pool_names.UID, pool_names.JOB, pool_names.CREATED):
+                assert step.act.labels[key] == labels[key]
+
+
+def buys_nothing_that_was_unused_before_its_time_is_over(seen: Observation) -> None:
+    for name, step in acts(seen).items():
+        if isinstance(step.act, Create):
+            assert seen.tries.get(name, Tries()).not_before <= NOW
+
+
 def makes_no_two_pools_for_a_slice(seen: Observation) -> None:
     """One create for a need, under a name that is free and that nothing is under way for."""
     creates = {name: step.act for name, step in acts(seen).items() if isinstance(step.act, Create)}
@@ -156,6 +188,10 @@ RULES = (
     deletes_only_what_is_ours_and_cordoned,
     cordons_what_is_removed_next_and_reopens_what_stays,
     deletes_no_pool_of_a_jobset_that_runs_unless_a_pod_waits_for_another,
+    deletes_and_cordons_nothing_while_the_cluster_cannot_be_read,
+    deletes_only_what_an_earlier_round_saw_to_be_superfluous_or_broken,
+    names_the_owner_and_the_incarnation_in_each_delete,
+    buys_nothing_that_was_unused_before_its_time_is_over,
     makes_no_two_pools_for_a_slice,
     starts_no_more_than_may_be_under_way,
     says_the_same_of_the_same_with_a_reason_for_every_step,

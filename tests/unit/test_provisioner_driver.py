@@ -344,3 +344,65 @@ def test_provisioner_call_that_gke_has_no_time_for_slows_it_down_and_fails_nothi
     world.pass_time(900)
     assert sum(world.cluster.running(f"train-{number}") for number in range(4)) == 4
     assert set(world.gke.made.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "pin", [{"cloud.google.com/gke-nodepool": "static"}, {"kubernetes.io/hostname": "gke-static-0"}]
+)
+def test_provisioner_pod_that_is_pinned_elsewhere_gets_no_pool_and_an_event_on_its_jobset(pin):
+    world = ProvisionerWorld()
+    world.cluster.send("train", selector={**V4_16, **pin})
+    world.pass_time(600)
+    assert world.gke.made == {}
+    (text,) = set(world.cluster.event_texts("NodePoolImpossible"))
+    assert next(iter(pin)) in text
+    kinds = {one["involvedObject"]["kind"] for one in world.cluster.events.values()}
+    assert "JobSet" in kinds
+
+
+def test_provisioner_pool_that_its_pod_never_comes_to_is_explained_removed_and_not_bought_again_at_once():
+    world = ProvisionerWorld()
+    world.cluster.schedule = lambda: None
+    world.cluster.send("train")
+    world.pass_time(900)
+    (name,) = world.pools()
+    world.pass_time(600)
+    assert world.pools() == []
+    (text,) = world.cluster.event_texts("NodePoolUnused")
+    assert "ready for 15 min" in text and "0/0 nodes" in text and "1 h" in text
+    world.pass_time(1800, step=30.0)
+    assert world.gke.made[name] == 1
+    assert "unused" in world.driver.steps[name].reason
+    world.pass_time(3600, step=30.0)
+    assert world.gke.made[name] == 2
+
+
+def test_provisioner_pool_whose_pod_comes_late_is_kept():
+    world = ProvisionerWorld()
+    schedule, world.cluster.schedule = world.cluster.schedule, lambda: None
+    world.cluster.send("train")
+    world.pass_time(900)
+    world.cluster.schedule = schedule
+    world.pass_time(3600, step=30.0)
+    assert world.cluster.running("train") == 1
+    assert set(world.gke.made.values()) == {1}
+
+
+def test_provisioner_restarts_of_a_jobset_do_not_add_up_to_an_unused_pool():
+    world = ProvisionerWorld()
+    world.cluster.send("train")
+    world.pass_time(200)
+    for _ in range(30):
+        world.cluster.restart("train")
+        world.pass_time(60)
+    assert set(world.gke.made.values()) == {1}
+
+
+def test_provisioner_that_cannot_read_the_cluster_removes_no_pool():
+    world = ProvisionerWorld(node_timeout="60")
+    world.cluster.schedule = lambda: None
+    world.cluster.send("train")
+    world.pass_time(300)
+    world.cluster.away = True
+    world.pass_time(3600, step=30.0)
+    assert len(world.pools()) == 1

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tpukit import fence
 from tpukit.provisioner.driver import Driver
 from tpukit.provisioner.leader import Leadership
 from tpukit.provisioner.pool_cache import Intervals
@@ -71,13 +70,6 @@ class Replica:
             world.cluster, world.gke, world.cluster, self.leader, world.clock,
             zones=ZONES, intervals=Intervals(5.0, 5.0, 5.0), seed=1,
         )  # fmt: skip
-        step = self.driver.kernel._step
-
-        def fenced(entry, lease, seen):
-            with fence.held(lambda: self.leader.check(lease)):
-                step(entry, lease, seen)
-
-        self.driver.kernel._step = fenced
 
     def act(self) -> None:
         before, self.world.acting = self.world.acting, self

@@ -233,6 +233,19 @@ def test_leader_check_while_the_api_server_is_away_is_refused_when_the_lease_may
         a.leader.check(held)
 
 
+def test_leader_that_resigns_is_followed_at_once_and_leads_again_where_no_other_does():
+    _, clock, a, b = pair()
+    a.renew()
+    a.leader.resign("slices/pool")
+    assert not a.leader.leading()
+    assert not a.renew()
+    assert b.renew()
+    b.close()
+    clock.sleep(2 * SECONDS + 1)
+    assert a.renew()
+    assert a.turns == [True, False, True]
+
+
 @pytest.mark.parametrize("background", [False, True])
 def test_event_of_a_leader_that_lost_its_lease_is_not_written(background):
     def lost():

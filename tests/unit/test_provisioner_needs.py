@@ -227,3 +227,58 @@ def test_need_that_a_flavor_of_kueue_has_placed_is_paid_for_as_the_flavor_says(b
     result = need(jobset(v5e, annotations={"provisioner.tpukit.dev/capacity": "spot,on-demand"}))
     assert [one.capacity.kind for one in result.choices] == kinds
     assert not result.labels
+
+
+def affine(key: str, operator: str = "In", *values: str) -> dict:
+    one = {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [one]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+NAMED = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gke-a"]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (jobset({**V4, "cloud.google.com/gke-nodepool": "static"}), "gke-nodepool: static"),
+        (jobset({**V4, "kubernetes.io/hostname": "gke-a"}), "kubernetes.io/hostname: gke-a"),
+        (jobset({**V4, "cloud.google.com/gce-topology-block": "b"}), "gce-topology-block"),
+        (jobset({**V4, "node.kubernetes.io/instance-type": "n2-standard-4"}), "instance-type"),
+        (jobset({**V4, "topology.kubernetes.io/region": "europe-west4"}), "region"),
+        (jobset(affinity=affine("disk", "In", "ssd")), "disk In ssd"),
+        (jobset(affinity=affine("disk", "Exists")), "disk Exists"),
+        (jobset(affinity=affine("cloud.google.com/gke-nodepool", "In", "static")), "gke-nodepool In static"),
+        (jobset(affinity=affine("kubernetes.io/hostname", "In", "gke-a")), "hostname In gke-a"),
+        (jobset(affinity=affine("topology.kubernetes.io/zone", "In", "us-central2-c")), "zone In us-central2-c"),
+        (jobset(affinity=affine("cloud.google.com/gke-spot", "Exists")), "gke-spot Exists"),
+        (
+            jobset(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": NAMED}}),
+            "metadata.name In gke-a",
+        ),
+    ],
+)
+def test_need_of_a_pod_that_no_new_pool_could_take_buys_nothing_and_names_the_requirement(document, says):
+    result = asked(document)
+    assert isinstance(result, Refusal)
+    assert says in result.text
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        jobset({**V4, "disk": "ssd"}, affinity=affine("disk", "In", "ssd", "nvme")),
+        jobset(affinity=affine("cloud.google.com/gke-spot", "DoesNotExist")),
+        jobset(affinity=affine("cloud.google.com/gke-nodepool", "NotIn", "static")),
+        jobset({**V4, "kubernetes.io/arch": "amd64", "cloud.google.com/gke-os-distribution": "cos"}),
+        jobset({**V4, "topology.kubernetes.io/region": "us-central2"}),
+    ],
+)
+def test_need_of_a_pod_that_selects_what_a_new_pool_has_is_bought(document):
+    assert need(document).choices
+
+
+def test_need_with_affinity_to_one_zone_is_bought_in_that_zone_alone():
+    document = jobset(affinity=affine("topology.kubernetes.io/zone", "In", "us-central2-c"))
+    (choice,) = need(document, zones=("us-central2-b", "us-central2-c")).choices
+    assert choice.zone == "us-central2-c"

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from tpukit import history
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import NotFound, TpukitError
@@ -73,10 +74,10 @@ class JobUse:
 
     def failed(self, job: Job, act: Order, error: TpukitError, now: float) -> Decision[Job] | None:
         closing = acting.failed(job, act, error, now)
-        return Decision(closing, note=closing.message) if closing else None
+        return Decision(history.bounded(closing), note=closing.message) if closing else None
 
     def troubled(self, job: Job, text: str) -> Job:
-        return replace(job, message=text) if not job.state.ended else job
+        return history.bounded(replace(job, message=text)) if not job.state.ended else job
 
     def _uses_this_machine(self, job: Job) -> bool:
         """Jobs of other machines in a shared store take no room here, nor do those that cannot be read."""

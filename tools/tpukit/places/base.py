@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tpukit.errors import Problem, TpukitError
+from tpukit.errors import NotFound, Problem, TpukitError
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt, Job
@@ -18,7 +18,7 @@ class Handle:
 
     plan: Plan
     attempt: Attempt
-    earlier: tuple[Attempt, ...] = ()  # attempts of the job before it
+    earlier: tuple[Attempt, ...] = ()  # attempts of the job before it that its record holds
 
     @staticmethod
     def of(job: Job, number: int | None = None) -> Handle:
@@ -26,9 +26,15 @@ class Handle:
 
     @staticmethod
     def with_plan(plan: Plan, job: Job, number: int | None = None) -> Handle:
-        """`plan`: the job's, read before."""
-        index = len(job.attempts) - 1 if number is None else number
-        return Handle(plan, job.attempts[index], job.attempts[:index])
+        """`plan`: the job's, read before. NotFound where the record holds no attempt of that number."""
+        folded = job.folded.kept if job.folded else ()
+        last = job.attempts[-1].number
+        found = [one for one in (*folded, *job.attempts) if one.number == (last if number is None else number)]
+        if not found:
+            hint = f"it holds {job.attempts[0].number} to {last}" + (", and 0" if folded else "")
+            raise NotFound(f"the record of {job.id} holds no attempt {number}", hint=hint)
+        earlier = tuple(one for one in (*folded, *job.attempts) if one.number < found[-1].number)
+        return Handle(plan, found[-1], earlier)
 
 
 @dataclass(frozen=True, slots=True)

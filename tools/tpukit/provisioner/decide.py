@@ -20,6 +20,9 @@ SETTLED = 600.0
 """A pool that has run for so long has outlived what went wrong before."""
 
 
+_UNREAD = "nothing is removed while the cluster cannot be read"
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
     need: Need
@@ -56,6 +59,7 @@ class Step:
     owner: Owner | None = None
     since: float = 0.0  # what waits longest goes first
     unused: bool = False  # nobody needs the pool
+    idle: bool = False  # the pool is ready, and its pod does not come
     unchecked: bool = False  # it is to be removed, if no pod of somebody else is there
 
 
@@ -106,8 +110,9 @@ def _needed(
     if pool.status == "ERROR":
         return _broken(seen, step, need, f"{pool.message or 'GKE does not say why'}", whose, settings, now)
     if not pools.fits(pool, need):
-        gone = replace(step, state="removing", unused=False)
-        return _delete(seen, gone, f"node pool {slot} has not the shape that the pod asks for now")
+        why = f"node pool {slot} no longer matches the pod's request"
+        gone = replace(step, state="leaving", reason=why, unused=True)
+        return _delete(seen, replace(gone, state="removing"), why) if slot in seen.suspects else gone
     return _running(seen, step, need, pool, whose, settings, now)
 
 
@@ -121,7 +126,22 @@ def _running(
             return _broken(seen, step, need, f"{missing} after {settings.node_timeout:.0f} s", whose, settings, now)
         return replace(step, state="creating", reason=missing, event=_became_ready(seen, pool))
     why = f"node pool {slot} is ready; the scheduler says: {need.message}"
-    return replace(step, state="ready", reason=why, event=_became_ready(seen, pool))
+    ready_step = replace(step, state="ready", reason=why, event=_became_ready(seen, pool), idle=True)
+    waited = now - seen.idle.get(slot, now)
+    return ready_step if waited < settings.pod_timeout else _idle(seen, ready_step, need, whose, waited, now)
+
+
+def _idle(seen: Observation, step: Step, need: Need, whose: Owner, waited: float, now: float) -> Step:
+    """A pool that its pod never came to: recorded with the reason first, then removed."""
+    why = f"node pool {step.pool} has been ready for {waited / 60:.0f} min and its pod {need.pod} is not placed on it"
+    if step.tries.created != whose.created:
+        if not seen.jobsets_known:
+            return step
+        tries = failures.unused(step.tries, f"{why}: {need.message}", len(need.choices), now, whose.created)
+        again = f"it is removed, and made again at the earliest in {(tries.not_before - now) / 3600:.0f} h"
+        said = f"{why}; the scheduler says: {need.message or 'nothing'}; {again}"
+        return replace(step, reason=said, tries=tries, event=failures.event(tries))
+    return _delete(seen, replace(step, state="removing", event=""), why)
 
 
 def _became_ready(seen: Observation, pool: NodePool) -> str:
@@ -155,6 +175,8 @@ def _broken(
 ) -> Step:
     """What went wrong is remembered before the pool that shows it is removed."""
     tries = step.tries
+    if not seen.jobsets_known:
+        return replace(step, reason=f"node pool {step.pool}: {message}; {_UNREAD}")
     if tries.created != whose.created:
         create = failures.last_create(seen.operations, step.pool)
         choices, made = len(need.choices), whose.created
@@ -207,6 +229,8 @@ def _leaves(jobset: JobSetState | None, whose: Owner, known: bool, settings: Set
 
 
 def _delete(seen: Observation, step: Step, why: str) -> Step:
+    if not seen.jobsets_known:
+        return replace(step, reason=f"{why}; {_UNREAD}")
     if seen.foreign is None or step.pool not in seen.foreign:
         return replace(step, reason=why, unchecked=True)
     cordoned = seen.cordoned.get(step.pool, ())

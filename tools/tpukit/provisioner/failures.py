@@ -11,7 +11,14 @@ from tpukit.provisioner.observation import Tries
 
 FIRST, LONGEST = 30.0, 600.0
 """Seconds between two rounds over all choices."""
-_EVENTS = {"stock-out": "NodePoolStockOut", "quota": "NodePoolQuota", "refused": "NodePoolRefused"}
+UNUSED_FIRST, UNUSED_LONGEST = 3600.0, 86400.0
+"""Seconds before a pool is made again that came up and did not take its pod: it cost money for nothing."""
+_EVENTS = {
+    "unused": "NodePoolUnused",
+    "stock-out": "NodePoolStockOut",
+    "quota": "NodePoolQuota",
+    "refused": "NodePoolRefused",
+}
 _MOST_WORDS = 400
 
 
@@ -50,6 +57,22 @@ def after(
         why=message[:_MOST_WORDS],
         operation=operation.name if operation else tries.operation,
         created=created or tries.created,
+    )
+
+
+def unused(tries: Tries, message: str, choices: int, now: float, created: float) -> Tries:
+    """The record of a pool that came up and did not take its pod."""
+    rounds = tries.rounds + 1
+    return Tries(
+        choice=(tries.choice + 1) % max(1, choices),
+        errors=tries.errors,
+        rounds=rounds,
+        at=now,
+        not_before=now + min(UNUSED_LONGEST, UNUSED_FIRST * 2.0 ** min(rounds - 1, 10)),
+        kind="unused",
+        why=message[:_MOST_WORDS],
+        operation=tries.operation,
+        created=created,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tpukit import quantities
 from tpukit.catalogue import Slice, slices
 from tpukit.errors import Invalid, Problem
-from tpukit.provisioner import settings
+from tpukit.provisioner import pinning, settings
 from tpukit.provisioner.pool_names import DISABLE, pool_name
 from tpukit.provisioner.settings import DEFAULTS, Capacity, Options
 
@@ -25,6 +25,7 @@ SPOT, FLEX_START = f"{GOOGLE}/gke-spot", f"{GOOGLE}/gke-flex-start"
 PROVISIONING = f"{GOOGLE}/gke-provisioning"
 """standard, spot or flex-start: flavors of Kueue select by it."""
 RESERVATION, RESERVATION_PROJECT = f"{GOOGLE}/reservation-name", f"{GOOGLE}/reservation-project"
+POOL = f"{GOOGLE}/gke-nodepool"
 ZONE = "topology.kubernetes.io/zone"
 PASSED_ON = (f"{GOOGLE}/gke-location-hint", f"{GOOGLE}/gke-tpu-ici-resiliency", f"{GOOGLE}/gke-tpu-auto-restart")
 """Labels of Google's that whoever makes a pool may set."""
@@ -95,6 +96,7 @@ def needed(
     if not chips or _disabled(meta) or _disabled(owner):
         return None
     problems: list[Problem] = []
+    unmet = ""
     job = meta["labels"]["batch.kubernetes.io/job-name"]
     options = settings.of_jobset(defaults, owner.get("annotations") or {}, problems)
     selector = spec.get("nodeSelector") or {}
@@ -111,6 +113,14 @@ def needed(
     ]
     if shapes and not choices and not problems:
         problems.append(_no_choice(shapes[0], where))
+    name = pool_name(owner["name"], owner["uid"], job)
+    possible = []
+    for choice in choices:
+        failing = pinning.unmet(spec, _labels(choice, name, selector))
+        unmet = unmet or failing
+        possible += [choice] if not failing else []
+    if choices and not possible and not problems:
+        problems.append(_pinned(unmet))
     common = {
         "namespace": meta["namespace"],
         "jobset": owner["name"],
@@ -122,11 +132,11 @@ def needed(
     if problems:
         return Refusal(**common, text=str(Invalid(problems)))
     return Need(
-        pool_name(owner["name"], owner["uid"], job),
+        name,
         **common,
         since=since,
         message=unschedulable(pod) or "",
-        choices=tuple(choices),
+        choices=tuple(possible),
         labels={key: value for key, value in selector.items() if _is_set_by_us(key)},
         tolerated=tuple((one.get("key") or "", one.get("value") or "") for one in spec.get("tolerations") or ()),
         options=options,
@@ -256,6 +266,31 @@ def _no_choice(shape: Slice, zones: Sequence[str]) -> Problem:
     if not zones:
         return Problem("zones", "no zone is known to make the pool in", "set zones in the ConfigMap or the annotation")
     return Problem("capacity", f"flex-start has no {shape.generation}", "write spot, on-demand or reservation:NAME")
+
+
+def _labels(choice: Choice, pool: str, selector: Mapping[str, str]) -> Mapping[str, str | None]:
+    """Labels of the nodes of the pool, as far as they are known before there is one."""
+    kind, shape = choice.capacity.kind, choice.slice
+    own = {key: value for key, value in selector.items() if _is_set_by_us(key)}
+    bought = {PROVISIONING: kind} if kind in ("spot", "flex-start") else {}
+    return {
+        **own,
+        **bought,
+        ACCELERATOR: shape.accelerator,
+        TOPOLOGY: shape.topology,
+        ZONE: choice.zone,
+        "topology.kubernetes.io/region": choice.zone.rpartition("-")[0],
+        "node.kubernetes.io/instance-type": shape.machine_type,
+        SPOT: "true" if kind == "spot" else None,
+        FLEX_START: "true" if kind == "flex-start" else None,
+        POOL: pool,
+    }
+
+
+def _pinned(unmet: str) -> Problem:
+    what = f"{unmet}: no node of a new node pool would have it, so none is bought for the pod"
+    hint = "remove it, or write a label of your own into nodeSelector: new node pools get those labels"
+    return Problem("", what, hint)
 
 
 def _is_set_by_us(key: str) -> bool:

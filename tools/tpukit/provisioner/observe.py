@@ -39,6 +39,7 @@ class Observer:
         self._view, self._cache, self._zones = view, cache, zones
         self._lock = threading.Lock()  # writes are told of by the threads that made them
         self._suspects: dict[str, float] = {}
+        self._idle: dict[str, float] = {}
         self._recorded: dict[str, Tries] = {}  # what the mirror may not show yet
         self._occupied: dict[str, tuple[float, tuple[str, ...]]] = {}  # pools with pods of others, and when that was
         self._awaited: set[str] = set()  # pools that are to be told of when they are ready
@@ -66,6 +67,7 @@ class Observer:
             cordoned=_by_pool(node for node in nodes if _is_cordoned(node)),
             seats=self._seats(jobsets, nodes),
             suspects=dict(self._suspects),
+            idle=dict(self._idle),
             awaited=frozenset(self._awaited),
             tries=self._tries(jobsets),
         )
@@ -107,6 +109,7 @@ class Observer:
 
     def remember(self, seen: Observation, steps: Mapping[str, Step], now: float) -> None:
         self._suspects = {name: self._suspects.get(name, now) for name, step in steps.items() if step.unused}
+        self._idle = {name: self._idle.get(name, now) for name, step in steps.items() if step.idle}
         # A pool may be there before anybody has seen it come.
         asked = {name for name, step in steps.items() if isinstance(step.act, Create)}
         coming = {name for name, pool in seen.pools.items() if pool.status == "PROVISIONING"}

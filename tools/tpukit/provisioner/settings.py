@@ -14,7 +14,8 @@
 | disk-size-gb         | of the boot disk                                                                 |
 | disk-kms-key         | key that encrypts the boot disk (projects/P/locations/L/keyRings/R/cryptoKeys/K) |
 
-In the ConfigMap alone: max-operations, error-limit, removal-delay, minimum-age, suspended-grace, node-timeout.
+In the ConfigMap alone: max-operations, error-limit, removal-delay, minimum-age, suspended-grace, node-timeout,
+pod-timeout.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Settings:
     minimum_age: float = 60.0
     suspended_grace: float = 600.0  # how long pools of a suspended JobSet are retained
     node_timeout: float = 1800.0  # how long the hosts of a pool that runs may be missing
+    pod_timeout: float = 900.0  # how long a pool whose hosts are all ready may wait for its pod
 
 
 def of_config_map(data: Mapping[str, str]) -> Settings:
@@ -184,4 +186,5 @@ _NUMBERS: Mapping[str, Callable[[str], Any]] = {
     "minimum-age": _seconds,
     "suspended-grace": _seconds,
     "node-timeout": _seconds,
+    "pod-timeout": _seconds,
 }
