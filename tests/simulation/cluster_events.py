@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from simulation import job_events
+from simulation import events, job_events
 from simulation.kube import TEAM, Key
 from simulation.plans import Event
 from tpukit.records import JOBS
@@ -95,9 +95,15 @@ def _forget(world: World, scene: ClusterScene, event: Event) -> None:
         job_events._forget(world, scene, event)
 
 
+def _clear_state(world: World, scene: ClusterScene, event: Event) -> None:
+    if scene.has_code():
+        events._HAPPEN["clear state"](world, event)
+
+
 HAPPEN: dict[str, Any] = {
     "stop": job_events._stop,
     "newer": job_events._newer,
+    "clear state": _clear_state,
     "preempt": _preempt,
     "lose peer": _lose_peer,
     "evict": _evict,

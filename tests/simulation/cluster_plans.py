@@ -104,7 +104,7 @@ POOL_LASTING = {
 }
 
 
-def draw_pools(seed: int) -> Plan:
+def draw_provisioner(seed: int) -> Plan:
     dice = random.Random(seed)
     machines = tuple(_replica(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     sets = tuple(_set(dice, index) for index in range(dice.choice((1, 1, 2))))
@@ -113,7 +113,7 @@ def draw_pools(seed: int) -> Plan:
     happens = tuple(event(dice, POOL_EVENTS, POOL_LASTING, longest=10.8) for _ in kinds)
     last = max((one.at + one.seconds for one in happens), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
-    return Plan(seed, machines, sets, in_order(faults), by_time(happens), calm, "pools")
+    return Plan(seed, machines, sets, in_order(faults), by_time(happens), calm, "provisioner")
 
 
 def _replica(dice: random.Random, index: int) -> MachinePlan:

@@ -110,6 +110,13 @@ class ClusterScene(JobsScene):
     def calm(self) -> None:
         self.kube.closed = 0.0
 
+    def may_lose(self, machine: Machine) -> bool:
+        """The only machine with the code of a job comes back: until the cluster has the code, jobs wait for it."""
+        return len(self.sent) == len(self.world.plan.jobs) and self.has_code()
+
+    def has_code(self) -> bool:
+        return bool(self.kube.of("ConfigMap")) or not any(job.code for job in self.world.plan.jobs)
+
     def left(self) -> list[str]:
         return self.kube.own(SENDER)
 

@@ -101,6 +101,8 @@ def _quiet_host(world: World, event: Event) -> None:
 def _clear_state(world: World, event: Event) -> None:
     """A person deletes tpukit's folder on a machine: keys, staged code, logs."""
     machine = world.machines[event.which % len(world.machines)]
+    if machine.index == 0 and not world.scene.may_lose(machine):
+        return
     shutil.rmtree(machine.root, ignore_errors=True)
     machine.key = f"ssh-ed25519 KEY-{machine.index}-{int(event.at)} tpukit"
     machine.process += 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulation import job_events, records, sending
 from simulation.hosts import SimulatedChannel
 from simulation.machines import Machine, Remote
 from simulation.tpu_cloud import CHANGES
+from tpukit.errors import NotFound
 from tpukit.jobs.driver import Driver
 from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.places.tpu_vm.code import Code
 from tpukit.places.tpu_vm.target import store_label
 from tpukit.records import JOBS
 from tpukit.store import Holder
@@ -26,6 +29,7 @@ class JobsScene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.sent: set[int] = set()
+        self.bucket: dict[str, bytes] = {}
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
         world = self.world
@@ -58,8 +62,20 @@ class JobsScene:
             lambda: SENDER,
             cloud=lambda project: cloud,
             channel=lambda folder, key: channel,
+            code=Code(machine.root / "code", partial(self._create, machine), partial(self._download, machine)),
         )
         return records.StoreOf(machine, self.world.store), {"tpu-vm": place}
+
+    def _create(self, machine: Machine, address: str, content: bytes, kind: str) -> None:
+        machine.call("bucket", f"upload {address}", lambda: self.bucket.__setitem__(address, content), mutates=True)
+
+    def _download(self, machine: Machine, address: str) -> bytes:
+        def read() -> bytes:
+            if address not in self.bucket:
+                raise NotFound(f"{address} is not there")
+            return self.bucket[address]
+
+        return machine.call("bucket", f"download {address}", read)
 
     def happen(self, event: Event) -> bool:
         return job_events.happen(self.world, self, event)
@@ -68,7 +84,9 @@ class JobsScene:
         pass
 
     def may_lose(self, machine: Machine) -> bool:
-        return len(self.sent) == len(self.world.plan.jobs)
+        """The only machine with the code of a job that has no bucket comes back."""
+        jobs = self.world.plan.jobs
+        return len(self.sent) == len(jobs) and all(job.bucket or not job.code for job in jobs)
 
     def over(self) -> bool:
         return (

@@ -16,7 +16,7 @@ from tpukit.provisioner import pool_names
 from unit.simulated_gke import QUOTA, STOCKOUT, SimulatedGke, _operation, _read
 
 if TYPE_CHECKING:
-    from simulation.pools_scene import PoolsScene
+    from simulation.provisioner_scene import ProvisionerScene
 
 GOOGLE = "cloud.google.com"
 POOL, HOSTNAME = f"{GOOGLE}/gke-nodepool", "kubernetes.io/hostname"
@@ -27,7 +27,7 @@ GONE_SECONDS = 120.0
 class PooledJobSets(JobSets):
     """Pods wait for a pool that has what they select. A pool holds the pods of one Job."""
 
-    def __init__(self, scene: PoolsScene) -> None:
+    def __init__(self, scene: ProvisionerScene) -> None:
         super().__init__(scene.world)
         self.scene = scene
 
@@ -114,7 +114,7 @@ class PooledJobSets(JobSets):
 class NodePools(SimulatedGke):
     """Judges each request by what is true when it arrives."""
 
-    def __init__(self, scene: PoolsScene) -> None:
+    def __init__(self, scene: ProvisionerScene) -> None:
         world = scene.world
         super().__init__(world.clock, world.plan.seed)  # type: ignore[arg-type]
         self.world, self.scene, self.seconds = world, scene, (40.0, 200.0)

@@ -63,13 +63,14 @@ class JobPlan:
     on: bool = False  # on a TPU VM that a person named
     rule: str = "pre"
     restarts: int = 0
+    bucket: bool = True  # it has a workdir in a bucket, where its code goes too
 
 
 @dataclass(frozen=True, slots=True)
 class SetPlan(JobPlan):
     """A JobSet that a person sends with kubectl."""
 
-    pin: int = 0  # what else its pods ask of their nodes; see pools_scene.py
+    pin: int = 0  # what else its pods ask of their nodes; see provisioner_scene.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Plan:
         return [self.scene, *shown, *map(str, self.jobs), *map(str, self.events), *map(str, self.faults)]
 
 
-SCENES = {"jobs": 60, "fleet": 40}
+SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "pools": 20}
 FAULTS = {
     "pause": 30,  # the machine sleeps before it sends the request
     "stall": 10,  # only this process is stopped: its clock goes on
@@ -162,6 +163,7 @@ def _job(dice: random.Random, index: int) -> JobPlan:
         queued=dice.random() < 0.75,
         on=dice.random() < 0.2,
         restarts=dice.choice((0, 0, 1)),
+        bucket=dice.random() < 0.7,
     )
 
 

@@ -1,245 +1,236 @@
-"""Node pools: replicas of the real provisioner, with the real leader election, over a simulated cluster and GKE."""
+"""Node pools: replicas of the provisioner that elect a leader, over a simulated cluster and GKE."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import random
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from simulation import pools_events
-from simulation.kube import TEAM, Client, Doc, true
-from simulation.kube_jobsets import INDEX
-from simulation.machines import Crashed, Machine
-from simulation.node_pools import NodePools, PooledJobSets, PoolsClient
-from simulation.plans import Event, JobPlan, SetPlan
-from tpukit.places.gke.jobsets import TERMINAL
+from simulation.machines import Machine, Remote
+from tpukit.errors import Conflict, NotFound
 from tpukit.provisioner import pool_names
 from tpukit.provisioner.driver import Driver
 from tpukit.provisioner.leader import Leadership
 from tpukit.provisioner.pool_cache import Intervals
-from tpukit.provisioner.view import STALE_SECONDS
-from tpukit.render.restarts import restarts
 from tpukit.store import Holder
+from unit.provisioner_world import V4_16, ZONES, SimulatedCluster
+from unit.simulated_gke import Doc, SimulatedGke
 
 if TYPE_CHECKING:
+    from simulation.plans import Event
     from simulation.world import World
 
-ZONE = "us-central2-b"
-SYSTEM, NAME = "tpu-provisioner-system", "tpu-provisioner"
-UNUSED_SECONDS = 15 * 60.0
-"""A pool that never gets its pod is removed after so long."""
-SLACK_SECONDS = 15 * 60.0
-"""Operations, leases and pauses in between."""
-PINS: tuple[Doc, ...] = (
-    {},
-    {"nodeSelector": {"cloud.google.com/gke-nodepool": "my-pool"}},
-    {"nodeSelector": {"kubernetes.io/hostname": "gke-my-host"}},
-    {"nodeSelector": {"cloud.google.com/gke-boot-disk": "pd-ssd"}},
-    {"affinity": {"key": "cloud.google.com/gke-nodepool", "operator": "In", "values": ["my-pool"]}},
-    {"affinity": {"key": "colour", "operator": "In", "values": ["red"]}},
-    {"nodeSelector": {"colour": "red"}},
-)
-"""What else a pod may ask of its node. The last is a label that the provisioner sets; the others are never there."""
-UNKNOWN = 3
-"""A label that GKE may set for all that the provisioner knows: it may buy a pool, and finds out that its pod does not
-come."""
+STEP = 5.0
+KUBE_CHANGES = frozenset({"create", "patch", "call"})
+GKE_CHANGES = frozenset({"create_pool", "delete_pool"})
 
 
-class LaggingView:
-    """Mirrors of the cluster, as one process has them: a moment old, and older while the machine is cut off or was
-    suspended."""
+class Cluster(SimulatedCluster):
+    """With Lease objects."""
 
-    def __init__(self, machine: Machine, kube: PooledJobSets) -> None:
-        self._machine, self._kube = machine, kube
-        self._world = machine.world
-        self._due = self._fresh = 0.0
-        self._looked = self._world.scheduler.now
-        self._objects: dict[str, tuple[Doc, ...]] = {}
-        self._count = 0
+    def __init__(self, clock: Any) -> None:
+        super().__init__(clock)
+        self.leases: dict[str, Doc] = {}
+        self.versions = 0
 
-    def jobsets(self) -> tuple[Doc, ...]:
-        return self._look("JobSet")
+    def get(self, kind: str, name: str, namespace: str = "", **_: Any) -> Doc:
+        if name not in self.leases:
+            raise NotFound(f"{kind} {name} is not there")
+        return copy.deepcopy(self.leases[name])
 
-    def leaders(self) -> tuple[Doc, ...]:
-        return tuple(pod for pod in self._look("Pod") if pod["metadata"].get("labels", {}).get(INDEX) == "0")
+    def create(self, document: Mapping[str, Any], **more: Any) -> Doc:
+        if document["kind"] != "Lease":
+            return super().create(document, **more)
+        name = document["metadata"]["name"]
+        if name in self.leases:
+            raise Conflict(f"{name} exists")
+        return self._write(name, dict(document))
 
-    def nodes(self) -> tuple[Doc, ...]:
-        ours = (pool_names.MANAGED_BY, pool_names.MANAGER)
-        return tuple(node for node in self._look("Node") if ours in node["metadata"]["labels"].items())
+    def call(self, method: str, path: str, *, body: Doc, **_: Any) -> Doc:
+        name = path.rpartition("/")[2]
+        version = body["metadata"].get("resourceVersion")
+        if version != self.leases[name]["metadata"]["resourceVersion"]:
+            raise Conflict(f"{name} was changed")
+        return self._write(name, body)
 
-    def config(self) -> Doc | None:
-        return None
+    def _write(self, name: str, document: Doc) -> Doc:
+        self.versions += 1
+        self.leases[name] = copy.deepcopy(document)
+        self.leases[name]["metadata"]["resourceVersion"] = str(self.versions)
+        return self.leases[name]
+
+
+class Gke(SimulatedGke):
+    """The truth about pools that are deleted."""
+
+    scene: PoolsScene
+
+    def _delete(self, name: str) -> Any:
+        self.scene.check_delete(name)
+        return super()._delete(name)
+
+
+class View:
+    """The mirror of the cluster that a machine has: it is read without a call."""
+
+    def __init__(self, machine: Machine, cluster: Cluster) -> None:
+        self._machine, self._cluster = machine, cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
 
     def trouble(self, now: float) -> str:
-        self._look("JobSet")
-        if not self._fresh:
-            return "the cluster was not read yet: it does not answer"
-        cut = self._machine.cut.get("kube", 0.0) > self._world.scheduler.now
-        if cut and self._world.scheduler.now - self._fresh > STALE_SECONDS:
-            return "the cluster is not read just now"
-        return ""
-
-    def pods(self) -> list[Doc]:
-        def listed() -> list[Doc]:
-            pods = self._kube.of("Pod").values()
-            return [pod for pod in pods if pod["spec"].get("nodeName") and pod["status"]["phase"] not in TERMINAL]
-
-        return self._machine.call("kube", "list placed pods", listed)
-
-    def _look(self, kind: str) -> tuple[Doc, ...]:
-        now, machine = self._world.scheduler.now, self._machine
-        self._count += 1
-        if now - self._looked > 25.0 and self._objects:  # it was suspended: streams are opened again after a while
-            self._due = max(self._due, now + 10 * self._world.spread(self._count))
-        self._looked = now
-        unreachable = max(machine.cut.get("kube", 0.0), machine.denied.get("kube", 0.0)) > now
-        if now >= self._due and not unreachable:
-            self._objects = {one: tuple(self._kube.of(one).values()) for one in ("JobSet", "Pod", "Node")}
-            self._fresh, self._due = now, now + self._world.spread(self._count)
-        return self._objects.get(kind, ())
+        cut = self._machine.cut.get("kube", 0.0) > self._machine.world.scheduler.now
+        return "the cluster is not read just now" if cut else ""
 
 
 class PoolsScene:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.kube = PooledJobSets(self)
-        self.gke = NodePools(self)
-        self.asked: set[str] = set()  # uids of JobSets that a person deletes
-        self.used: set[str] = set()  # pools that have had their pod
-        self.gone: dict[str, float] = {}  # since when, by uid of a JobSet
-        self._soon = False
-        world.hosts = self.kube.runs  # type: ignore[assignment]
-        for index, job in enumerate(world.plan.jobs):
-            world.scheduler.spawn(lambda index=index, job=job: self.send(f"set{index}", job), job.at)  # type: ignore[misc]
+        self.cluster, self.gke = Cluster(world.clock), Gke(world.clock, world.plan.seed)  # type: ignore[arg-type]
+        self.gke.scene = self
+        self.gke.came, self.gke.went = self.cluster.add_hosts, self.cluster.remove_hosts
+        self.cluster.configure(removal_delay="10", minimum_age="20", suspended_grace="60")
+        dice = random.Random(world.plan.seed)
+        self.ends = {f"set-{index}": dice.choice((100.0, 300.0, 900.0)) for index in range(dice.choice((1, 2, 2)))}
+        for name in self.ends:
+            self.cluster.send(name, jobs=dice.choice((1, 1, 2)))
+        self.pinned = dice.choice(("", "", "", "cloud.google.com/gke-nodepool", "kubernetes.io/hostname", "team"))
+        if self.pinned:  # its pod fits no pool that the provisioner could make
+            self.cluster.send("pinned", selector={**V4_16, self.pinned: "another"})
+        self.idle: dict[str, float] = {}  # pools without a pod, and since when
+        world.scheduler.spawn(self._pass_time, STEP)
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
-        cluster = Client(machine, self.kube)
+        kube = Remote(machine, "kube", self.cluster, KUBE_CHANGES)
+        gke = Remote(machine, "cloud", self.gke, GKE_CHANGES)
         holder = Holder(f"{machine.name}/{number}")
-        leader = Leadership(cluster, SYSTEM, NAME, holder, machine.clock)  # type: ignore[arg-type]
+        leader = Leadership(kube, "tpukit", "provisioner", holder, machine.clock)  # type: ignore[arg-type]
         driver = Driver(
-            cluster,  # type: ignore[arg-type]
-            PoolsClient(machine, self.gke),
-            LaggingView(machine, self.kube),
+            kube,  # type: ignore[arg-type]
+            gke,  # type: ignore[arg-type]
+            View(machine, self.cluster),  # type: ignore[arg-type]
             leader,
             machine.clock,
-            zones=(ZONE,),
-            intervals=Intervals(5.0, 15.0, 60.0),
+            zones=ZONES,
+            intervals=Intervals(5.0, 5.0, 5.0),
             seed=1,
         )
-        leader.renew()
-        self.world.scheduler.spawn(lambda: self._keep(machine, number, leader), 2.5)
-        return driver.round, None
 
-    def _keep(self, machine: Machine, number: int, leader: Leadership) -> None:
-        from simulation.world import Stop
+        def step() -> None:
+            leader.renew()
+            if leader.leading():
+                driver.round()
 
-        scheduler = self.world.scheduler
-        try:
-            while machine.process == number and not machine.down:
-                if machine.suspended > scheduler.now:
-                    scheduler.sleep(machine.suspended - scheduler.now + 0.5)
-                    continue
-                leader.renew()
-                scheduler.sleep(5.0 if leader.leading() else 2.5)
-        except (Crashed, Stop):
-            pass
-
-    # What people send
-
-    def send(self, name: str, job: SetPlan | JobPlan) -> None:
-        self.world.jobs[name] = self.kube.programs[name] = job
-        self.world.trace.add("person", f"sends {name}")
-        if (TEAM, name) not in self.kube.of("JobSet"):
-            self.kube.create(jobset(name, job))
-
-    def pin(self, name: str) -> str:
-        return "unknown" if getattr(self.kube.programs.get(name), "pin", 0) == UNKNOWN else ""
-
-    def slices(self) -> int:
-        """How many are needed. Jobs may sit on each other's pools, so they are counted together."""
-        return sum(int(doc["spec"]["replicatedJobs"][0]["replicas"]) for doc in self._unfinished())
-
-    def gone_since(self, uid: str) -> float | None:
-        for doc in self.kube.of("JobSet").values():
-            if doc["metadata"]["uid"] == uid and not (true(doc, "Completed") or true(doc, "Failed")):
-                return None
-        return self.gone.setdefault(uid, self.world.scheduler.now)
-
-    def schedule_soon(self) -> None:
-        if not self._soon:
-            self._soon = True
-            self.world.scheduler.spawn(self._schedule, 1.0)
-
-    def _schedule(self) -> None:
-        self._soon = False
-        self.kube.schedule()
-        for doc in self.kube.of("JobSet").values():
-            self.gone_since(doc["metadata"]["uid"])
-        self._check_unused()
-
-    def _check_unused(self) -> None:
-        """No pool of ours stays for long without its pod, once nothing bad happens any more."""
-        now, calm = self.world.scheduler.now, self.world.scheduler.start + self.world.plan.calm
-        for name in self.gke.own():
-            ready = self.gke.pool_docs[name].get("ready", now)
-            if name not in self.used and now - max(ready, calm) > UNUSED_SECONDS + SLACK_SECONDS:
-                self.world.acting = "provisioner"
-                self.world.violate("unused", f"keeps {name} for {now - ready:.0f} s without its pod")
-
-    # The world
+        return step, leader
 
     def happen(self, event: Event) -> bool:
-        return pools_events.happen(self.world, self, event)
+        names = sorted(self.ends)
+        name = names[event.which % len(names)]
+        there = ("research", name) in self.cluster._jobsets
+        if event.kind == "stop" and there:
+            self.cluster.delete(name)
+        elif event.kind in ("newer", "resume") and there:
+            self.cluster.suspend(name)
+            self.world.scheduler.sleep(event.seconds or 100.0)
+            if ("research", name) in self.cluster._jobsets:
+                self.cluster.suspend(name, on=False)
+        elif event.kind == "preempt" and self.gke.pool_docs:
+            pools = sorted(one for one, doc in self.gke.pool_docs.items() if doc["status"] == "RUNNING")
+            if pools:
+                pool = pools[event.which % len(pools)]
+                self.cluster.remove_hosts(pool)
+                self.world.scheduler.sleep(60.0)
+                if pool in self.gke.pool_docs and self.gke.pool_docs[pool]["status"] == "RUNNING":
+                    from unit.simulated_gke import _read
+
+                    self.cluster.add_hosts(_read(self.gke.pool_docs[pool]))
+        elif event.kind == "short":
+            self.gke.stock[ZONES[0], "on-demand"] = 0
+            self.world.scheduler.sleep(event.seconds)
+            self.gke.stock.clear()
+        elif event.kind == "quota":
+            self.gke.breaks[""] += 1
+        elif event.kind == "foreign":
+            body = {"name": f"theirs-{event.which}", "initialNodeCount": 1, "locations": list(ZONES)}
+            body["config"] = {"machineType": "ct4p-hightpu-4t", "labels": {"owner": "eve"}}
+            self.gke.pool_docs.setdefault(body["name"], {"body": body, "status": "RUNNING", "message": ""})
+        else:
+            return False
+        return True
 
     def calm(self) -> None:
-        self.gke.short = self.gke.no_quota = self.gke.refusing = 0.0
-        self.kube.closed = 0.0
-        for index, job in enumerate(self.world.plan.jobs):
-            if getattr(job, "pin", 0) not in (0, len(PINS) - 1):  # its person gives up: it can never run
-                self.world.scheduler.spawn(lambda name=f"set{index}": pools_events.delete(self, name), 3000.0)  # type: ignore[misc]
-        self.world.scheduler.spawn(self._look_around, 60.0)
-
-    def _look_around(self) -> None:
-        while True:
-            self._schedule()
-            self.world.scheduler.sleep(60.0)
+        self.gke.stock.clear()
+        self.gke.breaks.clear()
 
     def may_lose(self, machine: Machine) -> bool:
         return True
 
     def over(self) -> bool:
-        return len(self.world.jobs) == len(self.world.plan.jobs) and not self._unfinished() and not self.gke.own()
-
-    def _unfinished(self) -> list[Doc]:
-        return [doc for doc in self.kube.of("JobSet").values() if not (true(doc, "Completed") or true(doc, "Failed"))]
+        return not self._unfinished() and not self._ours()
 
     def judge(self) -> None:
-        world = self.world
-        for doc in self._unfinished():
-            world.violate("stuck", f"{doc['metadata']['name']} is {self.kube.phase[doc['metadata']['uid']]}")
-        for name in self.gke.own():
-            status = self.gke.pool_docs[name]["status"]
-            world.violate("leak", f"node pool {name} is left, {status}")
+        for name in self._unfinished():
+            self.world.violate("stuck", f"JobSet {name} has not ended: {self.cluster.running(name)} leaders run")
+        for name in self._ours():
+            self.world.violate("leak", f"pool {name} is left")
+
+    def check_delete(self, name: str) -> None:
+        world, doc = self.world, self.gke.pool_docs.get(name)
+        if doc is None:
+            return
+        if pool_names.JOBSET not in doc["body"]["config"]["labels"]:
+            world.violate("foreign", f"deletes pool {name} of another user")
+        hosts = {
+            node
+            for node, one in self.cluster._nodes.items()
+            if one["metadata"]["labels"].get("cloud.google.com/gke-nodepool") == name
+        }
+        for pod in self.cluster._pods.values():
+            if pod["spec"].get("nodeName") in hosts and pod["status"]["phase"] == "Running":
+                world.violate("healthy", f"deletes pool {name}, on which {pod['metadata']['name']} runs")
+
+    def _unfinished(self) -> list[str]:
+        sets = self.cluster._jobsets
+        return [
+            name
+            for (_, name), doc in sets.items()
+            if name != "pinned" and (not doc["status"].get("conditions") or _suspended(doc))
+        ]
+
+    def _ours(self) -> list[str]:
+        docs = self.gke.pool_docs.items()
+        return [name for name, doc in docs if pool_names.JOBSET in doc["body"]["config"]["labels"]]
+
+    def _check_idle(self) -> None:
+        """No pool is paid for without a pod for longer than half an hour."""
+        now = self.world.scheduler.now
+        used = {self.cluster.pool_of(pod) for pod in self.cluster._pods.values()}
+        idle = [one for one in self._ours() if self.gke.pool_docs[one]["status"] == "RUNNING" and one not in used]
+        self.idle = {name: self.idle.get(name, now) for name in idle}
+        for name, since in self.idle.items():
+            if now - since > 1800 and not self.world.troubled:
+                self.world.acting = "world"
+                self.world.violate("waste", f"pool {name} has had no pod for half an hour")
+
+    def _pass_time(self) -> None:
+        ran: dict[str, float] = dict.fromkeys(self.ends, 0.0)
+        while True:
+            self.gke.tick()
+            self.cluster.schedule()
+            self._check_idle()
+            for (_, name), doc in list(self.cluster._jobsets.items()):
+                if name == "pinned":
+                    continue
+                if doc["status"].get("conditions") and not _suspended(doc):
+                    continue
+                if len(doc["_jobs"]) == self.cluster.running(name):
+                    ran[name] += STEP
+                    if ran[name] >= self.ends[name]:
+                        self.cluster.finish(name)
+            self.world.scheduler.sleep(STEP)
 
 
-def jobset(name: str, job: JobPlan) -> Doc:
-    pin = PINS[getattr(job, "pin", 0)]
-    hosts, topology = (1, "2x2x1") if job.tpu == "v4-8" else (2, "2x2x2")
-    selector = {
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
-        "cloud.google.com/gke-tpu-topology": topology,
-        **pin.get("nodeSelector", {}),
-    }
-    spec: Doc = {"nodeSelector": selector, "containers": [{"resources": {"limits": {"google.com/tpu": 4}}}]}
-    if expression := pin.get("affinity"):
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    template = {"spec": {"parallelism": hosts, "template": {"spec": spec}}}
-    rules = [{"name": one.name, "action": one.action} for one in restarts("pre")]
-    return {
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": TEAM, "annotations": {}, "labels": {}},
-        "spec": {
-            "replicatedJobs": [{"name": "slice", "replicas": job.slices, "template": template}],
-            "failurePolicy": {"maxRestarts": job.restarts, "rules": rules},
-        },
-    }
+def _suspended(doc: Doc) -> bool:
+    return any(one["type"] == "Suspended" for one in doc["status"].get("conditions", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Machine
+from tpukit.queue.records import TPU_JOBS
 from tpukit.reasons import MEANINGS, Budget, Reason, State
 from tpukit.records import JOBS, Attempt, Job
 
@@ -39,6 +40,9 @@ class Truth:
         if kind is JOBS:
             self._check(self._known.get(entry.key), value)
             self._known[entry.key] = value
+        elif kind is TPU_JOBS:
+            self._world.trace.add("record", f"{entry.key}: {value.status} {value.reason}")
+            self._world.scene.check(entry.key, value)  # type: ignore[attr-defined]
         return written
 
     def _check(self, before: Job | None, job: Job) -> None:

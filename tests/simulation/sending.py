@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulation.events import ZONE
 from simulation.machines import Machine
 from simulation.plans import JobPlan
 from tpukit import plan as plans
+from tpukit import stage
 from tpukit.cloud.tpu_vm import Request
 from tpukit.control.leases import SECONDS
 from tpukit.errors import Conflict, TpukitError
@@ -24,19 +27,34 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 SETTINGS = {"project": "tpu-project", "zone": ZONE, "ssh_user": "ada"}
-DIGEST = "d" * 64
+BUCKET = "gs://bucket"
+
+
+@cache
+def digest() -> str:
+    """The name that the staged code has, by its content."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        _write_code(source)
+        return stage.snapshot(source, Path(folder) / "shelf" / "code").digest
+
+
+def _write_code(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train").write_text("train\n")
 
 
 @cache
 def _plan(index: int, job: JobPlan) -> plans.Plan:
     fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": {"restarts": job.restarts}}
     spec = JobSpec.from_json({"name": f"job{index}", "tpu": job.tpu, "command": ["train", f"p{index}"], **fields})
-    settings = Settings.from_json({**SETTINGS, "queued": job.queued})
+    artifacts = {"artifacts": BUCKET} if job.bucket else {}
+    settings = Settings.from_json({**SETTINGS, **artifacts, "queued": job.queued})
     made = plans.make(spec, settings, "tpu-vm")
     if job.on:
         nodes = tuple(f"vm-{index}-{number}" for number in range(job.slices))
         made = replace(made, vms=VmTarget("", "", "", nodes))
-    return replace(made, snapshot=Snapshot(DIGEST, "", False)) if job.code else made
+    return replace(made, snapshot=Snapshot(digest(), "", False)) if job.code else made
 
 
 def send_due(world: World, sent: set[int], machine: Machine, store: Any, places: Any, driver: Any) -> None:
@@ -62,9 +80,7 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
                 world.cloud._finish(name)
     made = world.jobs[made.id] = place.prepare(made)
     if made.snapshot:
-        folder = machine.root / "code" / made.snapshot.digest
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "train").write_text("train\n")
+        _write_code(machine.root / "code" / made.snapshot.digest)
     # Held before it can be seen, so that no driver without the code takes it.
     store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
     record = Job(made.id, "tpu-vm", made.team, "ada", machine.clock.now(), plan=made.to_json())

@@ -22,7 +22,7 @@ from simulation.plans import Plan
 from simulation.stores import Home
 from simulation.world import Result, World
 
-APART = {"gke": cluster_plans.draw, "pools": cluster_plans.draw_pools}
+APART = {"gke": cluster_plans.draw, "provisioner": cluster_plans.draw_provisioner}
 
 
 class SerialExecutor:
@@ -73,7 +73,7 @@ def prepared() -> Iterator[None]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    for scene in ("jobs", "fleet", "queue", "cluster", "pools"):
+    for scene in ("jobs", "fleet", "queue", "cluster", "pools", "provisioner"):
         with suppress(ModuleNotFoundError):
             importlib.import_module(f"simulation.{scene}_scene")
     for name, module in list(sys.modules.items()):
@@ -155,7 +155,14 @@ def _shorter(plan: Plan) -> Iterator[Plan]:
                 simple = replace(machine, **{name: getattr(plain, name)})
                 yield replace(plan, machines=(*plan.machines[:index], simple, *plan.machines[index + 1 :]))
     for index, job in enumerate(plan.jobs):
-        for name, value in (("code", False), ("slices", 1), ("tpu", "v4-8"), ("on", False), ("mistake", 0.0)):
+        for name, value in (
+            ("code", False),
+            ("bucket", True),
+            ("slices", 1),
+            ("tpu", "v4-8"),
+            ("on", False),
+            ("mistake", 0.0),
+        ):
             if getattr(job, name) != value:
                 yield replace(plan, jobs=(*plan.jobs[:index], replace(job, **{name: value}), *plan.jobs[index + 1 :]))
     for index, fault in enumerate(plan.faults):

@@ -45,7 +45,7 @@ def test_driver_paused_before_any_call_of_a_job_on_a_cluster_breaks_nothing(simu
 @pytest.mark.parametrize("meanwhile", POOLS)
 def test_replica_paused_before_any_call_for_a_node_pool_breaks_nothing(simulator, meanwhile):
     events = POOLS[meanwhile]
-    plan = Plan(7, MACHINES, (SET,), (), events, events[-1].at + events[-1].seconds + 10, "pools")
+    plan = Plan(7, MACHINES, (SET,), (), events, events[-1].at + events[-1].seconds + 10, "provisioner")
     count, broken = pause_at_every_call(simulator, plan)
     assert count > 20
     assert not broken

@@ -25,7 +25,7 @@ from unit.simulated_trainings import Training
 
 START = 1_700_000_000.0
 MINUTE = 60.0
-LONGEST = 120 * MINUTE
+LONGEST = 90 * MINUTE
 """Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
 
 

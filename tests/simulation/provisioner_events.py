@@ -10,18 +10,18 @@ from tpukit.provisioner import pool_names
 from unit.simulated_gke import _read
 
 if TYPE_CHECKING:
-    from simulation.pools_scene import PoolsScene
+    from simulation.provisioner_scene import ProvisionerScene
     from simulation.world import World
 
 
-def happen(world: World, scene: PoolsScene, event: Event) -> bool:
+def happen(world: World, scene: ProvisionerScene, event: Event) -> bool:
     if event.kind not in _HAPPEN:
         return False
     _HAPPEN[event.kind](world, scene, event)
     return True
 
 
-def delete(scene: PoolsScene, name: str) -> None:
+def delete(scene: ProvisionerScene, name: str) -> None:
     """A person deletes a JobSet."""
     if key := scene.kube.key(name):
         uid = scene.kube._uid(key)
@@ -30,12 +30,12 @@ def delete(scene: PoolsScene, name: str) -> None:
         scene.gone[uid] = scene.world.scheduler.now
 
 
-def _delete_jobset(world: World, scene: PoolsScene, event: Event) -> None:
+def _delete_jobset(world: World, scene: ProvisionerScene, event: Event) -> None:
     if key := cluster_events._running(scene, event):  # type: ignore[arg-type]
         delete(scene, key[1])
 
 
-def _recreate_jobset(world: World, scene: PoolsScene, event: Event) -> None:
+def _recreate_jobset(world: World, scene: ProvisionerScene, event: Event) -> None:
     """A person deletes a JobSet, and sends it again under its name."""
     if key := cluster_events._running(scene, event):  # type: ignore[arg-type]
         delete(scene, key[1])
@@ -43,7 +43,7 @@ def _recreate_jobset(world: World, scene: PoolsScene, event: Event) -> None:
         scene.send(key[1], scene.kube.programs[key[1]])
 
 
-def _preempt(world: World, scene: PoolsScene, event: Event) -> None:
+def _preempt(world: World, scene: ProvisionerScene, event: Event) -> None:
     """The hosts of a pool go, and come back after a while."""
     pools = sorted(name for name in scene.gke.own() if scene.kube.hosts(name))
     if not pools:
@@ -58,29 +58,29 @@ def _preempt(world: World, scene: PoolsScene, event: Event) -> None:
         scene.kube.add_hosts(_read(doc))
 
 
-def _evict(world: World, scene: PoolsScene, event: Event) -> None:
+def _evict(world: World, scene: ProvisionerScene, event: Event) -> None:
     if key := cluster_events._running(scene, event):  # type: ignore[arg-type]
         scene.kube.evict(key, event.seconds)
 
 
-def _short(world: World, scene: PoolsScene, event: Event) -> None:
+def _short(world: World, scene: ProvisionerScene, event: Event) -> None:
     scene.gke.short = world.scheduler.now + event.seconds
 
 
-def _quota(world: World, scene: PoolsScene, event: Event) -> None:
+def _quota(world: World, scene: ProvisionerScene, event: Event) -> None:
     scene.gke.no_quota = world.scheduler.now + event.seconds
 
 
-def _refuse(world: World, scene: PoolsScene, event: Event) -> None:
+def _refuse(world: World, scene: ProvisionerScene, event: Event) -> None:
     scene.gke.refusing = world.scheduler.now + event.seconds
 
 
-def _break(world: World, scene: PoolsScene, event: Event) -> None:
+def _break(world: World, scene: ProvisionerScene, event: Event) -> None:
     """The next creates, or a delete, end with an error."""
     scene.gke.breaks["delete" if event.which == 0 else ""] += 1
 
 
-def _foreign_pod(world: World, scene: PoolsScene, event: Event) -> None:
+def _foreign_pod(world: World, scene: ProvisionerScene, event: Event) -> None:
     """A person's pod comes to a host of ours that takes pods, and has none."""
     kube = scene.kube
     pools = sorted(name for name in scene.gke.own() if kube.hosts(name) and not kube.on(name))
@@ -96,7 +96,7 @@ def _foreign_pod(world: World, scene: PoolsScene, event: Event) -> None:
     scene.schedule_soon()
 
 
-def _foreign_pool(world: World, scene: PoolsScene, event: Event) -> None:
+def _foreign_pool(world: World, scene: ProvisionerScene, event: Event) -> None:
     """A person deletes a pool of ours that is not in use, and makes one of that name."""
     pools = sorted(name for name in scene.gke.own() if not scene.kube.on(name))
     if not pools:
@@ -111,7 +111,7 @@ def _foreign_pool(world: World, scene: PoolsScene, event: Event) -> None:
         del scene.gke.pool_docs[name]
 
 
-def _no_rights(world: World, scene: PoolsScene, event: Event) -> None:
+def _no_rights(world: World, scene: ProvisionerScene, event: Event) -> None:
     machine = world.machines[event.which % len(world.machines)]
     channel = "kube" if event.which % 2 else "cloud"
     machine.denied[channel] = max(world.scheduler.now + event.seconds, machine.denied.get(channel, 0.0))
