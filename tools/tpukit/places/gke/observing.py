@@ -8,7 +8,7 @@ from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError, Transient
-from tpukit.places.base import Handle, Observation
+from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending
 from tpukit.places.gke.attempts import Event, Position, Where
 from tpukit.places.gke.evidence import Evidence, begun, key_of
@@ -22,6 +22,7 @@ from tpukit.places.gke.jobsets import (
     seconds,
 )
 from tpukit.places.gke.namespace import Listing
+from tpukit.places.gke.unattended import Renewal
 from tpukit.places.verdict import Verdict
 from tpukit.reasons import Reason, State
 
@@ -37,6 +38,7 @@ class Observer:
     evidence: Evidence
     clock: Clock
     sender: Callable[[], str]
+    renewal: Renewal
     without_image: dict[str, float] = field(default_factory=dict)  # since when, by attempt
 
     def observe(self, handles: Sequence[Handle]) -> list[Observation | TpukitError]:
@@ -119,15 +121,20 @@ class Observer:
             if not state.leaving:
                 why = pending.why(plan, state, self.evidence.lister.surroundings(plan.team))
             seen = self._seen(handle, State.SCHEDULED, records, learned=learned)
-            return replace(seen, reason=why.reason, detail=why.detail)
-        return self._seen(handle, State.RUNNING, records, learned=learned)
+            return self._with_renewal(handle, state, replace(seen, reason=why.reason, detail=why.detail))
+        return self._with_renewal(handle, state, self._seen(handle, State.RUNNING, records, learned=learned))
+
+    def _with_renewal(self, handle: Handle, state: JobSetState, seen: Observation) -> Observation:
+        due = FollowUp(renew=True) if self.renewal.due(handle, state) else None
+        return replace(seen, follow_up=due, warning=self.renewal.denied(handle) or seen.warning)
 
     def _finished(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
         pods = self.evidence.fresh_pods(handle, state)
         records = self.evidence.with_last_lines(handle, known, [pod for pod in pods if _is_of(pod, began)])
         said = Verdict(Reason.DONE)
         if not state.condition("Completed"):
-            said = failure.why(state, {name: records.get(name) for name in handle.plan.host_names})
+            by_host = {name: records.get(name) for name in handle.plan.host_names}
+            said = failure.why(state, by_host, handle.plan.spec.max.runtime)
             if began.evictions and not records:  # no host of it began: JobSet took those that left for a failure
                 said = failure.evicted(state.workload, ())
         learned = {**began.learned(), **_hosts(records, handle), "ended": state.ended_at}

@@ -27,6 +27,7 @@ from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.places.gke.rerunning import Rerun
 from tpukit.places.gke.sending import Sending
 from tpukit.places.gke.sweeping import Sweeper
+from tpukit.places.gke.unattended import Renewal
 from tpukit.plan import ClusterName, Plan
 from tpukit.render import documents
 from tpukit.render import jobset as manifest
@@ -40,6 +41,7 @@ class _Connected:
     pod_logs: PodLogs
     observer: Observer
     sending: Sending
+    renewal: Renewal
 
     def close(self) -> None:
         self.pod_logs.close()
@@ -125,7 +127,11 @@ class GkePlace:
         return connection.observer.observe(handles)
 
     def follow_up(self, handle: Handle, what: FollowUp) -> None:
-        """Observations of this place never ask for anything."""
+        if what.renew:
+            connection = self._connection(handle.plan)
+            state = connection.lister.fresh(handle.plan.team, handle.plan.id)
+            if state.sender == self._sender():
+                connection.renewal.renew(handle, state)
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         lister = self._connection(handle.plan).lister
@@ -149,6 +155,9 @@ class GkePlace:
 
     def notes(self, plan: Plan) -> Sequence[str]:
         notes = []
+        if limit := plan.spec.max.unattended:
+            hours = f"{limit / 3600:g} h"
+            notes.append(f"its slices are released after {hours} without a driver (max.unattended)")
         if plan.spec.slices > 1 and plan.slice.hosts == 1:
             notes.append(f"Google documents multislice for multi-host slices only; {plan.slice.name} has one host")
         if plan.spec.tensorboard and not plan.settings.tensorboard:
@@ -201,11 +210,13 @@ class GkePlace:
             if known is None:
                 lister = self._connect(cluster, self._clock)
                 pod_logs = PodLogs(self._clock, self._log_workers)
+                renewal = Renewal(cluster, self._clock)
                 known = self._connected[id(cluster)] = _Connected(
                     lister,
                     pod_logs,
-                    Observer(Evidence(lister, pod_logs, self._cache), self._clock, self._sender),
+                    Observer(Evidence(lister, pod_logs, self._cache), self._clock, self._sender, renewal),
                     Sending(lister, self._root / "code", self._clock, self._sender),
+                    renewal,
                 )
         return known
 
