@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tpukit import plan
 from tpukit.errors import NotYet, TpukitError, Transient
-from tpukit.places.base import Handle, Observation, Place
+from tpukit.places.base import Handle, Known, Observation, Place
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt
@@ -269,8 +269,8 @@ def test_sweep_touches_nothing_that_is_known_and_nothing_that_is_young(stand):
     handle = handle_of(stand.plan(WAITS))
     stand.submit(handle)
     running, _ = stand.until(handle, State.RUNNING)
-    assert [name for name in stand.place.sweep(lambda: [running]) if handle.plan.id in name] == []
-    assert [name for name in stand.place.sweep(list) if handle.plan.id in name] == []
+    assert [name for name in stand.place.sweep(lambda: Known([running])) if handle.plan.id in name] == []
+    assert [name for name in stand.place.sweep(Known) if handle.plan.id in name] == []
     assert stand.observe(running).state is State.RUNNING
     stand.stop(running)
 

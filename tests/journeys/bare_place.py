@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tpukit.errors import Problem
-from tpukit.places.base import FollowUp, Handle, Line
+from tpukit.places.base import FollowUp, Handle, Known, Line
 from tpukit.plan import Plan
 
 
@@ -40,5 +40,5 @@ class BarePlace:
 
     def follow_up(self, handle: Handle, what: FollowUp) -> None: ...
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
         return ()

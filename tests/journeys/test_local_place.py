@@ -20,7 +20,7 @@ from tpukit import plan, pods
 from tpukit.clock import ManualClock, SystemClock
 from tpukit.errors import Invalid
 from tpukit.places import local, peers
-from tpukit.places.base import Handle, Observation
+from tpukit.places.base import Handle, Known, Observation
 from tpukit.places.local import LocalPlace
 from tpukit.places.suspects import MINIMUM_AGE
 from tpukit.reasons import Reason, State
@@ -286,18 +286,18 @@ def test_sweep_ends_only_what_no_attempt_knows(home):
     place.submit(known)
     place.submit(unknown)
     pids = [pods.status(folder(place, attempt)).pid for attempt in (known, unknown)]
-    assert place.sweep(lambda: [known]) == [], "seen once"
-    assert place.sweep(lambda: [known]) == [], "seen twice at once"
+    assert place.sweep(lambda: Known([known])) == [], "seen once"
+    assert place.sweep(lambda: Known([known])) == [], "seen twice at once"
     clock.sleep(MINIMUM_AGE)
-    removed = place.sweep(lambda: [known])
+    removed = place.sweep(lambda: Known([known]))
     assert removed[0] == host_of(unknown, 0)
     until(lambda: not alive(pids[1]))
     until(lambda: pods.status(folder(place, unknown)).phase is pods.Phase.ENDED)
     assert alive(pids[0])
-    assert place.sweep(lambda: [known]) == []
-    assert place.sweep(lambda: []) == []
+    assert place.sweep(lambda: Known([known])) == []
+    assert place.sweep(Known) == []
     clock.sleep(MINIMUM_AGE)
-    assert place.sweep(lambda: []) != []
+    assert place.sweep(Known) != []
     until(lambda: not alive(pids[0]))
 
 
@@ -308,7 +308,7 @@ def test_sweep_of_a_second_store_leaves_the_hosts_of_the_first_alone(home):
     attempt = handle("exec sleep 600", tpu="v4-8")
     first.submit(attempt)
     for _ in range(3):
-        assert second.sweep(lambda: []) == []
+        assert second.sweep(Known) == []
         clock.sleep(MINIMUM_AGE)
     first.stop(attempt, 0)
     ended(first, attempt)
@@ -319,10 +319,10 @@ def test_sweep_asks_who_is_known_after_it_has_looked(place):
     attempt = handle("sleep 600", tpu="v4-8")
     begun: list[Handle] = []
 
-    def known() -> list[Handle]:
+    def known() -> Known:
         place.submit(attempt)
         begun.append(attempt)
-        return begun
+        return Known(begun)
 
     assert place.sweep(known) == []
     assert pods.status(folder(place, attempt)).phase is pods.Phase.RUNNING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +12,18 @@ import pytest
 
 from tpukit import pods
 from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import Conflict, Invalid
-from tpukit.places.base import Handle
+from tpukit.errors import Conflict, Denied, Invalid
+from tpukit.places.base import Handle, Known
 from tpukit.places.suspects import MINIMUM_AGE
-from tpukit.places.tpu_vm import TpuVmPlace, outcome
+from tpukit.places.tpu_vm import TpuVmPlace, outcome, target
 from tpukit.plan import VmTarget
 from tpukit.reasons import Reason, State
+from tpukit.store import Broken, Page
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
 from unit.tpu_vm_driving import SENDER, Driving, reasons
 from waiting import until
 
+MARK = target.store_label(SENDER)
 WAITS = "while true; do sleep 0.1; done"
 SAVES = "trap 'exit 143' TERM; echo attempt $TPUKIT_ATTEMPT; [ $TPUKIT_ATTEMPT = 1 ] || while true; do sleep 0.1; done"
 LEAVES = "echo 'E1115 11:11:15.658635 30370 coordination_service_agent.cc:288] Polled an error'; exit 134"
@@ -200,12 +202,71 @@ def test_sweep_removes_requests_of_this_store_that_no_job_knows(driving, cloud, 
     named(cloud)
     place, clock = driving.place, driving.clock
     handle = Handle.of(driving.job(job_id))
-    assert place.sweep(lambda: [handle]) == place.sweep(list) == []
+    assert place.sweep(lambda: Known([handle])) == place.sweep(Known) == []
     later = clock.monotonic() + MINIMUM_AGE
     monkeypatch.setattr(type(clock), "monotonic", lambda self: later)
-    assert place.sweep(list) == [f"queued resource {job_id}"]
+    assert place.sweep(Known) == [f"queued resource {job_id}"]
     cloud.nodes("")
     assert list(cloud.made) == ["mine"]
+
+
+class ShutProjects:
+    """A cloud in which one project refuses every list."""
+
+    def __init__(self, cloud: TpuCloud, shut: str) -> None:
+        self.cloud, self.shut = cloud, shut
+
+    def __call__(self, project: str) -> TpuCloud:
+        if project == self.shut:
+            raise Denied(f"{project} is closed")
+        return self.cloud
+
+
+def another_machine(driving: Driving, cloud: Callable[[str], TpuCloud]) -> TpuVmPlace:
+    """A place that knows only what records say: it never created anything itself."""
+    place = TpuVmPlace(driving.folder / "elsewhere", driving.clock, lambda: SENDER, cloud=cloud)
+    driving.driver._places = {"tpu-vm": place}  # type: ignore[assignment]
+    return place
+
+
+def test_sweep_of_another_machine_finds_what_a_fenced_driver_left_in_a_zone_that_only_records_name(
+    driving, cloud, monkeypatch
+):
+    job_id = driving.send("true")
+    driving.ended(job_id)
+    left = Request(job_id, (f"{job_id}-0",), "v4-16", "r", labels={target.JOB: job_id, target.STORE: MARK})
+    cloud.request("us-central2-b", left)
+    another_machine(driving, lambda _: cloud)
+    assert driving.driver.sweep() == []
+    later = driving.clock.monotonic() + MINIMUM_AGE
+    monkeypatch.setattr(type(driving.clock), "monotonic", lambda self: later)
+    assert driving.driver.sweep() == [f"tpu-vm: queued resource {job_id}"]
+
+
+def test_sweep_goes_on_after_a_project_that_refuses_and_says_which(driving, cloud, monkeypatch):
+    job_id = driving.send("true")
+    driving.ended(job_id)
+    place = another_machine(driving, ShutProjects(cloud, "dead-project"))
+    place._sweeper.note(VmTarget("dead-project", "us-central2-b", "ada"))
+    left = Request("left", ("left-0",), "v4-16", "r", labels={target.JOB: "left", target.STORE: MARK})
+    cloud.request("us-central2-b", left)
+    driving.driver.sweep()
+    later = driving.clock.monotonic() + MINIMUM_AGE
+    monkeypatch.setattr(type(driving.clock), "monotonic", lambda self: later)
+    assert driving.driver.sweep() == ["tpu-vm: queued resource left"]
+    assert any("dead-project was not swept" in note for note in driving.notes)
+
+
+def test_sweep_leaves_vms_of_a_record_that_cannot_be_read(driving, cloud, monkeypatch):
+    job_id = driving.send(WAITS)
+    driving.running(job_id)
+    broken = Page((), (Broken(job_id, "it was written by a newer version"),))
+    monkeypatch.setattr(driving.store, "list", lambda *_, **__: broken)
+    driving.driver.sweep()
+    later = driving.clock.monotonic() + MINIMUM_AGE
+    monkeypatch.setattr(type(driving.clock), "monotonic", lambda self: later)
+    assert driving.driver.sweep() == []
+    assert list(cloud.requests) == [job_id]
 
 
 def test_attempt_of_an_earlier_driver_cannot_take_tpu_vms_of_a_later_one(driving, cloud):

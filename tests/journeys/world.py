@@ -287,14 +287,15 @@ class World:
         for entry in everything(self.store, JOBS):
             job = entry.value
             numbers = [attempt.number for attempt in job.attempts]
-            assert numbers == list(range(len(numbers)))
+            folded = job.folded.count if job.folded else 0
+            assert numbers == list(range(folded, folded + len(numbers)))
             assert all(attempt.state.ended and attempt.reason for attempt in job.attempts[:-1])
             launched = [
                 event
                 for event in self.store.events(JOBS, job.id)
                 if event.text.startswith("attempt ") and "stage" in event.text
             ]
-            assert len(launched) == len(numbers)
+            assert len(launched) == folded + len(numbers)
             live = self.place.live(job.id)
             if job.state.ended:
                 assert not live, f"{job.id} has ended and attempt {live} runs"

@@ -50,8 +50,10 @@ class FakeCluster:
         self.meanwhile: Callable[[], object] = lambda: None  # happens before every call
         self.away = False
         self.truth: dict[str, list[str]] = {}  # what ended attempts of each JobSet: evicted | hardware | user
+        self.hidden: set[str] = set()  # namespaces that this identity may not list; "" is all of them at once
         self.denied: set[str] = set()  # kinds that this identity may not patch
         self.refuse: str = ""  # a JobSet that the API server does not take, with its words
+        self.dead_nodes: set[str] = set()  # their pods neither end nor leave
         self._uids = itertools.count(1)
         self._ticks = itertools.count(1)
 
@@ -62,6 +64,8 @@ class FakeCluster:
 
     def list(self, kind, namespace="", *, labels="", fields="", type=None, seconds=20.0) -> list[Doc]:  # noqa: A002
         with self._call(f"list {kind}"):
+            if namespace in self.hidden:
+                raise Denied(f"list of {kind} in {namespace or 'all namespaces'} is forbidden")
             key, _, value = labels.partition("=")
             return [
                 copy.deepcopy(one)
@@ -107,6 +111,7 @@ class FakeCluster:
                 raise Conflict(f"{kind} {name} has another uid")
             if kind in self.denied:
                 raise Denied(f"patch of {kind} is forbidden")
+            known["metadata"]["resourceVersion"] = str(next(self._ticks))
             known.setdefault("spec", {}).update(change.get("spec", {}))
             for key, value in change.get("metadata", {}).get("annotations", {}).items():
                 known["metadata"].setdefault("annotations", {})[key] = value
@@ -119,6 +124,8 @@ class FakeCluster:
                 return
             if uid and known["metadata"]["uid"] != uid:
                 raise Conflict(f"{kind} {name} has another uid")
+            if version and known["metadata"]["resourceVersion"] != version:
+                raise Conflict(f"{kind} {name} has changed")
             if kind == "JobSet":
                 assert foreground, "a JobSet that is not there any more says nothing of its pods"
                 known["metadata"].setdefault("deletionTimestamp", self.time())
@@ -209,7 +216,7 @@ class FakeCluster:
     def leave(self, name: str) -> None:
         """Pods that were told to leave are gone; so is a JobSet that was waiting for them."""
         for pod in self.pods(name):
-            if "deletionTimestamp" in pod["metadata"]:
+            if "deletionTimestamp" in pod["metadata"] and pod["spec"]["nodeName"] not in self.dead_nodes:
                 del self._kind("Pod")[pod["metadata"]["namespace"], pod["metadata"]["name"]]
         workload = self._kind("Workload").get(("research", f"jobset-{name}"))
         if workload and _true(workload, "Evicted") and _true(workload, "Admitted"):
@@ -239,6 +246,11 @@ class FakeCluster:
                 _set(pod, "DisruptionTarget", "True", "TerminationByKubelet", at=self.time())
             if culprit and how == "userError":
                 self.say(pod, "ValueError: it broke")
+        self.react(name, how, pods_stay=pods_stay)
+
+    def react(self, name: str, how: str, *, pods_stay: bool = True) -> None:
+        """What JobSet does by its rules when a Job has failed for `how`."""
+        pods = [pod for pod in self.pods(name) if "deletionTimestamp" not in pod["metadata"]]
         jobset = self.jobset(name)
         policy = jobset["spec"]["failurePolicy"]
         action = next(rule["action"] for rule in policy["rules"] if rule["name"] == how)
@@ -331,6 +343,7 @@ class FakeCluster:
     def _add(self, kind: str, document: Doc) -> Doc:
         metadata = document["metadata"]
         metadata |= {"uid": f"uid-{next(self._uids)}", "creationTimestamp": self.time()}
+        metadata["resourceVersion"] = str(next(self._ticks))
         self._kind(kind)[metadata["namespace"], metadata["name"]] = document
         return document
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpukit.clock import ManualClock
 from tpukit.cloud.tpu_vm import Request
-from tpukit.errors import TpukitError, Transient
+from tpukit.errors import Denied, TpukitError, Transient
 from tpukit.fleet import driver, records
 from tpukit.fleet.act import Acting
 from tpukit.fleet.driver import Driver
-from tpukit.fleet.observe import located
+from tpukit.fleet.listing import located
+from tpukit.fleet.ownership import Identity
 from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import SLOT, Work, Worker
@@ -25,6 +25,7 @@ from tpukit.store.sqlite import SqliteStore
 from unit.simulated_tpu_cloud import TpuCloud
 
 ZONES = ["us-central1-a", "us-central1-b"]
+ME = Identity("ada", "ada-store")
 WORK = Work("data", "output", "program.py:make", patience=600.0, code="c0de")
 
 
@@ -37,7 +38,9 @@ class Program:
     code: int | None = None
     frozen: bool = False
     hangs: bool = False
+    slow: bool = False  # it is alive and makes no shard for long
     stopped: bool = False
+    report: str = '{"step": 1, "shards": 1}'
 
 
 @dataclass
@@ -48,6 +51,8 @@ class SimulatedHosts:
     cloud: TpuCloud
     programs: dict[str, list[Program]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    denied: set[str] = field(default_factory=set)  # hosts that refuse our key
+    blocked: TpukitError | None = None  # what every host answers, such as behind a firewall
     starts: int = 0
 
     def public_key(self) -> str:
@@ -69,6 +74,8 @@ class SimulatedHosts:
         node = next((one for one in self.cloud.made.values() if one.hosts[0].internal == address), None)
         if node is None or node.state != "READY" or address in self.silent:
             return Transient(f"{address}: no route to host")
+        if self.blocked is not None or address in self.denied:
+            return self.blocked or Denied(f"{address}: the key is not accepted")
         each = self.programs.setdefault(address, [])
         current = self.running().get(address)
         if request["do"] == "prepare":
@@ -89,6 +96,8 @@ class SimulatedHosts:
         return self._status(request, each, current)
 
     def _status(self, request: Answer, each: list[Program], current: Program | None) -> Answer:
+        if not request["attempts"]:
+            return {"boot": "b", "attempts": [], "running": []}
         (asked,) = request["attempts"]
         about = next((one for one in each if one.attempt == asked["attempt"]), None)
         running = [{"job": current.job, "attempt": current.attempt}] if current else []
@@ -98,7 +107,8 @@ class SimulatedHosts:
             end = {"code": about.code, "at": about.moved, "order": 0, "told": about.stopped, "error": ""}
             facts["end"] = None if about.code is None else {**end, "out_of_memory": False, "disk_full": False}
             facts["locked"], facts["frozen"] = about.code is None, about.frozen
-            facts["progress"] = {"text": json.dumps({"step": 1, "shards": 1}), "at": about.moved}
+            facts["progress"] = {"text": about.report, "at": about.moved}
+        facts["latest"] = max((one.attempt for one in each), default=0)
         if asked["log"] is not None:
             facts["log"] = {"at": 0, "bytes": base64.b64encode(b"said").decode(), "size": 4}
         return {"boot": "b", "attempts": [facts], "running": running}
@@ -111,7 +121,9 @@ class World:
         self.hosts = SimulatedHosts(self.clock, self.cloud)
         self.store: Store = SqliteStore(folder / "store.db", now=self.clock.now)
         self.left, self.made = shards, dict[str, int]()  # by slot
+        self.beats: dict[str, float] = {}  # of claims, by slot
         self.notes: list[str] = []
+        self.stores: list[SqliteStore] = []  # of other users
         self.driver = self.new_driver(self.store)
 
     def new_driver(self, store: Store) -> Driver:
@@ -123,7 +135,8 @@ class World:
         return Acting(self.cloud, reach, lambda _: "runtime", lambda _: b"archive")
 
     def progress(self, output: str) -> Progress:
-        return Progress(workers={slot: Made(count, count) for slot, count in self.made.items()})
+        made = {slot: Made(count, count) for slot, count in self.made.items()}
+        return Progress(workers=made, beats={slot: str(at) for slot, at in self.beats.items()})
 
     def move(self, file: Path) -> None:
         """The driver goes on elsewhere, where nothing is remembered."""
@@ -134,6 +147,9 @@ class World:
     def close(self) -> None:
         self.driver.close()
         self.store.close()
+        for store in self.stores:
+            store.close()
+        self.stores.clear()
 
     def want(
         self,
@@ -145,11 +161,12 @@ class World:
         again: bool = False,
     ) -> None:
         now = self.clock.now()
-        workers = records.plan("tpu", zones, per_zone, "v3-8", now, work=work)
+        workers = records.plan("tpu", zones, per_zone, "v3-8", now, work=work, owner=ME.owner, store=ME.store)
         driver.want(self.store, "tpu", workers, located(self.cloud, "tpu", zones), now, only=only, again=again)
 
     def delete(self) -> None:
-        driver.want(self.store, "tpu", [], located(self.cloud, "tpu", ZONES), self.clock.now())
+        there = located(self.cloud, "tpu", ZONES)
+        driver.discard(self.store, "tpu", there, self.clock.now(), lambda slot: True, me=ME)
 
     def workers(self) -> list[Worker]:
         return driver.of(self.store, "tpu")
@@ -160,7 +177,9 @@ class World:
         for address, program in self.hosts.running().items():
             if program.frozen or program.hangs:
                 continue
-            program.moved = self.clock.now()
+            program.moved = self.beats[slots[address]] = self.clock.now()
+            if program.slow:
+                continue
             if self.left:
                 self.left -= 1
                 self.made[slots[address]] = self.made.get(slots[address], 0) + 1

@@ -25,7 +25,7 @@ from tpukit.fleet.records import Work, Worker
 from tpukit.fleet.wanted import Plan
 from tpukit.host import worker as host_worker
 from tpukit.spec.fleet import FleetSpec
-from unit.fleet_world import World
+from unit.fleet_world import ME, World
 from waiting import PATIENCE
 
 LINES = [
@@ -140,14 +140,14 @@ def test_deploy_of_another_dataset_into_an_output_that_was_begun_is_refused_befo
     again = tmp_path / "elsewhere.jsonl"
     again.write_bytes(source.read_bytes())
     deploy.upload(FleetSpec.from_json({**words, "dataset": [str(again)]}), root)  # the same samples
-    deploy.with_work(FleetSpec.from_json(words), root)
+    deploy.with_work(FleetSpec.from_json(words), root, ME)
     manifest = (tmp_path / "bucket" / "datasets" / "streams.json").read_bytes()
     again.write_text('{"n": 3}\n')
     with pytest.raises(Invalid, match="was begun otherwise: dataset was"):
         deploy.upload(FleetSpec.from_json({**words, "dataset": [str(again)]}), root)
     assert (tmp_path / "bucket" / "datasets" / "streams.json").read_bytes() == manifest
     with pytest.raises(Invalid, match="was begun otherwise: shard_samples was 1000, now it is 5"):
-        deploy.with_work(FleetSpec.from_json({**words, "shard_samples": 5}), root)
+        deploy.with_work(FleetSpec.from_json({**words, "shard_samples": 5}), root, ME)
 
 
 def test_verify_names_what_is_missing_damaged_and_too_much(tmp_path):

@@ -3,13 +3,17 @@
 import json
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpukit.places import log_tail
 from tpukit.places.gke import hosts
-from tpukit.places.gke.hosts import HostRecord
+from tpukit.places.gke.hosts import TAIL_LINES, HostRecord, with_tails
+from tpukit.places.log_tail import Cause
 from tpukit.places.progress import Progress
 from unit.gke_world import planned, pod
+from unit.lost_hosts import LOOPS, tail_of
 
 LEAVING = "2026-01-01T00:00:00Z"
 some_records = st.builds(
@@ -89,3 +93,15 @@ def test_views_of_an_attempt_that_is_over_do_not_run():
     assert [host.state for host in views] == ["running", "waiting", "waiting", "waiting"]
     assert (views[0].step, views[0].saved, views[0].heard, views[1].heard) == (7, 5, 12.0, 0.0)
     assert [host.state for host in hosts.views(plan, known, said, over=True)] == ["ended"] * 4
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_with_tails_long_traceback_keeps_the_line_that_says_what_it_was(loop):
+    frame = ('  File "/code/model.py", line 7, in call', "    return self.call(x)")
+    record = HostRecord(phase="Failed", code=1)
+    lines = tail_of(loop)
+    at = next((index for index, line in enumerate(lines) if line.startswith("Traceback")), 0)
+    lines[at + 1 : at + 1] = frame * 90
+    kept = with_tails({"h": record}, {"h": lines})["h"].tail
+    assert log_tail.read(kept).cause is Cause.PEER
+    assert len(kept) <= TAIL_LINES

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from waiting import PATIENCE
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -73,3 +75,35 @@ print("trained to the end")
 def test_report_prints_one_line(tmp_path):
     done = run("from tpukit import host as tpu; tpu.start().report(step=1, log='step 1  loss 2.0')", tmp_path)
     assert done.stdout == "step 1  loss 2.0\n"
+
+
+RAISING = """
+from tpukit.host import runtime
+
+runtime._exit_without_peers_after_an_error()
+try:
+    raise {error}
+except Exception as cause:
+    raise {outer}
+"""
+GLOO = "UNKNOWN: Gloo AllGather failed: [gloo/transport/tcp/pair.cc:538] Read error: Connection reset by peer"
+BARRIER = "INTERNAL: Barrier failed because: task is set to ERROR: UNAVAILABLE: Task 2 heartbeat timeout."
+LOST_PEER = 134
+
+
+@pytest.mark.parametrize(
+    ("error", "outer", "code"),
+    [
+        (f"ValueError({GLOO!r})", "cause", LOST_PEER),
+        (f"RuntimeError({BARRIER!r})", "cause", LOST_PEER),
+        (f"ValueError({GLOO!r})", "RuntimeError('step 7 failed') from cause", LOST_PEER),
+        ("ValueError('bad shape')", "cause", 1),
+        ("ConnectionResetError('Connection reset by peer')", "cause", 1),
+    ],
+    ids=["gloo", "barrier", "raised from it", "program", "connection of the program"],
+)
+def test_start_program_that_raised_says_with_its_exit_code_whether_it_lost_a_peer(error, outer, code, tmp_path):
+    """JobSet decides from the exit code alone who pays."""
+    ended = run(RAISING.format(error=error, outer=outer), tmp_path)
+    assert ended.returncode == code
+    assert "Traceback" in ended.stderr

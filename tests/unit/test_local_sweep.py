@@ -16,6 +16,7 @@ SWEEP = """
 import sys
 from pathlib import Path
 from tpukit.clock import ManualClock
+from tpukit.places.base import Known
 from tpukit.places.local import LocalPlace
 from tpukit.places.suspects import MINIMUM_AGE
 
@@ -27,9 +28,9 @@ def watch(event, arguments):
         if str(arguments[0]).startswith(root):
             touched.append(event)
 sys.addaudithook(watch)
-place.sweep(lambda: [])
+place.sweep(Known)
 clock.sleep(MINIMUM_AGE)
-removed = place.sweep(lambda: [])
+removed = place.sweep(Known)
 print(len(touched), *removed)
 """
 

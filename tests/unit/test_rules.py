@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tpukit import rules
+from tpukit.history import UNSEEN_SECONDS
 from tpukit.reasons import MEANINGS, Budget, Lost, Reason, State
 from tpukit.records import Attempt
 from tpukit.rules import ATTEMPTS_WITHOUT_PROGRESS, BACKOFF_MOST, CAPACITY_BACKOFF_MOST, Action, Verdict
@@ -308,7 +309,7 @@ def lost(ran: float, step: int, saved: int = -1) -> Verdict:
 
 
 def test_decide_program_that_shows_nothing_and_runs_for_long_is_not_given_up():
-    assert lost(ran=rules.UNSEEN_SECONDS, step=-1).action is Action.REAPPLY
+    assert lost(ran=UNSEEN_SECONDS, step=-1).action is Action.REAPPLY
 
 
 def test_decide_program_that_shows_nothing_and_dies_soon_is_given_up_with_a_hint():

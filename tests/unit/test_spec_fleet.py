@@ -13,6 +13,7 @@ from tpukit.cli import fleet_flags
 from tpukit.cli.fleet import command
 from tpukit.errors import Invalid
 from tpukit.fleet import deploy
+from tpukit.fleet.ownership import Identity
 from tpukit.spec import json_schema
 from tpukit.spec.fleet import FleetSpec
 from tpukit.spec.located_yaml import parse
@@ -54,7 +55,7 @@ def problems(file: Path | None, *words: str) -> list[str]:
 def test_fleet_file_says_all_and_its_paths_are_meant_from_its_folder(file):
     spec = asked(file)
     assert (spec.name, spec.zones, spec.workers_per_zone, spec.tpu_type) == (
-        *("tpu", ("us-central1-a", "us-central1-b"), 4, "v3-8"),
+        *(fleet_flags.default_name(), ("us-central1-a", "us-central1-b"), 4, "v3-8"),
     )
     assert spec.dataset == (str(file.parent / "data.jsonl"),)
     assert (spec.program, spec.patience) == (f"{file.parent / 'extract.py'}:make", 600)
@@ -69,7 +70,7 @@ def test_flags_win_over_the_fleet_file_and_options_are_added_one_by_one(file):
     assert (spec.zones, spec.workers_per_zone, spec.capacity, spec.stay) == (("europe-west4-a",), 2, "on-demand", True)
     assert spec.options == {"model": "large", "layer": "3", "hook": "mlp"}
     assert (spec.name, spec.patience, spec.claim) == ("night", 90, 5)
-    made = deploy.plan(spec)
+    made = deploy.plan(spec, Identity("ada", "store"))
     assert (made.name, made.zones, made.spot, made.elsewhere) == ("night", ["europe-west4-a"], False, False)
 
 

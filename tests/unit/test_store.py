@@ -7,15 +7,22 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cramped import on_small_disk
 from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid, Transient
+from tpukit.jobs.decide import Act, decide
+from tpukit.places.base import Observation
+from tpukit.queue.decide import Outcome, claimable, finish
+from tpukit.queue.records import TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason, State
 from tpukit.records import ACTIVE, JOBS, Attempt, Job
+from tpukit.spec import JobSpec
 from tpukit.store import Event, Holder, codec
 from tpukit.store.file import WAIT_SECONDS
 from tpukit.store.home import open_store
@@ -316,7 +323,7 @@ with filler.open("wb", buffering=0) as file:
         while file.write(b"x" * 512): pass
     except OSError:
         pass
-results = [kind_of(lambda: add(store, job(f"new-{size}", size))) for size in (100, 100_000, 400_000)]
+results = [kind_of(lambda: add(store, job(f"new-{size}", size))) for size in (100, 100_000, 230_000)]
 reopened = kind_of(lambda: open_store(folder).get(JOBS, "kept"))
 filler.unlink()
 add(store, job("later", 10_000))
@@ -346,7 +353,7 @@ def test_disk_full_write_fails_with_a_sentence_and_goes_through_when_there_is_ro
     assert set(kinds) <= {"", "Transient"}
     if done["full"]:
         assert "free some disk space" in done["results"][-1][1]
-    stored = [f"new-{size}" for size, kind in zip((100, 100_000, 400_000), kinds, strict=True) if not kind]
+    stored = [f"new-{size}" for size, kind in zip((100, 100_000, 230_000), kinds, strict=True) if not kind]
     assert done["ids"] == sorted(["kept", "later", *stored])
     assert max(seconds for _, _, seconds in [*done["results"], done["reopened"]]) < WAIT_SECONDS
 
@@ -357,3 +364,93 @@ def test_disk_read_only_is_refused_at_once_with_a_way_out(tmp_path):
         assert kind == "Denied"
         assert "$TPUKIT_HOME" in text
         assert seconds < WAIT_SECONDS
+
+
+def _after_power_loss(path: Path, frames_lost: int, to: Path) -> SqliteStore:
+    """A copy of the file as a disk may have it after a loss of power: without the last frames of its log."""
+    to.write_bytes(path.read_bytes())
+    log = path.with_name(f"{path.name}-wal").read_bytes()
+    page = int.from_bytes(path.read_bytes()[16:18], "big")
+    frames = (len(log) - 32) // (page + 24)
+    to.with_name(f"{to.name}-wal").write_bytes(log[: 32 + max(0, frames - frames_lost) * (page + 24)])
+    return SqliteStore(to)
+
+
+@pytest.mark.parametrize("frames", range(0, 12))
+def test_power_loss_leaves_an_earlier_state_and_never_half_of_a_write(path, tmp_path, frames):
+    store = SqliteStore(path)
+    entry = store.create(JOBS, "a-1", job(), events=[Event(1.0, "0")])
+    for number in range(1, 6):
+        value = msgspec.structs.replace(entry.value, message=str(number))
+        entry = store.put(JOBS, entry, value, events=[Event(1.0, str(number))])
+    lost = _after_power_loss(path, frames, tmp_path / "after.db")
+    keys = lost.keys(JOBS)
+    if keys:
+        read = lost.get(JOBS, "a-1")
+        assert len(lost.events(JOBS, "a-1")) == read.revision
+        assert read.value.message == (str(read.revision - 1) if read.revision > 1 else "")
+    lost.close()
+    store.close()
+
+
+def test_power_loss_after_a_launch_repeats_the_same_attempt_which_its_place_takes_for_the_same(path, tmp_path):
+    """What was lost is found again: an attempt is known by its number and its names, which come out equal."""
+    spec = JobSpec.from_json({"name": "a", "tpu": "v4-16", "command": ["true"], "capacity": "spot"})
+    store = SqliteStore(path)
+    before = store.create(JOBS, "a-1", job())
+    lost = SqliteStore(tmp_path / "lost.db")
+    lost.create(JOBS, "a-1", job())  # as the disk has it: the launch is not there
+    first, again = (decide(one.get(JOBS, "a-1").value, spec, None, 5.0) for one in (store, lost))
+    assert (first.act, first.job) == (again.act, again.job)
+    store.put(JOBS, before, first.job)
+    store.close()
+    lost.close()
+
+
+def test_write_of_a_record_waits_for_the_disk_and_that_of_a_lease_or_of_the_queue_does_not(path, monkeypatch):
+    store = SqliteStore(path)
+    levels: list[int] = []
+    begin = store._file.transaction
+
+    @contextmanager
+    def watched(**options):
+        with begin(**options) as db:
+            levels.append(db.execute("PRAGMA synchronous").fetchone()[0])
+            yield db
+
+    monkeypatch.setattr(store._file, "transaction", watched)
+    normal, full = 1, 2
+    entry = store.create(JOBS, "a-1", job())
+    lease = store.acquire("jobs/a-1", Holder("me"), 60.0)
+    store.put(JOBS, entry, entry.value, lease=lease)
+    store.renew(lease, 60.0)
+    store.create(TPU_JOBS, "q", QueuedJob(code="1"))
+    assert levels == [full, normal, full, normal, normal]
+    store.close()
+
+
+def test_clock_a_day_ahead_and_then_right_blocks_no_lease_and_no_launch(path):
+    clock = ManualClock()
+    store = SqliteStore(path, now=clock.now)
+    clock.suspend(86_400.0)
+    store.acquire("jobs/a-1", Holder("ahead"), 45.0)
+    ended = Attempt(0, 0, 0, State.FAILED, reason=Reason.NO_CAPACITY, ended=clock.now())
+    clock.suspend(-86_400.0)
+    assert store.lease("jobs/a-1") is not None
+    clock.suspend(46.0)
+    assert store.acquire("jobs/a-1", Holder("other"), 45.0)
+    spec = JobSpec.from_json({"name": "a", "tpu": "v4-16", "command": ["true"], "capacity": "spot"})
+    waits = msgspec.structs.replace(job(), attempts=(ended,))
+    seen = Observation(State.FAILED, reason=Reason.NO_CAPACITY, active=False)
+    assert decide(waits, spec, seen, clock.now()).act is Act.SUBMIT
+    store.close()
+
+
+def test_clock_a_day_ahead_and_then_right_does_not_keep_a_queued_job_for_a_day():
+    now = ManualClock().now()
+    queued = QueuedJob(code="1", created_at=now, updated_at=now, status="running")
+    lost = finish("q", queued, Outcome(Reason.HOST_LOST), now + 86_400.0)
+    assert not claimable(lost, now + 86_400.0)  # it waits its seconds
+    assert claimable(lost, now)
+    later = finish("q", msgspec.structs.replace(lost, status="running"), Outcome(Reason.HOST_LOST), now + 10.0)
+    assert claimable(later, now + 400.0)

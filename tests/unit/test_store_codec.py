@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -199,6 +200,7 @@ def test_id_of_a_document_is_allowed_and_gives_its_name_back(name):
 
 
 def test_native_shape_that_is_too_large_says_how_large():
+    unlimited = replace(JOBS, limit=0)
     job = Job("a-1", "local", "t", "o", 1.0, plan={"filler": "x" * 2_000_000})
     with pytest.raises(Invalid, match=r"the job a-1 takes 2,000,\d+ bytes, and Firestore holds 1,048,576"):
-        native.to_native(JOBS, "a-1", job, codec.encode(JOBS, job, {}, 1))
+        native.to_native(unlimited, "a-1", job, codec.encode(unlimited, job, {}, 1))

@@ -10,15 +10,22 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from simulated_firestore import firestore
+from tpukit.cli import context
 from tpukit.cli.store import command
 from tpukit.errors import Conflict, Invalid
+from tpukit.fleet.records import WORKERS, Worker
 from tpukit.manager import inventory, tpu_aliases, users, windows
 from tpukit.manager.collections import KINDS
 from tpukit.reasons import State
-from tpukit.records import JOBS, Job
-from tpukit.store import Event, Holder, Kind
+from tpukit.records import ACTIVE, JOBS, Attempt, Job
+from tpukit.store import Event, Holder, Kind, change, everything
+from tpukit.store.home import open_store
 from tpukit.store.move import move
 from tpukit.store.sqlite import SqliteStore
+from waiting import until
+
+__all__ = ["firestore"]
 
 
 class Newer(Job, frozen=True):
@@ -138,6 +145,7 @@ def test_move_while_somebody_drives_active_jobs_is_refused(tpu, store, monkeypat
     refused = tpu("move", other.address)
     assert isinstance(refused.exception, Conflict)
     assert "driven by me@there/1" in str(refused.exception)
+    assert store.keys(JOBS) == {"a"}
     store.release(lease)
     other = SqliteStore(store.path.with_name("other.db"))
     other.address = "firestore://my-project-1"
@@ -163,3 +171,92 @@ def test_move_takes_what_the_job_manager_remembers_with_its_events(tmp_path):
     assert inventory.get(target, "g-v4-8-1") and tpu_aliases.listed(target) == {"mine": "g-v4-8-1"}
     source.close()
     target.close()
+
+
+@pytest.fixture
+def shared(tpu, store, firestore, tmp_path):
+    """The address of an empty database, and a way to point the settings at a home."""
+
+    def close() -> None:
+        if context.store.cache_info().currsize:
+            context.store().close()
+        context.store.cache_clear()
+
+    def use(address: str) -> None:
+        close()
+        (tmp_path / "settings.yaml").write_text(f"store: {address}\n")
+
+    close()
+    yield "firestore://simulated-1", use
+    close()
+
+
+def test_move_with_an_active_job_keeps_the_mark_of_its_hardware_and_closes_the_old_home(tpu, store, shared):
+    address, use = shared
+    held = Attempt(0, 0, 0, State.RUNNING)
+    for place in ("gke", "tpu-vm"):
+        active = Job(f"on-{place}", place, "t", "me", 1.0, {}, state=State.RUNNING, attempts=(held,))
+        store.create(JOBS, active.id, active)
+    store.create(WORKERS, "w", Worker("f", ["us-central2-b"], 0, "v4-8", 1.0))
+    before = context.sender()
+    driver = store.acquire("jobs/on-gke", Holder("paused@there/1"), 0.01)  # a driver that is suspended
+    until(lambda: store.lease("jobs/on-gke") is None, "its lease to lapse")
+    assert tpu("move", address).exit_code == 0
+    entry = store.get(JOBS, "on-gke")
+    for act in (
+        lambda: store.acquire("jobs/on-gke", Holder("paused@there/1"), 60),
+        lambda: store.renew(driver, 60),
+        lambda: store.put(JOBS, entry, entry.value, lease=driver),
+        lambda: store.put(JOBS, entry, entry.value),
+        lambda: store.create(JOBS, "new", job("new")),
+        lambda: open_store("sqlite", store.path.parent),
+    ):
+        with pytest.raises(Conflict):
+            act()
+    with pytest.raises(Conflict, match=f"was moved to {address}") as error:
+        open_store("sqlite", store.path.parent)
+    assert f"store: {address}" in error.value.hint
+    assert json.loads(tpu("show", "--json").stdout)["moved_to"] == address
+    use(address)
+    assert context.sender() == before
+    assert {entry.key for entry in everything(context.store(), JOBS, states=ACTIVE)} == {"on-gke", "on-tpu-vm"}
+    assert context.store().keys(WORKERS) == {"w"}
+    assert tpu("move", "sqlite").exit_code == 0  # and back: what happened meanwhile is not lost
+    assert store.acquire("jobs/on-gke", Holder("b"), 60)
+
+
+def test_move_back_brings_what_happened_meanwhile(tpu, store, shared):
+    address, use = shared
+    store.create(JOBS, "a", job("a"))
+    assert tpu("move", address).exit_code == 0
+    use(address)
+    change(context.store(), JOBS, "a", lambda one: msgspec.structs.replace(one, message="went on"), note="n")
+    assert tpu("move", "sqlite").exit_code == 0
+    assert store.get(JOBS, "a").value.message == "went on"
+    use("sqlite")
+    context.sender()
+    change(context.store(), JOBS, "a", lambda one: msgspec.structs.replace(one, message="further"))
+    use(address)
+    again = tpu("move", "sqlite")  # what was left replaces nothing a second time
+    assert isinstance(again.exception, Conflict)
+    assert store.get(JOBS, "a").value.message == "further"
+
+
+def test_move_of_active_jobs_into_a_store_with_hardware_of_its_own_is_refused(tpu, store, shared):
+    address, _ = shared
+    open_store(address, store.path.parent).create(JOBS, "theirs", job("theirs"))
+    store.create(JOBS, "a", job("a"))
+    refused = tpu("move", address)
+    assert isinstance(refused.exception, Conflict)
+    assert "marks the hardware of its own jobs differently" in str(refused.exception)
+    assert store.acquire("jobs/a", Holder("a"), 60)  # nothing was closed
+
+
+def test_move_while_a_job_cannot_be_read_is_refused(tpu, store, shared):
+    address, _ = shared
+    store.create(JOBS, "a", job("a"))
+    with store._file.transaction() as db:
+        db.execute("UPDATE documents SET state = 'thawing', doc = replace(doc, 'pending', 'thawing')")
+    refused = tpu("move", address)
+    assert isinstance(refused.exception, Conflict)
+    assert "upgrade tpukit" in str(refused.exception)

@@ -55,6 +55,36 @@ def test_process_whose_id_was_used_again_is_dead():
     assert is_dead(msgspec.structs.replace(this_process(), started="another-boot/1"))
 
 
+def test_process_of_a_cloned_machine_is_never_known_to_be_dead(monkeypatch):
+    """Two machines of one image: machine id, host name and namespace are equal, and no process here has its id."""
+    process._machine.cache_clear()
+    process._boot.cache_clear()
+    monkeypatch.setattr(process, "_text", lambda path: "b-2" if path.name == "boot_id" else "same")
+    theirs = process._machine()
+    monkeypatch.undo()
+    process._machine.cache_clear()
+    process._boot.cache_clear()
+    monkeypatch.setattr(process, "_text", lambda path: "b-1" if path.name == "boot_id" else "same")
+    try:
+        assert process._machine() != theirs
+        assert not is_dead(Holder("clone", theirs, 2**22 - 1, "b-2/77", "me"))
+        assert is_dead(Holder("neighbour", process._machine(), 2**22 - 1, "b-1/77", "me"))
+    finally:
+        process._machine.cache_clear()
+        process._boot.cache_clear()
+
+
+def test_process_of_a_machine_that_cannot_tell_its_boots_apart_is_never_known_to_be_dead(monkeypatch):
+    process._machine.cache_clear()
+    process._boot.cache_clear()
+    monkeypatch.setattr(process, "_text", lambda path: "" if path.name == "boot_id" else "same")
+    try:
+        assert not is_dead(Holder("a", process._machine(), 2**22 - 1, "/77", "me"))
+    finally:
+        process._machine.cache_clear()
+        process._boot.cache_clear()
+
+
 def test_process_of_another_machine_or_of_nobody_is_never_known_to_be_dead():
     gone = msgspec.structs.replace(this_process(), started="another-boot/1")
     assert not is_dead(msgspec.structs.replace(gone, machine="elsewhere"))

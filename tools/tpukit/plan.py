@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import secrets
 from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from tpukit.catalogue import Slice
@@ -181,11 +182,19 @@ def make(
     machine: str = "",
     taken: Container[str] = (),
 ) -> Plan:
-    """The plan for sending `spec` to `place`; its id is the first free one for this spec."""
+    """The plan for sending `spec` to `place`. Its id is a stand-in, the first free one for this spec: what is sent gets
+    one of its own (`with_fresh_id`)."""
     nonce = 0
     while (job_id := _id(spec, nonce)) in taken:
         nonce += 1
     return Plan(job_id, place, spec, settings, spec.slice, snapshot, cluster, machine)
+
+
+def with_fresh_id(plan: Plan, taken: Container[str]) -> Plan:
+    """Return the plan with an id of this submission alone: whoever sends the same file elsewhere gets another one."""
+    while (job_id := f"{plan.spec.name}-{_letters(secrets.token_bytes(8))}") in taken:
+        continue
+    return replace(plan, id=job_id)
 
 
 def _known(kind: type[T], document: Mapping[str, Any]) -> T:
@@ -196,9 +205,12 @@ def _known(kind: type[T], document: Mapping[str, Any]) -> T:
 
 
 def _id(spec: JobSpec, nonce: int) -> str:
-    """Derived from the spec, so that what `render` shows is what the first send creates."""
-    digest = hashlib.sha256(f"{spec.digest}/{nonce}".encode()).digest()
-    return f"{spec.name}-{base64.b32encode(digest).decode().lower()[:5]}"
+    """Derived from the spec, so that `render` shows the same each time."""
+    return f"{spec.name}-{_letters(hashlib.sha256(f'{spec.digest}/{nonce}'.encode()).digest())}"
+
+
+def _letters(data: bytes) -> str:
+    return base64.b32encode(data).decode().lower()[:5]
 
 
 def host_name(job_id: str, slice_index: int, host_index: int) -> str:

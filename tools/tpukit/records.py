@@ -37,6 +37,20 @@ class Attempt(msgspec.Struct, frozen=True):
     warning: str = ""  # what a person should know of it although it ran, or ended well
 
 
+class Folded(msgspec.Struct, frozen=True):
+    """Attempts that a record holds no more one by one: what later decisions need of them (tpukit.history)."""
+
+    count: int = 0  # the first attempt behind them has this number
+    reasons: dict[str, int] = {}  # how those since a person last asked for one ended
+    lost: int = 0  # trailing ones that hardware took away and that saved nothing new
+    refused: int = 0  # trailing ones that Google had no capacity for
+    shown: bool = False  # one of them since a person last asked showed a step
+    origin: int = -1  # of the last one, as are the next two
+    saved: int = -1
+    furthest: int = -1  # the furthest step that was seen since its origin
+    kept: tuple[Attempt, ...] = ()  # the first of all, and the last one that its place learned something of
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """How a job is going to end, as soon as nothing of it runs any more."""
 
@@ -60,15 +74,24 @@ class Job(msgspec.Struct, frozen=True):
     message: str = ""
     ended: float = 0.0
     wanted: str = "run"  # run | stop | resume | rerun: what a person last asked for, until it is done
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[Attempt, ...] = ()  # the last ones, with consecutive numbers
     outcome: Outcome | None = None
+    folded: Folded | None = None  # attempts before `attempts`; None: there are none
+    submission: str = ""  # random text that its sender chose before the first try to send it
 
     @property
     def attempt(self) -> Attempt | None:
         return self.attempts[-1] if self.attempts else None
 
 
-JOBS: Kind[Job] = Kind("jobs", Job, state="state", order="created", opaque=("plan",), known=tuple(State))
+RECORD_BYTES = 256 * 1024
+"""Size that no record of a job exceeds, as JSON. `tpukit.history` keeps attempts and texts within it; a plan that
+leaves them no room is refused before it is sent."""
+PLAN_BYTES = 64 * 1024
+
+JOBS: Kind[Job] = Kind(
+    "jobs", Job, state="state", order="created", opaque=("plan",), known=tuple(State), limit=RECORD_BYTES
+)
 
 
 def is_active(store: Store, job_id: str) -> bool | None:

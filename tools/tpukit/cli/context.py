@@ -44,8 +44,14 @@ def places() -> Mapping[str, Place]:
 
 def sender() -> str:
     """What tells this store's jobs from those of all others, in places that are shared."""
-    address = store().address
-    return address if "://" in address else paths.mark(paths.state() / "sender")
+    return sender_of(store())
+
+
+def sender_of(one: Store) -> str:
+    from tpukit.store import mark
+
+    own = one.address if "://" in one.address else paths.mark(paths.state() / "sender")
+    return mark.sender(one, lambda: own)
 
 
 def shelf() -> Path:
@@ -95,6 +101,13 @@ def claim(job_id: str) -> None:
     from tpukit.control.leases import SECONDS
 
     store().acquire(f"{JOBS.name}/{job_id}", holder(), SECONDS)
+
+
+def unclaim(job_id: str) -> None:
+    """Release a claim of this process."""
+    held = lease(job_id)
+    if held and held.holder.name == holder().name:
+        store().release(held)
 
 
 def lease(job_id: str) -> Lease | None:

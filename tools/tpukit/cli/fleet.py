@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli import fleet_flags as flags
-from tpukit.errors import Invalid, TpukitError
+from tpukit.cli import fleet_owner
+from tpukit.errors import Invalid, NotFound, TpukitError
 
 if TYPE_CHECKING:
+    from tpukit.fleet.listing import Located
     from tpukit.fleet.records import Worker
     from tpukit.fleet.wanted import Plan
 
 
 @click.group("fleet")
 def command() -> None:
-    """TPU VMs over zones that work through one dataset, each on streams of its own.
+    """Work through one dataset on TPU VMs over zones, each on streams of its own.
 
     \b
     Examples:
@@ -27,7 +29,7 @@ def command() -> None:
       tpu fleet deploy --zones us-central1-a --workers-per-zone 2 --gcs-bucket B --max-samples 100 \\
           --dataset data.jsonl --program extract.py:make --create-tpus --monitor
       tpu fleet deploy fleet.yaml --create-tpus  the same from a file; flags win over it
-      tpu fleet monitor --gcs-bucket B           go on from any machine
+      tpu fleet monitor --gcs-bucket B           continue it; --adopt: from another machine or store
       tpu fleet verify --gcs-bucket B            is every shard there, once, and right?
       tpu fleet delete
     """
@@ -35,12 +37,13 @@ def command() -> None:
 
 @command.command()
 @flags.where
-def create(file: Path | None, **words: Any) -> None:
-    """Make the TPU VMs of a fleet, and wait until they are ready. What else it has is left alone."""
+def create(file: Path | None, adopt: bool, **words: Any) -> None:
+    """Create the TPU VMs of a fleet, and wait until they are ready. What else it has is left alone."""
     from tpukit.fleet import deploy as deploying
 
-    plan = deploying.plan(flags.spec_of(file, words))
-    _want(plan, only=False)
+    plan = deploying.plan(flags.spec_of(file, words), fleet_owner.me())
+    _say_limit(plan)
+    _want(plan, only=False, adopt=adopt)
     _finish(_drive_anew(plan.name, _are_ready), "ready")
 
 
@@ -48,12 +51,15 @@ def create(file: Path | None, **words: Any) -> None:
 @flags.file_
 @click.option("--zones", help="Only in these zones; all if left out.")
 @click.option("--workers-per-zone", type=click.IntRange(min=1), help="Only so many of each zone, from 0.")
+@flags.adopt_
+@flags.yes_
 @flags.name_
-def delete(file: Path | None, zones: str | None, workers_per_zone: int | None, name: str | None) -> None:
-    """Delete the TPU VMs of a fleet. What it made stays in the bucket."""
-    from tpukit.cli import context, fleet_driving, vms
+def delete(
+    file: Path | None, zones: str | None, workers_per_zone: int | None, adopt: bool, yes: bool, name: str | None
+) -> None:
+    """Delete the TPU VMs of a fleet. Its output stays in the bucket."""
+    from tpukit.cli import context, fleet_driving
     from tpukit.fleet import driver
-    from tpukit.fleet.observe import located
     from tpukit.fleet.records import home_of
 
     target, chosen, store = flags.target_of(file, name), flags.split_zones(zones), context.store()
@@ -63,8 +69,13 @@ def delete(file: Path | None, zones: str | None, workers_per_zone: int | None, n
         return (not chosen or zone in chosen) and (workers_per_zone is None or number < workers_per_zone)
 
     known = driver.of(store, target.name)
-    there = located(vms.cloud(), target.name, flags.zones_of(known, *chosen, *target.zones))
-    driver.discard(store, target.name, there, _now(), meant)
+    there = fleet_owner.look(target.name, flags.zones_of(known, *chosen, *target.zones))
+    slots = sorted({slot for slot in ({one.slot for one in known} | set(there.pieces)) if meant(slot)})
+    if slots:
+        marks = fleet_owner.check(target.name, there, adopt=adopt)
+        question = f"Delete {len(slots)} TPU VMs of fleet `{target.name}` ({fleet_owner.names(slots)})?"
+        fleet_owner.confirm(question, yes=yes)
+        driver.discard(store, target.name, there, _now(), meant, me=fleet_owner.me(), adopted=marks)
     fleet_driving.drive(target.name, lambda workers: all(one.wanted != "gone" for one in workers))
     click.echo(f"{target.name}: {len(driver.of(store, target.name))} TPU VMs are left", err=True)
 
@@ -76,9 +87,10 @@ def delete(file: Path | None, zones: str | None, workers_per_zone: int | None, n
 @flags.name_
 @flags.json_
 def status(file: Path | None, zones: str | None, gcs_bucket: str | None, name: str | None, as_json: bool) -> None:
-    """What each worker does, as it is now. Nothing is changed."""
+    """Show what each worker does now. Nothing is changed."""
     from tpukit.cli import context, fleet_screen, vms
     from tpukit.fleet import driver
+    from tpukit.fleet import wanted as plans
     from tpukit.fleet.status import status as now
     from tpukit.report import tables
 
@@ -87,30 +99,42 @@ def status(file: Path | None, zones: str | None, gcs_bucket: str | None, name: s
     every = flags.zones_of(known, *chosen, *target.zones, *(plan.zones if plan else ()))
     listed = now(vms.cloud(), target.name, known, every, plan.work if plan else None)
     workers = [one for one in listed if not chosen or one.zone in chosen]
+    made = fleet_screen.progress(workers, f"{plans.root_of(target.bucket)}/activations" if target.bucket else "")
+    for problem in made.problems:
+        click.echo(f"{target.name}: {problem}", err=True)
     if as_json:
-        context.print_json(fleet_screen.as_json(workers, fleet_screen.progress(workers)))
+        context.print_json(fleet_screen.as_json(workers, made))
     elif workers:
-        tables.console().print(fleet_screen.dashboard(workers, fleet_screen.progress(workers)))
+        tables.console().print(fleet_screen.dashboard(workers, made))
     else:
-        click.echo(f"{target.name} has no TPU VMs in {', '.join(chosen or every)}", err=True)
+        click.echo(f"{target.name} has no TPU VMs in {', '.join(chosen or every)}{_earlier(name)}", err=True)
 
 
 @command.command("list")
 @click.option("--zones", help="In these zones too.")
 @flags.json_
 def list_(zones: str | None, as_json: bool) -> None:
-    """All TPU VMs of all fleets."""
+    """List all TPU VMs of all fleets, with their owners."""
     from tpukit.cli import context, vms
-    from tpukit.fleet.records import FLEET, WORKERS
-    from tpukit.manager import shared_vms
+    from tpukit.fleet import listing
+    from tpukit.fleet.records import FLEET, OWNER, WORKERS
     from tpukit.store import everything
 
     known = [entry.value for entry in everything(context.store(), WORKERS)]
-    listed = shared_vms.list_zones(vms.cloud(), flags.zones_of(known, *flags.split_zones(zones)))
+    listed = listing.read_all(vms.cloud(), flags.zones_of(known, *flags.split_zones(zones)))
+    for zone in listed.values():
+        if zone.error is not None:
+            click.echo(f"{zone.name} cannot be listed: {zone.error}", err=True)
+    nodes = [(zone.name, piece.node) for zone in listed.values() for piece in zone.pieces.values() if piece.node]
     rows = [
-        {"tpu": node.name, "zone": zone, "fleet": node.labels[FLEET], "state": node.state}
-        for zone, nodes in listed.items()
-        for node in nodes
+        {
+            "tpu": node.name,
+            "zone": zone,
+            "fleet": node.labels[FLEET],
+            "state": node.state,
+            "owner": node.labels.get(OWNER, "-"),
+        }
+        for zone, node in nodes
         if FLEET in node.labels
     ]
     if as_json:
@@ -122,28 +146,34 @@ def list_(zones: str | None, as_json: bool) -> None:
 
 @command.command("recreate-preempted")
 @flags.where
-def recreate_preempted(file: Path | None, **words: Any) -> None:
-    """Delete and make again what was taken back, and launch what it worked on. The rest is left alone."""
+def recreate_preempted(file: Path | None, adopt: bool, **words: Any) -> None:
+    """Recreate TPU VMs that were preempted, and launch what they worked on. The rest is left alone."""
     from tpukit.cli import context
     from tpukit.fleet import deploy as deploying
     from tpukit.fleet import driver
 
     name = flags.target_of(file, words["name"]).name
-    if not driver.of(context.store(), name):
-        _want(deploying.plan(flags.spec_of(file, words)), only=False)
+    known = driver.of(context.store(), name)
+    if known:
+        fleet_owner.check(name, fleet_owner.look(name, flags.zones_of(known)), adopt=adopt)
+    else:
+        _want(deploying.plan(flags.spec_of(file, words), fleet_owner.me()), only=False, adopt=adopt)
     _finish(_drive_anew(name, _are_ready), "ready")
 
 
 @command.command()
 @flags.where
 @flags.work
-@click.option("--create-tpus", is_flag=True, help="Make the TPU VMs that are not there.")
-@click.option("--skip-dataset", is_flag=True, help="The dataset is in the bucket already.")
+@click.option("--create-tpus", is_flag=True, help="Create the TPU VMs that are missing.")
+@click.option("--skip-dataset", is_flag=True, help="Use the dataset that is in the bucket.")
 @click.option("--skip-launch", is_flag=True, help="Prepare, and start nothing.")
-@click.option("--monitor", is_flag=True, help="Stay, show progress, and bring back what is lost.")
+@click.option("--monitor", is_flag=True, help="Stay, show progress, and recreate what is lost.")
+@flags.yes_
 @flags.interval_
 def deploy(
     file: Path | None,
+    adopt: bool,
+    yes: bool,
     create_tpus: bool,
     skip_dataset: bool,
     skip_launch: bool,
@@ -151,26 +181,36 @@ def deploy(
     monitor_interval: float,
     **words: Any,
 ) -> None:
-    """Split and upload a dataset, make TPU VMs, and let them work through it. Those that the fleet has beside them are
-    deleted.
+    """Split and upload a dataset, create TPU VMs, and let them work through it. Other TPU VMs of the fleet are deleted,
+    after a question.
     """
     from tpukit.fleet import deploy as deploying
+    from tpukit.fleet import wanted as plans
 
     spec = flags.spec_of(file, words)
     root = deploying.check(spec, needs_dataset=not skip_dataset, needs_program=not skip_launch)
-    plan = deploying.plan(spec)
+    plan = deploying.plan(spec, fleet_owner.me())
+    _say_limit(plan)
+    there = _there(plan)
+    try:
+        before = plans.load(plan.name, root)
+    except NotFound:
+        before = None
+    marks = fleet_owner.check(plan.name, there, adopt=adopt, plan=before)
     if not create_tpus and not skip_launch:
-        _check_there(plan)
+        _check_there(plan, there)
+    if not skip_launch:
+        _confirm_changes(deploying.plan_with_work(spec, root, fleet_owner.me()), there, yes=yes)
     if not skip_dataset:
         made = deploying.upload(spec, root)
         click.echo(f"{plan.name}: {made.samples} samples in {len(made.streams)} streams are uploaded", err=True)
     if skip_launch:
         if create_tpus:
-            _want(plan, only=False)
+            _want(plan, only=False, adopt=adopt)
             _finish(_drive_anew(plan.name, _are_ready), "ready")
         return
-    plan = deploying.with_work(spec, root)
-    _want(plan, again=True)
+    plan = deploying.with_work(spec, root, fleet_owner.me())
+    _want(plan, again=True, adopted=marks)
     if monitor:
         _monitor(plan.name, monitor_interval)
         return
@@ -182,21 +222,37 @@ def deploy(
 @flags.file_
 @flags.bucket_
 @flags.interval_
+@flags.adopt_
+@flags.yes_
 @flags.name_
-def monitor(file: Path | None, gcs_bucket: str | None, monitor_interval: float, name: str | None) -> None:
-    """Show progress and bring back what is lost, until nothing is left to do. Any number of times, from any machine.
+def monitor(
+    file: Path | None, gcs_bucket: str | None, monitor_interval: float, adopt: bool, yes: bool, name: str | None
+) -> None:
+    """Show progress and recreate what is lost, until nothing is left to do. It can be run any number of times.
 
-    With a bucket its plan counts, as it was deployed last: TPU VMs of the fleet that are not in it are deleted.
+    With a bucket, the plan in it counts as it was deployed last: TPU VMs of the fleet that are not in it are deleted,
+    after a question.
     """
+    from msgspec.structs import replace
+
     from tpukit.cli import context
     from tpukit.fleet import driver
     from tpukit.fleet import wanted as plans
 
     target = flags.target_of(file, name, gcs_bucket)
+    known = driver.of(context.store(), target.name)
     if target.bucket:
-        _want(plans.load(target.name, target.bucket))
-    elif not driver.of(context.store(), target.name):
-        words = f"nothing is known of {target.name} on this machine"
+        plan = plans.load(target.name, target.bucket)
+        there = _there(plan)
+        marks = fleet_owner.check(target.name, there, adopt=adopt, plan=plan)
+        me = fleet_owner.me()
+        plan = replace(plan, owner=me.owner, store=me.store)
+        _confirm_changes(plan, there, yes=yes)
+        _want(plan, adopted=marks)
+    elif known:
+        fleet_owner.check(target.name, fleet_owner.look(target.name, flags.zones_of(known)), adopt=adopt)
+    else:
+        words = f"this machine has no record of fleet `{target.name}`{_earlier(name)}"
         raise Invalid(words, hint="name the bucket of the fleet: --gcs-bucket")
     _monitor(target.name, monitor_interval)
 
@@ -207,7 +263,7 @@ def monitor(file: Path | None, gcs_bucket: str | None, monitor_interval: float, 
 @click.option("--fast", is_flag=True, help="Compare sizes alone; contents are not read.")
 @flags.json_
 def verify(file: Path | None, gcs_bucket: str | None, fast: bool, as_json: bool) -> int:
-    """Whether every shard of every stream is there once, with the content that was recorded."""
+    """Check that every shard of every stream is there once, with the content that was recorded."""
     from tpukit.cli import context
     from tpukit.fleet import wanted as plans
     from tpukit.fleet.verify import verify as check
@@ -232,14 +288,13 @@ def verify(file: Path | None, gcs_bucket: str | None, fast: bool, as_json: bool)
 @click.argument("tpu")
 @flags.name_
 def logs(tpu: str, name: str | None) -> None:
-    """What the program of a worker has printed."""
+    """Print the output of a worker's program."""
     import base64
 
     from tpukit.cli import context, fleet_driving
-    from tpukit.errors import NotFound
     from tpukit.fleet import driver
 
-    fleet = name or flags.DEFAULT_NAME
+    fleet = name or flags.default_name()
     worker = next((one for one in driver.of(context.store(), fleet) if tpu in (one.tpu, one.slot)), None)
     if worker is None:
         raise NotFound(f"{fleet} has no worker {tpu}", hint="`tpu fleet status` shows them")
@@ -266,29 +321,68 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(FleetSpec, "tpukit fleet"), indent=2))
 
 
-def _want(plan: Plan, *, only: bool = True, again: bool = False) -> None:
-    from tpukit.cli import context, vms
+def _want(
+    plan: Plan, *, only: bool = True, again: bool = False, adopt: bool = False, adopted: Sequence[str] | None = None
+) -> None:
+    """Write the plan into the records, once it is clear whose fleet it is: `adopted` says so, or it is checked here."""
+    from msgspec.structs import replace
+
+    from tpukit.cli import context
     from tpukit.fleet import driver
-    from tpukit.fleet.observe import located
+
+    there = _there(plan)
+    marks = fleet_owner.check(plan.name, there, adopt=adopt) if adopted is None else list(adopted)
+    workers = [replace(one, adopted=marks) for one in plan.workers(_now())]
+    driver.want(context.store(), plan.name, workers, there, _now(), only=only, again=again)
+
+
+def _there(plan: Plan) -> Located:
+    from tpukit.cli import context
+    from tpukit.fleet import driver
 
     known = driver.of(context.store(), plan.name)
-    there = located(vms.cloud(), plan.name, sorted({*plan.zones, *(one.zone for one in known)}))
-    driver.want(context.store(), plan.name, plan.workers(_now()), there, _now(), only=only, again=again)
+    return fleet_owner.look(plan.name, sorted({*plan.zones, *(zone for one in known for zone in one.everywhere)}))
 
 
-def _check_there(plan: Plan) -> None:
-    from tpukit.cli import vms
-    from tpukit.fleet.observe import located
-
-    there = located(vms.cloud(), plan.name, plan.zones)
-    missing = [one.tpu for one in plan.workers(0.0) if one.slot not in there]
+def _check_there(plan: Plan, there: Located) -> None:
+    missing = [one.tpu for one in plan.workers(0.0) if one.slot not in there.pieces]
     if missing:
-        hint = "--create-tpus makes them, or `tpu fleet create`"
-        raise Invalid(f"{', '.join(missing[:5])}{' and more' * (len(missing) > 5)} are not there", hint=hint)
+        hint = "--create-tpus creates them, and so does `tpu fleet create`"
+        raise Invalid(f"{fleet_owner.names(missing)} do not exist", hint=hint)
+
+
+def _confirm_changes(plan: Plan, there: Located, *, yes: bool) -> None:
+    from tpukit.cli import context
+    from tpukit.fleet import driver
+
+    changes = fleet_owner.changes(driver.of(context.store(), plan.name), plan, there)
+    if changes:
+        fleet_owner.confirm(f"Fleet `{plan.name}` is there: {'; '.join(changes)}. Go on?", yes=yes)
+
+
+def _say_limit(plan: Plan) -> None:
+    """Say before anything is created when it ends by itself."""
+    from tpukit.spec import durations
+
+    if plan.unattended:
+        words = f"TPU VMs end by themselves after {durations.write(int(plan.unattended))} without a driver"
+        click.echo(f"{plan.name}: {words} (--unattended)", err=True)
+    else:
+        click.echo(f"{plan.name}: TPU VMs stay until you delete them, with or without a driver", err=True)
+
+
+def _earlier(name: str | None) -> str:
+    """Return a hint where this store has a fleet of an earlier version's default name, and none was given."""
+    from tpukit.cli import context
+    from tpukit.fleet import driver
+
+    if name is None and driver.of(context.store(), flags.EARLIER_NAME):
+        return f"; `--name {flags.EARLIER_NAME}` is the fleet that an earlier version made"
+    return ""
 
 
 def _drive_anew(name: str, over: Callable[[Sequence[Worker]], bool]) -> list[Worker]:
-    """Until it is over by what is seen from now on."""
+    """Drive the fleet until it is over by what is seen from now on."""
     from tpukit.cli import context, fleet_driving
     from tpukit.fleet import driver
 

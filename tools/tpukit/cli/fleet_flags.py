@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from tpukit.spec.fleet import FleetSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
-DEFAULT_NAME = "tpu"
+EARLIER_NAME = "tpu"
+"""Of a fleet without a name, before its default was the user's."""
 file_ = click.argument("file", required=False, type=click.Path(path_type=Path))
-name_ = click.option("--name", help=f"Name of the fleet, a label of its TPU VMs; {DEFAULT_NAME} if left out.")
+name_ = click.option("--name", help="Name of the fleet, a label of its TPU VMs; your user name if left out.")
+yes_ = click.option("--yes", is_flag=True, help="Do not ask.")
+adopt_ = click.option("--adopt", is_flag=True, help="Take over a fleet of another owner or store.")
 json_ = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 bucket_ = click.option("--gcs-bucket", help="Bucket with datasets/ and activations/.")
 interval_ = click.option("--monitor-interval", type=float, default=60.0, show_default=True, help="Seconds.")
@@ -30,6 +33,8 @@ _WHERE = [
     click.option("--on-demand/--spot", default=None, help="TPU VMs that are not taken back, at a higher price."),
     click.option("--stay/--move", default=None, help="Wait for hardware in its zone, or move to another (default)."),
     click.option("--move-after", type=int, help="Seconds without hardware until it moves; 300 if left out."),
+    click.option("--unattended", help="TPU VMs end after this long without a driver (default: 24h; 0s: never)."),
+    adopt_,
     name_,
 ]
 _WORK = [
@@ -80,7 +85,14 @@ def spec_of(file: Path | None, words: dict[str, Any]) -> FleetSpec:
         raise Invalid([Problem("--option", f"{pair}: there is no value", "write NAME=VALUE") for pair in bad])
     options = dict(pair.split("=", 1) for pair in given.get("option", ()))
     options |= {"model": given["model"]} if "model" in given else {}
-    return fleet.load(file, {**flags, **({"options": options} if options else {})})
+    return fleet.load(file, {**flags, **({"options": options} if options else {})}, default_name())
+
+
+def default_name() -> str:
+    from tpukit.cli import context
+    from tpukit.fleet import ownership
+
+    return ownership.name_of(context.owner())
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,7 @@ class Target:
 def target_of(file: Path | None, name: str | None, bucket: str | None = None) -> Target:
     spec = spec_of(file, {}) if file else None
     if spec is None:
-        return Target(name or DEFAULT_NAME, [], bucket, None)
+        return Target(name or default_name(), [], bucket, None)
     return Target(name or spec.name, list(spec.zones), bucket or spec.gcs_bucket, spec)
 
 

@@ -71,12 +71,12 @@ class Screen:
             click.echo(line, err=True)
 
 
-def progress(workers: Sequence[Worker]) -> Progress:
-    """What the bucket has; nothing where it does not answer."""
+def progress(workers: Sequence[Worker], output: str = "") -> Progress:
+    """Return what the bucket has, of `output` or of what the workers make; nothing where it does not answer."""
     from tpukit.fleet import progress as reading
     from tpukit.fleet.progress import Progress
 
-    outputs = sorted({worker.work.output for worker in workers if worker.work})
+    outputs = [output] if output else sorted({worker.work.output for worker in workers if worker.work})
     try:
         return reading.read(outputs[0]) if outputs else Progress()
     except TpukitError:

@@ -80,7 +80,7 @@ def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:
 @set_option
 @click.option("--place", default=places.RENDERED, show_default=True, help="The place to render for.")
 def render(file: Path, sets: tuple[str, ...], place: str) -> None:
-    """Print exactly what would be sent for the job in FILE. Nothing is created."""
+    """Print exactly what would be sent for the job in FILE, under a stand-in id. Nothing is created."""
     from tpukit import render as rendering
 
     click.echo(rendering.text(make_plan(file, sets, place)), nl=False)

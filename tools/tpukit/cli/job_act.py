@@ -213,10 +213,12 @@ def _hold_again(window: Window) -> None:
 def forget(job: str, yes: bool) -> None:
     """Close a job whose cluster or machine is gone for good.
 
-    Its record ends as cancelled and says what may be left behind; nothing is stopped, and nobody drives it any more.
-    While its place answers and something of it runs, `tpu job stop` is the way.
+    Its record ends as cancelled and says what may be left behind; nothing is stopped, and no driver takes it up again.
+    Refused while its place answers and something of it runs or hardware is held for its next attempt, and while another
+    process drives it: `tpu job stop` stops it and releases its hardware.
     """
     from tpukit.cli import context
+    from tpukit.errors import Conflict
     from tpukit.records import JOBS
     from tpukit.store import change
 
@@ -229,12 +231,23 @@ def forget(job: str, yes: bool) -> None:
         click.confirm(f"Close {record.id}? {left}", abort=True, err=True)
     text = f"closed by {context.owner()} without its place's word. {left}"
     now = context.CLOCK.now()
-    after = change(context.store(), JOBS, record.id, lambda job: closed(job, text, now), note=text, at=now).value
+
+    def close(job: Job) -> Job:
+        if (job.attempts, job.wanted) != (record.attempts, record.wanted):
+            raise Conflict(f"{job.id} changed meanwhile", hint="run the command again")
+        return closed(job, text, now)
+
+    after = change(context.store(), JOBS, record.id, close, note=text, at=now).value
     click.echo(f"{after.id} {after.state}: {after.message}", err=True)
 
 
 def left_behind(record: Job) -> str:
-    """What may be left of it, in a sentence. Conflict while its place says that something runs."""
+    """Say what may be left of it.
+
+    Raises:
+        Conflict: Its place says that something runs or is held, or another process drives it and its place cannot be
+            seen from here.
+    """
     from tpukit.cli import context
     from tpukit.errors import Conflict, TpukitError
     from tpukit.places.base import Handle
@@ -253,7 +266,14 @@ def left_behind(record: Job) -> str:
     if seen is not None and not isinstance(seen, TpukitError):
         if seen.active:
             raise Conflict(f"{record.place} answers, and {record.id} runs", hint=f"`tpu job stop {record.id}` stops it")
+        if seen.held:
+            raise Conflict(
+                f"{record.place} holds hardware for {record.id}", hint=f"`tpu job stop {record.id}` releases it"
+            )
         return NOTHING_RUNS
+    if driver := context.driven_by_another(record.id):
+        hint = f"`tpu job stop {record.id}` asks it to stop the job; or end that process first"
+        raise Conflict(f"{record.id} is driven by {driver}, and {record.place} cannot be seen from here", hint=hint)
     try:
         return f"Left behind, as far as is known: {place.forget(Handle.of(record))}."
     except TpukitError:

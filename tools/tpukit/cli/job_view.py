@@ -101,6 +101,7 @@ def show(job: str, as_json: bool) -> None:
         ("code", code),
         ("workdir", workdir),
         ("restarts", report.restarts(record)),
+        ("attempts", f"{record.folded.count} earlier ones are counted, not listed" if record.folded else ""),
         ("progress", progress),
         ("warning", warning),
         ("tags", " ".join(record.tags)),
@@ -135,8 +136,8 @@ def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
         return
     if not record.attempts:
         raise NotFound(f"{record.id} has no attempt yet", hint="`tpu serve` drives jobs that nobody follows")
-    if (attempt or 0) >= len(record.attempts):
-        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {len(record.attempts) - 1}")
+    if (attempt or 0) > (last := record.attempts[-1].number):
+        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {last}")
     prefix = f"{record.id}-{SLICE_JOB}-"
     name = f"{prefix}{host}" if host and not host.startswith(record.id) else host
     handle = Handle.of(record, attempt)

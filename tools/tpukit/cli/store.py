@@ -40,6 +40,8 @@ def show(as_json: bool = False) -> None:
         return
     jobs = summary["jobs"]
     click.echo(f"store       {summary['store']}" + (f"  {summary['file']}" if summary["file"] else ""))
+    if summary["moved_to"]:
+        click.echo(f"moved to    {summary['moved_to']}")
     click.echo(f"jobs        {jobs['active']} active, {jobs['ended']} ended")
     for index, lease in enumerate(summary["leases"]):
         click.echo(f"{'' if index else 'leases':12}{lease['name']}  {lease['holder']}, {lease['seconds']:.0f} s left")
@@ -56,36 +58,47 @@ def move(destination: str, delete: bool) -> None:
     """Copy all jobs, users and shared TPUs, with what happened to them, to DESTINATION: sqlite, or
     firestore://PROJECT[/DATABASE].
 
-    Jobs that are there already are not touched, so that it can be called again. The old store stays as it is, unless
-    --delete says otherwise.
+    Jobs that are there already are not touched, so that it can be called again. Active jobs run on: hardware keeps the
+    mark that it was made with. The old store keeps its documents, unless --delete says otherwise, and is closed: every
+    command that opens it names the new one. Move back to use it again.
     """
     from tpukit import paths
+    from tpukit.cli import context
     from tpukit.errors import Conflict, Invalid
+    from tpukit.fleet.records import WORKERS
     from tpukit.manager.collections import KINDS
-    from tpukit.records import ACTIVE, JOBS
+    from tpukit.queue.records import TPU_JOBS
+    from tpukit.records import JOBS
+    from tpukit.store import mark, unreadable
     from tpukit.store.home import open_store
     from tpukit.store.move import move as move_jobs
 
     with _current() as source:
-        target = open_store(destination, paths.state())
+        target = open_store(destination, paths.state(), left=True)
         try:
             if target.address == source.address:
                 raise Invalid(f"{source.address} is where the jobs are", hint="name another store")
-            active = source.list(JOBS, states=ACTIVE, limit=1).entries
-            held = source.leases() if active else ()
-            if held:
+            if held := [*source.leases(), *target.leases()]:
                 who = ", ".join(sorted({lease.holder.name for lease in held}))
                 hint = "stop it first (`tpu serve`, or a `tpu run` that somebody follows), then move"
-                raise Conflict(f"jobs are active, and driven by {who}", hint=hint)
-            moved = move_jobs(source, target, JOBS, delete=delete)
-            shared = [move_jobs(source, target, kind, delete=delete) for kind in KINDS]
+                raise Conflict(f"jobs are driven by {who}", hint=hint)
+            if broken := unreadable(source, JOBS):
+                names = ", ".join(one.key for one in broken)
+                hint = "upgrade tpukit, then move: the new store would take their hardware for unowned"
+                raise Conflict(f"jobs that this version cannot read: {names}", hint=hint)
+            senders = context.sender_of(source), context.sender_of(target)
+            now = context.CLOCK.now()
+            how = {"replacing": mark.begin_move(source, target, senders, active=_holds_hardware(source), at=now)}
+            moved = move_jobs(source, target, JOBS, delete=delete, **how)
+            shared = [move_jobs(source, target, kind, delete=delete, **how) for kind in (*KINDS, WORKERS, TPU_JOBS)]
+            mark.end_move(target)
         finally:
             target.close()
         click.echo(f"{_count(len(moved.copied))} copied from {source.address} to {target.address}", err=True)
         if moved.present:
             click.echo(f"{_count(len(moved.present))} there already", err=True)
         if people := sum(len(one.copied) for one in shared):
-            click.echo(f"{people} records of users, TPUs, windows and aliases copied", err=True)
+            click.echo(f"{people} records of users, TPUs, windows, aliases, fleets and the queue copied", err=True)
         if delete:
             click.echo(f"{_count(len(moved.copied) + len(moved.present))} removed from {source.address}", err=True)
         for broken in [*moved.broken, *(one for each in shared for one in each.broken)]:
@@ -94,6 +107,16 @@ def move(destination: str, delete: bool) -> None:
     if different := [*moved.different, *(key for one in shared for key in one.different)]:
         names = ", ".join(different)
         raise Conflict(f"in both stores, and not the same: {names}", hint="remove them from one store, then move again")
+
+
+def _holds_hardware(store: Store) -> bool:
+    from tpukit.fleet.records import ACTIVE as WORKING
+    from tpukit.fleet.records import WORKERS
+    from tpukit.records import ACTIVE, JOBS
+
+    return bool(
+        store.list(JOBS, states=ACTIVE, limit=1).entries or store.list(WORKERS, states=WORKING, limit=1).entries
+    )
 
 
 def _say_setting(address: str) -> None:
@@ -113,7 +136,7 @@ def _current() -> Iterator[Store]:
     from tpukit.spec import settings
     from tpukit.store.home import open_store
 
-    store = open_store(settings.store(), paths.state())
+    store = open_store(settings.store(), paths.state(), left=True)
     try:
         yield store
     finally:
@@ -122,6 +145,7 @@ def _current() -> Iterator[Store]:
 
 def _summary(store: Store) -> dict[str, Any]:
     from tpukit.records import JOBS
+    from tpukit.store import mark
 
     active = ended = 0
     unreadable: list[dict[str, str]] = []
@@ -138,6 +162,7 @@ def _summary(store: Store) -> dict[str, Any]:
     return {
         "store": store.address,
         "file": str(getattr(store, "path", "")),
+        "moved_to": mark.read(store).moved_to,
         "jobs": {"active": active, "ended": ended},
         "leases": [
             {"name": lease.name, "holder": lease.holder.name, "seconds": lease.ends - now} for lease in store.leases()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import places
-from tpukit.errors import Conflict, Invalid, Problem
+from tpukit.errors import Conflict, Invalid, Problem, Transient
 
 if TYPE_CHECKING:
     from tpukit.places.base import Place
     from tpukit.plan import Plan
+
+PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds between tries to write a job down while the store is away."""
 
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
@@ -94,23 +98,66 @@ def stage_code(plan: Plan) -> Plan:
 
 
 def record(plan: Plan, owner: str = "") -> Plan:
-    """Write the job down; the plan with the id that it got. From here on it is driven, by us or by whoever comes."""
+    """Write the job down; the plan with the id that it got. From here on it is driven, by us or by whoever comes.
+
+    However often a try is repeated because its answer was lost, one job is there: the record names the submission.
+    """
     from tpukit.cli import context
     from tpukit.records import JOBS, Job
     from tpukit.store import Event
 
+    _check_size(plan)
+    now, owner, submission = context.CLOCK.now(), owner or context.owner(), secrets.token_hex(16)
+    pauses = iter(PAUSES)
     while True:
-        now, owner = context.CLOCK.now(), owner or context.owner()
-        job = Job(plan.id, plan.place, plan.team, owner, now, plan=plan.to_json(), tags=tuple(plan.spec.tags))
-        context.claim(plan.id)
+        fields = {"plan": plan.to_json(), "tags": tuple(plan.spec.tags), "submission": submission}
+        job = Job(plan.id, plan.place, plan.team, owner, now, **fields)
         try:
+            context.claim(plan.id)
             context.store().create(JOBS, plan.id, job, events=[Event(now, f"sent to {plan.place} by {owner}")])
         except Conflict:
-            if plan.id not in context.store().keys(JOBS, plan.id):
+            there = _submission_of(plan.id)
+            if there is None:
                 raise
-            plan = _with_free_id(context.places()[plan.place], plan)  # somebody took the id a moment ago
-        else:
-            return plan
+            if there != submission:
+                context.unclaim(plan.id)
+                plan = _with_free_id(context.places()[plan.place], plan)  # another submission has the id
+                continue
+        except Transient as error:
+            pause = next(pauses, None)
+            if pause is None:
+                hint = (
+                    f"it may have been recorded all the same: `tpu job show {plan.id}` says so when the store is back"
+                )
+                raise Transient(f"{plan.id} was not acknowledged: {error.message}", hint=hint) from error
+            context.CLOCK.sleep(pause)
+            continue
+        return plan
+
+
+def _submission_of(job_id: str) -> str | None:
+    """Of the job with this id: the text that its sender chose; None: there is no such job."""
+    from tpukit.cli import context
+    from tpukit.errors import NotFound
+    from tpukit.records import JOBS
+
+    try:
+        return context.store().get(JOBS, job_id).value.submission
+    except NotFound:
+        return None
+    except Conflict:
+        return ""  # a newer version wrote it
+
+
+def _check_size(plan: Plan) -> None:
+    """Invalid where the plan leaves no room for the record's history."""
+    import msgspec
+
+    from tpukit.records import PLAN_BYTES
+
+    if (size := len(msgspec.json.encode(plan.to_json()))) > PLAN_BYTES:
+        what = f"the job takes {size:,} bytes, and {PLAN_BYTES:,} are allowed"
+        raise Invalid(Problem("", what, "keep large things in files of `code`, or in a bucket, and name them"))
 
 
 def describe(plan: Plan) -> None:
@@ -135,7 +182,7 @@ def _with_free_id(place: Place, plan: Plan) -> Plan:
     from tpukit.records import JOBS
 
     taken = context.store().keys(JOBS, plan.spec.name) | place.taken(plan)
-    plan = replace(plan, id=planning.make(plan.spec, plan.settings, plan.place, taken=taken).id)
+    plan = planning.with_fresh_id(plan, taken)
     if problems := place.check(plan):
         raise Invalid(problems)
     return plan

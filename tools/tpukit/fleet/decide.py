@@ -1,89 +1,59 @@
-"""What follows for one worker of a fleet from what is there of it. Pure.
+"""What follows for one worker of a fleet from what was seen of it. Pure.
 
-A TPU VM that is neither ready nor on its way is gone, whatever word Google uses for it: it is deleted, made again, and
-its program launched. One without our labels is somebody else's and never touched.
+A TPU VM is deleted for one of four reasons: Google says that it is neither READY nor on its way; its host is proven
+dead (see `dead`); the worker has a second one; or a person wants it gone. A host that does not answer while Google says
+READY is *not seen*, which is no reason: blocked SSH or a key that is refused says nothing about the host. TPU VMs
+without our labels, or with those of another owner or store, are never touched.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from tpukit.cloud.refusals import is_stockout
 from tpukit.control import Decision
 from tpukit.fleet.records import Worker
+from tpukit.fleet.seen import (
+    COMING,
+    READY,
+    WAITING,
+    Create,
+    Delete,
+    Found,
+    Host,
+    Launch,
+    Seen,
+    Stop,
+    Target,
+    tpu_state,
+)
 
-SILENT_SECONDS = 120.0
-"""How long the host of a READY TPU VM may not answer before it is made anew."""
-BOOT_SECONDS = 600.0
-"""How long a new TPU VM may take until its host lets us in."""
+__all__ = ["COMING", "READY", "WAITING", "Create", "Delete", "Found", "Host", "Launch", "Seen", "Stop", "Target"]
+
+DEAD_SECONDS = 900.0
+"""How long a host is silent, while another one of its zone answers us and nothing of it comes to the bucket, before it
+counts as dead. At least the program's patience."""
+HUNG_SECONDS = 120.0
+"""How long a program may not move beyond its patience: it leaves by itself when only the program hangs."""
+SAID_SECONDS = 120.0
+"""How long a host is unseen before its record says so."""
+LATE_SECONDS = 60.0
+"""How long after a request what it asked for may still appear."""
 MOST_FAILURES = 5
-COMING = ("CREATING", "STARTING", "RESTARTING", "REIMAGING", "REPAIRING", "UNHIDING")
-WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING", "")
-READY = ("READY", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What a host says of the worker's program."""
-
-    running: int = 0  # attempt
-    code: int | None = None  # exit code of the attempt that was asked for; None: it has not ended, or was not started
-    lost: bool = False  # it has ended and nobody knows how
-    frozen: bool = False
-    moved: float = 0.0  # when it last made progress
-    samples: int = 0
-    shards: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """Of one worker, in the zone where its record says that it is."""
-
-    node: str | None = None  # state of the TPU VM of its name; None: there is none
-    node_id: str = ""
-    queued: str | None = None  # state of the request for it; None: there is none
-    error: str = ""  # of a request that failed
-    foreign: bool = False  # one of them is not ours
-    host: Host | None = None  # None: it was not asked, or does not answer
-    shards: int = 0  # of this worker, in the bucket
-    quiet: float = 0.0  # seconds in which its host was asked, and neither it nor the bucket showed that it moved
-    elsewhere: str = ""  # another of its zones, where it is though nothing of it is here
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    node_id: str = ""  # another one of that name is left alone
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    attempt: int
+PERMANENT = 78
+"""Exit code of a worker that no launch can help, from host/worker.py."""
 
 
 def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if seen.foreign:
-        words = foreign_words(worker)
-        if worker.wanted == "gone":
-            return Decision(replace(worker, state="gone", message=""))
-        return Decision(replace(worker, message=words), note=words if worker.message != words else "")
+        return _foreign(worker, seen)
     worker = replace(worker, tpu_state=tpu_state(seen))
-    if seen.elsewhere and seen.node is None and seen.queued is None:
-        there = replace(worker, zone=seen.elsewhere, moving=False, since=0.0, silent=0.0, attempt=0)
-        return Decision(there, note=f"{worker.slot} is in {there.zone}: another driver moved it")
-    if worker.wanted == "gone" or worker.moving:
-        return _clear(worker, seen)
+    if worker.wanted == "gone":
+        return _clear(worker, seen, now)
+    if gathered := _gather(worker, seen):
+        return gathered
+    if worker.moving:
+        return _move(worker, seen)
     if seen.node is None:
         return _request(worker, seen, now)
     if seen.node in COMING or seen.node == "DELETING":
@@ -91,25 +61,25 @@ def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if seen.node not in READY:
         return Decision(
             replace(worker, silent=0.0, attempt=0),
-            Delete(seen.node_id),
-            f"{worker.tpu} is {seen.node}: it is made anew",
+            Delete((_here(worker, seen),)),
+            f"{worker.tpu} is {seen.node}: it is recreated",
         )
     worker = replace(worker, since=0.0)
     return _program(worker, seen, now) if worker.wanted == "work" else Decision(replace(worker, message=""))
 
 
-def tpu_state(seen: Seen) -> str:
-    """As people read it."""
-    state = seen.node if seen.node is not None else f"queued: {seen.queued}" if seen.queued is not None else "NOT_FOUND"
-    return state or "UNKNOWN"
+def foreign_words(worker: Worker, owner: str = "") -> str:
+    return f"{worker.tpu} in {worker.zone} belongs to {owner or 'another'}, not to this fleet"
 
 
-def foreign_words(worker: Worker) -> str:
-    return f"{worker.tpu} in {worker.zone} was made by somebody else"
+def dead(worker: Worker, seen: Seen) -> bool:
+    """Return whether it is proven that the host of a READY TPU VM is dead: our channel works, as another host of its
+    zone shows by answering, this one was silent all the while, and no shard and no claim of it came to the bucket."""
+    return seen.host is None and seen.proven >= max(DEAD_SECONDS, worker.work.patience if worker.work else 0.0)
 
 
 def refused(worker: Worker, act: object, words: str, *, for_good: bool) -> Decision[Worker] | None:
-    """Of a request that Google refused because it has none to give, or allows no more; or, for good, because its zone
+    """Return what follows a request that Google refused for want of capacity or quota or, `for_good`, because the zone
     never has any."""
     if not isinstance(act, Create):
         return None
@@ -118,73 +88,165 @@ def refused(worker: Worker, act: object, words: str, *, for_good: bool) -> Decis
     return Decision(replace(worker, moving=True, message=words), note=words if worker.message != words else "")
 
 
-def _clear(worker: Worker, seen: Seen) -> Decision[Worker]:
+def _here(worker: Worker, seen: Seen) -> Target:
+    return Target(worker.zone, worker.tpu, seen.node_id, seen.queued_id)
+
+
+def _targets(some: tuple[Found, ...]) -> tuple[Target, ...]:
+    return tuple(Target(one.zone, one.name, one.node_id, one.queued_id) for one in some if not one.leaving)
+
+
+def _foreign(worker: Worker, seen: Seen) -> Decision[Worker]:
+    """Leave it alone, and use what this worker has elsewhere, or another name."""
+    left = _targets(seen.elsewhere)
+    if worker.wanted == "gone":
+        if left:
+            return Decision(worker, Delete(left))
+        return Decision(worker if seen.elsewhere else replace(worker, state="gone", message=""))
+    for one in seen.elsewhere:
+        if (there := _taken(worker, one)) is not None:
+            return Decision(there, note=f"{worker.slot} is {there.tpu} in {there.zone}")
+    words = foreign_words(worker, seen.owner)
+    if not worker.distinct and not seen.mixed:
+        other = replace(worker, distinct=True, moving=False, since=0.0, silent=0.0, attempt=0, message="")
+        return Decision(other, note=f"{words}: {other.tpu} is used instead")
+    return Decision(replace(worker, message=words), note=words if worker.message != words else "")
+
+
+def _taken(worker: Worker, one: Found) -> Worker | None:
+    """Return the worker with a TPU VM that was found elsewhere; None where it may not be there."""
+    if one.leaving or one.zone not in worker.zones:
+        return None
+    for distinct in (worker.distinct, not worker.distinct):
+        there = replace(worker, zone=one.zone, distinct=distinct, used=_with(worker.used, one.zone))
+        if there.tpu == one.name:
+            return replace(there, moving=False, since=0.0, silent=0.0, attempt=0)
+    return None
+
+
+def _gather(worker: Worker, seen: Seen) -> Decision[Worker] | None:
+    """Keep one of several TPU VMs of a worker: a driver that lost its lease may have requested one in another zone."""
+    here = seen.node is not None or seen.queued is not None
+    settled = not worker.moving and (seen.node in READY or seen.node in COMING)
+    ready_first = sorted(seen.elsewhere, key=lambda one: one.node not in READY)
+    for one in () if settled else ready_first:
+        there = _taken(worker, one)
+        if there is not None and (not here or worker.moving or one.node in READY):
+            surplus = _targets(tuple(other for other in seen.elsewhere if other is not one))
+            if here and "DELETING" not in (seen.node, seen.queued):
+                surplus = (*surplus, _here(worker, seen))
+            note = f"{worker.slot} is in {there.zone}: another driver moved it"
+            return Decision(there, Delete(surplus) if surplus else None, note)
+    if surplus := _targets(seen.elsewhere):
+        words = f"a second TPU VM of {worker.slot} in {surplus[0].zone} is deleted"
+        return Decision(worker, Delete(surplus), words)
+    if seen.elsewhere and not here:
+        return Decision(worker)  # until it is gone: then it is requested
+    return None
+
+
+def _clear(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
+    """Delete everything of a worker, in every zone in which it ever was."""
+    left = _targets(seen.elsewhere)
+    leaving = "DELETING" in (seen.node, seen.queued)
+    if (seen.node is not None or seen.queued is not None) and not leaving:
+        left = (_here(worker, seen), *left)
+    if left:
+        return Decision(worker, Delete(left))
+    if leaving or seen.elsewhere:
+        return Decision(worker)
+    if blind := [zone for zone in seen.hidden if zone in worker.used]:
+        return Decision(replace(worker, message=f"{blind[0]} cannot be listed: a TPU VM may be left there"))
+    if 0.0 <= now - worker.asked < LATE_SECONDS:
+        return Decision(worker)  # a request of a moment ago may still appear
+    return Decision(replace(worker, state="gone", message=""), note=f"{worker.tpu} is deleted")
+
+
+def _move(worker: Worker, seen: Seen) -> Decision[Worker]:
     if "DELETING" in (seen.node, seen.queued):
         return Decision(worker)
     if seen.node is not None or seen.queued is not None:
-        return Decision(worker, Delete(seen.node_id))
-    if worker.wanted == "gone":
-        return Decision(replace(worker, state="gone", message=""), note=f"{worker.tpu} is deleted")
+        return Decision(worker, Delete((_here(worker, seen),)))
     following = worker.zones[(worker.zones.index(worker.zone) + 1) % len(worker.zones)]
-    moved = replace(worker, zone=following, moving=False, since=0.0, attempt=0)  # it was not asked for there yet
-    return Decision(moved, note=f"{worker.tpu} could not be had: {moved.tpu} is asked for instead")
+    moved = replace(worker, zone=following, moving=False, since=0.0, attempt=0)  # it was not requested there yet
+    return Decision(moved, note=f"{worker.tpu} is unavailable: {moved.tpu} is requested instead")
 
 
 def _request(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
-    # Without `since` it was not asked for yet: it is, however long ago the last round was.
+    # Without `since` it was not requested yet: it is, however long ago the last round was.
     late = worker.since > 0.0 and now - worker.since >= worker.move_after and len(worker.zones) > 1
     worker = replace(worker, silent=0.0, attempt=0, since=worker.since or now)
-    if seen.queued is None and late:  # asked for without a queue, it came to nothing
+    if seen.queued is None and late:  # requested without a queue, it came to nothing
         return Decision(replace(worker, moving=True))
     if seen.queued is None:
-        return Decision(replace(worker, message=""), Create(), "" if worker.message else f"{worker.tpu} is asked for")
+        if blind := [zone for zone in seen.hidden if zone in worker.used]:
+            words = f"{blind[0]} cannot be listed: {worker.slot} may be there, so it is not requested in {worker.zone}"
+            return Decision(replace(worker, message=words, since=0.0))
+        asked = replace(worker, message="", asked=now, used=_with(worker.used, worker.zone))
+        return Decision(asked, Create(), "" if worker.message else f"{worker.tpu} is requested")
     if seen.queued == "DELETING":
         return Decision(worker)
     if seen.queued in WAITING:
         short = seen.queued == "WAITING_FOR_RESOURCES"
         words = f"{worker.zone} has no {worker.tpu_type} free now" if short else f"{worker.tpu} is on its way"
         if short and late:
-            return Decision(replace(worker, moving=True, message=words), Delete())
+            return Decision(replace(worker, moving=True, message=words), Delete((_here(worker, seen),)))
         return Decision(replace(worker, message=words))
     moving = seen.queued == "FAILED" and is_stockout(seen.error) and len(worker.zones) > 1
     words = seen.error or f"the request for {worker.tpu} is {seen.queued}"
     changed = replace(worker, moving=moving, message=words)
-    return Decision(changed, Delete(), words if worker.message != words else "")
+    return Decision(changed, Delete((_here(worker, seen),)), words if worker.message != words else "")
+
+
+def _with(zones: list[str], zone: str) -> list[str]:
+    return zones if zone in zones else [*zones, zone]
 
 
 def _program(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     host = seen.host
     if host is None:
-        if seen.quiet >= (SILENT_SECONDS if worker.attempt else BOOT_SECONDS):
-            words = f"{worker.tpu} has not answered for {seen.quiet:.0f} s: it is made anew"
-            return Decision(replace(worker, silent=0.0, attempt=0), Delete(seen.node_id), words)
-        return Decision(replace(worker, silent=worker.silent or now))
-    worker = replace(worker, silent=0.0, samples=host.samples, shards=host.shards)
+        return _unseen(worker, seen, now)
+    known = max(worker.launched, worker.attempt, host.latest, host.running)
+    worker = replace(worker, silent=0.0, samples=host.samples, shards=host.shards, launched=known)
     if host.running and host.running != worker.attempt:  # another driver launched it: what it does is asked next time
         return Decision(replace(worker, attempt=host.running, ran=host.running, base=seen.shards, message=""))
     if host.running:
         patience = worker.work.patience if worker.work else 0.0
         worker = replace(worker, ran=host.running)
-        if host.frozen or seen.quiet > patience + SILENT_SECONDS:  # it leaves by itself when only the program hangs
+        if host.frozen or seen.quiet > patience + HUNG_SECONDS:
             words = f"{worker.tpu}: its program {'is frozen' if host.frozen else 'does not move'}: it is launched again"
-            return Decision(replace(worker, attempt=host.running), Stop(host.running), words)
+            return Decision(replace(worker, attempt=host.running), Stop(host.running, seen.node_id), words)
         failures = 0 if seen.shards > worker.base else worker.failures
-        return Decision(replace(worker, attempt=host.running, failures=failures, message=""))
+        return Decision(replace(worker, attempt=host.running, failures=failures, message=host.warning))
     if host.code == 0:
         return Decision(replace(worker, state="done", message="nothing is left to do"), note=f"{worker.tpu} is done")
     if not worker.attempt or (host.code is None and not host.lost):
-        return _launch(worker, seen, now, worker.failures, f"{worker.tpu} is launched")
+        return _launch(worker, seen, worker.failures, f"{worker.tpu} is launched")
     failures = worker.failures + 1 if seen.shards <= worker.base else 1
     how = "was lost" if host.code is None else f"ended with exit code {host.code}"
-    if failures >= MOST_FAILURES:
+    if host.code == PERMANENT:
+        words = host.error or f"its program cannot run: `tpu fleet logs {worker.tpu}` says why"
+    elif failures >= MOST_FAILURES:
         words = f"its program {how}, {failures} times without a shard: `tpu fleet logs {worker.tpu}` says why"
-        return Decision(
-            replace(worker, state="failed", failures=failures, message=words), note=f"{worker.tpu}: {words}"
-        )
-    return _launch(worker, seen, now, failures, f"{worker.tpu}: its program {how}; it is launched again")
+    else:
+        return _launch(worker, seen, failures, f"{worker.tpu}: its program {how}; it is launched again")
+    return Decision(replace(worker, state="failed", failures=failures, message=words), note=f"{worker.tpu}: {words}")
 
 
-def _launch(worker: Worker, seen: Seen, now: float, failures: int, note: str) -> Decision[Worker]:
-    attempt = max(worker.attempt + 1, int(now))
-    launched = replace(worker, attempt=attempt, failures=failures, base=seen.shards, message="")
-    return Decision(launched, Launch(), note)
+def _unseen(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
+    if dead(worker, seen):
+        words = f"{worker.tpu} has not answered for {seen.proven:.0f} s in which other hosts of {worker.zone} did, and"
+        words = f"{words} nothing of it came to the bucket: it is recreated"
+        return Decision(replace(worker, silent=0.0, attempt=0), Delete((_here(worker, seen),)), words)
+    worker = replace(worker, silent=worker.silent or now)
+    if not 0.0 <= now - worker.silent < SAID_SECONDS:
+        said = seen.unseen or "it has published no host key yet"
+        worker = replace(worker, message=f"{worker.tpu} is READY, but its host cannot be seen from here: {said}")
+    return Decision(worker)
+
+
+def _launch(worker: Worker, seen: Seen, failures: int, note: str) -> Decision[Worker]:
+    """The number is higher than that of every launch which the record or the host knows: no clock decides it."""
+    number = max(worker.launched, worker.attempt) + 1
+    launched = replace(worker, attempt=number, launched=number, failures=failures, base=seen.shards, message="")
+    return Decision(launched, Launch(seen.node_id), note)

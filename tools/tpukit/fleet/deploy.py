@@ -13,6 +13,7 @@ from tpukit import paths
 from tpukit.errors import Invalid, NotFound, Problem
 from tpukit.fleet import dataset, streams
 from tpukit.fleet import wanted as plans
+from tpukit.fleet.ownership import Identity
 from tpukit.fleet.records import Work
 from tpukit.fleet.streams import Streams
 from tpukit.fleet.wanted import Plan
@@ -34,10 +35,11 @@ def check(spec: FleetSpec, *, needs_dataset: bool, needs_program: bool) -> str:
     return plans.root_of(spec.gcs_bucket or "")
 
 
-def plan(spec: FleetSpec) -> Plan:
+def plan(spec: FleetSpec, me: Identity) -> Plan:
     spot, elsewhere = spec.capacity == "spot", not spec.stay
     where = (spec.name, list(spec.zones), spec.workers_per_zone, spec.tpu_type)
-    return Plan(*where, spot, elsewhere, float(spec.move_after))
+    made = Plan(*where, spot, elsewhere, float(spec.move_after), unattended=float(spec.unattended))
+    return replace(made, owner=me.owner, store=me.store)
 
 
 def upload(spec: FleetSpec, root: str) -> Streams:
@@ -50,14 +52,20 @@ def upload(spec: FleetSpec, root: str) -> Streams:
     return made
 
 
-def with_work(spec: FleetSpec, root: str) -> Plan:
+def with_work(spec: FleetSpec, root: str, me: Identity) -> Plan:
     """The plan with what the workers do; both it and their code are in the bucket then."""
-    work = _work(spec, root)
+    made = plan_with_work(spec, root, me)
+    work = made.work
+    assert work is not None
     same = {"shard_samples": work.shard_samples, "program": work.program, "options": work.options}
     _check_run(root, same)
-    made = replace(plan(spec), work=work)
     plans.save(made, root)
     return made
+
+
+def plan_with_work(spec: FleetSpec, root: str, me: Identity) -> Plan:
+    """Return the plan with what the workers do; their code is in the bucket then."""
+    return replace(plan(spec, me), work=_work(spec, root))
 
 
 def _check_run(root: str, mine: Mapping[str, Any]) -> None:
@@ -67,6 +75,9 @@ def _check_run(root: str, mine: Mapping[str, Any]) -> None:
         run = json.loads(dataset.read(f"{output}/run.json"))
     except (NotFound, FileNotFoundError):
         return
+    except ValueError as error:
+        hint = "name another folder in the bucket: --gcs-bucket BUCKET/FOLDER"
+        raise Invalid(Problem("", f"{output}/run.json cannot be read: {error}", hint)) from error
     differ = [name for name, value in mine.items() if run.get(name) != value]
     if differ:
         words = ", ".join(f"{name} was {run.get(name)!r}, now it is {mine[name]!r}" for name in differ)

@@ -10,16 +10,24 @@ from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Kernel, Leases
-from tpukit.errors import Conflict, Invalid, NoCapacity, NotFound, TpukitError
+from tpukit.errors import Invalid, NoCapacity, TpukitError, Transient
 from tpukit.fleet.act import Acting
-from tpukit.fleet.decide import Seen, decide, refused
+from tpukit.fleet.decide import decide, refused
+from tpukit.fleet.listing import Recent
 from tpukit.fleet.observe import observe
 from tpukit.fleet.progress import Progress
-from tpukit.fleet.records import ACTIVE, WORKERS, Worker, home_of
-from tpukit.store import Entry, Event, Holder, Store, change, everything
+from tpukit.fleet.records import ACTIVE, WORKERS, Worker
+from tpukit.fleet.seen import READY, Seen
+from tpukit.fleet.wishes import discard, forget_seen, of, want
+from tpukit.store import Entry, Holder, Store, everything
 
+__all__ = ["Driver", "FleetUse", "discard", "forget_seen", "of", "want"]
 OBJECTS_SECONDS = 10.0
-"""How old may be what the bucket said."""
+"""How old the list of the bucket may be."""
+LONGEST_LOOK = 60.0
+"""Seconds of silence that one look proves at most: between two looks the driver may have been suspended."""
+BLIND_SECONDS = 120.0
+"""How long no host of a zone is seen before the driver gives up on the zone for now."""
 
 
 class FleetUse:
@@ -28,9 +36,17 @@ class FleetUse:
     kind = WORKERS
     states: Sequence[str] = ACTIVE
 
-    def __init__(self, acting: Acting, progress: Callable[[str], Progress], clock: Clock) -> None:
-        self._acting, self._progress, self._clock = acting, progress, clock
+    def __init__(
+        self,
+        acting: Acting,
+        progress: Callable[[str], Progress],
+        clock: Clock,
+        say: Callable[[str, str], None] = lambda key, text: None,
+    ) -> None:
+        self._acting, self._progress, self._clock, self._say = acting, progress, clock, say
+        self._recent = Recent(acting.client, clock.monotonic)
         self._marks: dict[str, tuple[object, float]] = {}  # what was last new of each worker, and when
+        self._silence: dict[str, tuple[object, float, float]] = {}  # mark, proven seconds, last look
         self._read: dict[str, tuple[float, Progress]] = {}
 
     def select(self, entries: Sequence[Entry[Worker]]) -> Sequence[Entry[Worker]]:
@@ -41,8 +57,8 @@ class FleetUse:
 
     def observe(self, group: str, entries: Sequence[Entry[Worker]]) -> Mapping[str, Seen | TpukitError]:
         workers = {entry.key: entry.value for entry in entries}
-        seen = observe(self._acting.client, self._acting.reach, workers, self._recent)
-        return {key: dataclasses.replace(one, quiet=self._quiet(key, one)) for key, one in seen.items()}
+        seen = observe(self._acting.client, self._acting.reach, workers, self._made, self._recent)
+        return {key: self._judged(group, key, one) for key, one in seen.items()}
 
     def decide(self, worker: Worker, seen: Seen | None, now: float) -> Decision[Worker]:
         return Decision(worker) if seen is None else decide(worker, seen, now)
@@ -58,19 +74,47 @@ class FleetUse:
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)
 
+    def _judged(self, zone: str, key: str, seen: Seen) -> Seen | TpukitError:
+        """Add how long the worker has been quiet, and for how long its silence is proven. An error where it is READY
+        and this driver has seen no sign of it, nor of any host of its zone, for long: another driver may see more."""
+        quiet = self._quiet(key, seen)
+        unseen = bool(seen.unseen) and not seen.foreign and seen.node in READY
+        if unseen and not seen.witness and quiet >= BLIND_SECONDS and not seen.elsewhere:
+            words = f"no host in {zone} can be seen from this machine ({seen.unseen})"
+            hint = "nothing is changed meanwhile; check SSH to the hosts, or run `tpu fleet monitor` on another machine"
+            return Transient(words, hint=hint)
+        return dataclasses.replace(seen, quiet=quiet, proven=self._proven(key, seen))
+
     def _quiet(self, key: str, seen: Seen) -> float:
-        """Counted while somebody looks, on a clock that nobody sets: a lid that was closed is no silence."""
+        """Counted while this driver looks, on a clock that is never set: time spent asleep does not count."""
         host, now = seen.host, self._clock.monotonic()
-        mark = (seen.node_id, host.running, host.moved) if host else (seen.node_id, seen.shards)
+        mark = (seen.node_id, host.running, host.moved) if host else (seen.node_id, seen.shards, seen.beat)
         if self._marks.get(key, (None, 0.0))[0] != mark:
             self._marks[key] = mark, now
         return now - self._marks[key][1]
 
-    def _recent(self, output: str) -> Progress:
+    def _proven(self, key: str, seen: Seen) -> float:
+        """Sum up looks in which the host was silent while another one of its zone answered; anything else, and any
+        sign of life in the bucket, starts the sum from the beginning."""
+        if not (seen.silent and seen.witness):
+            self._silence.pop(key, None)
+            return 0.0
+        mark, now = (seen.node_id, seen.shards, seen.beat), self._clock.monotonic()
+        before = self._silence.get(key)
+        if before is None or before[0] != mark:
+            before = (mark, 0.0, now)
+        seconds = before[1] + min(now - before[2], LONGEST_LOOK)
+        self._silence[key] = mark, seconds, now
+        return seconds
+
+    def _made(self, output: str) -> Progress:
         at, made = self._read.get(output, (float("-inf"), Progress()))
         if self._clock.monotonic() - at >= OBJECTS_SECONDS:
-            made = self._progress(output)
+            before, made = made, self._progress(output)
             self._read[output] = self._clock.monotonic(), made
+            for problem in made.problems:
+                if problem not in before.problems:
+                    self._say(output, problem)
         return made
 
 
@@ -93,109 +137,15 @@ class Driver:
         self.leases = Leases(store, holder, clock)
         if workers:
             self.leases.keep()
-        use = FleetUse(acting, progress, clock)
+        use = FleetUse(acting, progress, clock, complain)
         self.kernel: Kernel[Worker, Seen] = Kernel(
             store, use, self.leases, clock, workers=workers, report=report, complain=complain
         )
 
     def round(self, fleet: str) -> int:
-        """One step for each worker of a fleet that is not done; how many there are."""
+        """Take one step for each active worker of a fleet; return how many there are."""
         active = [entry.key for entry in everything(self._store, WORKERS, states=ACTIVE) if entry.value.fleet == fleet]
         return self.kernel.round(active) if active else 0
 
     def close(self) -> None:
         self.kernel.close()
-
-
-def of(store: Store, fleet: str) -> list[Worker]:
-    every = [entry.value for entry in everything(store, WORKERS) if entry.value.fleet == fleet]
-    return sorted((one for one in every if one.state != "gone"), key=lambda one: (one.zones[0], one.number))
-
-
-def want(
-    store: Store,
-    fleet: str,
-    workers: Sequence[Worker],
-    there: Mapping[str, str],
-    now: float,
-    *,
-    only: bool = True,
-    again: bool = False,
-) -> None:
-    """Make the records say what a person wants now: these workers and, with `only`, no other ones of the fleet. With
-    `again`, those that are done look whether there is more to do.
-
-    `there`: zones of what the fleet has, by slot (`located`). What is there without a record was made by a driver
-    elsewhere: it is taken over or, with `only`, deleted."""
-    for worker in workers:
-        zone = there.get(worker.slot, worker.zone)
-        _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now, again=again)
-    if only:
-        wanted = {worker.slot for worker in workers}
-        discard(store, fleet, there, now, lambda slot: slot not in wanted)
-
-
-def forget_seen(store: Store, fleet: str) -> None:
-    """For who waits until workers are ready or launched: what was seen of them before is no answer. A round may be slow
-    or fail, and the records would go on saying what was true then."""
-    for entry in everything(store, WORKERS, states=ACTIVE):
-        if entry.value.fleet == fleet and _unseen(entry.value) != entry.value:
-            change(store, WORKERS, entry.key, _unseen)
-
-
-def _unseen(worker: Worker) -> Worker:
-    # Nobody looks at one that is done again: what is known of it stays.
-    return replace(worker, tpu_state="", ran=0) if worker.state in ACTIVE else worker
-
-
-def discard(store: Store, fleet: str, there: Mapping[str, str], now: float, meant: Callable[[str], bool]) -> int:
-    """Make the records say that workers of these slots are to go, also those that only a driver elsewhere knows; how
-    many there are."""
-    surplus = {one.slot: one for one in of(store, fleet) if meant(one.slot)}
-    for slot, zone in there.items():
-        if slot not in surplus and meant(slot) and (home := home_of(slot)):
-            surplus[slot] = Worker(fleet, list(dict.fromkeys((home[0], zone))), home[1], "", now, zone)
-    for one in surplus.values():
-        _discard(store, replace(one, wanted="gone", state="active", moving=False), now)
-    return len(surplus)
-
-
-def _discard(store: Store, gone: Worker, now: float) -> None:
-    def how(old: Worker) -> Worker:
-        # One that was gone came back elsewhere: where it is now counts.
-        return gone if old.state == "gone" else replace(old, wanted="gone", state="active", moving=False)
-
-    _change(store, gone, how, "it is to go", now)
-
-
-def _put(store: Store, worker: Worker, now: float, *, again: bool) -> None:
-    def wanted(old: Worker) -> Worker:
-        if old.state == "gone":
-            return worker
-        state = "done" if old.state == "done" and old.work == worker.work and not again else "active"
-        work = worker.work or old.work
-        return replace(
-            old,
-            zones=worker.zones if old.zone in worker.zones else old.zones,
-            tpu_type=worker.tpu_type,
-            spot=worker.spot,
-            move_after=worker.move_after,
-            wanted="work" if work else worker.wanted,
-            work=work,
-            state=state,
-            failures=0,
-            # What ended is asked about no more; what runs is known by its own number.
-            attempt=old.attempt if old.state == "active" or state == "done" else 0,
-        )
-
-    _change(store, worker, wanted, "", now)
-
-
-def _change(store: Store, worker: Worker, how: Callable[[Worker], Worker], note: str, now: float) -> None:
-    try:
-        change(store, WORKERS, worker.key, how, note=note, at=now)
-    except NotFound:
-        try:
-            store.create(WORKERS, worker.key, worker, events=[Event(now, "added")])
-        except Conflict:  # somebody was faster
-            change(store, WORKERS, worker.key, how, note=note, at=now)

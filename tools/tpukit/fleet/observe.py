@@ -1,107 +1,112 @@
-"""What there is of the workers of one zone: one list of its TPU VMs and requests, and all their hosts asked at once."""
+"""What there is of the workers of one zone: its TPU VMs and requests, all hosts asked at once, and other zones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
+from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import TpukitError
-from tpukit.fleet.decide import READY, Host, Seen
+from tpukit.fleet import listing
+from tpukit.fleet.listing import Recent, Zone, located
 from tpukit.fleet.progress import Made, Progress
-from tpukit.fleet.reach import Reach
-from tpukit.fleet.records import FLEET, SLOT, Worker
-from tpukit.places.tpu_vm.channel import Login
+from tpukit.fleet.reach import Reach, Sight
+from tpukit.fleet.records import FLEET, OWNER, Worker
+from tpukit.fleet.seen import READY, Seen
 
-KEY_READERS = 16
+__all__ = ["located", "observe"]
+WITNESSES = 3
+"""Other TPU VMs of a fleet that are asked for a sign of life where none of those that work answers."""
 
 
 def observe(
-    client: TpuVms, reach: Reach, workers: Mapping[str, Worker], progress: Callable[[str], Progress]
+    client: TpuVms, reach: Reach, workers: Mapping[str, Worker], progress: Callable[[str], Progress], recent: Recent
 ) -> Mapping[str, Seen]:
-    """By key. `progress`: of the output of a fleet."""
+    """By key. `progress`: of the output of a fleet. `recent`: lists of other zones."""
     if not workers:
         return {}
-    zone = next(iter(workers.values())).zone
-    nodes = {node.name: node for node in client.nodes(zone)}
-    queued: dict[str, Queued] = {}
-    if not all(worker.tpu in nodes and nodes[worker.tpu].state == "READY" for worker in workers.values()):
-        queued = {name: one for one in client.queued(zone) for name in (one.name, *one.nodes)}
-        # A request that is ACTIVE has its TPU VM: seen in this order, one without has lost it.
-        nodes = {node.name: node for node in client.nodes(zone)}
-    elsewhere = _elsewhere(client, zone, [one for one in workers.values() if one.tpu not in {**nodes, **queued}])
-    hosts = _hosts(reach, zone, workers, nodes)
-    made = {output: progress(output) for output in {one.work.output for one in workers.values() if one.work}}
-    return {
-        key: replace(
-            _seen(worker, nodes.get(worker.tpu), queued.get(worker.tpu), hosts.get(key), made),
-            elsewhere=elsewhere.get(worker.slot, ""),
-        )
-        for key, worker in workers.items()
-    }
+    here = _zone(client, next(iter(workers.values())).zone, workers)
+    recent.note(here)
+    others = recent.zones(sorted({zone for one in workers.values() for zone in one.everywhere} - {here.name}))
+    sights = _sights(reach, here, workers)
+    outputs = {one.work.output for one in workers.values() if one.work and one.wanted == "work"}
+    made = {output: progress(output) for output in outputs}
+    return {key: _seen(worker, here, others, sights.get(key), made) for key, worker in workers.items()}
 
 
-def located(client: TpuVms, fleet: str, zones: Sequence[str]) -> dict[str, str]:
-    """Zones of what the fleet has, by slot. All zones are asked at once."""
-    with ThreadPoolExecutor(max(1, min(8, len(zones)))) as pool:
-        nodes, queued = list(pool.map(client.nodes, zones)), list(pool.map(client.queued, zones))
-    there: dict[str, str] = {}
-    for zone, of_zone, requests in zip(zones, nodes, queued, strict=True):
-        for labels in (*(one.labels for one in requests), *(one.labels for one in of_zone)):
-            if labels.get(FLEET) == fleet and SLOT in labels:
-                there[labels[SLOT]] = zone
-    return there
-
-
-def _elsewhere(client: TpuVms, zone: str, missing: Sequence[Worker]) -> Mapping[str, str]:
-    """Where those are that are not in their zone: a driver elsewhere may have moved them."""
-    zones = sorted({one for worker in missing for one in worker.zones} - {zone})
-    there = located(client, missing[0].fleet, zones) if zones else {}
-    return {worker.slot: there[worker.slot] for worker in missing if there.get(worker.slot) in worker.zones}
-
-
-def is_ours(worker: Worker, labels: Mapping[str, str]) -> bool:
-    return labels.get(FLEET) == worker.fleet and labels.get(SLOT) == worker.slot
+def _zone(client: TpuVms, zone: str, workers: Mapping[str, Worker]) -> Zone:
+    """Requests are listed where a worker is not READY or is to leave."""
+    nodes = listing.pieces(zone, client.nodes(zone), ())
+    states = {name: piece.node.state for name, piece in nodes.items() if piece.node}
+    calm = all(states.get(one.tpu) == "READY" and one.wanted != "gone" and not one.moving for one in workers.values())
+    if calm:
+        return Zone(zone, nodes)
+    whole = listing.read(client, zone)
+    if whole.error is not None:
+        raise whole.error
+    return whole
 
 
 def _seen(
-    worker: Worker, node: Node | None, queued: Queued | None, host: Host | None, made: Mapping[str, Progress]
+    worker: Worker, here: Zone, others: Mapping[str, Zone], sight: Sight | None, made: Mapping[str, Progress]
 ) -> Seen:
-    return Seen(
-        node.state if node else None,
-        node.id if node else "",
-        queued.state if queued else None,
-        queued.error if queued else "",
-        foreign=any(one is not None and not is_ours(worker, one.labels) for one in (node, queued)),
-        host=host,
-        shards=made[worker.work.output].workers.get(worker.slot, Made()).shards if worker.work else 0,
+    piece = here.pieces.get(worker.tpu)
+    found = piece.found if piece else None
+    ours = [worker.owns(labels) for labels in piece.labels] if piece else []
+    progress = made.get(worker.work.output) if worker.work else None
+    every = (here, *(others[zone] for zone in worker.everywhere if zone != here.name))
+    seen = Seen(
+        foreign=not all(ours),
+        mixed=any(ours) and not all(ours),
+        owner=next((each[OWNER] for each in piece.labels if each.get(OWNER)), "") if piece else "",
+        elsewhere=tuple(
+            one.found
+            for zone in every
+            for one in zone.pieces.values()
+            if one is not piece and all(worker.owns(labels) for labels in one.labels)
+        ),
+        hidden=tuple(zone.name for zone in every if zone.error is not None),
+        shards=progress.workers.get(worker.slot, Made()).shards if progress else 0,
+        beat=progress.beats.get(worker.slot, "") if progress else "",
     )
+    if found and piece:
+        error = piece.queued.error if piece.queued else ""
+        seen = replace(seen, node=found.node, node_id=found.node_id, queued=found.queued, queued_id=found.queued_id)
+        seen = replace(seen, error=error)
+    if sight:
+        seen = replace(seen, host=sight.host, unseen=sight.why, silent=sight.silent, witness=sight.witness)
+    return seen
 
 
-def _hosts(
-    reach: Reach, zone: str, workers: Mapping[str, Worker], nodes: Mapping[str, Node]
-) -> Mapping[str, Host | None]:
-    asked = [
-        (key, worker, nodes[worker.tpu])
+def _sights(reach: Reach, zone: Zone, workers: Mapping[str, Worker]) -> Mapping[str, Sight]:
+    """Ask the hosts of READY TPU VMs, and where some are silent and none answers, others of the fleet in this zone."""
+    asked = {
+        key: (worker, piece.node)
         for key, worker in workers.items()
-        if worker.wanted == "work" and worker.tpu in nodes and nodes[worker.tpu].state in READY
-        if is_ours(worker, nodes[worker.tpu].labels)
-    ]
+        if worker.wanted == "work" and (piece := zone.pieces.get(worker.tpu)) and piece.node
+        if piece.node.state in READY and all(worker.owns(labels) for labels in piece.labels)
+    }
+    sights = dict(zip(asked, reach.look(zone.name, list(asked.values())), strict=True))
+    if any(one.silent for one in sights.values()) and not any(one.host for one in sights.values()):
+        witness = bool(_witnesses(reach, zone, {worker.tpu: worker for worker, _ in asked.values()}))
+    else:
+        witness = any(one.host for one in sights.values())
+    return {key: replace(one, witness=witness and not one.host) for key, one in sights.items()}
 
-    def login(node: Node) -> Login | None:
-        try:
-            reach.admit(zone, node)
-            return reach.login(zone, node)
-        except TpukitError:
-            return None  # it is asked again in the next round
 
-    if not asked:
-        return {}
-    with ThreadPoolExecutor(min(KEY_READERS, len(asked))) as pool:
-        logins = list(pool.map(login, [node for _, _, node in asked]))
-    there: Sequence[tuple[str, Worker, Login]] = [
-        (key, worker, one) for (key, worker, _), one in zip(asked, logins, strict=True) if one is not None
+def _witnesses(reach: Reach, zone: Zone, asked: Mapping[str, Worker]) -> Sequence[str]:
+    fleets = {one.fleet for one in asked.values()}
+    others = [
+        piece.node
+        for name, piece in zone.pieces.items()
+        if piece.node and piece.node.state in READY and name not in asked
+        if all(labels.get(FLEET) in fleets for labels in piece.labels)
     ]
-    answers = reach.ask([(worker, one) for _, worker, one in there])
-    return {key: answer for (key, _, _), answer in zip(there, answers, strict=True)}
+    return [node.name for node in others[:WITNESSES] if _answers(reach, zone.name, node)]
+
+
+def _answers(reach: Reach, zone: str, node: Node) -> bool:
+    try:
+        return reach.answers(zone, node)
+    except TpukitError:
+        return False

@@ -1,4 +1,5 @@
-"""How far a fleet is, as the checkpoints of its streams say: one list of the bucket, however many shards there are."""
+"""How far a fleet is, as the checkpoints and claims of its streams say: two lists of the bucket, however many shards
+there are. A document that cannot be read is left out and named; the others count."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 
 from tpukit.cloud import objects
 
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, CLAIMS = "checkpoints", "claims"
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +27,39 @@ class Made:
 class Progress:
     total: Made = Made()
     workers: Mapping[str, Made] = field(default_factory=dict)  # by slot, wherever it was
+    beats: Mapping[str, str] = field(default_factory=dict)  # by slot: another text whenever its claim is renewed
+    problems: tuple[str, ...] = ()  # documents that cannot be read
 
 
 def read(output: str) -> Progress:
-    total, workers = Made(), dict[str, Made]()
-    for about in _checkpoints(output):
-        total = Made(total.shards + int(about.get("shards", 0)), total.samples + int(about.get("samples", 0)))
-        for name, (shards, samples) in json.loads(about.get("made", "{}")).items():
-            slot = _slot(name)
+    total, workers, beats = Made(), dict[str, Made](), dict[str, str]()
+    problems: list[str] = []
+    for name, about in _documents(output, CHECKPOINTS, _sums):
+        try:
+            made = _made(about)
+            total = Made(total.shards + int(about.get("shards", 0)), total.samples + int(about.get("samples", 0)))
+        except _UNREADABLE as error:
+            problems.append(f"{output}/{name} cannot be read and is left out: {error}")
+            continue
+        for slot, one in made.items():
             before = workers.get(slot, Made())
-            workers[slot] = Made(before.shards + shards, before.samples + samples)
-    return Progress(total, workers)
+            workers[slot] = Made(before.shards + one.shards, before.samples + one.samples)
+    for name, about in _documents(output, CLAIMS, _beat):
+        if isinstance(about, Exception):  # a claim that cannot be read says nothing
+            continue
+        if worker := str(about.get("worker", "")):
+            beats[_slot(worker)] = f"{beats.get(_slot(worker), '')} {name} {about.get('beat', '')}".strip()
+    return Progress(total, workers, beats, tuple(problems))
+
+
+def _made(about: Mapping[str, str] | Exception) -> Mapping[str, Made]:
+    if isinstance(about, Exception):
+        raise about
+    made = dict[str, Made]()
+    for name, (shards, samples) in json.loads(about.get("made", "{}")).items():
+        before = made.get(_slot(name), Made())
+        made[_slot(name)] = Made(before.shards + int(shards), before.samples + int(samples))
+    return made
 
 
 def _slot(name: str) -> str:
@@ -43,15 +67,28 @@ def _slot(name: str) -> str:
     return name.rpartition("-for-")[2].removeprefix("tpu-")
 
 
-def _checkpoints(output: str) -> Iterator[Mapping[str, str]]:
+def _documents(output: str, folder: str, of_content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the metadata of all documents in a folder, or the error of one that cannot be read. A folder on a disk has
+    no metadata: `of_content` makes it from the document."""
     if output.startswith("gs://"):
-        yield from objects.metadata(f"{output}/{CHECKPOINTS}/").values()
+        for name, about in objects.metadata(f"{output}/{folder}/").items():
+            yield f"{folder}/{name}", about
         return
-    for file in Path(output, CHECKPOINTS).glob("*.json"):
-        content: dict[str, Any] = json.loads(file.read_bytes())
-        made: dict[str, list[int]] = {}
-        for one in content["shards"]:
-            each = made.setdefault(one["worker"], [0, 0])
-            each[0], each[1] = each[0] + 1, each[1] + one["samples"]
-        sums = {"shards": content["total_shards"], "samples": content["total_samples_processed"]}
-        yield {**{key: str(value) for key, value in sums.items()}, "made": json.dumps(made)}
+    for file in sorted(Path(output, folder).glob("*.json")):
+        try:
+            yield f"{folder}/{file.name}", of_content(json.loads(file.read_bytes()))
+        except _UNREADABLE as error:
+            yield f"{folder}/{file.name}", error
+
+
+def _sums(content: dict[str, Any]) -> Mapping[str, str]:
+    made: dict[str, list[int]] = {}
+    for one in content["shards"]:
+        each = made.setdefault(one["worker"], [0, 0])
+        each[0], each[1] = each[0] + 1, each[1] + one["samples"]
+    sums = {"shards": content["total_shards"], "samples": content["total_samples_processed"]}
+    return {**{key: str(value) for key, value in sums.items()}, "made": json.dumps(made)}
+
+
+def _beat(content: dict[str, Any]) -> Mapping[str, str]:
+    return {"worker": str(content["worker"]), "beat": str(content["beat"])}

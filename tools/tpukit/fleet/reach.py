@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from tpukit import pods
 from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
-from tpukit.fleet.decide import Host
 from tpukit.fleet.records import Worker
+from tpukit.fleet.seen import Host
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
 
 STATUS_SECONDS = 15.0
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
+KEY_READERS = 16
+MOST_WORDS = 500
+"""Characters of a message that a program reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A host that was asked: its report, or why there is none."""
+
+    host: Host | None = None
+    why: str = ""
+    silent: bool = False  # it does not answer at all
+    witness: bool = False  # another host of its zone did
 
 
 def job_of(worker: Worker) -> str:
@@ -54,18 +69,38 @@ class Reach:
             metadata = {**node.metadata, "ssh-keys": "\n".join([*known, self.ssh_keys])}
             self.client.set_metadata(zone, node.name, node.id, metadata)
 
-    def ask(self, workers: Sequence[tuple[Worker, Login]]) -> list[Host | None]:
-        """All at once; None where one does not answer."""
-        calls = [
-            Call(
-                login,
-                {"do": "status", "attempts": [{"job": job_of(worker), "attempt": worker.attempt, "log": None}]},
-                seconds=STATUS_SECONDS,
-            )
-            for worker, login in workers
+    def look(self, zone: str, asked: Sequence[tuple[Worker, Node]]) -> list[Sight]:
+        """Ask many hosts at once. A host that refuses our key, and one that our key could not be written to, is unseen
+        for a fault of our own; one that does not answer, or has published no host key, is silent."""
+        if not asked:
+            return []
+        with ThreadPoolExecutor(min(KEY_READERS, len(asked))) as pool:
+            logins = list(pool.map(lambda one: self._let_in(zone, one[1]), asked))
+        calls = {
+            at: Call(login, _status(worker), seconds=STATUS_SECONDS)
+            for at, ((worker, _), login) in enumerate(zip(asked, logins, strict=True))
+            if isinstance(login, Login)
+        }
+        answers = dict(zip(calls, self.channel.ask(list(calls.values())), strict=True))
+        return [
+            _sight(worker, answers.get(at, login))
+            for at, ((worker, _), login) in enumerate(zip(asked, logins, strict=True))
         ]
-        answers = self.channel.ask(calls)
-        return [_host(worker, answer) for (worker, _), answer in zip(workers, answers, strict=True)]
+
+    def answers(self, zone: str, node: Node) -> bool:
+        """Return whether a host answers us at all."""
+        login = self._let_in(zone, node)
+        if not isinstance(login, Login):
+            return False
+        (answer,) = self.channel.ask([Call(login, {"do": "status", "attempts": []}, seconds=STATUS_SECONDS)])
+        return not isinstance(answer, TpukitError)
+
+    def _let_in(self, zone: str, node: Node) -> Login | TpukitError | None:
+        try:
+            self.admit(zone, node)
+            return self.login(zone, node)
+        except TpukitError as error:
+            return error
 
     def launch(self, worker: Worker, login: Login, archive: bytes, argv: Sequence[str], env: dict[str, str]) -> None:
         assert worker.work is not None
@@ -106,23 +141,55 @@ class Reach:
         return answer
 
 
-def _host(worker: Worker, answer: Answer | TpukitError) -> Host | None:
-    if isinstance(answer, TpukitError) or "attempts" not in answer:
-        return None
+def _status(worker: Worker) -> Answer:
+    return {"do": "status", "attempts": [{"job": job_of(worker), "attempt": worker.attempt, "log": None}]}
+
+
+def _sight(worker: Worker, answer: Answer | Login | TpukitError | None) -> Sight:
+    if answer is None:
+        return Sight(why="it has published no host key", silent=True)
+    if isinstance(answer, Login):
+        return Sight(why="it was not asked")
+    if isinstance(answer, TpukitError):
+        return Sight(why=answer.message, silent=isinstance(answer, Transient))
+    if "attempts" not in answer:
+        return Sight(why=str(answer.get("message", "its supervisor refused the request")))
+    try:
+        return Sight(_host(worker, answer))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return Sight(why=f"its report cannot be read: {error!r}")
+
+
+def _host(worker: Worker, answer: Answer) -> Host:
     (facts,) = answer["attempts"]
     state = pods.state_of(facts["began"], facts["end"], locked=facts["locked"], stopping=facts["stop"])
     running = [one["attempt"] for one in answer["running"] if one["job"] == job_of(worker)]
     said = facts.get("progress") or {"text": "{}", "at": 0.0}
-    try:
-        values = json.loads(said["text"])
-    except ValueError:
-        values = {}
+    values = _values(said["text"])
     return Host(
         running=max(running, default=0),
         code=state.code if state.phase is pods.Phase.ENDED else None,
         lost=state.phase is pods.Phase.LOST,
         frozen=bool(facts.get("frozen")),
         moved=float(said["at"]),
-        samples=int(values.get("step") or 0),
-        shards=int(values.get("shards") or 0),
+        samples=_count(values.get("step")),
+        shards=_count(values.get("shards")),
+        latest=_count(facts.get("latest")),
+        error=str(values.get("error") or "")[:MOST_WORDS],
+        warning=str(values.get("warning") or "")[:MOST_WORDS],
     )
+
+
+def _values(text: str) -> dict[str, Any]:
+    """Return the report that the program wrote; whatever else is in that file counts as none."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return 0
+    return max(0, int(value))

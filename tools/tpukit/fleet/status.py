@@ -3,56 +3,58 @@ host is asked, and nothing is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
-from tpukit.fleet.decide import Seen, foreign_words, tpu_state
-from tpukit.fleet.observe import is_ours
-from tpukit.fleet.records import FLEET, SLOT, Work, Worker, home_of
-
-ZONES_AT_ONCE = 16
-Listed = tuple[dict[str, Node], dict[str, Queued]]
+from tpukit.cloud.tpu_vm import TpuVms
+from tpukit.fleet import listing
+from tpukit.fleet.decide import foreign_words
+from tpukit.fleet.listing import Zone
+from tpukit.fleet.records import OWNER, UNLABELLED, Work, Worker, home_of, mark_of
+from tpukit.fleet.seen import Seen, tpu_state
 
 
 def status(
     client: TpuVms, fleet: str, known: Sequence[Worker], zones: Sequence[str], work: Work | None = None
 ) -> list[Worker]:
-    """The workers that are known, and those of the fleet in these zones that another machine made, as they are now."""
+    """Return the workers that are known, and those of the fleet in these zones that another machine made, as they are
+    now. A worker in a zone that cannot be listed says so."""
     every = sorted({*zones, *(one.zone for one in known)})
-    with ThreadPoolExecutor(ZONES_AT_ONCE) as pool:
-        nodes = pool.map(client.nodes, every)
-        queued = pool.map(client.queued, every)
-        listed = {zone: _by_name(there, asked) for zone, there, asked in zip(every, nodes, queued, strict=True)}
+    listed = listing.read_all(client, every)
     slots = {one.slot for one in known}
     workers = [*known, *(one for one in _others(fleet, listed, work) if one.slot not in slots)]
-    now = [_now(one, *listed[one.zone]) for one in workers]
+    now = [_now(one, listed[one.zone]) for one in workers]
     return sorted(now, key=lambda one: (one.zones[0], one.number))
 
 
-def _by_name(nodes: Iterable[Node], queued: Iterable[Queued]) -> Listed:
-    return {one.name: one for one in nodes}, {name: one for one in queued for name in (one.name, *one.nodes)}
-
-
-def _others(fleet: str, listed: dict[str, Listed], work: Work | None) -> Iterable[Worker]:
+def _others(fleet: str, listed: Mapping[str, Zone], work: Work | None) -> Iterable[Worker]:
     made: dict[str, Worker] = {}
-    for zone, (nodes, queued) in listed.items():
-        for labels, type_ in (
-            *((one.labels, one.accelerator) for one in nodes.values()),
-            *((one.labels, "") for one in queued.values()),
-        ):
-            if labels.get(FLEET) == fleet and (home := home_of(labels.get(SLOT, ""))):
-                zones = list(dict.fromkeys((home[0], zone)))
-                worker = Worker(fleet, zones, home[1], type_, 0.0, zone, wanted="work" if work else "ready", work=work)
-                made.setdefault(worker.slot, worker)
+    for slot, pieces in listing.of_fleet(fleet, listed.values()).pieces.items():
+        home, piece = home_of(slot), pieces[0]
+        if home is None:
+            continue
+        zones = list(dict.fromkeys((home[0], piece.zone)))
+        type_ = piece.node.accelerator if piece.node else ""
+        whose = mark_of(piece.labels[0])
+        worker = Worker(
+            *(fleet, zones, home[1], type_, 0.0, piece.zone),
+            wanted="work" if work else "ready",
+            work=work,
+            owner=piece.labels[0].get(OWNER, ""),
+            adopted=[whose, UNLABELLED],  # it is shown, whosever it is
+        )
+        worker = replace(worker, distinct=worker.tpu != piece.name)
+        made[slot] = worker
     return made.values()
 
 
-def _now(worker: Worker, nodes: dict[str, Node], queued: dict[str, Queued]) -> Worker:
-    node, request = nodes.get(worker.tpu), queued.get(worker.tpu)
-    if any(one is not None and not is_ours(worker, one.labels) for one in (node, request)):
-        return replace(worker, message=foreign_words(worker))
-    seen = Seen(node.state if node else None, queued=request.state if request else None)
+def _now(worker: Worker, zone: Zone) -> Worker:
+    if zone.error is not None:
+        return replace(worker, tpu_state="UNKNOWN", message=f"{zone.name} cannot be listed: {zone.error}")
+    piece = zone.pieces.get(worker.tpu)
+    if piece is not None and not all(worker.owns(labels) for labels in piece.labels):
+        return replace(worker, message=foreign_words(worker, piece.labels[0].get(OWNER, "")))
+    found = piece.found if piece else None
+    seen = Seen(found.node, queued=found.queued) if found else Seen()
     return replace(worker, tpu_state=tpu_state(seen))

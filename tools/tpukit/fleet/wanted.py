@@ -1,4 +1,4 @@
-"""What a person wants of a fleet, in the bucket beside its output: enough for a driver on any machine."""
+"""The plan of a fleet, in the bucket beside its output: enough for a driver on any machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ class Plan(msgspec.Struct, frozen=True):
     elsewhere: bool = True  # whether workers may move to another of the zones
     move_after: float = 300.0  # seconds without hardware
     work: Work | None = None
+    owner: str = ""  # empty in plans of earlier versions
+    store: str = ""
+    unattended: float = 0.0
+
+    @property
+    def mark(self) -> str:
+        return f"{self.owner}/{self.store}"
 
     def workers(self, now: float) -> list[Worker]:
         return records.plan(
@@ -26,6 +33,9 @@ class Plan(msgspec.Struct, frozen=True):
             elsewhere=self.elsewhere,
             move_after=self.move_after,
             work=self.work,
+            owner=self.owner,
+            store=self.store,
+            unattended=self.unattended,
         )
 
 
@@ -44,9 +54,9 @@ def load(name: str, bucket: str) -> Plan:
     try:
         return msgspec.json.decode(dataset.read(address), type=Plan)
     except (NotFound, FileNotFoundError) as error:
-        raise NotFound(f"there is no {address}", hint="`tpu fleet deploy` makes it") from error
+        raise NotFound(f"there is no {address}", hint="`tpu fleet deploy` writes it") from error
     except msgspec.DecodeError as error:
-        raise Invalid(f"{address}: {error}", hint="`tpu fleet deploy` writes it anew") from error
+        raise Invalid(f"{address}: {error}", hint="run `tpu fleet deploy` again: it writes a new one") from error
 
 
 def _address(name: str, bucket: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import signal
 import sys
 from types import FrameType, TracebackType
@@ -20,9 +21,12 @@ from tpukit.host.scalars import Scalars
 from tpukit.host.trace import Trace
 from tpukit.host.world import World, read
 
+EXIT_LOST_PEER = 134  # what a container reports of a process that JAX aborts because a peer is gone
 EXIT_TERMINATED = 143  # what a shell and Kubernetes call "ended by SIGTERM"; tpukit never charges it to the user
 
 _log = logging.getLogger(__name__)
+_LOST_PEER = re.compile(r"\bGloo [\w-]+ failed|gloo/transport/|CoordinationService|\bTask \d+ heartbeat timeout")
+"""Words of JAX and gloo that no program prints of its own connections."""
 
 
 class Host:
@@ -129,28 +133,41 @@ def start() -> Host:
 
 
 def _exit_without_peers_after_an_error() -> None:
-    """A program that raised ends at once, with exit code 1.
+    """End a program that raised at once: with exit code 1, or with that of a lost peer if that is why it raised.
 
     At exit JAX waits five minutes for all hosts. Peers that wait in a collective for the one that raised never come;
-    then JAX aborts all of them alike, and only their logs tell who began. Handlers that the program registered after
+    then JAX aborts all of them alike, and only their logs tell who began. JobSet decides from exit codes who pays for a
+    restart, and a lost peer is not the program's fault. Handlers that the program registered after
     `start()`, those of its trackers for example, have run by then.
     """
-    raised = False
+    code = 0
     report = sys.excepthook
 
     def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        nonlocal raised
+        nonlocal code
         report(kind, error, trace)
-        raised = not issubclass(kind, KeyboardInterrupt)
+        if not issubclass(kind, KeyboardInterrupt):
+            code = EXIT_LOST_PEER if _lost_peer(error) else 1
 
     def leave() -> None:
-        if raised:
+        if code:
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(1)
+            os._exit(code)
 
     sys.excepthook = note
     atexit.register(leave)  # after JAX was imported, so it comes before JAX's own
+
+
+def _lost_peer(error: BaseException | None) -> bool:
+    """Whether JAX or gloo says, in this error or in one that it was raised from, that another host is gone."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if _LOST_PEER.search(str(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _must_wait_for_each_step(world: World) -> bool:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from tpukit.host.bucket import Files
 
@@ -33,10 +34,10 @@ class Claims:
         name = f"claims/{stream}.json"
         there = self._files.read(name)
         if there is not None:
-            claim, mark = json.loads(there[0]), there[1]
+            claim, mark = _read(there[0]), there[1]
             if claim["worker"] not in ("", self._worker) and not self._lapsed(name, mark, claim["seconds"]):
                 return False
-        mark = self._files.replace(name, self._claim(), there[1] if there else "") or ""
+        mark = self._write(name, there[1] if there else "")
         if mark:
             self._name, self._mark = name, mark
         return bool(mark)
@@ -45,7 +46,7 @@ class Claims:
         """Whether it is still ours."""
         name = self._name
         if name:
-            self._mark = self._files.replace(name, self._claim(), self._mark) or ""
+            self._mark = self._write(name, self._mark)
         return bool(self._mark)
 
     def release(self) -> None:
@@ -53,7 +54,7 @@ class Claims:
         name, self._name = self._name, ""
         if name and self._mark:
             with suppress(OSError):
-                self._files.replace(name, self._claim(""), self._mark)
+                self._write(name, self._mark, free=True)
         self._mark = ""
 
     def _lapsed(self, name: str, mark: str, seconds: float) -> bool:
@@ -62,10 +63,21 @@ class Claims:
             return False
         return self._clock() - self._seen[name][1] > seconds
 
-    def _claim(self, worker: str | None = None) -> bytes:
+    def _write(self, name: str, mark: str, *, free: bool = False) -> str:
+        """Write the claim, and who holds it as metadata: one list shows a driver which workers are alive."""
         self._beat += 1
-        name = self._worker if worker is None else worker
-        return json.dumps({"worker": name, "beat": self._beat, "seconds": self._seconds}).encode()
+        worker = "" if free else self._worker
+        content = json.dumps({"worker": worker, "beat": self._beat, "seconds": self._seconds}).encode()
+        return self._files.replace(name, content, mark, {"worker": worker, "beat": str(self._beat)}) or ""
+
+
+def _read(content: bytes) -> dict[str, Any]:
+    """One that cannot be read is that of an unknown worker, which lapses like any other."""
+    try:
+        claim = json.loads(content)
+        return {"worker": str(claim["worker"]), "seconds": float(claim["seconds"])}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {"worker": "unknown", "seconds": SECONDS}
 
 
 class Renewing:

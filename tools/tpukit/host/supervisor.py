@@ -288,6 +288,7 @@ def facts(job: str, number: int, log: int | None) -> dict[str, Any]:
         "locked": alive,
         "stop": stopped,
         "frozen": began is not None and frozen(began["pid"]),
+        "latest": (read(path("jobs", job, "latest")) or {"attempt": 0})["attempt"],
     }
     known["progress"] = progress(os.path.join(folder, "progress"))
     if began is not None:

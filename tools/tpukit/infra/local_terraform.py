@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.terraform import PLAN_FILE, Terraform
 from tpukit.infra.terraform_events import Diagnostic, Event, Planned
 from tpukit.infra.terraform_progress import Progress
+from tpukit.infra.unfinished import Unfinished, import_name
 from tpukit.infra.ways import Ask
 from tpukit.infra.workspace import Workspace
 
@@ -59,6 +60,7 @@ class Local:
         self._clock, self._console = clock, console
         self._wait = wait
         self._agreed: set[tuple[str, str]] = set()
+        self._errors: list[Diagnostic] = []  # of the last run
         self._workspace = Workspace.of(spec, modules, state)
         self._terraform = Terraform(terraform.program(), self._workspace.folder)
 
@@ -150,10 +152,32 @@ class Local:
                         return False
                     self._agreed = wanted
                 busy_pools.check(going, self._context)  # somebody may have sent a job while the person read
-                self._run(self._terraform.apply(), "Applying" if verb == "apply" else "Destroying", verb)
-                return True
+                if self._make(verb, plan):
+                    return True
             finally:
                 self._forget()
+        return self._change(verb, ask)  # with what was imported
+
+    def _make(self, verb: str, plan: dict[str, Any]) -> bool:
+        """Carry the plan out. False: things that an interrupted run had made were imported, and a new plan is due."""
+        begun = Unfinished(self._workspace.folder)
+        title = "Applying" if verb == "apply" else "Destroying"
+        try:
+            self._run(self._terraform.apply(), title, verb, watch=begun.feed)
+        except TpukitError as error:
+            ours = begun.ended(self._errors)
+            names = {one.address: import_name(one, plan, self._spec.project_id) for one in ours}
+            known = {address: name for address, name in names.items() if name}
+            if isinstance(error, Cancelled) or verb != "apply" or not known:
+                raise
+            for address, name in known.items():
+                self._say(f"{address}: made by a run that was interrupted; importing {name}")
+                order = self._terraform.adopt(self._spec.variables(), address, name)
+                self._terraform.read(order, f"importing {address}")
+                begun.taken_in(address)
+            return False
+        begun.ended(())
+        return True
 
     def _init(self) -> None:
         terraform.check(self._terraform.program)
@@ -168,10 +192,27 @@ class Local:
         screen.show_plan(progress, self._console, differences.by_address(plan))
         return progress, plan
 
-    def _run(self, command: Command, title: str, verb: str, *, quiet: bool = False) -> Progress:
+    def _run(
+        self,
+        command: Command,
+        title: str,
+        verb: str,
+        *,
+        quiet: bool = False,
+        watch: Callable[[Event], None] | None = None,
+    ) -> Progress:
         with Screen(title, self._clock, self._console) as shown:
-            feed = _nothing if quiet else shown.feed
-            done = self._terraform.run(command, verb, on_event=feed, on_leave=shown.leave, hint=self._hint)
+
+            def feed(event: Event) -> None:
+                if watch:
+                    watch(event)
+                if not quiet:
+                    shown.feed(event)
+
+            try:
+                done = self._terraform.run(command, verb, on_event=feed, on_leave=shown.leave, hint=self._hint)
+            finally:
+                self._errors = shown.progress.errors()
         progress = shown.progress
         if done.presses and done.code:
             finished, total = progress.count("done"), len(progress.rows)
@@ -222,7 +263,3 @@ def rules_of_gke(project: str, network: str) -> Command:
     pattern = f'network ~ "/{network}$" AND name ~ "^(gke|k8s)-"'
     words = (f"--project={project}", f"--filter={pattern}", "--format=value(name)")
     return gcloud.command("compute", "firewall-rules", "list", *words)
-
-
-def _nothing(event: Event) -> None:
-    """For what nobody needs to see."""

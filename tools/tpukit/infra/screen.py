@@ -29,8 +29,8 @@ _DOING = {"create": "creating", "update": "changing", "delete": "deleting", "rea
 _DONE = {"create": "created", "update": "changed", "delete": "deleted", "read": "read", "refresh": "looked at"}
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "replace": ("±", "magenta"), "delete": ("-", "red")}
 _LEAVING = (
-    "cancelling: Terraform finishes what is under way and saves its state. Once more kills it, and may leave the "
-    "state locked."
+    "cancelling: Terraform finishes what is under way and saves its state. The next run imports what Google finishes "
+    "later. Once more kills it, and may leave the state locked."
 )
 
 

@@ -6,12 +6,13 @@ and its place is told to stop it, again and again, whoever drives.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 
 from msgspec.structs import replace
 
-from tpukit import rules
+from tpukit import history, rules
 from tpukit.places.base import FollowUp, HostView, Observation
 from tpukit.reasons import Reason, State, message
 from tpukit.records import Attempt, Job, Outcome
@@ -45,12 +46,27 @@ class Step:
 
 def decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:
     """Of a job that has not ended. `seen` is its last attempt as the place has it; None where there is no attempt."""
+    step = _decide(job, spec, _within_bounds(seen), now)
+    return dataclasses.replace(step, job=history.bounded(step.job))
+
+
+def _within_bounds(seen: Observation | None) -> Observation | None:
+    """Texts as the record will hold them: longer ones would differ from it in every round."""
+    if seen is None:
+        return None
+    detail, warning = (history.cut(text, history.DETAIL_BYTES) for text in (seen.detail, seen.warning))
+    if (detail, warning) == (seen.detail, seen.warning):
+        return seen
+    return dataclasses.replace(seen, detail=detail, warning=warning)
+
+
+def _decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Step:
     attempt = job.attempt
     if attempt is None:
         return _begin(job, spec, seen, now)
     assert seen is not None
     if seen.learned and not attempt.state.ended:
-        attempt = replace(attempt, learned={**attempt.learned, **seen.learned})
+        attempt = replace(attempt, learned=history.learned(attempt.learned, seen.learned))
         job = _with(job, attempt)
     if job.outcome:
         return _close(job, spec, seen, now)
@@ -73,7 +89,7 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
     attempt = replace(
         attempt, state=State.RUNNING, started=seen.started or attempt.started, saved=max(attempt.saved, seen.saved)
     )
-    running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message="")
+    running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message=seen.detail)
     if spec.max.runtime and seen.ran > spec.max.runtime:
         return _stop(running, spec, attempt, Reason.TIMEOUT)
     if stalled := _stalled(seen.hosts, spec.max.stall):
@@ -83,6 +99,8 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
         warned = _with(running, replace(attempt, warning=seen.warning))
         return Step(warned, act, note=f"attempt {attempt.number}: {seen.warning}", follow_up=seen.follow_up)
     note = f"attempt {attempt.number} runs" if job.state is not State.RUNNING else ""
+    if seen.detail:
+        note = f"attempt {attempt.number}: {seen.detail}" if seen.detail != job.message else ""
     return Step(running, act, note=note, follow_up=seen.follow_up)
 
 
@@ -95,7 +113,7 @@ def _begin(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> Ste
         return _launch(job, rules.following(job.attempts, Action(job.wanted), asked=True), f"{job.wanted} as asked")
     if not job.attempts:
         return _launch(job, rules.following((), Action.RERUN), "first attempt")
-    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts)
+    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts, job.folded)
     ended = job.attempts[-1].ended
     if ended <= now < verdict.not_before:  # a clock that was set back makes nobody wait longer
         return Step(job)
@@ -112,7 +130,9 @@ def _launch(job: Job, attempt: Attempt, why: str) -> Step:
         message="",
         ended=0.0,
     )
-    return Step(launched, Act.SUBMIT, note=f"attempt {attempt.number} ({why}, stage {attempt.stage})")
+    return Step(
+        history.compacted(launched), Act.SUBMIT, note=f"attempt {attempt.number} ({why}, stage {attempt.stage})"
+    )
 
 
 def _stop(job: Job, spec: JobSpec, attempt: Attempt, reason: Reason, host: str = "") -> Step:
@@ -156,12 +176,13 @@ def _end(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation, now: floa
     if job.wanted == "stop":
         state = State.COMPLETED if reason is Reason.DONE else State.CANCELLED
         return _finish(job, spec, Outcome(state, reason, message(reason, host)), seen, attempt.ended)
-    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts)
+    begun = seen.next is not None
+    verdict = rules.decide(job.attempts, spec.rule, spec.max.restarts, job.folded, begun=begun)
     if verdict.action is Action.NOTHING:
         assert verdict.reason is not None
         return _finish(job, spec, Outcome(verdict.state, verdict.reason, verdict.message), seen, attempt.ended)
     if seen.next is not None:  # the place has begun it by itself
-        following = replace(rules.following(job.attempts, verdict.action), learned=dict(seen.next))
+        following = replace(rules.following(job.attempts, verdict.action), learned=history.learned({}, seen.next))
         step = _launch(job, following, f"{verdict.message}; {verdict.action}")
         return Step(step.job, note=step.note)
     return Step(replace(job, state=State.PENDING, reason=verdict.reason, message=verdict.message), note=verdict.message)

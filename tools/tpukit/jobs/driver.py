@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
 
+from tpukit import history
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import NotFound, TpukitError
@@ -14,9 +16,15 @@ from tpukit.jobs import act as acting
 from tpukit.jobs.act import Order
 from tpukit.jobs.decide import decide
 from tpukit.jobs.observe import Observer
-from tpukit.places.base import Handle, Observation, Place
+from tpukit.places.base import Handle, Known, Observation, Place
+from tpukit.plan import Plan
+from tpukit.reasons import State
 from tpukit.records import ACTIVE, JOBS, Job
-from tpukit.store import Entry, Holder, Store, everything
+from tpukit.store import Entry, Holder, Store
+
+ENDED_JOBS = 500
+"""So many of the newest jobs that have ended tell a sweep where to look."""
+_ENDED = tuple(state for state in State if state.ended)
 
 
 class JobUse:
@@ -66,10 +74,10 @@ class JobUse:
 
     def failed(self, job: Job, act: Order, error: TpukitError, now: float) -> Decision[Job] | None:
         closing = acting.failed(job, act, error, now)
-        return Decision(closing, note=closing.message) if closing else None
+        return Decision(history.bounded(closing), note=closing.message) if closing else None
 
     def troubled(self, job: Job, text: str) -> Job:
-        return replace(job, message=text) if not job.state.ended else job
+        return history.bounded(replace(job, message=text)) if not job.state.ended else job
 
     def _uses_this_machine(self, job: Job) -> bool:
         """Jobs of other machines in a shared store take no room here, nor do those that cannot be read."""
@@ -119,7 +127,8 @@ class Driver:
         removed = []
         for place in self._places.values():
             try:
-                removed += [f"{place.name}: {name}" for name in place.sweep(partial(self._known, place.name))]
+                swept = place.sweep(partial(self._known, place.name), partial(self._complain, place.name))
+                removed += [f"{place.name}: {name}" for name in swept]
             except TpukitError as error:
                 self._complain(place.name, f"it was not swept: {error}")
         return removed
@@ -127,9 +136,28 @@ class Driver:
     def close(self) -> None:
         self.kernel.close()
 
-    def _known(self, place: str) -> list[Handle]:
-        active = everything(self._store, JOBS, states=ACTIVE)
-        return [Handle.of(entry.value) for entry in active if entry.value.place == place and entry.value.attempts]
+    def _known(self, place: str) -> Known:
+        """A record that cannot be read counts as active in every place: nothing tells which it is in."""
+        page = self._store.list(JOBS, states=ACTIVE)
+        active, broken = list(page.entries), [one.key for one in page.broken]
+        while page.next:
+            page = self._store.list(JOBS, states=ACTIVE, after=page.next)
+            active += page.entries
+            broken += [one.key for one in page.broken]
+        handles = []
+        for job in (entry.value for entry in active if entry.value.place == place and entry.value.attempts):
+            try:
+                handles.append(Handle.of(job))
+            except (TpukitError, ValueError, TypeError, KeyError, AttributeError):  # a plan of a newer version
+                broken.append(job.id)
+        lately = self._store.list(JOBS, states=_ENDED, newest=True, limit=ENDED_JOBS).entries
+        return Known(handles, frozenset(broken), [*self._plans(place, [entry.value for entry in lately])])
+
+    def _plans(self, place: str, jobs: Sequence[Job]) -> Iterator[Plan]:
+        for job in jobs:
+            if job.place == place:
+                with suppress(TpukitError, ValueError, TypeError, KeyError, AttributeError):
+                    yield Plan.from_json(job.plan)
 
 
 def find(store: Store, job_id: str) -> Job:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tpukit.errors import Problem, TpukitError
+from tpukit.errors import NotFound, Problem, TpukitError
 from tpukit.plan import Plan
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt, Job
@@ -18,7 +18,7 @@ class Handle:
 
     plan: Plan
     attempt: Attempt
-    earlier: tuple[Attempt, ...] = ()  # attempts of the job before it
+    earlier: tuple[Attempt, ...] = ()  # attempts of the job before it that its record holds
 
     @staticmethod
     def of(job: Job, number: int | None = None) -> Handle:
@@ -26,9 +26,24 @@ class Handle:
 
     @staticmethod
     def with_plan(plan: Plan, job: Job, number: int | None = None) -> Handle:
-        """`plan`: the job's, read before."""
-        index = len(job.attempts) - 1 if number is None else number
-        return Handle(plan, job.attempts[index], job.attempts[:index])
+        """`plan`: the job's, read before. NotFound where the record holds no attempt of that number."""
+        folded = job.folded.kept if job.folded else ()
+        last = job.attempts[-1].number
+        found = [one for one in (*folded, *job.attempts) if one.number == (last if number is None else number)]
+        if not found:
+            hint = f"it holds {job.attempts[0].number} to {last}" + (", and 0" if folded else "")
+            raise NotFound(f"the record of {job.id} holds no attempt {number}", hint=hint)
+        earlier = tuple(one for one in (*folded, *job.attempts) if one.number < found[-1].number)
+        return Handle(plan, found[-1], earlier)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the store knows of the jobs of a place, for a sweep."""
+
+    handles: Sequence[Handle] = ()  # last attempts of active jobs
+    unreadable: frozenset[str] = frozenset()  # ids of jobs whose records cannot be read: these count as active
+    ended: Sequence[Plan] = ()  # of jobs that ended lately: something may be left where they ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +180,11 @@ class Place(Protocol):
     def lose(self, handle: Handle, host: str) -> None:
         """Take a host's program away without a word, as if the host had lost power. Where `kills_hosts` only."""
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """Remove what carries this store's mark and belongs to no active attempt; says what was removed.
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = ...) -> Sequence[str]:
+        """Remove what carries this store's mark and belongs to no active attempt; return what was removed.
 
-        Only what was seen twice over a minimum age. `known` is asked after looking.
+        Only what was seen twice over a minimum age. `known` is asked after looking. What cannot be looked at or
+        removed is reported to `complain`, and the sweep goes on.
         """
 
     def workdir(self, plan: Plan, origin: int) -> str: ...

@@ -22,7 +22,7 @@ from tpukit import paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
-from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Line, Observation
+from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Known, Line, Observation
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.meeting import Meeting
 from tpukit.places.progress import Progress
@@ -182,13 +182,20 @@ class LocalPlace:
             with suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGKILL)
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
         """Ends hosts of attempts that nobody knows, and processes that outlived their host.
 
         What it costs depends on what runs, not on how many runs there ever were."""
         living = pods.living(self._runs)
-        folders = {self._folder(handle) for handle in known()}
-        unowned = [host for host in living if host.parent not in folders and self._is_ours(host.parents[1])]
+        jobs = known()
+        folders = {self._folder(handle) for handle in jobs.handles}
+        unowned = [
+            host
+            for host in living
+            if host.parent not in folders
+            and host.parents[1].name not in jobs.unreadable
+            and self._is_ours(host.parents[1])
+        ]
         confirmed = self._suspects.confirmed(map(str, unowned), self._clock.monotonic())
         unknown = sorted(host for host in unowned if str(host) in confirmed)
         removed = []

@@ -33,7 +33,8 @@ class Reading:
 
 _PEER = re.compile(
     r"JAX distributed service detected fatal errors"
-    r"|coordination_service\w*\.(?:cc|h)\b|CoordinationService|preemption_sync_manager\.cc"
+    r"|coordination_service\w*\.(?:cc|h)\b(?!.*recoverable task feature)|CoordinationService"
+    r"|preemption_sync_manager\.cc"
     r"|(?:failed|unable|error)\b.{0,80}\bcoordination (?:service|agent)"
     r"|jax_worker/(?:replica:\d+/)?task:\d+"
     r"|gloo/transport/|gloo::(?:EnforceNotMet|IoException|TimeoutException)|\bGloo [\w-]+ failed"

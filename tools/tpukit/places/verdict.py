@@ -123,10 +123,15 @@ def _failed(hosts: Sequence[HostEnd]) -> Verdict | None:
     for end, reading in readings:
         if reading.cause is Cause.CHIP:
             return Verdict(Reason.HOST_LOST, end.host, repr(reading.words))
-    for end, reading in readings:
-        if reading.cause is Cause.ITSELF or end.disk_full or (reading.cause is Cause.UNKNOWN and end.code != ABORTED):
-            return _charged(end, reading)
     noticed = min((end.order for end, reading in readings if reading.cause is Cause.PEER), default=math.inf)
+    for end, reading in readings:
+        if reading.cause is Cause.ITSELF or end.disk_full:
+            return _charged(end, reading)
+        # Of many hosts only the logs of the first are read. One without a log that ended later than a host that lost a
+        # peer lost a peer too.
+        silent = not end.tail and end.order >= noticed
+        if reading.cause is Cause.UNKNOWN and end.code != ABORTED and not silent:
+            return _charged(end, reading)
     for end, reading in readings:
         # JAX never aborts in silence: whoever printed something, but none of its words, aborted by itself. Its peers
         # noticed later; a log of one that ended after them may be cut short.

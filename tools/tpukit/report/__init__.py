@@ -6,13 +6,13 @@ Nothing here raises because of what is in a record: it may come from another ver
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from tpukit import history
 from tpukit.places.base import HostView
-from tpukit.reasons import MEANINGS, Budget
+from tpukit.reasons import MEANINGS, Budget, Reason
 from tpukit.records import Job
 from tpukit.rules import SAY_PROGRESS
 from tpukit.store import Event
@@ -87,15 +87,19 @@ def no_jobs(*, filtered: bool, active: bool = False) -> str:
 
 def restarts(job: Job) -> str:
     """`1 of 3 used; not charged: 2 preempted, 1 evicted`; empty where there was none."""
-    asked = max((index for index, attempt in enumerate(job.attempts) if attempt.asked), default=0)
-    reasons = [attempt.reason for attempt in job.attempts[asked:-1] if attempt.reason]
-    if not reasons:
+    last = job.attempt
+    past = history.fold(job.folded, job.attempts[:-1])
+    if not past.reasons or (last is not None and last.asked):
         return ""
-    used = sum(1 for reason in reasons if MEANINGS[reason].budget is Budget.USER)
+    used = history.restarts(past)
     limits = _spec(job).get("max")
     allowed = limits.get("restarts", 0) if isinstance(limits, dict) else 0
     allowed = allowed if isinstance(allowed, int) and abs(allowed) < _LARGEST else "?"
-    free = Counter(reason for reason in reasons if MEANINGS[reason].budget is Budget.HARDWARE)
+    free = {
+        reason: count
+        for reason, count in past.reasons.items()
+        if reason in Reason and MEANINGS[Reason(reason)].budget is Budget.HARDWARE
+    }
     listed = ", ".join(f"{count} {reason}" for reason, count in free.items())
     return f"{used} of {allowed} used" + (f"; not charged: {listed}" if free else "")
 
@@ -138,6 +142,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "created": iso(job.created),
         "ended": iso(job.ended),
         "attempts": attempts,
+        **({"earlier_attempts": job.folded.count} if job.folded else {}),
     }
 
 

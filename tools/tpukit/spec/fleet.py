@@ -11,7 +11,7 @@ from tpukit import catalogue
 from tpukit.errors import Invalid, Problem
 from tpukit.spec import located_yaml
 from tpukit.spec.field_kinds import Choice, Flag, Integer, Items, Named, Text
-from tpukit.spec.fields import DURATION, NAME, TEXT
+from tpukit.spec.fields import DURATION, NAME, TEXT, Duration
 from tpukit.spec.forms import Form, Refusal, Violation, refuse
 from tpukit.spec.located_yaml import Node
 from tpukit.spec.model import Model, field
@@ -44,7 +44,7 @@ def _of_one_host(name: str) -> str:
 class FleetSpec(Model):
     """What a user asks of a fleet. Only zones are required."""
 
-    name: str = field(NAME, "Name of the fleet, a label of its TPU VMs.", "tpu", default="tpu")
+    name: str = field(NAME, "Name of the fleet, a label of its TPU VMs; yours if left out.", "ada", default="")
     zones: tuple[str, ...] = field(
         Items(ZONE, 100, _each_once, least=1), "Where its TPU VMs are.", ["us-central1-a", "us-central1-b"]
     )
@@ -87,6 +87,12 @@ class FleetSpec(Model):
     )
     shard_samples: int = field(Integer(1), "Samples in each shard.", 500, default=1000)
     patience: int = field(DURATION, "How long the program may not move.", "10m", default=1800)
+    unattended: int = field(
+        Duration(zero=True),
+        "TPU VMs of the fleet end by themselves after this long without a driver; 0s: never.",
+        "24h",
+        default=86400,
+    )
     claim: int = field(DURATION, "After which the stream of a lost worker is free.", "1m", default=60)
 
     @classmethod
@@ -98,9 +104,10 @@ class FleetSpec(Model):
             yield ("requirements",), "a module has no folder that is sent along", "write program: FILE.py:NAME"
 
 
-def load(file: Path | None, flags: Mapping[str, Any]) -> FleetSpec:
-    """The fleet in a file, and what flags say over it: by names of fields, as plain data. Files that it names are meant
-    from its folder, those in flags from here. Raises Invalid with all that is wrong."""
+def load(file: Path | None, flags: Mapping[str, Any], default: str = "") -> FleetSpec:
+    """Return the fleet in a file, with what flags say over it: by names of fields, as plain data. Paths in the file are
+    relative to its folder, those in flags to the current one. `default`: the name where neither has one. Raises
+    Invalid with every problem."""
     if file is None and "zones" not in flags:
         hint = "write --zones us-central1-a,us-central1-b, or name a fleet file"
         raise Invalid(Problem("--zones", "which zones?", hint))
@@ -115,6 +122,8 @@ def load(file: Path | None, flags: Mapping[str, Any]) -> FleetSpec:
         if name == "options" and isinstance(there := root.value.get(name, Node({}, "")).value, dict):
             node.value = {**there, **node.value}
         root.value[name] = node
+    if default and "name" not in root.value:
+        root.value["name"] = _node(default, "--name")
     found += _settle(root.value, file.parent if file else Path())
     return FleetSpec.from_node(root, found)
 

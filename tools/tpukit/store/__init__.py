@@ -30,6 +30,7 @@ class Plain:
     times: tuple[str, ...]  # fields that are timestamps there: seconds in records, 0 for those that are not there
     placed: str  # name of the true-or-false field that says whether it has its place; read, never stored
     heard: str  # which of the times a new document has: what watches hear it by
+    tidy: Upgrade = dict  # brings fields that only tpukit writes into the shape that it reads, whatever a program wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Kind(Generic[T]):
     upgrades: tuple[Upgrade, ...] = ()  # the nth brings a document from version n + 1 to n + 2
     plain: Plain | None = None
     opaque: tuple[str, ...] = ()  # fields with the user's own content: JSON text where the home limits what it takes
+    limit: int = 0  # bytes of a document, as JSON; 0: what the home takes
     known: tuple[str, ...] = ()  # every state that this version knows; empty: any text is one
 
     @property
@@ -116,7 +118,7 @@ class Store(Protocol):
         """NotFound if there is none; Conflict if this version cannot read it."""
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
-        """Conflict if the key is taken."""
+        """Conflict if the key is taken, or this home was left for another (tpukit.store.mark)."""
 
     def put(
         self,
@@ -165,8 +167,8 @@ class Store(Protocol):
         """In the order in which they were written, without the first `after`."""
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
-        """None while somebody else holds it. A lease of a dead process of this machine is free at once; one that its
-        own holder asks for again is prolonged."""
+        """None while another holder has it; Conflict if this home was left for another. A lease of a dead process of
+        this machine is free at once; one that its own holder asks for again is prolonged."""
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         """Conflict if it went to somebody else."""
@@ -179,6 +181,9 @@ class Store(Protocol):
 
     def leases(self) -> Sequence[Lease]:
         """All that are held now."""
+
+    def revoke(self) -> None:
+        """End every lease: no holder writes under one any more."""
 
     def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, from another thread, when something may have changed. The answer ends it."""

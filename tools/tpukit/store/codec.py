@@ -19,6 +19,7 @@ from tpukit.store import Broken, Entry, Kind, Page, T
 
 VERSION = "_version"
 REVISION = "_revision"
+EVENT_CHARACTERS = 4_000
 _OURS = (VERSION, REVISION)
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -58,15 +59,28 @@ def readable(kind: Kind[T], entry: Entry[T] | Broken) -> Entry[T]:
 def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> dict[str, Any]:
     """What to store for `value`, where `raw` was stored before (empty: nothing was)."""
     # Through JSON, so that every home gets the same: no infinities, no halves of characters.
-    new: dict[str, Any] = from_json(to_json(msgspec.to_builtins(value, str_keys=True)))
+    text = to_json(_plain(value))
+    new: dict[str, Any] = from_json(text)
     if raw:
         old, doc = _read(kind, raw)
         known = msgspec.to_builtins(old, str_keys=True)
         if not doc.items() <= known.items():  # mostly all is known, and need not be compared field by field
             new = _with_unknown(doc, known, new)
+            text = to_json(new) if kind.limit else text
+    if kind.limit and (size := len(text.encode())) > kind.limit:
+        what = f"the {kind.name.removesuffix('s')} takes {size:,} bytes, and a record has at most {kind.limit:,}"
+        raise Invalid(what, hint="keep large things in a bucket and name them")
     new[VERSION] = max(kind.version, raw.get(VERSION, 1))
     new[REVISION] = revision
     return new
+
+
+def _plain(value: msgspec.Struct) -> Any:
+    """Plain data. Invalid where a field holds what no home takes, such as an object of another library."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"this cannot be stored: {error}") from error
 
 
 def to_json(doc: Any) -> str:
@@ -87,6 +101,12 @@ def from_json(text: str) -> Any:
 def clean(text: str) -> str:
     """Without halves of surrogate pairs, which programs print and no home takes."""
     return text.encode("utf-8", "replace").decode()
+
+
+def event_text(text: str) -> str:
+    """A sentence for people, not a log: cut where it is longer."""
+    text = clean(text)
+    return text if len(text) <= EVENT_CHARACTERS else f"{text[:EVENT_CHARACTERS]} …"
 
 
 def state(kind: Kind[T], value: T) -> str:
@@ -135,7 +155,7 @@ def _brought_up(kind: Kind[T], raw: Mapping[str, Any]) -> dict[str, Any]:
             doc = upgrade(doc)
         except Exception as error:  # the document is not what its version says: whatever it raised
             raise ValueError(f"it cannot be brought up from version {number}: {error!r}") from error
-    return doc
+    return kind.plain.tidy(doc) if kind.plain else doc
 
 
 def _with_unknown(old: Any, known: Any, new: Any) -> Any:

@@ -75,8 +75,10 @@ class File:
                     db.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """`durable`: what is written survives a loss of power, and the commit waits for the disk."""
         with self.connection() as db:
+            db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tpukit.errors import Conflict, Invalid, TpukitError
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, native
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, mark, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.firestore_leases import FirestoreLeases
 from tpukit.store.listener import Listener
@@ -50,6 +50,8 @@ class FirestoreStore(FirestoreLeases):
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
         doc = codec.encode(kind, value, {}, 1)
         document = self._document(kind, key)
+        if kind.plain is None and kind.name != mark.COLLECTION:
+            self._refuse_if_moved(self._calls.read([self._mark_document()])[0])
         batch = self._calls.client.batch()
         batch.create(document, self._stamped(native.to_native(kind, key, value, doc)))
         _note(batch, document, 1, events)
@@ -287,7 +289,7 @@ def _entry(kind: Kind[T], snapshot: Any) -> Entry[T] | Broken:
 def _note(batch: Any, document: Any, revision: int, events: Sequence[Event]) -> None:
     # Ids come from the revision: however often a write is tried, an event is there once.
     for index, event in enumerate(events):
-        fields = {"at": event.at, "text": codec.clean(event.text)}
+        fields = {"at": event.at, "text": codec.event_text(event.text)}
         batch.set(document.collection(_EVENTS).document(f"{revision:012d}-{index:04d}"), fields)
 
 

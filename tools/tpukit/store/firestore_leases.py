@@ -10,20 +10,22 @@ from typing import Any
 
 import msgspec
 
-from tpukit.store import Holder, Lease, conflicts, native
+from tpukit.store import Holder, Lease, conflicts, mark, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.process import is_dead
 
 
 class FirestoreLeases:
     _calls: Calls
+    address: str
 
     def now(self) -> float:
         return self._calls.now()
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
         for _ in range(TRIES):
-            snapshot = self._read(name)
+            snapshot, marked = self._calls.read([self._lease_document(name), self._mark_document()])
+            self._refuse_if_moved(marked)
             now = snapshot.read_time.timestamp()
             last = decode(snapshot)
             held = last if last and last.ends > now else None
@@ -52,6 +54,14 @@ class FirestoreLeases:
             if not _is_of(snapshot, lease) or self._swap(snapshot, free):
                 return
 
+    def revoke(self) -> None:
+        from google.cloud.firestore_v1.base_query import FieldFilter
+
+        held = FieldFilter("ends", ">", 0.0)
+        for snapshot in self._calls.query(self._calls.client.collection("leases").where(filter=held)):
+            if lease := decode(snapshot):
+                self.release(lease)
+
     def lease(self, name: str) -> Lease | None:
         snapshot = self._read(name)
         lease = decode(snapshot)
@@ -67,6 +77,13 @@ class FirestoreLeases:
 
     def _lease_document(self, name: str) -> Any:
         return self._calls.client.collection("leases").document(native.to_id(name))
+
+    def _mark_document(self) -> Any:
+        return self._calls.client.collection(mark.COLLECTION).document(native.to_id(mark.KEY))
+
+    def _refuse_if_moved(self, marked: Any) -> None:
+        if marked.exists and (to := marked.to_dict().get("moved_to")):
+            raise mark.moved(self.address, to)
 
     def _read(self, name: str) -> Any:
         return self._calls.read([self._lease_document(name)])[0]

@@ -6,14 +6,26 @@ import re
 from pathlib import Path
 
 from tpukit.errors import Invalid
-from tpukit.store import Store
+from tpukit.store import Store, mark
 
 _DATABASE = r"[a-z][-a-z0-9]{2,61}[a-z0-9]|\(default\)"
 _SHARED = rf"firestore://(?P<project>[a-z0-9][-a-z0-9.:]+[a-z0-9])(?:/(?P<database>{_DATABASE}))?"
 
 
-def open_store(setting: str | None, folder: Path) -> Store:
-    """The one that the setting names; without one, the file in `folder`."""
+def open_store(setting: str | None, folder: Path, *, left: bool = False) -> Store:
+    """Open the home that the setting names; without one, the file in `folder`. `left`: also one that was moved away
+    from."""
+    store = _open(setting, folder)
+    if not left:
+        try:
+            mark.refuse_if_moved(store)
+        except BaseException:
+            store.close()
+            raise
+    return store
+
+
+def _open(setting: str | None, folder: Path) -> Store:
     if not setting or setting == "sqlite":
         from tpukit.store.sqlite import SqliteStore
 

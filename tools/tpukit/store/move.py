@@ -20,16 +20,21 @@ class Moved:
     broken: Sequence[Broken]  # they cannot be read: left alone
 
 
-def move(source: Store, destination: Store, kind: Kind[T], *, delete: bool = False) -> Moved:
-    """With events and with fields that this version does not know. `delete`: from the source, what is in both."""
+def move(source: Store, destination: Store, kind: Kind[T], *, delete: bool = False, replacing: bool = False) -> Moved:
+    """Copy documents with events and with fields that this version does not know. `delete`: from the source, what is in
+    both. `replacing`: those of the destination are older ones."""
     keys: dict[str, list[str]] = {"copied": [], "present": [], "different": []}
     broken: list[Broken] = []
     after = ""
     while True:
-        page = source.list(kind, after=after, limit=_PAGE)
+        # Documents of plain clients have no place in pages.
+        page = source.list(kind, after=after, limit=0 if kind.plain else _PAGE)
         broken += page.broken
         for entry in page.entries:
             outcome = _copy(source, destination, kind, entry)
+            if outcome == "different" and replacing:
+                destination.delete(kind, destination.get(kind, entry.key))
+                outcome = _copy(source, destination, kind, entry)
             keys[outcome].append(entry.key)
             if delete and outcome != "different":
                 source.delete(kind, entry)

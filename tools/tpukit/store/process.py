@@ -1,7 +1,8 @@
 """Which process this is, and whether another one of this machine is still there.
 
 Ids of processes are used again, so a process is its id and when it began. Containers on one machine see ids of their
-own: each namespace of them counts as a machine of its own.
+own: each namespace of them counts as a machine of its own. Cloned machines may share machine id and host name, so a
+machine lasts from one boot to the next: a process of an earlier boot is not known to be dead, and its lease lapses.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from tpukit.store import Holder
 
 _PROC = Path("/proc")
+_MACHINE_ID = Path("/etc/machine-id")
 _ENDED = "ZX"  # dead, but its parent has not asked for its exit code yet
 
 
@@ -52,16 +54,18 @@ def is_dead(holder: Holder) -> bool:
 
 @cache
 def _machine() -> str:
+    """Empty where one boot cannot be told from another: then no process is known to be dead."""
     host = socket.gethostname()
     if not _PROC.joinpath("self").exists():
-        return f"{host}/{_output('sysctl', '-n', 'kern.uuid')}"
-    # Images of machines without an id of their own are alike: then a machine lasts from one start to the next.
-    machine = _text(Path("/etc/machine-id")) or _boot()
+        boot = _output("sysctl", "-n", "kern.bootsessionuuid")
+        return f"{boot}/{host}/{_output('sysctl', '-n', 'kern.uuid')}" if boot else ""
+    if not (boot := _boot()):
+        return ""
     try:
         namespace = str((_PROC / "self" / "ns" / "pid").readlink())
     except OSError:
         namespace = ""
-    return f"{machine}/{host}/{namespace}"
+    return f"{boot}/{_text(_MACHINE_ID)}/{host}/{namespace}"
 
 
 def _started(pid: int) -> str:

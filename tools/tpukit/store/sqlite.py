@@ -2,8 +2,9 @@
 
 WAL lets readers go on while one writes; every write takes the write lock first (BEGIN IMMEDIATE), because a read that
 turns into a write fails under contention no matter how long it waits. What was written survives every crash of a
-program. The last writes before a crash of the machine itself may be gone after it, all of a transaction or nothing
-(synchronous = NORMAL: https://www.sqlite.org/pragma.html#pragma_synchronous): no write waits for the disk.
+program. A record that is followed by acts which cost money also survives a loss of power: its write waits for the disk
+(https://www.sqlite.org/pragma.html#pragma_synchronous). Leases and the queue's documents do not: after a loss of power
+their last writes may be gone, all of a transaction or nothing; no process holds a lease then, and code runs again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Generic
 import msgspec
 
 from tpukit.errors import Conflict
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts
+from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, mark
 from tpukit.store.file import File
 from tpukit.store.process import is_dead
 
@@ -46,7 +47,8 @@ class SqliteStore:
 
     def create(self, kind: Kind[T], key: str, value: T, *, events: Sequence[Event] = ()) -> Entry[T]:
         doc = codec.encode(kind, value, {}, 1)
-        with self._file.transaction() as db:
+        with self._file.transaction(durable=kind.plain is None) as db:
+            self._refuse_if_moved(db, kind.name)
             try:
                 number = db.execute(
                     "INSERT INTO documents (collection, key, revision, state, sort, doc) VALUES (?, ?, 1, ?, ?, ?)",
@@ -68,7 +70,8 @@ class SqliteStore:
         events: Sequence[Event] = (),
     ) -> Entry[T]:
         updated = _next(kind, entry, value)
-        with self._file.transaction() as db:
+        with self._file.transaction(durable=kind.plain is None) as db:
+            self._refuse_if_moved(db, kind.name)
             if lease:
                 self._check(db, lease)
             _update(db, kind, entry, updated, events)
@@ -92,7 +95,7 @@ class SqliteStore:
                 return None
         updated = _next(kind, entry, value)
         try:
-            with self._file.transaction() as db:
+            with self._file.transaction(durable=kind.plain is None) as db:
                 lease = self._take(db, name, holder, seconds)
                 if lease is None:
                     return None
@@ -160,6 +163,7 @@ class SqliteStore:
             return self._take(db, name, holder, seconds)
 
     def _take(self, db: sqlite3.Connection, name: str, holder: Holder, seconds: float) -> Lease | None:
+        self._refuse_if_moved(db)
         held = self._held(db, name)
         if held and held.holder.name == holder.name:
             return _prolong(db, held, self.now(), seconds)
@@ -184,6 +188,10 @@ class SqliteStore:
     def release(self, lease: Lease) -> None:
         with self._file.transaction() as db:
             db.execute(_RELEASE, (lease.name, lease.token))
+
+    def revoke(self) -> None:
+        with self._file.transaction() as db:
+            db.execute("DELETE FROM leases")
 
     def lease(self, name: str) -> Lease | None:
         return next(iter(self._live("WHERE name = ?", name)), None)
@@ -215,6 +223,12 @@ class SqliteStore:
             _shorten(db, now)
             row = db.execute(query, (name,)).fetchone()
         return _lease(row) if row and row[_ENDS] > now else None
+
+    def _refuse_if_moved(self, db: sqlite3.Connection, collection: str = "") -> None:
+        query = "SELECT state FROM documents WHERE collection = ? AND key = ?"
+        row = db.execute(query, (mark.COLLECTION, mark.KEY)).fetchone()
+        if row and row[0] and collection != mark.COLLECTION:
+            raise mark.moved(self.address, row[0])
 
     def _check(self, db: sqlite3.Connection, lease: Lease) -> None:
         held = self._held(db, lease.name)
@@ -274,7 +288,7 @@ def _entry(kind: Kind[T], row: Sequence[Any]) -> Entry[T] | Broken:
 def _note(db: sqlite3.Connection, collection: str, key: str, events: Sequence[Event]) -> None:
     """Events of a change, and that there was one: for those who watch."""
     for event in events:
-        db.execute(_EVENT, (collection, key, event.at, codec.clean(event.text), collection, key))
+        db.execute(_EVENT, (collection, key, event.at, codec.event_text(event.text), collection, key))
     count = "INSERT INTO changes VALUES (?, 1) ON CONFLICT DO UPDATE SET number = number + 1"
     db.execute(count, (collection,))
 

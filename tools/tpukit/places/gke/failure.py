@@ -1,7 +1,8 @@
 """Why an attempt ended, from its pods as they were last seen, its Jobs and its JobSet. Pure.
 
-JobSet decides by rules of its own (render/restarts.py) whether an attempt is repeated and who pays for it. Where it has
-decided, what is said here agrees with it: the pods only tell which host it was, and how.
+JobSet decides by rules of its own (render/restarts.py) whether an attempt is repeated and who pays for it, from the
+exit code of the first host that ended. Peers of a lost host may end with any code. So the verdict agrees with JobSet,
+unless all hosts and their nodes together show that hardware was lost: then the user is not charged.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tpukit.places import log_tail
 from tpukit.places.gke.attempts import Event
 from tpukit.places.gke.hosts import HostRecord
 from tpukit.places.gke.jobsets import TERMINAL, Doc, JobSetState, condition, host_of, true_condition
+from tpukit.places.log_tail import Cause
 from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
 from tpukit.reasons import MEANINGS, Budget, Reason
 from tpukit.render.restarts import restarts
@@ -56,7 +59,7 @@ def why(state: JobSetState, hosts: Hosts, runtime: int | None = None) -> Verdict
         unattended = any(_ended_by_limit(job, runtime) for job in late)
         return Verdict(Reason.TIMEOUT, detail=_UNATTENDED if unattended else "")
     known = said.reason not in (Reason.DONE, Reason.CANCELLED)
-    if "BackoffLimitExceeded" in reasons and (not known or MEANINGS[said.reason].lost):
+    if "BackoffLimitExceeded" in reasons and not (known and (not MEANINGS[said.reason].lost or _shown(said, hosts))):
         return Verdict(Reason.USER_ERROR, said.host, said.detail or reasons["BackoffLimitExceeded"])
     if known:
         return said
@@ -83,8 +86,9 @@ def restarting_rule(state: JobSetState) -> str:
 
 def restarted(event: Event, rule: str, job_rule: str, hosts: Hosts) -> Verdict:
     """Of an attempt that JobSet repeated. `rule` is JobSet's own, empty where nobody saw it; `job_rule` is that of the
-    job, from which follows what JobSet repeats at all. The counts say who paid, unless a host's own words say that its
-    program aborted: then the driver charges it, and stops the JobSet when the budget is spent."""
+    job, from which follows what JobSet repeats at all. The counts say who paid, with two exceptions. A host's own words
+    say that its program aborted: the driver charges it, and stops the JobSet when the budget is spent. Hosts and nodes
+    show that hardware was lost: the driver charges nothing, whatever JobSet counted."""
     said = verdict([_end(name, hosts[name]) for name in hosts])
     free = [one.name for one in restarts(job_rule) if one.action.endswith("IgnoreMaxRestarts")]
     possible = ["userError"] if event is Event.USER else [one for one in free if rule in ("", one)] or free
@@ -92,6 +96,8 @@ def restarted(event: Event, rule: str, job_rule: str, hosts: Hosts) -> Verdict:
     ours = MEANINGS[said.reason]
     known = said.reason not in (Reason.DONE, Reason.CANCELLED)
     if known and (ours.budget, ours.lost) in meanings:
+        return said
+    if known and ours.lost and event is Event.USER and _shown(said, hosts):
         return said
     culprit = hosts.get(said.host)
     if rule == "peerLost" and ours.budget is Budget.USER and culprit is not None and culprit.tail:
@@ -119,6 +125,16 @@ def event_time(state: JobSetState, event: Event) -> str | None:
     else:
         changed = condition(state.jobset or {}, "RestartingJobSet")
     return str(changed["lastTransitionTime"]) if changed and changed.get("lastTransitionTime") else None
+
+
+def _shown(said: Verdict, hosts: Hosts) -> bool:
+    """Whether a verdict of lost hardware rests on more than an exit code: on the node, Kubernetes or words in a log."""
+    record = hosts.get(said.host)
+    if record is not None and (record.disrupted or record.lost):
+        return True
+    if said.reason is Reason.PEER_LOST:
+        return any(one is not None and log_tail.read(one.tail).cause is Cause.PEER for one in hosts.values())
+    return record is not None and log_tail.read(record.tail).cause is Cause.CHIP
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,8 @@ def _end(name: str, record: HostRecord | None) -> HostEnd:
         taken = _DISRUPTED.get(record.disrupted, Reason.HOST_LOST)
         if taken is Reason.PREEMPTED and record.maintenance:
             taken = Reason.MAINTENANCE
+    elif record.lost:
+        taken = Reason.MAINTENANCE if record.maintenance else Reason.HOST_LOST
     by_kubelet = record.said.startswith("Evicted")  # for what it used
     gone = record.code is None and record.phase not in TERMINAL
     code = record.code
@@ -168,9 +186,15 @@ def _end(name: str, record: HostRecord | None) -> HostEnd:
         out_of_memory=record.out_of_memory or (by_kubelet and "memory" in record.said),
         disk_full=by_kubelet and "storage" in record.said,
         taken=taken,
-        how=f"{record.node or 'its node'} said {record.said or record.disrupted!r}" if taken else "",
+        how=_how(record) if taken else "",
         tail=record.tail,
     )
+
+
+def _how(record: HostRecord) -> str:
+    if record.disrupted:
+        return f"{record.node or 'its node'} said {record.said or record.disrupted!r}"
+    return record.lost
 
 
 def _last(tail: Sequence[str]) -> str:

@@ -39,6 +39,7 @@ class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     maintenance: bool = False  # of the node, when it was last seen
     deleted: bool = False  # somebody had asked for its removal before it ended
     out_of_memory: bool = False
+    lost: str = ""  # how it is known that its node was lost
     tail: tuple[str, ...] = ()  # of its log
 
     @staticmethod
@@ -68,13 +69,14 @@ class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             maintenance=any(key in labels for key in _MAINTENANCE) or bool(before and before.maintenance),
             deleted=(before.deleted if before and done else False) or (asked and not done),
             out_of_memory=ended.get("reason") == "OOMKilled",
+            lost=before.lost if before else "",
             tail=before.tail if before else (),
         )
 
     @property
     def tells(self) -> bool:
         """Whether it says something about why an attempt ended."""
-        return bool(self.disrupted or self.ended or self.deleted or self.phase in TERMINAL)
+        return bool(self.disrupted or self.lost or self.ended or self.deleted or self.phase in TERMINAL)
 
     @property
     def failed(self) -> bool:
@@ -96,7 +98,7 @@ def to_record(records: Mapping[str, HostRecord]) -> dict[str, Any]:
     """Those that tell something, the first that ended before others; the log's last lines of a few that failed."""
     telling = sorted(
         ((name, one) for name, one in records.items() if one.tells),
-        key=lambda pair: (not pair[1].disrupted, not pair[1].failed, pair[1].ended, pair[0]),
+        key=lambda pair: (not (pair[1].disrupted or pair[1].lost), not pair[1].failed, pair[1].ended, pair[0]),
     )[:MOST_RECORDED]
     tails = {name for name, one in [pair for pair in telling if pair[1].tail][:TAILS_RECORDED]}
     return {name: msgspec.to_builtins(one if name in tails else replace(one, tail=())) for name, one in telling}
@@ -184,11 +186,17 @@ def _view(
 
 
 def _cut(lines: Sequence[str]) -> tuple[str, ...]:
-    """The last ones, as many as a record holds; where they begin with the cause, those that follow it."""
+    """The last ones, as many as a record holds; where they begin with the cause, those that follow it. Of a traceback
+    too long for that, the frames are left out first: its last line says what it was."""
     cause = log_tail.read(lines)
     if cause.cause is not Cause.UNKNOWN:
         first = cause.rest.count("\n") + 1
-        return _fitting(lines[len(lines) - first :][:TAIL_LINES])
+        rest = lines[len(lines) - first :]
+        for indent in ("", "    ", " "):
+            kept = _fitting([line for line in rest if not indent or not line.startswith(indent)][:TAIL_LINES])
+            if log_tail.read(kept).cause is cause.cause:
+                break
+        return kept
     return tuple(reversed(_fitting(tuple(reversed(lines[-TAIL_LINES:])))))
 
 

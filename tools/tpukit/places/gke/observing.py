@@ -21,6 +21,7 @@ from tpukit.places.gke.jobsets import (
     label,
     seconds,
 )
+from tpukit.places.gke.judging import DOUBTED, Judge, Judged
 from tpukit.places.gke.namespace import Listing
 from tpukit.places.gke.unattended import Renewal
 from tpukit.places.verdict import Verdict
@@ -40,6 +41,10 @@ class Observer:
     sender: Callable[[], str]
     renewal: Renewal
     without_image: dict[str, float] = field(default_factory=dict)  # since when, by attempt
+
+    @property
+    def judge(self) -> Judge:
+        return Judge(self.evidence, self.clock)
 
     def observe(self, handles: Sequence[Handle]) -> list[Observation | TpukitError]:
         listings: dict[str, Listing | TpukitError] = {}
@@ -130,11 +135,18 @@ class Observer:
 
     def _finished(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
         pods = self.evidence.fresh_pods(handle, state)
-        records = self.evidence.with_last_lines(handle, known, [pod for pod in pods if _is_of(pod, began)])
+        own = [pod for pod in pods if _is_of(pod, began)]
+        records = self.evidence.with_last_lines(handle, known, own)
         said = Verdict(Reason.DONE)
         if not state.condition("Completed"):
-            by_host = {name: records.get(name) for name in handle.plan.host_names}
-            said = failure.why(state, by_host, handle.plan.spec.max.runtime)
+            runtime = handle.plan.spec.max.runtime
+            judged = self.judge.judge(
+                handle, records, own, (), state.ended_at, lambda hosts_of: failure.why(state, hosts_of, runtime)
+            )
+            records = judged.records
+            if judged.verdict is None:
+                return self._held_back(handle, began, judged)
+            said = judged.verdict
             if began.evictions and not records:  # no host of it began: JobSet took those that left for a failure
                 said = failure.evicted(state.workload, ())
         learned = {**began.learned(), **_hosts(records, handle), "ended": state.ended_at}
@@ -151,11 +163,21 @@ class Observer:
             newest = state.evictions == after.evictions
             said = failure.evicted(state.workload, queues.workloads if queues else (), last=newest)
         else:
-            pods = [pod for pod in self.evidence.fresh_pods(handle, state) if _is_of(pod, began)]
-            records = self.evidence.with_last_lines(handle, known, pods)
-            rule = failure.restarting_rule(state) if last else ""
-            by_host = {name: records.get(name) for name in handle.plan.host_names}
-            said = failure.restarted(event, rule, handle.plan.spec.rule, by_host)
+            pods = self.evidence.fresh_pods(handle, state)
+            own, later = [pod for pod in pods if _is_of(pod, began)], [pod for pod in pods if not _is_of(pod, began)]
+            rule, job_rule = failure.restarting_rule(state) if last else "", handle.plan.spec.rule
+            judged = self.judge.judge(
+                handle,
+                self.evidence.with_last_lines(handle, known, own),
+                own,
+                later,
+                seconds(failure.event_time(state, event)),
+                lambda hosts_of: failure.restarted(event, rule, job_rule, hosts_of),
+            )
+            records = judged.records
+            if judged.verdict is None:
+                return self._held_back(handle, began, judged)
+            said = judged.verdict
         at = max((one.ended for one in records.values()), default=0.0) or seconds(failure.event_time(state, event))
         seen = self._seen(
             handle,
@@ -171,6 +193,12 @@ class Observer:
         if ended and not replace(state, pods=self.evidence.fresh_pods(handle, state)).current_pods():
             return seen
         return replace(seen, next=after.learned())
+
+    def _held_back(self, handle: Handle, began: Position, judged: Judged) -> Observation:
+        """The attempt has failed, and is not charged before it is known that no host was lost."""
+        learned = {**began.learned(), **_hosts(judged.records, handle), DOUBTED: judged.since}
+        seen = self._seen(handle, State.RUNNING, judged.records, learned=learned)
+        return replace(seen, detail=f"a host failed; waiting to see whether {judged.waits_for} was lost")
 
     def _gone(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
         """Its JobSet was there, and is no more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
-from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Line, Observation, Unmanaged
+from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Known, Line, Observation, Unmanaged
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
@@ -67,7 +68,7 @@ class GkePlace:
         self._log_workers, self._connect = log_workers, connect
         self.clusters = clusters or Clusters(clock)
         self._connected: dict[int, _Connected] = {}
-        self._sweeper = Sweeper(clock, sender)
+        self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -140,15 +141,28 @@ class GkePlace:
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        """In the cluster that jobs are sent to now."""
-        if not (self._root / "sent").exists():  # whoever never sent anything has nothing there
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
+        """Sweep the cluster that jobs are sent to now, and those that jobs of this store were sent to."""
+        if not (self._root / "sent").exists():  # a machine that never sent anything has nothing there
             return []
-        try:
-            cluster = self._current()
-        except NotFound:  # no cluster any more
-            return []
-        return self._sweeper.sweep(cluster, known)
+        removed: list[str] = []
+        for name in self._swept(known()):
+            try:
+                cluster = self.clusters.open(name)
+                sweeper = self._sweepers.setdefault(id(cluster), Sweeper(self._clock, self._sender))
+                removed += sweeper.sweep(cluster, known, complain)
+            except NotFound:  # no context of this machine leads there
+                continue
+            except TpukitError as error:
+                complain(f"cluster {name.server} was not swept: {error}")
+        return removed
+
+    def _swept(self, known: Known) -> list[ClusterName]:
+        plans = [*(handle.plan for handle in known.handles), *known.ended]
+        names = [plan.cluster for plan in plans if plan.cluster]
+        with suppress(TpukitError):  # no cluster any more
+            names.insert(0, self.clusters.current())
+        return list({name.uid or name.server: name for name in reversed(names)}.values())
 
     def workdir(self, plan: Plan, origin: int) -> str:
         return plan.workdir_of(origin)

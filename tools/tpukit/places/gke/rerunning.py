@@ -46,7 +46,16 @@ class Rerun:
         except Conflict:  # it is there: from a call that was cut off
             if self._uid(team, name) in ("", old):
                 raise
-        self.cluster.delete("ConfigMap", config_map(name), team)
+        self._close(team, name, old)
+
+    def _close(self, team: str, name: str, replaced: str) -> None:
+        """Remove the note of this rerun, and not that of a later one."""
+        try:
+            note = self.cluster.get("ConfigMap", config_map(name), team)
+        except NotFound:
+            return
+        if (pending_of(note) or {}).get("replaces") == replaced:
+            self.cluster.delete("ConfigMap", config_map(name), team, uid=note["metadata"]["uid"])
 
     def _delete_old(self, team: str, name: str, uid: str) -> None:
         try:

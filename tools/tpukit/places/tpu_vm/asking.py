@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import re
-import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpukit import stage
 from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
+from tpukit.places.tpu_vm.code import Code, pack
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.plan import Plan
 
@@ -33,7 +31,7 @@ KEY_READERS = 16
 class Hosts:
     client: TpuVms
     channel: Channel
-    shelf: Path
+    code: Code
     sender: Callable[[], str]
     host_keys: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # of nodes, by their ids
     registered: set[str] = field(default_factory=set)  # keys that OS Login was told of
@@ -65,7 +63,7 @@ class Hosts:
         self._wait_for_chips(handle, {one: answer["held"] for one, answer in zip(logins, ready, strict=True)})
         without = [login for login, answer in zip(logins, ready, strict=True) if not answer["code"]]
         if without:
-            packed = pack(stage.require(self.shelf, digest))
+            packed = pack(self.code.require(plan))
             self._each([Call(one, {"do": "code", "code": digest}, packed, UPLOAD_SECONDS) for one in without])
         if mounts := _mounts(plan):
             self._each([Call(login, {"do": "mount", "mounts": mounts}, seconds=MOUNT_SECONDS) for login in logins])
@@ -194,7 +192,7 @@ class Hosts:
         argv = list(plan.settings.setup)
         key = hashlib.sha256("\0".join(argv).encode())
         for word in argv if digest else ():
-            file = self.shelf / digest / word
+            file = self.code.shelf / digest / word
             if "/../" not in f"/{word}/" and not word.startswith("/") and file.is_file():
                 key.update(b"\0" + file.read_bytes())
         return {"argv": argv, "env": dict(plan.spec.env), "key": key.hexdigest()}
@@ -219,15 +217,6 @@ def workdir(plan: Plan, origin: int) -> str:
     """Without a bucket, each host has a folder of its own, which goes with the TPU VM."""
     own = f"~/.tpukit/work/{plan.id}"
     return plan.workdir_of(origin) if plan.workdir else own if not origin else f"{own}/rerun-{origin}"
-
-
-def pack(folder: Path) -> bytes:
-    """A snapshot as one archive."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
-        for path in sorted(folder.iterdir()):
-            archive.add(path, arcname=path.name)
-    return packed.getvalue()
 
 
 def bytes_of(piece: Mapping[str, Any]) -> bytes:

@@ -57,7 +57,7 @@ class Observer:
                 if isinstance(answer, TpukitError) or "attempts" not in answer:
                     continue
                 (facts,) = answer["attempts"]
-                more = self.logs.add(handle, handle.plan.host_names[index], facts.get("log")) or more
+                more = self.logs.take(handle, handle.plan.host_names[index], facts.get("log")) or more
                 running = running or bool(facts["locked"])
         return running
 
@@ -111,7 +111,7 @@ class Observer:
         self.silent.pop(key, None)
         (facts,) = answer["attempts"]
         name = handle.plan.host_names[index]
-        if self.logs.add(handle, name, facts.get("log")) and facts["end"]:
+        if self.logs.take(handle, name, facts.get("log")) and facts["end"]:
             self.read_logs(handle, [name])  # what it said last decides what became of it
         return self._with_log(handle, name, outcome.report_of(facts, now), now)
 

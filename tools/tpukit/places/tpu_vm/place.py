@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tpukit import stage
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Denied, Invalid, Problem, TpukitError
+from tpukit.errors import Denied, Invalid, NotYet, Problem, TpukitError
 from tpukit.places import lines
-from tpukit.places.base import Capabilities, FollowUp, Handle, Line, Observation
+from tpukit.places.base import Capabilities, FollowUp, Handle, Known, Line, Observation
 from tpukit.places.tpu_vm import secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
 from tpukit.places.tpu_vm.channel import Channel
+from tpukit.places.tpu_vm.code import Code
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.observing import Observer
@@ -58,6 +59,7 @@ class TpuVmPlace:
         *,
         cloud: Callable[[str], TpuVms] = google,
         channel: Callable[[Path, str | None], Channel] = over_ssh,
+        code: Code | None = None,
     ) -> None:
         """`sender`: the mark of this store on what it makes."""
         self._root, self._clock, self._sender = root, clock, sender
@@ -66,6 +68,7 @@ class TpuVmPlace:
         self._channels: dict[str | None, Channel] = {}
         self._observers: dict[tuple[str, str | None], Observer] = {}
         self._logs = LogStore(root)
+        self._code = code or Code(root / "code")
         self._sweeper = Sweeper(root / "tpu-vm-zones", clock, sender)
         self._lock = threading.Lock()
 
@@ -112,8 +115,10 @@ class TpuVmPlace:
         return []
 
     def check_code(self, plan: Plan) -> None:
+        """A driver that has the code takes the job on, whichever machine it is on."""
         if plan.snapshot:
-            stage.require(self._root / "code", plan.snapshot.digest)
+            with suppress(NotYet):
+                self._code.require(plan)
 
     def group(self, plan: Plan) -> str | None:
         return f"{plan.vms.project}/{plan.vms.zone}" if plan.vms else None
@@ -121,6 +126,7 @@ class TpuVmPlace:
     def submit(self, handle: Handle) -> None:
         plan = handle.plan
         self._sweeper.note(target.of(plan))
+        self._code.share(plan)
         hosts = self._hosts(plan)
         machines = self._acquiring(plan).acquire(handle, lambda seen: hosts.check_idle(handle, seen))
         if machines is not None and not machines.gone:
@@ -154,6 +160,7 @@ class TpuVmPlace:
         while True:
             over = not self._observer(handle.plan).read_logs(handle, names) or not follow
             for name in names:
+                positions[name] = max(positions[name], self._logs.start(handle, name))
                 file = self._logs.path(handle, name)
                 for line, position in lines.read(file, positions[name], unfinished=over):
                     positions[name] = position
@@ -183,8 +190,8 @@ class TpuVmPlace:
             if isinstance(answer, TpukitError):
                 raise answer
 
-    def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        return self._sweeper.sweep(self._client, known)
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
+        return self._sweeper.sweep(self._client, known, complain)
 
     def workdir(self, plan: Plan, origin: int) -> str:
         return workdir(plan, origin)
@@ -239,6 +246,6 @@ class TpuVmPlace:
         key = target.of(plan).project, plan.settings.ssh_key
         with self._lock:
             if key not in self._observers:
-                hosts = Hosts(client, channel, self._root / "code", self._sender)
+                hosts = Hosts(client, channel, self._code, self._sender)
                 self._observers[key] = Observer(client, hosts, self._logs, self._clock)
             return self._observers[key]

@@ -1,68 +1,110 @@
-"""TPU VMs that this store made and that belong to no active job: queued resources cost quota until they are deleted."""
+"""TPU VMs that this store made and that belong to no active job: queued resources cost quota until they are deleted.
+
+Zones to look into come from the records of jobs, active and ended ones, and from a file of this machine: a driver that
+was fenced may have created something in a zone that only the record names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import TpuVms
-from tpukit.errors import NotFound
-from tpukit.places.base import Handle
+from tpukit.errors import NotFound, TpukitError
+from tpukit.places.base import Known
 from tpukit.places.suspects import Suspects
 from tpukit.places.tpu_vm import target
 from tpukit.plan import VmTarget
 
 
 @dataclass(frozen=True, slots=True)
+class _Found:
+    """A queued resource, or a TPU VM without one, that carries this store's mark."""
+
+    project: str
+    zone: str
+    name: str
+    id: str
+    job: str
+    queued: bool
+
+    @property
+    def words(self) -> str:
+        return f"{'queued resource' if self.queued else 'TPU VM'} {self.name}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.project} {self.zone} {self.words} {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
 class Sweeper:
-    file: Path  # zones that something was ever made in, by this machine
+    file: Path  # zones that this machine knows something was created in
     clock: Clock
     sender: Callable[[], str]
     suspects: Suspects = field(default_factory=Suspects)
 
     def note(self, where: VmTarget) -> None:
-        """Who never sent anything to a zone has nothing there."""
+        """Remember a zone, for the time when no record names it any more."""
         line = f"{where.project} {where.zone}\n"
-        with suppress(OSError):  # then this machine does not sweep there
+        with suppress(OSError):  # then this machine finds it in records alone
             known = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
             if line not in known:
                 self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 with self.file.open("a", encoding="utf-8") as zones:
                     zones.write(line)
 
-    def sweep(self, client: Callable[[str], TpuVms], known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
-        try:
-            zones = [line.split() for line in self.file.read_text(encoding="utf-8").splitlines()]
-        except OSError:
-            return []
-        mine = target.store_label(self.sender())
-        there: dict[str, tuple[str, str, str, bool, str]] = {}
-        for project, zone in zones:
-            for request in client(project).queued(zone):
-                if request.labels.get(target.STORE) == mine and request.state != "DELETING":
-                    job = request.labels.get(target.JOB, "")
-                    there[f"queued resource {request.name}"] = project, zone, job, True, request.id
-            for node in client(project).nodes(zone):
-                if node.labels.get(target.STORE) == mine and not node.queued and node.state != "DELETING":
-                    job = node.labels.get(target.JOB, "")
-                    there[f"TPU VM {node.name}"] = project, zone, job, False, node.id
-        active = {handle.plan.id: handle.plan for handle in known()}
-        named = {name for plan in active.values() for name in target.nodes(plan)}
-        unowned = [
-            name
-            for name, (_, _, job, _, _) in there.items()
-            if job not in active and name.rpartition(" ")[2] not in named
-        ]
+    def sweep(
+        self, client: Callable[[str], TpuVms], known: Callable[[], Known], complain: Callable[[str], None]
+    ) -> Sequence[str]:
+        there: dict[str, _Found] = {}
+        for project, zone in self._zones(known()):
+            try:
+                there |= {one.key: one for one in self._listed(client(project), project, zone)}
+            except TpukitError as error:
+                complain(f"{zone} of {project} was not swept: {error}")
+        jobs = known()  # after looking: what was created since is not among `there`
+        active = {handle.plan.id for handle in jobs.handles} | jobs.unreadable
+        named = {name for handle in jobs.handles for name in target.nodes(handle.plan)}
+        unowned = [key for key, one in there.items() if one.job not in active and one.name not in named]
         removed = []
-        for name in sorted(self.suspects.confirmed(unowned, self.clock.monotonic())):
-            project, zone, _, queued, expected = there[name]
-            with suppress(NotFound):
-                if queued:
-                    client(project).delete_queued(zone, name.rpartition(" ")[2], expected)
-                else:
-                    client(project).delete_node(zone, name.rpartition(" ")[2], expected)
-                removed.append(name)
+        for key in sorted(self.suspects.confirmed(unowned, self.clock.monotonic())):
+            one = there[key]
+            try:
+                remove = client(one.project).delete_queued if one.queued else client(one.project).delete_node
+                with suppress(NotFound):
+                    remove(one.zone, one.name, one.id)
+                    removed.append(one.words)
+            except TpukitError as error:
+                complain(f"{one.words} in {one.zone} of {one.project} was not removed: {error}")
         return removed
+
+    def _zones(self, known: Known) -> list[tuple[str, str]]:
+        plans = [*(handle.plan for handle in known.handles), *known.ended]
+        for where in {plan.vms for plan in plans if plan.vms is not None and plan.vms.zone}:
+            self.note(where)
+        noted: Iterable[str] = ()
+        with suppress(OSError):
+            noted = self.file.read_text(encoding="utf-8").splitlines()
+        zones = {(plan.vms.project, plan.vms.zone) for plan in plans if plan.vms is not None and plan.vms.zone}
+        for words in (line.split() for line in noted):
+            if len(words) == 2:  # a line that was cut off on a full disk names nothing
+                zones.add((words[0], words[1]))
+        return sorted(zones)
+
+    def _listed(self, client: TpuVms, project: str, zone: str) -> list[_Found]:
+        mine = target.store_label(self.sender())
+        requests = [
+            _Found(project, zone, one.name, one.id, one.labels.get(target.JOB, ""), queued=True)
+            for one in client.queued(zone)
+            if one.labels.get(target.STORE) == mine and one.state != "DELETING"
+        ]
+        nodes = [
+            _Found(project, zone, one.name, one.id, one.labels.get(target.JOB, ""), queued=False)
+            for one in client.nodes(zone)
+            if one.labels.get(target.STORE) == mine and not one.queued and one.state != "DELETING"
+        ]
+        return [*requests, *nodes]

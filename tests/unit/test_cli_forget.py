@@ -1,0 +1,103 @@
+"""`tpu job forget`: it closes what is gone for good, and never a job that holds hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from tpukit import plan
+from tpukit.cli import context
+from tpukit.cli.job_act import forget
+from tpukit.errors import Conflict, TpukitError, Transient
+from tpukit.places.base import Handle, Observation
+from tpukit.plan import Plan
+from tpukit.reasons import Reason, State
+from tpukit.records import JOBS, Attempt, Job
+from tpukit.spec import JobSpec, Settings
+from tpukit.store import Holder, Store, change
+
+SPEC = {"name": "train", "tpu": "v4-16", "command": ["true"], "capacity": "spot"}
+
+
+class Cloud:
+    """A place that answers what it was given, and does something first."""
+
+    name = "tpu-vm"
+
+    def __init__(self) -> None:
+        self.seen: Observation | TpukitError = Observation(State.FAILED, active=False)
+        self.meanwhile = lambda: None
+
+    def group(self, plan: Plan) -> str | None:
+        return ""
+
+    def observe(self, handles: list[Handle]) -> list[Observation | TpukitError]:
+        self.meanwhile()
+        return [self.seen]
+
+    def forget(self, handle: Handle) -> str:
+        return "a TPU VM"
+
+
+@pytest.fixture
+def cloud(tmp_path, monkeypatch) -> Cloud:
+    monkeypatch.setenv("TPUKIT_HOME", str(tmp_path))
+    monkeypatch.setenv("TPUKIT_SETTINGS", str(tmp_path / "settings.yaml"))
+    made = Cloud()
+    monkeypatch.setattr(context, "places", lambda: {"tpu-vm": made})
+    return made
+
+
+@pytest.fixture
+def store(cloud) -> Iterator[Store]:
+    """With a job that was preempted and waits for its next attempt."""
+    context.store.cache_clear()
+    made = plan.make(JobSpec.from_json(SPEC), Settings(), "tpu-vm")
+    lost = Attempt(0, 0, 0, State.FAILED, reason=Reason.PREEMPTED, ended=2.0)
+    context.store().create(JOBS, "train", Job("train", "tpu-vm", "t", "me", 1.0, made.to_json(), attempts=(lost,)))
+    yield context.store()
+    context.store().close()
+    context.store.cache_clear()
+
+
+def run() -> Result:
+    return CliRunner().invoke(forget, ["train", "--yes"])
+
+
+def test_forget_between_attempts_while_hardware_is_held_is_refused_and_says_what_releases_it(cloud, store):
+    cloud.seen = Observation(State.FAILED, active=False, held=True)
+    refused = run()
+    assert isinstance(refused.exception, Conflict)
+    assert "tpu-vm holds hardware for train" in str(refused.exception)
+    assert "`tpu job stop train`" in str(refused.exception)
+    assert store.get(JOBS, "train").value.state is State.PENDING
+
+
+def test_forget_where_nothing_is_left_closes_the_record(cloud, store):
+    assert run().exit_code == 0
+    assert store.get(JOBS, "train").value.state is State.CANCELLED
+
+
+def test_forget_of_a_job_that_another_machine_drives_and_that_cannot_be_seen_from_here_is_refused(cloud, store):
+    cloud.seen = Transient("no route")
+    lease = store.acquire("jobs/train", Holder("serve@elsewhere/7"), 600.0)
+    refused = run()
+    assert isinstance(refused.exception, Conflict)
+    assert "driven by serve@elsewhere" in str(refused.exception)
+    store.release(lease)
+    assert run().exit_code == 0
+    assert "a TPU VM" in store.get(JOBS, "train").value.message
+
+
+def test_forget_while_the_next_attempt_is_launched_is_refused(cloud, store):
+    def launch() -> None:
+        change(store, JOBS, "train", lambda job: replace(job, attempts=(*job.attempts, Attempt(1, 1, 0))))
+
+    cloud.meanwhile = launch
+    refused = run()
+    assert isinstance(refused.exception, Conflict)
+    assert "changed meanwhile" in str(refused.exception)
+    assert store.get(JOBS, "train").value.state is State.PENDING

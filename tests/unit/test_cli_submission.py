@@ -1,0 +1,98 @@
+"""Sending: one submission is one job with an id of its own, whatever happens to answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tpukit import plan
+from tpukit.cli import context, submission
+from tpukit.clock import ManualClock
+from tpukit.errors import Invalid, Transient
+from tpukit.records import JOBS, PLAN_BYTES
+from tpukit.spec import JobSpec, Settings
+from tpukit.store import Store
+
+SPEC = {"name": "train", "tpu": "v4-16", "command": ["true"]}
+
+
+class Place:
+    name = "local"
+
+    def __init__(self) -> None:
+        self.ids: frozenset[str] = frozenset()
+
+    def prepare(self, one: plan.Plan) -> plan.Plan:
+        return one
+
+    def taken(self, one: plan.Plan) -> frozenset[str]:
+        return self.ids
+
+    def check(self, one: plan.Plan) -> tuple[()]:
+        return ()
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Iterator[Store]:
+    monkeypatch.setenv("TPUKIT_HOME", str(tmp_path))
+    monkeypatch.setenv("TPUKIT_SETTINGS", str(tmp_path / "settings.yaml"))
+    monkeypatch.setattr(context, "places", lambda: {"local": Place()})
+    monkeypatch.setattr(context, "CLOCK", ManualClock())
+    context.store.cache_clear()
+    yield context.store()
+    context.store().close()
+    context.store.cache_clear()
+
+
+def made(**fields: Any) -> plan.Plan:
+    return plan.make(JobSpec.from_json({**SPEC, **fields}), Settings(), "local")
+
+
+def test_settle_same_file_twice_gets_two_ids_though_no_store_knows_the_other(store):
+    ids = {submission.settle(made()).id for _ in range(20)}
+    assert len(ids) == 20
+    assert all(one.startswith("train-") and len(one) == len("train-") + 5 for one in ids)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 4])
+def test_record_whose_answers_are_lost_is_one_job(store, monkeypatch, lost):
+    create, losses = store.create, iter(range(lost))
+
+    def losing(*args: Any, **options: Any) -> Any:
+        entry = create(*args, **options)
+        if next(losses, None) is not None:
+            raise Transient("the answer was lost")
+        return entry
+
+    monkeypatch.setattr(store, "create", losing)
+    sent = submission.record(submission.settle(made()))
+    assert store.keys(JOBS) == {sent.id}
+    assert len(store.events(JOBS, sent.id)) == 1
+    assert store.get(JOBS, sent.id).value.submission
+
+
+def test_record_whose_store_stays_away_says_that_it_may_be_there(store, monkeypatch):
+    def away(*args: Any, **options: Any) -> Any:
+        raise Transient("no route")
+
+    monkeypatch.setattr(store, "create", away)
+    settled = submission.settle(made())
+    with pytest.raises(Transient, match=f"tpu job show {settled.id}"):
+        submission.record(settled)
+
+
+def test_record_under_an_id_that_another_submission_took_gets_another_and_holds_nothing_of_the_other(store):
+    settled = submission.settle(made())
+    first = submission.record(settled)
+    second = submission.record(settled)
+    assert first.id != second.id
+    assert store.keys(JOBS) == {first.id, second.id}
+    assert {lease.name for lease in store.leases()} == {f"jobs/{second.id}"}
+
+
+def test_record_of_a_plan_without_room_for_its_history_is_refused_before_it_is_sent(store):
+    with pytest.raises(Invalid, match="bytes"):
+        submission.record(submission.settle(made(config={"x": "x" * PLAN_BYTES})))
+    assert not store.keys(JOBS)

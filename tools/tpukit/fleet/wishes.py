@@ -1,0 +1,170 @@
+"""What a person wants of a fleet, written into the records of its workers. Drivers do the rest.
+
+A record that cannot be read (a newer version wrote it) counts as active: it is neither changed nor deleted, and the
+others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from tpukit.errors import Conflict, NotFound
+from tpukit.fleet.listing import Located
+from tpukit.fleet.ownership import Identity
+from tpukit.fleet.records import ACTIVE, WORKERS, Worker, home_of
+from tpukit.store import Event, Store, change, everything
+
+
+def of(store: Store, fleet: str) -> list[Worker]:
+    every = [entry.value for entry in everything(store, WORKERS) if entry.value.fleet == fleet]
+    return sorted((one for one in every if one.state != "gone"), key=lambda one: (one.zones[0], one.number))
+
+
+def unreadable(store: Store, fleet: str) -> dict[str, str]:
+    """Return the keys of records that may be of this fleet and cannot be read, with the reasons."""
+    page = store.list(WORKERS)
+    broken = list(page.broken)
+    while page.next:
+        page = store.list(WORKERS, after=page.next)
+        broken += page.broken
+    return {one.key: one.why for one in broken if one.key.startswith(f"{fleet}-")}
+
+
+def want(
+    store: Store,
+    fleet: str,
+    workers: Sequence[Worker],
+    there: Located,
+    now: float,
+    *,
+    only: bool = True,
+    again: bool = False,
+) -> None:
+    """Make the records say what a person wants now: these workers and, with `only`, no other ones of the fleet. With
+    `again`, those that are done look whether there is more to do.
+
+    `there`: what the fleet has. What is there without a record was made by a driver elsewhere: it is taken over or,
+    with `only`, deleted. The caller has checked whose it is."""
+    broken = unreadable(store, fleet)
+    for worker in workers:
+        if worker.key in broken:
+            continue
+        zone = there.zone_of(worker.slot)
+        _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now, again=again)
+    if only and workers:
+        wanted, first = {worker.slot for worker in workers}, workers[0]
+        me = Identity(first.owner, first.store)
+        discard(store, fleet, there, now, lambda slot: slot not in wanted, me=me, adopted=first.adopted)
+
+
+def adopt(store: Store, fleet: str, me: Identity, marks: Iterable[str]) -> None:
+    """Make the records of a fleet those of this user, with all that carries these marks."""
+    more = list(marks)
+
+    def mine(old: Worker) -> Worker:
+        return replace(old, owner=me.owner, store=me.store, adopted=_joined(old, me, more))
+
+    for entry in everything(store, WORKERS):
+        if entry.value.fleet == fleet and entry.value.state != "gone" and mine(entry.value) != entry.value:
+            change(store, WORKERS, entry.key, mine)
+
+
+def _joined(old: Worker, me: Identity, more: Iterable[str]) -> list[str]:
+    every = dict.fromkeys((*old.adopted, old.mark, *more))
+    return [mark for mark in every if mark != me.mark]
+
+
+def forget_seen(store: Store, fleet: str) -> None:
+    """Clear what was seen of workers before, for a command that waits until they are ready or launched: a round may be
+    slow or fail, and the records would still say what was true then."""
+    for entry in everything(store, WORKERS, states=ACTIVE):
+        if entry.value.fleet == fleet and _unseen(entry.value) != entry.value:
+            change(store, WORKERS, entry.key, _unseen)
+
+
+def _unseen(worker: Worker) -> Worker:
+    # A worker that is done is not looked at again: what is known of it stays.
+    return replace(worker, tpu_state="", ran=0) if worker.state in ACTIVE else worker
+
+
+def discard(
+    store: Store,
+    fleet: str,
+    there: Located,
+    now: float,
+    meant: Callable[[str], bool],
+    *,
+    me: Identity,
+    adopted: Sequence[str] = (),
+) -> int:
+    """Make the records say that workers of these slots are to be deleted, also those that only a driver elsewhere
+    knows; return how many there are."""
+    broken = unreadable(store, fleet)
+    surplus = {one.slot: one for one in of(store, fleet) if meant(one.slot)}
+    for slot, pieces in there.pieces.items():
+        if slot not in surplus and meant(slot) and (home := home_of(slot)):
+            zones = list(dict.fromkeys((home[0], *(one.zone for one in pieces))))
+            made = Worker(fleet, zones, home[1], "", now, there.zone_of(slot), used=zones)
+            surplus[slot] = replace(made, owner=me.owner, store=me.store, adopted=list(adopted))
+    for one in surplus.values():
+        if one.key not in broken:
+            _discard(store, replace(one, wanted="gone", state="active", moving=False), now)
+    return len(surplus)
+
+
+def _discard(store: Store, gone: Worker, now: float) -> None:
+    def how(old: Worker) -> Worker:
+        # One that was gone came back elsewhere: where it is now counts.
+        return gone if old.state == "gone" else replace(old, wanted="gone", state="active", moving=False)
+
+    _change(store, gone, how, "it is to be deleted", now)
+
+
+def _put(store: Store, worker: Worker, now: float, *, again: bool) -> None:
+    me = Identity(worker.owner, worker.store)
+
+    def wanted(old: Worker) -> Worker:
+        if old.state == "gone":
+            return replace(worker, used=_both(old.used, worker.used), asked=old.asked)
+        if old.owner and old.mark not in (worker.mark, *worker.adopted):
+            raise Conflict(f"Fleet `{worker.fleet}` belongs to {old.owner}.", hint="name another fleet with --name")
+        state = "done" if old.state == "done" and old.work == worker.work and not again else "active"
+        work = worker.work or old.work
+        return replace(
+            old,
+            zones=worker.zones if old.zone in worker.zones else old.zones,
+            tpu_type=worker.tpu_type,
+            spot=worker.spot,
+            move_after=worker.move_after,
+            unattended=worker.unattended,
+            wanted="work" if work else worker.wanted,
+            work=work,
+            state=state,
+            failures=0,
+            owner=worker.owner,
+            store=worker.store,
+            adopted=_joined(old, me, worker.adopted),
+            # A zone that is no longer wanted may still have something of it.
+            used=_both(old.used, [old.zone]),
+            # What ended is not asked about any more; what runs is known by its own number.
+            attempt=old.attempt if old.state == "active" or state == "done" else 0,
+            launched=max(old.launched, old.attempt),
+        )
+
+    _change(store, worker, wanted, "", now)
+
+
+def _both(some: Sequence[str], more: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys((*some, *more)))
+
+
+def _change(store: Store, worker: Worker, how: Callable[[Worker], Worker], note: str, now: float) -> None:
+    try:
+        change(store, WORKERS, worker.key, how, note=note, at=now)
+    except NotFound:
+        try:
+            store.create(WORKERS, worker.key, worker, events=[Event(now, "added")])
+        except Conflict:  # another command created it meanwhile
+            change(store, WORKERS, worker.key, how, note=note, at=now)

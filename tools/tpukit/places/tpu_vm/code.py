@@ -1,0 +1,104 @@
+"""The user's code on its way to drivers of other machines: it lies in the job's bucket, beside what the job writes.
+
+A driver that has the snapshot puts it there when it submits; one that has not fetches it, and checks that it is what
+its name says. Without a bucket the job waits for a driver on the machine that has the code.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tpukit import fence, stage
+from tpukit.cloud import objects
+from tpukit.errors import LeaseLost, NotFound, NotYet, TpukitError, Transient
+from tpukit.plan import Plan
+
+ARCHIVE = "application/gzip"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    shelf: Path
+    create: Callable[[str, bytes, str], None] = objects.create
+    download: Callable[[str], bytes] = objects.download
+    shared: set[str] = field(default_factory=set)  # addresses that this process has put code at
+
+    def share(self, plan: Plan) -> None:
+        """Put the snapshot into the job's bucket, for drivers that have not got it. The job does without where this
+        driver may not write there."""
+        address = address_of(plan)
+        if (
+            not address
+            or not plan.snapshot
+            or address in self.shared
+            or not (self.shelf / plan.snapshot.digest).exists()
+        ):
+            return
+        packed = pack(stage.require(self.shelf, plan.snapshot.digest))
+        fence.check()
+        try:
+            self.create(address, packed, ARCHIVE)
+        except LeaseLost:
+            raise
+        except TpukitError:
+            return
+        self.shared.add(address)
+
+    def require(self, plan: Plan) -> Path:
+        """Return where the snapshot lies on this machine, fetched from the job's bucket where it was missing.
+
+        Raises:
+            NotYet: It is neither here nor in the bucket: another driver has it.
+        """
+        assert plan.snapshot
+        digest = plan.snapshot.digest
+        if not (self.shelf / digest).exists():
+            self._fetch(plan, digest)
+        return stage.require(self.shelf, digest)
+
+    def _fetch(self, plan: Plan, digest: str) -> None:
+        address = address_of(plan)
+        missing = f"the code {digest[:12]} of job {plan.id} is not on this machine; waiting for a driver that has it"
+        if not address:
+            raise NotYet(missing, hint="a job with a workdir in a bucket takes its code along: `workdir: gs://...`")
+        try:
+            packed = self.download(address)
+        except NotFound as error:
+            raise NotYet(f"{missing}: {address} is not there yet") from error
+        try:
+            self.shelf.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new = Path(tempfile.mkdtemp(prefix=".fetched-", dir=self.shelf))
+            try:
+                with tarfile.open(fileobj=io.BytesIO(packed), mode="r:*") as archive:
+                    archive.extractall(new / digest, filter="tar")
+                if not stage.verify(new, digest):
+                    raise Transient(f"{address} is not the code that its name says", hint="remove that object")
+                with suppress(OSError):  # another driver of this machine was faster
+                    (new / digest).rename(self.shelf / digest)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+        except (OSError, tarfile.TarError) as error:
+            raise Transient(f"the code of {plan.id} could not be unpacked below {self.shelf}: {error}") from error
+
+
+def address_of(plan: Plan) -> str:
+    """Return where in the job's bucket its code lies; empty where it has none."""
+    if not plan.snapshot or not plan.workdir.startswith("gs://"):
+        return ""
+    return f"{plan.workdir}/.tpukit/code/{plan.snapshot.digest}.tar.gz"
+
+
+def pack(folder: Path) -> bytes:
+    """Return a snapshot as one archive."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, arcname=path.name)
+    return packed.getvalue()
