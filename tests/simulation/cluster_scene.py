@@ -13,7 +13,6 @@ from simulation.kube import TEAM, Client
 from simulation.kube_jobsets import JobSets
 from simulation.machines import Machine
 from simulation.plans import Event, JobPlan
-from simulation.sending import DIGEST
 from tpukit import plan as plans
 from tpukit.control.leases import SECONDS
 from tpukit.errors import Conflict, TpukitError
@@ -29,6 +28,7 @@ from unit.fake_cluster import DirectLister
 if TYPE_CHECKING:
     from simulation.world import World
 
+DIGEST = "d" * 64
 SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
 
 
