@@ -52,7 +52,6 @@ class LaggingView:
         self._machine, self._kube = machine, kube
         self._world = machine.world
         self._due = self._fresh = 0.0
-        self._looked = self._world.scheduler.now
         self._objects: dict[str, tuple[Doc, ...]] = {}
         self._count = 0
 
@@ -88,9 +87,8 @@ class LaggingView:
     def _look(self, kind: str) -> tuple[Doc, ...]:
         now, machine = self._world.scheduler.now, self._machine
         self._count += 1
-        if now - self._looked > 25.0 and self._objects:  # it was suspended: streams are opened again after a while
-            self._due = max(self._due, now + 10 * self._world.spread(self._count))
-        self._looked = now
+        if machine.suspended > self._fresh > 0:  # its streams broke meanwhile, and are opened again after a while
+            self._due = max(self._due, machine.suspended + 10 * self._world.spread(self._count))
         unreachable = max(machine.cut.get("kube", 0.0), machine.denied.get("kube", 0.0)) > now
         if now >= self._due and not unreachable:
             self._objects = {one: tuple(self._kube.of(one).values()) for one in ("JobSet", "Pod", "Node")}

@@ -52,3 +52,16 @@ def test_hosts_that_stay_away_are_replaced_where_the_clock_is_right():
     seen = Observation(needs=(NEED,), pools={NEED.pool: pool}, jobsets=JOBSETS, missing={NEED.pool: NOW - 1801})
     assert decide(seen, Settings(), NOW, 5)[NEED.pool].event == "NodePoolFailed"
     assert not decide(replace(seen, missing={NEED.pool: NOW - 1799}), Settings(), NOW, 5)[NEED.pool].event
+
+
+def test_provisioner_that_was_stopped_during_a_list_removes_a_pool_in_time():
+    world = ProvisionerWorld()
+    listed = world.gke.pools
+    world.gke.pools = lambda: (world.clock.sleep(400.0), listed())[1]
+    world.pass_time(10)
+    world.gke.pools = listed
+    world.cluster.send("train")
+    world.pass_time(300)
+    world.cluster.delete("train")
+    world.pass_time(600)
+    assert world.pools() == []
