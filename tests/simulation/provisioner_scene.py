@@ -11,12 +11,13 @@ from simulation.kube_jobsets import INDEX
 from simulation.machines import Crashed, Machine
 from simulation.node_pools import NodePools, PooledJobSets, PoolsClient
 from simulation.plans import Event, JobPlan, SetPlan
+from tpukit.errors import TpukitError, Transient
 from tpukit.places.gke.jobsets import TERMINAL
 from tpukit.provisioner import pool_names
 from tpukit.provisioner.driver import Driver
 from tpukit.provisioner.leader import Leadership
 from tpukit.provisioner.pool_cache import Intervals
-from tpukit.provisioner.view import STALE_SECONDS
+from tpukit.provisioner.view import MirrorView
 from tpukit.render.restarts import restarts
 from tpukit.store import Holder
 
@@ -52,6 +53,8 @@ class LaggingView:
         self._machine, self._kube = machine, kube
         self._world = machine.world
         self._due = self._fresh = 0.0
+        self._heard = 0.0  # the same moment on the clock of the machine
+        self._all = (self,)
         self._objects: dict[str, tuple[Doc, ...]] = {}
         self._count = 0
 
@@ -70,12 +73,14 @@ class LaggingView:
 
     def trouble(self, now: float) -> str:
         self._look("JobSet")
-        if not self._fresh:
-            return "the cluster was not read yet: it does not answer"
+        return MirrorView.trouble(self, now)  # type: ignore[arg-type]
+
+    def fresh(self) -> float:
+        return self._heard
+
+    def error(self) -> TpukitError | None:
         cut = self._machine.cut.get("kube", 0.0) > self._world.scheduler.now
-        if cut and self._world.scheduler.now - self._fresh > STALE_SECONDS:
-            return "the cluster is not read just now"
-        return ""
+        return Transient("the API server does not answer") if cut else None
 
     def pods(self) -> list[Doc]:
         def listed() -> list[Doc]:
@@ -93,6 +98,7 @@ class LaggingView:
         if now >= self._due and not unreachable:
             self._objects = {one: tuple(self._kube.of(one).values()) for one in ("JobSet", "Pod", "Node")}
             self._fresh, self._due = now, now + self._world.spread(self._count)
+            self._heard = machine.clock.now()
         return self._objects.get(kind, ())
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tpukit.provisioner.decide import Create, decide
 from tpukit.provisioner.observation import JobSetState, Observation, Tries
 from tpukit.provisioner.settings import Settings
+from tpukit.provisioner.view import MirrorView
 from unit.provisioner_world import ProvisionerWorld
 from unit.test_provisioner_decide import NOW, need_of, pool_of
 
@@ -65,3 +66,31 @@ def test_provisioner_that_was_stopped_during_a_list_removes_a_pool_in_time():
     world.cluster.delete("train")
     world.pass_time(600)
     assert world.pools() == []
+
+
+class _Mirror:
+    """A mirror that hears nothing, and has not noticed: its process was suspended."""
+
+    def __init__(self, fresh: float) -> None:
+        self._fresh = fresh
+
+    def fresh(self) -> float:
+        return self._fresh
+
+    def error(self) -> None:
+        return None
+
+
+def test_view_of_a_replica_that_was_suspended_is_out_of_date_until_its_mirrors_hear_again():
+    view = MirrorView.__new__(MirrorView)
+    view._all = (_Mirror(NOW - 90), _Mirror(NOW))
+    assert view.trouble(NOW) == ""
+    view._all = (_Mirror(NOW - 3600), _Mirror(NOW))
+    assert "not read" in view.trouble(NOW)
+
+
+def test_no_pool_is_bought_by_an_observation_that_is_out_of_date():
+    seen = Observation(needs=(NEED,), jobsets=JOBSETS)
+    assert decide(seen, Settings(), NOW, 5)[NEED.pool].act is not None
+    step = decide(replace(seen, jobsets_known=False), Settings(), NOW, 5)[NEED.pool]
+    assert (step.act, step.event) == (None, "")

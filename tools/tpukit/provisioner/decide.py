@@ -166,6 +166,8 @@ def _absent(
         return replace(step, state="stuck", reason=why, event="NodePoolGivenUp")
     if tries.at <= now < tries.not_before:  # a failure in the future was recorded by a clock that was ahead
         return replace(step, reason=f"{tries.kind}, tried again in {tries.not_before - now:.0f} s: {tries.why}")
+    if not seen.jobsets_known:
+        return replace(step, reason=f"node pool {slot} is made when the cluster can be read again")
     number = tries.choice % len(need.choices)
     choice = need.choices[number]
     why = f"makes node pool {slot}: {choice}"
