@@ -143,7 +143,7 @@ def _job(dice: random.Random, index: int) -> JobPlan:
 
 def fault(dice: random.Random, machines: int, kinds: dict[str, int]) -> Fault:
     kind = dice.choices(list(kinds), list(kinds.values()))[0]
-    call = int(2 ** dice.uniform(1, 8.5))
+    call = -dice.randrange(1, 12) if dice.random() < 0.4 else int(2 ** dice.uniform(1, 8.5))
     if kind in ("pause", "stall"):
         seconds = dice.choice(plans.PAUSES)
     elif kind in ("lose", "lose answer", "busy", "double"):

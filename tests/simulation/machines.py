@@ -36,7 +36,7 @@ class Machine:
         self.clock = SimulatedClock(world.scheduler, plan.offset, plan.drift)
         self.key = f"ssh-ed25519 KEY-{index}-0 tpukit"
         self.faults: dict[int, Fault] = {one.call: one for one in world.plan.faults if one.machine == index}
-        self.calls = 0
+        self.calls = self.changes = 0
         self.process = 0  # grows whenever a process of this machine ends
         self.cut: dict[str, float] = {}  # by channel: until when nothing leaves
         self.deaf: dict[str, float] = {}  # by channel: until when no answer arrives
@@ -54,6 +54,9 @@ class Machine:
             raise Crashed
         number, self.calls = self.calls, self.calls + (not beside)
         fault = self.faults.get(number) if world.troubled and not beside else None
+        if mutates:  # those below 0 count calls that change something
+            self.changes += 1
+            fault = self.faults.get(-self.changes, fault) if world.troubled else None
         kind = fault.kind if fault else ""
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")

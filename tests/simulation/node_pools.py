@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 GOOGLE = "cloud.google.com"
 POOL, HOSTNAME = f"{GOOGLE}/gke-nodepool", "kubernetes.io/hostname"
-GONE_SECONDS = 120.0
+GONE_SECONDS = 60.0
 """So long after its JobSet has gone a pool may still be asked for: mirrors and leases lag behind."""
 
 

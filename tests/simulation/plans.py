@@ -14,7 +14,7 @@ class Fault:
     """Something that happens to one call of one machine."""
 
     machine: int
-    call: int  # counted over the calls of that machine
+    call: int  # counted over the calls of that machine; below 0: -1 is the first that changes something, and so on
     kind: str
     seconds: float = 0.0
 

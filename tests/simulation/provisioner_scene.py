@@ -28,8 +28,8 @@ ZONE = "us-central2-b"
 SYSTEM, NAME = "tpu-provisioner-system", "tpu-provisioner"
 UNUSED_SECONDS = 15 * 60.0
 """A pool that never gets its pod is removed after so long."""
-SLACK_SECONDS = 15 * 60.0
-"""Operations, leases and pauses in between."""
+SLACK_SECONDS = 25 * 60.0
+"""Operations and pauses in between, and a replica that takes over and measures from the beginning."""
 PINS: tuple[Doc, ...] = (
     {},
     {"nodeSelector": {"cloud.google.com/gke-nodepool": "my-pool"}},

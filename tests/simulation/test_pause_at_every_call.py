@@ -11,7 +11,7 @@ from simulation.plans import Event, JobPlan, MachinePlan, Plan, SetPlan
 from simulation.simulator import Simulator
 
 MACHINES = (MachinePlan(tick=10.0), MachinePlan(tick=10.0, latency=0.2, renews=True))
-JOB = JobPlan(seconds=120.0, code=False)
+JOB = JobPlan(seconds=60.0, code=False)
 GKE = {
     "the other driver finishes it": (Event(60.0, "preempt"),),
     "a person stops it": (Event(50.0, "preempt"), Event(90.0, "stop")),
@@ -21,9 +21,9 @@ GKE = {
 SET = SetPlan(seconds=100.0, slices=1, tpu="v4-16")
 POOLS = {
     "the other replica finishes it": (Event(200.0, "preempt", 0, 60.0),),
-    "a person deletes the JobSet": (Event(150.0, "delete jobset"),),
+    "a person deletes the JobSet": (Event(40.0, "delete jobset"),),
     "a person sends the JobSet again": (Event(150.0, "recreate jobset", 0, 20.0),),
-    "it is suspended for long": (Event(180.0, "evict", 0, 800.0),),
+    "it is suspended for long": (Event(180.0, "evict", 0, 660.0),),
 }
 
 
