@@ -23,7 +23,7 @@ POOLS = {
     "the other replica finishes it": (Event(200.0, "preempt", 0, 60.0),),
     "a person deletes the JobSet": (Event(40.0, "delete jobset"),),
     "a person sends the JobSet again": (Event(150.0, "recreate jobset", 0, 20.0),),
-    "it is suspended for long": (Event(180.0, "evict", 0, 660.0),),
+    "it is suspended for long": (Event(180.0, "evict", 0, 640.0),),
 }
 
 
