@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
-from tpukit.errors import Invalid, TpukitError
+from tpukit.errors import Conflict, Invalid, TpukitError
 from tpukit.queue import claims
 from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish, unfit
 from tpukit.queue.records import ACTIVE, ENDED, PENDING, RUNNING, TPU_JOBS, QueuedJob
