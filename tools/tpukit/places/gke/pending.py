@@ -86,8 +86,8 @@ def _stuck(state: JobSetState, nodes: Sequence[Doc]) -> str:
         node = pod.get("spec", {}).get("nodeName")
         if "deletionTimestamp" in pod["metadata"] and runs(pod) and node in silent:
             return (
-                f"{host_of(pod)} of the last attempt is terminating on node {node}, which is not ready; the next attempt "
-                "starts when the node is back or deleted"
+                f"{host_of(pod)} of the last attempt is terminating on node {node}, which is not ready; the next "
+                "attempt starts when the node is back or deleted"
             )
     return ""
 
