@@ -11,6 +11,7 @@ from tpukit.errors import Invalid, Problem
 if TYPE_CHECKING:
     from tpukit.cloud.tpu_vm import Client
     from tpukit.manager.inventory import Row, Vm
+    from tpukit.records import Job
     from tpukit.spec import Settings
 
 SHEET_TAB = "TPUs"
@@ -55,6 +56,21 @@ def rows(of_zones: Sequence[str] | None = None) -> list[Row]:
 
 def active_jobs(job_ids: set[str]) -> set[str]:
     return {job_id for job_id in job_ids if job_id and is_active(job_id)}
+
+
+def job_on(vm: Vm) -> Job | None:
+    """Return the active job that holds this TPU VM, or was sent to it with `--on` and holds nothing."""
+    from tpukit.cli import context
+    from tpukit.manager import inventory
+    from tpukit.records import ACTIVE, JOBS
+    from tpukit.store import everything
+
+    held = inventory.get(context.store(), vm.name)
+    for job in (entry.value for entry in everything(context.store(), JOBS, states=ACTIVE)):
+        where = job.plan.get("vms") or {}
+        if (held and job.id == held.job) or (vm.name in where.get("nodes", ()) and where.get("zone") == vm.zone):
+            return job
+    return None
 
 
 def is_active(job_id: str) -> bool | None:
