@@ -240,8 +240,8 @@ def _delete(seen: Observation, step: Step, why: str) -> Step:
         return replace(step, reason=f"{why}; but it is in use by {shown}", act=act)
     if free := tuple(host for host in seen.hosts.get(step.pool, ()) if host not in cordoned):
         return replace(step, reason=f"{why}; its hosts take no more pods", act=_cordon(seen, free, on=True))
-    act = Delete(why, pools.identity(seen.pools[step.pool]))
-    return replace(step, state="removing", reason=why, act=act, event="NodePoolDeleting")
+    removal = Delete(why, pools.identity(seen.pools[step.pool]))
+    return replace(step, state="removing", reason=why, act=removal, event="NodePoolDeleting")
 
 
 def _reopened(seen: Observation, step: Step) -> Step:
