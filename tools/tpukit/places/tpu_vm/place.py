@@ -18,7 +18,7 @@ from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Denied, Invalid, NotYet, Problem, TpukitError
 from tpukit.places import lines
-from tpukit.places.base import Capabilities, FollowUp, Handle, Known, Line, Observation
+from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
 from tpukit.places.tpu_vm import secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
@@ -191,8 +191,10 @@ class TpuVmPlace:
             if isinstance(answer, TpukitError):
                 raise answer
 
-    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
-        return self._sweeper.sweep(self._client, known, complain)
+    def sweep(
+        self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
+    ) -> Sequence[str]:
+        return self._sweeper.sweep(self._client, known, complain, claim)
 
     def workdir(self, plan: Plan, origin: int) -> str:
         return workdir(plan, origin)
