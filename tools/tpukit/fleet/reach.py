@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpukit import pods
+from tpukit import fence, pods
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
+from tpukit.errors import Conflict, Invalid, LeaseLost, NotYet, TpukitError, Transient
 from tpukit.fleet.records import Worker
 from tpukit.fleet.seen import Host
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
@@ -75,7 +75,7 @@ class Reach:
         if not asked:
             return []
         with ThreadPoolExecutor(min(KEY_READERS, len(asked))) as pool:
-            logins = list(pool.map(lambda one: self._let_in(zone, one[1]), asked))
+            logins = list(pool.map(fence.carry(lambda one: self._let_in(zone, one[1])), asked))
         calls = {
             at: Call(login, _status(worker), seconds=STATUS_SECONDS)
             for at, ((worker, _), login) in enumerate(zip(asked, logins, strict=True))
@@ -99,6 +99,8 @@ class Reach:
         try:
             self.admit(zone, node)
             return self.login(zone, node)
+        except LeaseLost:
+            raise
         except TpukitError as error:
             return error
 
