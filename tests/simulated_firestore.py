@@ -251,6 +251,8 @@ def _holds(path: str, fields: Mapping[str, Any], name: str, operator: str, value
         return False
     else:
         here = fields[name]
+    if getattr(operator, "name", "") == "IS_NULL":  # what the client makes of `== None`
+        return here is None
     if operator == "in":
         return here in value
     if operator == "not-in":

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, LeaseLost, TpukitError
+from tpukit.errors import Conflict, LeaseLost, TpukitError, Transient
 from tpukit.store import Holder, Lease, Store
 
 SECONDS = 45.0
@@ -60,7 +60,14 @@ class Leases:
         if known is None or known[0].token != lease.token:
             raise LeaseLost(f"the lease on {lease.name} was released or taken over")
         left = self._seconds - (self._clock.elapsed() - known[1])
-        return left if left >= self._third else self._renew(known[0])
+        if left >= self._third:
+            return left
+        try:
+            return self._renew(known[0])
+        except Transient as error:
+            if left > 0:
+                return left
+            raise LeaseLost(f"the lease on {lease.name} lapsed while the store was unreachable") from error
 
     def lost(self, name: str) -> None:
         """Forget a lease that another driver has, as a refused write has shown."""

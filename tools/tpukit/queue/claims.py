@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from tpukit.errors import Conflict, NotFound
+from tpukit.errors import Conflict, Invalid, NotFound
 from tpukit.queue import decide
 from tpukit.queue.decide import Outcome
-from tpukit.queue.records import PENDING, RUNNING, TPU_JOBS, QueuedJob
+from tpukit.queue.records import PENDING, RUNNING, TPU_JOBS, QueuedJob, is_number
 from tpukit.store import Entry, Event, Holder, Lease, Store
 
 SECONDS = 45.0
@@ -44,7 +44,12 @@ def take(
     for page in _pages(store):
         ready = [entry for entry in page if decide.claimable(entry.value, now) and accept(entry.value)]
         for entry in _shuffled(ready, dice):
-            if claimed := take_one(store, holder, entry):
+            try:
+                claimed = take_one(store, holder, entry)
+            except Invalid as error:  # the document does not fit: it ends, and those behind it go on
+                end_unfit(store, entry, entry.value, str(error))
+                continue
+            if claimed:
                 return claimed
     return None
 
@@ -75,6 +80,20 @@ def revoke(store: Store, holder: Holder, key: str) -> bool:
         return False
     store.release(lease)
     return True
+
+
+def end_unfit(
+    store: Store, entry: Entry[QueuedJob], job: QueuedJob, why: str, *, claim: Claim | None = None
+) -> QueuedJob | None:
+    """End a job whose document cannot be written as it is. None where another process was faster."""
+    now = store.now()
+    smaller, ended = decide.unfit(entry, job, why, now)
+    options = {"lease": claim.lease, "release": True} if claim else {}
+    try:
+        store.put(TPU_JOBS, smaller, ended, events=[Event(now, f"failed: {ended.error}"[:500])], **options)
+    except Conflict:
+        return None
+    return ended
 
 
 def _write(store: Store, claim: Claim, following: Callable[[QueuedJob, float], QueuedJob]) -> QueuedJob | None:
@@ -120,4 +139,4 @@ def _shuffled(entries: Iterable[Entry[QueuedJob]], dice: random.Random) -> list[
 
 
 def _priority(job: QueuedJob) -> float:
-    return float(job.priority) if isinstance(job.priority, (int, float)) else 0.0
+    return float(job.priority) if is_number(job.priority) else 0.0

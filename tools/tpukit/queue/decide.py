@@ -7,9 +7,12 @@ running job holds its lease, or has seen that nobody does.
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,6 +22,7 @@ from tpukit.queue.records import (
     COMPLETED,
     ENDED,
     FAILED,
+    OWN,
     PENDING,
     RUNNING,
     SCHEDULED,
@@ -26,11 +30,17 @@ from tpukit.queue.records import (
     is_number,
 )
 from tpukit.reasons import MEANINGS, Budget, Reason, message
+from tpukit.store import Entry
 
 FIRST_WAIT, LONGEST_WAIT = 2.0, 300.0
 LONGEST_TIMEOUT = 24 * 3600
 CODE_LIMIT = 900_000
 """Bytes: a document of Firestore holds a mebibyte, and the rest of the job needs some of it."""
+
+
+KEPT_CHARACTERS = 2_000
+"""Of a field that makes a document too large."""
+DEEPEST = 17
 
 
 class Act(StrEnum):
@@ -78,7 +88,46 @@ def problems(job: QueuedJob) -> str:
         return f"priority: {job.priority!r} is no number"
     if job.metadata is not None and not isinstance(job.metadata, dict):
         return f"metadata: {type(job.metadata).__name__} is no object"
+    for name in ("challenge_number", "metadata"):
+        if strange := _strange(getattr(job, name)):
+            return f"{name}: it holds {strange}, which cannot be stored"
     return ""
+
+
+def unfit(entry: Entry[QueuedJob], job: QueuedJob, why: str, now: float) -> tuple[Entry[QueuedJob], QueuedJob]:
+    """Return what to store in place of `job`, which no home takes as it is: failed, with a sentence and without what
+    is too large or of a type that cannot be stored. `entry` is what was read, likewise."""
+    now = _later(job, now)
+    said = str(job.error) if job.status == FAILED and job.error else f"its document cannot be stored: {why}"
+    if job.status not in ENDED:
+        job = _end(job, FAILED, Reason.CANNOT_START, said, now)
+    own = {name: tame(getattr(job, name)) for name in ("challenge_number", "code", "timeout", "metadata", "priority")}
+    raw = {name: value if name in OWN else tame(value) for name, value in entry.raw.items()}
+    own |= {"error": tame(said), "logs": str(tame(job.logs)), "result": tame(job.result)}
+    return dataclasses.replace(entry, raw=raw), replace(job, **own)
+
+
+def tame(value: Any) -> Any:
+    """Return a value that every home takes: itself, or a few words about it."""
+    if strange := _strange(value):
+        return f"(removed: {strange})"
+    text = value if isinstance(value, str) else str(value)
+    if len(text) <= KEPT_CHARACTERS:
+        return value
+    return f"{text[:KEPT_CHARACTERS]} … (cut: {len(text):,} characters)"
+
+
+def _strange(value: Any, depth: int = 0) -> str:
+    """What in it cannot be stored, in a few words; empty: nothing."""
+    if depth > DEEPEST:
+        return "more levels than are allowed"
+    if isinstance(value, dict):
+        return next((said for one in value.values() if (said := _strange(one, depth + 1))), "")
+    if isinstance(value, (list, tuple)):
+        return next((said for one in value if (said := _strange(one, depth + 1))), "")
+    if value is None or isinstance(value, (str, bool, bytes, datetime)) or is_number(value):
+        return ""
+    return str(value) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 def claimable(job: QueuedJob, now: float, status: str = PENDING) -> bool:

@@ -7,6 +7,7 @@ starts a worker for each job, it has that done too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -15,10 +16,10 @@ from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import Invalid, TpukitError
 from tpukit.queue import claims
-from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish
-from tpukit.queue.records import ACTIVE, RUNNING, TPU_JOBS, QueuedJob
+from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish, unfit
+from tpukit.queue.records import ACTIVE, ENDED, PENDING, RUNNING, TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason
-from tpukit.store import Entry, Holder, Lease, Store
+from tpukit.store import Entry, Event, Holder, Kind, Lease, Store
 
 LEADER = "queue/leader"
 LEADER_SECONDS = 15.0
@@ -108,6 +109,42 @@ class Observed:
         self.key, self.job, self.seen = key, job, seen
 
 
+class QueueRecords:
+    """The queue's documents for the kernel. One that cannot be written as decided ends with a sentence."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.get, self.list, self.lease = store.get, store.list, store.lease
+
+    def put(
+        self,
+        kind: Kind[QueuedJob],
+        entry: Entry[QueuedJob],
+        value: QueuedJob,
+        *,
+        lease: Lease | None = None,
+        events: Sequence[Event] = (),
+    ) -> Entry[QueuedJob]:
+        try:
+            return self._store.put(kind, entry, value, lease=lease, events=events)
+        except Invalid as error:
+            smaller, ended = unfit(entry, value, str(error), self._store.now())
+            return self._store.put(kind, smaller, ended, lease=lease, events=events)
+
+    def end_strangers(self) -> None:
+        """End documents whose status is none that a job has: no list of active jobs would ever name them."""
+        for entry in self._store.strangers(TPU_JOBS).entries:
+            known = ", ".join((*ACTIVE, *ENDED))
+            job = replace(entry.value, status=PENDING)
+            with suppress(Conflict):  # its application wrote it again meanwhile
+                self._store.put(TPU_JOBS, *_refused(entry, job, f"status: {entry.value.status!r} is none of {known}"))
+
+
+def _refused(entry: Entry[QueuedJob], job: QueuedJob, why: str) -> tuple[Entry[QueuedJob], QueuedJob]:
+    smaller, ended = unfit(entry, job, why, job.updated_at)
+    return smaller, replace(ended, error=why)
+
+
 class Leadership:
     """One lease for all keys: its holder supervises."""
 
@@ -154,8 +191,9 @@ class Driver:
         hooks: Hooks | None = None,
     ) -> None:
         self.leader = Leadership(store, holder, clock)
+        self._records = QueueRecords(store)
         self.kernel: Kernel[QueuedJob, Any] = Kernel(
-            store,
+            self._records,
             QueueUse(store, holder, starter),
             self.leader,
             clock,
@@ -166,7 +204,9 @@ class Driver:
         )
 
     def round(self) -> int:
-        """One step for each active job; how many are left. Nothing is done while somebody else leads."""
+        """Take one step for each active job, and return how many are left. Nothing is done while another one leads."""
+        if self.leader.hold(LEADER) is not None:
+            self._records.end_strangers()
         return self.kernel.round()
 
     def close(self) -> None:

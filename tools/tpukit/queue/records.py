@@ -64,15 +64,43 @@ class QueuedJob(msgspec.Struct, frozen=True):
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+    """Whether it is a finite number that a float holds."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
+
+def tidy(doc: dict[str, Any]) -> dict[str, Any]:
+    """Return the document without what a program wrote into fields that are not its own, where they cannot be read."""
+    return {name: value for name, value in doc.items() if name not in OWN or _fits(value, OWN[name])}
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind is float:
+        return is_number(value) and 0 <= value < LATEST
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    return isinstance(value, kind)
+
+
+LATEST = 253_402_300_800.0
+"""Seconds since the epoch: the year 10,000, which no timestamp reaches."""
+OWN: dict[str, type] = {  # fields that only tpukit writes, and of what type each is
+    **dict.fromkeys((*TIMES, "not_before"), float),
+    **dict.fromkeys(("result_uri", "reason", "logs", "worker", "peer_error"), str),
+    **dict.fromkeys(("schedules", "attempts", "faults", "max_faults"), int),
+    **dict.fromkeys(("cancel", "dead_letter", "ranked"), bool),
+}
 
 TPU_JOBS = Kind(
     "tpu_jobs",
     QueuedJob,
     state="status",
     order="rank",
-    plain=Plain(TIMES, placed="ranked", heard="created_at"),
+    plain=Plain(TIMES, placed="ranked", heard="created_at", tidy=tidy),
     known=(*ACTIVE, *ENDED),
 )
 

@@ -217,7 +217,7 @@ class Worker:
 
     def _write(self, claim: Claim, guard: _Guard, outcome: Outcome) -> None:
         """Until it is written or the job is somebody else's: a result is worth waiting for a store that is away."""
-        pause = 0.2
+        pause, refused = 0.2, False
         while not guard.lost:
             try:
                 if guard.left and outcome.reason is Reason.CANCELLED:
@@ -231,6 +231,11 @@ class Worker:
                 pause = min(5.0, pause * 2)
                 continue
             except Invalid as error:  # the store does not take it as it is
+                if refused:  # nor without a result: the document itself is too large
+                    wrote = claims.end_unfit(self._store, claim.entry, claim.entry.value, str(error), claim=claim)
+                    self._say(claim.key, _sentence(wrote) if wrote else "is not ours any more")
+                    return
+                refused = True
                 outcome = Outcome(Reason.USER_ERROR, error=f"its result cannot be stored: {error}"[:2000])
                 continue
             self._say(claim.key, _sentence(wrote) if wrote else "is not ours any more")

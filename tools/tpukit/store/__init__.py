@@ -30,6 +30,7 @@ class Plain:
     times: tuple[str, ...]  # fields that are timestamps there: seconds in records, 0 for those that are not there
     placed: str  # name of the true-or-false field that says whether it has its place; read, never stored
     heard: str  # which of the times a new document has: what watches hear it by
+    tidy: Upgrade = dict  # brings fields that only tpukit writes into the shape that it reads, whatever a program wrote
 
 
 @dataclass(frozen=True, slots=True)

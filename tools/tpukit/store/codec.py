@@ -155,7 +155,7 @@ def _brought_up(kind: Kind[T], raw: Mapping[str, Any]) -> dict[str, Any]:
             doc = upgrade(doc)
         except Exception as error:  # the document is not what its version says: whatever it raised
             raise ValueError(f"it cannot be brought up from version {number}: {error!r}") from error
-    return doc
+    return kind.plain.tidy(doc) if kind.plain else doc
 
 
 def _with_unknown(old: Any, known: Any, new: Any) -> Any:
