@@ -212,3 +212,22 @@ def test_worker_whose_program_can_never_run_fails_after_one_launch_with_that_rea
     world.rest()
     (worker,) = world.workers()
     assert (worker.state, worker.message, world.hosts.starts) == ("failed", "p.py has no function nothing", 1)
+
+
+def test_launch_passes_the_limit_without_a_driver_to_the_host_with_the_labels_of_its_tpu_vm(world):
+    world.want([ZONES[0]], 1)
+    for worker in world.workers():
+        world.store.put(WORKERS, world.store.get(WORKERS, worker.key), replace(worker, unattended=7200.0))
+    world.until_working()
+    (limit,) = world.hosts.limits
+    (node,) = world.cloud.made.values()
+    assert (limit["seconds"], limit["hardware"]["labels"]) == (7200.0, dict(node.labels))
+    place = "projects/project-1/locations/us-central1-a/queuedResources/tpu-us-central1-a-0"
+    assert limit["hardware"]["url"].endswith(place)
+
+
+@pytest.mark.parametrize(("flag", "said"), [("", "after 1d without"), ("--unattended 2h", "after 2h without")])
+def test_limit_without_a_driver_is_shown_before_tpu_vms_are_created(world, tmp_path, monkeypatch, flag, said):
+    (ada,) = users(world, tmp_path, monkeypatch, "ada")
+    assert said in ada.run(f"create {TWO} {flag}").splitlines()[0]
+    assert {one.unattended for one in ada.workers("ada")} == {7200.0 if flag else 86400.0}
