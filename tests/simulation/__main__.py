@@ -15,9 +15,9 @@ from simulation.world import Result
 CHUNK = 50
 
 
-def _some(seeds: range) -> list[tuple[int, str, str]]:
+def _some(seeds: range, scene: str = "") -> list[tuple[int, str, str]]:
     with Simulator() as simulator:
-        results = [(seed, simulator.seed(seed)) for seed in seeds]
+        results = [(seed, simulator.seed(seed, scene)) for seed in seeds]
         return [(seed, one.violation.invariant, one.violation.text) for seed, one in results if one.violation]
 
 
@@ -37,10 +37,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--scene", default="", help="Run every seed in this scene.")
+    parser.add_argument("--until-found", action="store_true", help="Stop at the first violation, without its history.")
     options = parser.parse_args()
     if options.seed is not None:
         with Simulator() as simulator:
-            result = simulator.seed(options.seed, kept=True)
+            result = simulator.seed(options.seed, options.scene, kept=True)
             show(simulator.shrink(result) if options.shrink and result.violation else result, trace=True)
         return int(result.violation is not None)
     began = time.monotonic()
@@ -48,8 +50,13 @@ def main() -> int:
     chunks = [range(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
     found: list[tuple[int, str, str]] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for some in pool.map(_some, chunks):
-            found += some
+        waiting = {pool.submit(_some, chunk, options.scene): chunk for chunk in chunks}
+        for future in waiting:
+            found += future.result()
+            if found and options.until_found:
+                pool.shutdown(wait=False, cancel_futures=True)
+                print(f"found {found[0][0]} {found[0][1]}")
+                return 1
     took = time.monotonic() - began
     print(f"{options.seeds} seeds in {took:.1f} s ({options.seeds / took:.0f} a second): {len(found)} violations")
     for invariant, count in Counter(name for _, name, _ in found).most_common():
@@ -58,7 +65,7 @@ def main() -> int:
         seed = found[0][0]
         print(f"\nShortest history of seed {seed}:")
         with Simulator() as simulator:
-            show(simulator.shrink(simulator.seed(seed)), trace=True)
+            show(simulator.shrink(simulator.seed(seed, options.scene)), trace=True)
     return int(bool(found))
 
 

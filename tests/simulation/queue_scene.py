@@ -160,7 +160,8 @@ class QueueScene:
         mine.over = mine.written = True
         for _ in range(10):
             try:
-                claims.finish(store, Claim(claim.entry, lease), Outcome(Reason.DONE, result=key))
+                outcome = Outcome(Reason.DONE, result=key)
+                mine.written = claims.finish(store, Claim(claim.entry, lease), outcome) is not None
                 return
             except TpukitError:
                 mine.written = False

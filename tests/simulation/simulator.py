@@ -111,8 +111,10 @@ class Simulator:
         folder.mkdir(exist_ok=True)
         return World(plan, self._home, folder, kept=kept).run()
 
-    def seed(self, seed: int, *, kept: bool = False) -> Result:
-        return self.run(plans.draw(seed), kept=kept)
+    def seed(self, seed: int, scene: str = "", *, kept: bool = False) -> Result:
+        """Run the world of a seed, in its own scene or in a named one."""
+        plan = plans.draw(seed)
+        return self.run(replace(plan, scene=scene or plan.scene), kept=kept)
 
     def shrink(self, found: Result) -> Result:
         """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""
