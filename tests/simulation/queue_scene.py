@@ -90,7 +90,8 @@ class QueueScene:
             world.violate("evidence", f"{key} is completed, and its code never came to its end")
         if job.status == FAILED and key in self.sent and not job.dead_letter:
             world.violate("lost", f"{key} failed without a cause: {job.error}")
-        if job.faults > len([one for one in done if not one.written]):
+        # A claim whose answer was lost is given up like that of a dead worker.
+        if job.faults > job.attempts - sum(one.written for one in done):
             world.violate("budget", f"{key} is charged {job.faults} faults; its code was begun {len(done)} times")
 
     def _send(self, key: str, seconds: float) -> None:
