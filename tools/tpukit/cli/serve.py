@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
+    from tpukit.store import Store
 
 WORKERS = 8
 LEAVE_SECONDS = 1.0
@@ -130,8 +131,22 @@ def _prune() -> None:
     limits = housekeeping.Limits()
     active = housekeeping.active_in(context.store())
     report = housekeeping.run(paths.data(), paths.state(), known, context.CLOCK.now(), limits, active=active)
+    prune_store(context.store())
     if report.removed:
         _say(f"removed {len(report.removed)} things of old jobs, {report.freed >> 20} MiB; `tpu clean` says more")
+
+
+def prune_store(store: Store) -> None:
+    """Remove leases that lapsed long ago, and results of queued jobs that were purged."""
+    from tpukit import paths
+    from tpukit.cli import context
+    from tpukit.queue.records import TPU_JOBS
+    from tpukit.queue.results import Results
+
+    store.prune()
+    results = paths.data() / "queue" / "results"
+    if results.is_dir():
+        Results(str(results)).prune(store.keys(TPU_JOBS), context.CLOCK.now())
 
 
 def _mirror() -> Callable[[], None] | None:

@@ -102,6 +102,8 @@ def record(plan: Plan, owner: str = "") -> Plan:
 
     However often a try is repeated because its answer was lost, one job is there: the record names the submission.
     """
+    from msgspec.structs import replace as changed
+
     from tpukit.cli import context
     from tpukit.records import JOBS, Job
     from tpukit.store import Event
@@ -110,8 +112,8 @@ def record(plan: Plan, owner: str = "") -> Plan:
     now, owner, submission = context.CLOCK.now(), owner or context.owner(), secrets.token_hex(16)
     pauses = iter(PAUSES)
     while True:
-        fields = {"plan": plan.to_json(), "tags": tuple(plan.spec.tags), "submission": submission}
-        job = Job(plan.id, plan.place, plan.team, owner, now, **fields)
+        job = Job(plan.id, plan.place, plan.team, owner, now, plan.to_json(), tuple(plan.spec.tags))
+        job = changed(job, submission=submission)
         try:
             context.claim(plan.id)
             context.store().create(JOBS, plan.id, job, events=[Event(now, f"sent to {plan.place} by {owner}")])

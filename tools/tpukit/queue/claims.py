@@ -88,9 +88,9 @@ def end_unfit(
     """End a job whose document cannot be written as it is. None where another process was faster."""
     now = store.now()
     smaller, ended = decide.unfit(entry, job, why, now)
-    options = {"lease": claim.lease, "release": True} if claim else {}
+    lease, note = claim.lease if claim else None, Event(now, f"failed: {ended.error}"[:500])
     try:
-        store.put(TPU_JOBS, smaller, ended, events=[Event(now, f"failed: {ended.error}"[:500])], **options)
+        store.put(TPU_JOBS, smaller, ended, lease=lease, release=lease is not None, events=[note])
     except Conflict:
         return None
     return ended

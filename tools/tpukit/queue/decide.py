@@ -10,9 +10,7 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,6 +27,7 @@ from tpukit.queue.records import (
     QueuedJob,
     is_number,
 )
+from tpukit.queue.storable import strange, tame
 from tpukit.reasons import MEANINGS, Budget, Reason, message
 from tpukit.store import Entry
 
@@ -36,11 +35,6 @@ FIRST_WAIT, LONGEST_WAIT = 2.0, 300.0
 LONGEST_TIMEOUT = 24 * 3600
 CODE_LIMIT = 900_000
 """Bytes: a document of Firestore holds a mebibyte, and the rest of the job needs some of it."""
-
-
-KEPT_CHARACTERS = 2_000
-"""Of a field that makes a document too large."""
-DEEPEST = 17
 
 
 class Act(StrEnum):
@@ -89,8 +83,8 @@ def problems(job: QueuedJob) -> str:
     if job.metadata is not None and not isinstance(job.metadata, dict):
         return f"metadata: {type(job.metadata).__name__} is no object"
     for name in ("challenge_number", "metadata"):
-        if strange := _strange(getattr(job, name)):
-            return f"{name}: it holds {strange}, which cannot be stored"
+        if held := strange(getattr(job, name)):
+            return f"{name}: it holds {held}, which cannot be stored"
     return ""
 
 
@@ -105,29 +99,6 @@ def unfit(entry: Entry[QueuedJob], job: QueuedJob, why: str, now: float) -> tupl
     raw = {name: value if name in OWN else tame(value) for name, value in entry.raw.items()}
     own |= {"error": tame(said), "logs": str(tame(job.logs)), "result": tame(job.result)}
     return dataclasses.replace(entry, raw=raw), replace(job, **own)
-
-
-def tame(value: Any) -> Any:
-    """Return a value that every home takes: itself, or a few words about it."""
-    if strange := _strange(value):
-        return f"(removed: {strange})"
-    text = value if isinstance(value, str) else str(value)
-    if len(text) <= KEPT_CHARACTERS:
-        return value
-    return f"{text[:KEPT_CHARACTERS]} … (cut: {len(text):,} characters)"
-
-
-def _strange(value: Any, depth: int = 0) -> str:
-    """What in it cannot be stored, in a few words; empty: nothing."""
-    if depth > DEEPEST:
-        return "more levels than are allowed"
-    if isinstance(value, dict):
-        return next((said for one in value.values() if (said := _strange(one, depth + 1))), "")
-    if isinstance(value, (list, tuple)):
-        return next((said for one in value if (said := _strange(one, depth + 1))), "")
-    if value is None or isinstance(value, (str, bool, bytes, datetime)) or is_number(value):
-        return ""
-    return str(value) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 def claimable(job: QueuedJob, now: float, status: str = PENDING) -> bool:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
-from tpukit.errors import Invalid, TpukitError
+from tpukit.errors import Conflict, Invalid, TpukitError
 from tpukit.queue import claims
 from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish, unfit
 from tpukit.queue.records import ACTIVE, ENDED, PENDING, RUNNING, TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason
-from tpukit.store import Entry, Event, Holder, Kind, Lease, Store
+from tpukit.store import Entry, Event, Holder, Kind, Lease, Store, T
 
 LEADER = "queue/leader"
 LEADER_SECONDS = 15.0
@@ -118,18 +118,20 @@ class QueueRecords:
 
     def put(
         self,
-        kind: Kind[QueuedJob],
-        entry: Entry[QueuedJob],
-        value: QueuedJob,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
         *,
         lease: Lease | None = None,
         events: Sequence[Event] = (),
-    ) -> Entry[QueuedJob]:
+    ) -> Entry[T]:
         try:
             return self._store.put(kind, entry, value, lease=lease, events=events)
         except Invalid as error:
-            smaller, ended = unfit(entry, value, str(error), self._store.now())
-            return self._store.put(kind, smaller, ended, lease=lease, events=events)
+            assert isinstance(value, QueuedJob)  # the only kind that this kernel drives
+            smaller, ended = unfit(cast("Entry[QueuedJob]", entry), value, str(error), self._store.now())
+            written = self._store.put(TPU_JOBS, smaller, ended, lease=lease, events=events)
+            return cast("Entry[T]", written)
 
     def end_strangers(self) -> None:
         """End documents whose status is none that a job has: no list of active jobs would ever name them."""

@@ -23,12 +23,13 @@ from tpukit.places.tpu_vm import secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
 from tpukit.places.tpu_vm.channel import Channel
-from tpukit.places.tpu_vm.code import Code
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.observing import Observer
+from tpukit.places.tpu_vm.shared_code import Code
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.plan import Plan, VmTarget
+from tpukit.spec import durations
 
 FOLLOW_SECONDS = 0.5
 _BOARD = "the first host uploads TensorBoard data: the Python of the job's command needs tpukit[tpu] there"
@@ -204,6 +205,7 @@ class TpuVmPlace:
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
             *([] if plan.workdir else ["checkpoints stay on the hosts' disks, and go with them: name a workdir"]),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
+            *_limit(plan),
             *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),
         ]
 
@@ -249,3 +251,11 @@ class TpuVmPlace:
                 hosts = Hosts(client, channel, self._code, self._sender)
                 self._observers[key] = Observer(client, hosts, self._logs, self._clock)
             return self._observers[key]
+
+
+def _limit(plan: Plan) -> list[str]:
+    seconds = plan.spec.max.unattended
+    if not seconds:
+        return ["nothing ends when no driver comes back: max.unattended is 0s"]
+    what = "and its TPU VMs are deleted" if target.is_own(plan) else "and its TPU VMs stay"
+    return [f"without a driver for {durations.write(seconds)} the program is stopped {what}: see max.unattended"]

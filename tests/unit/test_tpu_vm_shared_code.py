@@ -9,7 +9,7 @@ import pytest
 
 from tpukit import stage
 from tpukit.errors import Denied, NotFound, NotYet, Transient
-from tpukit.places.tpu_vm.code import Code, address_of
+from tpukit.places.tpu_vm.shared_code import Code, address_of
 from tpukit.plan import Plan
 from tpukit.spec import JobSpec
 from unit.test_tpu_vm_machines import PLAN
