@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from tpukit import fence
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, Invalid, NotFound, Transient
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
 from tpukit.places.gke.jobsets import NAME, REPLICATED_JOB, RESTART, UID
 from tpukit.places.gke.namespace import Lister
 
@@ -49,6 +50,8 @@ class FakeCluster:
         self.meanwhile: Callable[[], object] = lambda: None  # happens before every call
         self.away = False
         self.truth: dict[str, list[str]] = {}  # what ended attempts of each JobSet: evicted | hardware | user
+        self.hidden: set[str] = set()  # namespaces that this identity may not list; "" is all of them at once
+        self.denied: set[str] = set()  # kinds that this identity may not patch
         self.refuse: str = ""  # a JobSet that the API server does not take, with its words
         self.dead_nodes: set[str] = set()  # their pods neither end nor leave
         self._uids = itertools.count(1)
@@ -61,6 +64,8 @@ class FakeCluster:
 
     def list(self, kind, namespace="", *, labels="", fields="", type=None, seconds=20.0) -> list[Doc]:  # noqa: A002
         with self._call(f"list {kind}"):
+            if namespace in self.hidden:
+                raise Denied(f"list of {kind} in {namespace or 'all namespaces'} is forbidden")
             key, _, value = labels.partition("=")
             return [
                 copy.deepcopy(one)
@@ -99,9 +104,15 @@ class FakeCluster:
             known.update({key: copy.deepcopy(value) for key, value in document.items() if key != "metadata"})
             return copy.deepcopy(known)
 
-    def patch(self, kind, name, change, namespace="", *, part="", way="merge", seconds=20.0) -> Doc:
+    def patch(self, kind, name, change, namespace="", *, part="", way="merge", uid="", version="", seconds=20.0) -> Doc:
         with self._call(f"patch {kind}"):
             known = self._get(kind, namespace, name)
+            if uid and known["metadata"]["uid"] != uid:
+                raise Conflict(f"{kind} {name} has another uid")
+            if kind in self.denied:
+                raise Denied(f"patch of {kind} is forbidden")
+            known["metadata"]["resourceVersion"] = str(next(self._ticks))
+            known.setdefault("spec", {}).update(change.get("spec", {}))
             for key, value in change.get("metadata", {}).get("annotations", {}).items():
                 known["metadata"].setdefault("annotations", {})[key] = value
             return copy.deepcopy(known)
@@ -113,6 +124,8 @@ class FakeCluster:
                 return
             if uid and known["metadata"]["uid"] != uid:
                 raise Conflict(f"{kind} {name} has another uid")
+            if version and known["metadata"]["resourceVersion"] != version:
+                raise Conflict(f"{kind} {name} has changed")
             if kind == "JobSet":
                 assert foreground, "a JobSet that is not there any more says nothing of its pods"
                 known["metadata"].setdefault("deletionTimestamp", self.time())
@@ -123,6 +136,12 @@ class FakeCluster:
                 known["metadata"]["deletionGracePeriodSeconds"] = grace
             else:
                 del self._kind(kind)[namespace, name]
+
+    def call(self, method, path, query=None, *, body=None, content="", seconds=20.0) -> Doc:
+        assert (method, path.rpartition("/")[2]) == ("POST", "selfsubjectaccessreviews")
+        asked = body["spec"]["resourceAttributes"]
+        with self._call("review access"):
+            return {"status": {"allowed": {"jobs": "Job"}[asked["resource"]] not in self.denied}}
 
     def logs(
         self, pod, namespace, *, container="", follow=False, previous=False, timestamps=False, tail=None, since="",
@@ -324,6 +343,7 @@ class FakeCluster:
     def _add(self, kind: str, document: Doc) -> Doc:
         metadata = document["metadata"]
         metadata |= {"uid": f"uid-{next(self._uids)}", "creationTimestamp": self.time()}
+        metadata["resourceVersion"] = str(next(self._ticks))
         self._kind(kind)[metadata["namespace"], metadata["name"]] = document
         return document
 
@@ -349,6 +369,8 @@ class _Call:
     def __enter__(self) -> None:
         cluster = self._cluster
         cluster.meanwhile()
+        if self._name.startswith(("create", "apply", "patch", "delete")):
+            fence.check()
         self._fault = cluster.faults.pop(cluster.calls, "")
         cluster.calls += 1
         cluster.log.append(self._name)

@@ -52,8 +52,6 @@ class Alone:
             raise LeaseLost("another replica leads")
         return 10.0
 
-    def resign(self, *names: str) -> None: ...
-
     def close(self) -> None: ...
 
 

@@ -127,8 +127,8 @@ def test_complete_parts_of_two_archives_do_not_fit_and_those_in_the_way_are_name
     ours, theirs = sent(content=b"x"), sent(content=b"y")
     mixed = [ours[0], theirs[1], ours[2]]
     assert code.complete(mixed, "a" * 64) is None
-    assert code.in_the_way(mixed, ours) == [theirs[1]["metadata"]["name"]]
-    assert code.in_the_way(ours, ours) == []
+    assert code.in_the_way(mixed, ours) == {theirs[1]["metadata"]["name"]: ""}
+    assert code.in_the_way(ours, ours) == {}
 
 
 def test_complete_another_code_with_the_same_beginning_is_not_ours():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from tpukit import fence
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, Invalid, NotYet, Transient
+from tpukit.errors import Conflict, Invalid, LeaseLost, NotYet, Transient
 from tpukit.places.gke import code
 from tpukit.plan import Plan, Snapshot
 from tpukit.reasons import State
@@ -178,3 +181,101 @@ def test_prepare_settles_the_cluster_and_refuses_what_gke_has_not(place):
 def test_forget_says_where_a_jobset_may_be_left(place):
     said = place.forget(handle())
     assert all(word in said for word in (handle().plan.id, "research", "--context fake"))
+
+
+def staged(place, plan):
+    """The code on this machine's shelf."""
+    folder = place._root / "code" / plan.snapshot.digest
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text("pass")
+    return plan
+
+
+def half_uploaded(cluster, digest):
+    """The first of two parts, packed by another machine's compressor."""
+    cluster.create(code.config_maps("research", digest, [b"one", b"two"])[0])
+
+
+def test_code_that_another_machine_is_uploading_is_waited_for_and_not_removed(cluster, place):
+    plan = staged(place, with_code())
+    half_uploaded(cluster, plan.snapshot.digest)
+    for _ in range(4):
+        cluster.clock.sleep(60.0)
+        with pytest.raises(NotYet, match="uploading"):
+            place.submit(handle(plan=plan))
+    assert len(cluster._kind("ConfigMap")) == 1
+    for document in code.config_maps("research", plan.snapshot.digest, [b"one", b"two"])[1:]:
+        cluster.create(document)
+    place.submit(handle(plan=plan))
+    assert cluster.jobset(plan.id) is not None
+
+
+def test_code_whose_upload_was_cut_off_is_replaced(cluster, place):
+    plan = staged(place, with_code())
+    half_uploaded(cluster, plan.snapshot.digest)
+    cluster.clock.sleep(code.UPLOAD_SECONDS + 1)
+    place.submit(handle(plan=plan))
+    assert cluster.jobset(plan.id) is not None
+
+
+def test_code_that_is_half_uploaded_is_waited_for_by_a_driver_without_it(cluster, place):
+    plan = with_code()
+    half_uploaded(cluster, plan.snapshot.digest)
+    for _ in range(3):
+        cluster.clock.sleep(600.0)
+        with pytest.raises(Transient):
+            place.submit(handle(plan=plan))
+    assert len(cluster._kind("ConfigMap")) == 1
+
+
+def there(cluster):
+    return str({kind: objects for kind, objects in cluster.objects.items() if objects})
+
+
+def acts_of_a_fenced_driver():
+    def submit(place):
+        place.submit(handle())
+
+    def submit_next(place):
+        place.submit(handle(1))
+
+    def stop(place):
+        place.stop(handle(), 1.0)
+
+    return [submit, submit_next, stop]
+
+
+@pytest.mark.parametrize("act", acts_of_a_fenced_driver(), ids=lambda act: act.__name__)
+@pytest.mark.parametrize("running", [False, True])
+def test_act_of_a_driver_that_lost_its_lease_changes_nothing(cluster, place, act, running):
+    if running:
+        place.submit(handle())
+        cluster.admit(handle().plan.id)
+        cluster.start(handle().plan.id)
+
+    def lost():
+        raise LeaseLost("another driver owns it")
+
+    before = there(cluster)
+    with fence.held(lost), suppress(LeaseLost, NotYet):
+        act(place)
+    assert there(cluster) == before
+
+
+@pytest.mark.parametrize("call", ["create JobSet", "delete JobSet"])
+def test_act_whose_driver_was_paused_before_the_call_is_not_sent(cluster, place, call):
+    """The lease is lost while the driver is suspended immediately before the call."""
+    held = {"lease": True}
+
+    def check():
+        if not held["lease"]:
+            raise LeaseLost("another driver owns it")
+        return 10.0
+
+    if call.startswith("delete"):
+        place.submit(handle())
+    once_before(cluster, call, lambda: held.update(lease=False))
+    with fence.held(check), pytest.raises(LeaseLost):
+        place.stop(handle(), 30.0) if call.startswith("delete") else place.submit(handle())
+    there = cluster.jobset(handle().plan.id)
+    assert (there is not None and "deletionTimestamp" not in there["metadata"]) == call.startswith("delete")

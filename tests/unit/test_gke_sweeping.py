@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tpukit.clock import ManualClock
+from tpukit.errors import Transient
+from tpukit.kube import Context
 from tpukit.places.base import Handle, Known
 from tpukit.places.gke import code
-from tpukit.places.gke.sweeping import CODE_AGE
-from tpukit.plan import Snapshot
+from tpukit.places.gke.clusters import Clusters, Kubeconfig
+from tpukit.places.gke.place import GkePlace
+from tpukit.places.gke.sweeping import BETWEEN_SECONDS, CODE_AGE, MINIMUM_AGE
+from tpukit.plan import ClusterName, Plan, Snapshot
 from tpukit.reasons import State
-from unit.fake_cluster import FakeCluster
-from unit.gke_driving import Driving, place_on
+from unit.fake_cluster import DirectLister, FakeCluster
+from unit.gke_driving import SENDER, Driving, place_on
 from unit.gke_world import handle
 
 
@@ -114,3 +120,125 @@ def test_sweep_removes_code_that_nobody_used_for_a_month_and_keeps_what_a_job_or
     left = {one["metadata"]["name"] for one in cluster.list("ConfigMap", "research")}
     assert left == {name for kind in ("needed", "sent") for name in code.names(digests[kind], 2)}
     assert place.sweep(lambda: Known([sent, needed])) == []
+
+
+def in_team(team, name):
+    given = handle().plan.to_json()
+    plan = Plan.from_json({**given, "id": name, "settings": {**given["settings"], "team": team}})
+    return handle(plan=plan)
+
+
+def swept(cluster, place, known):
+    """Two sweeps, an hour apart; what they removed and complained of."""
+    removed, complaints = [], []
+    for _ in range(3):
+        cluster.clock.sleep(3600.0)
+        removed += place.sweep(lambda: known, complaints.append)
+    return removed, complaints
+
+
+def test_sweep_goes_on_after_a_namespace_that_cannot_be_listed_and_names_it(tmp_path):
+    cluster = FakeCluster(ManualClock())
+    place = place_on(cluster, tmp_path / "data")
+    dead, living = in_team("aaa-dead", "one-1"), in_team("research", "two-1")
+    for one in (dead, living):
+        place.submit(one)
+    cluster.hidden |= {"", "aaa-dead"}
+    removed, complaints = swept(cluster, place, Known(ended=[dead.plan, living.plan]))
+    assert removed == ["research/two-1"]
+    assert any("aaa-dead" in text for text in complaints)
+
+
+def test_sweep_goes_on_after_a_jobset_that_cannot_be_removed(stray):
+    cluster, place, sent = stray
+    other = in_team("research", "aaa-1")
+    place.submit(other)
+    delete = cluster.delete
+
+    def refuse(kind, name, *words, **named):
+        if name == "aaa-1":
+            raise Transient("no answer")
+        return delete(kind, name, *words, **named)
+
+    cluster.delete = refuse
+    removed, complaints = swept(cluster, place, Known())
+    assert removed == [f"research/{sent.plan.id}"]
+    assert any("aaa-1" in text for text in complaints)
+
+
+def test_sweep_goes_on_after_a_cluster_that_is_away_and_sweeps_those_that_jobs_were_sent_to(tmp_path):
+    clock = ManualClock()
+    here, there = FakeCluster(clock), FakeCluster(clock)
+    there.server, there.identity = "https://there.example", lambda seconds=20.0: "uid-of-there"
+    by_context = {"fake": here, "there": there}
+    contexts = [Context(name, one.server) for name, one in by_context.items()]
+    clusters = Clusters(clock, Kubeconfig(lambda: contexts, lambda: "fake", by_context.__getitem__))
+    place = GkePlace(
+        tmp_path, clock, lambda: SENDER, clusters=clusters, log_workers=0, connect=DirectLister
+    )  # fmt: skip
+    plan = replace(handle().plan, cluster=ClusterName("there", there.server, "uid-of-there"))
+    place.submit(handle(plan=plan))
+    here.away = True
+    removed, complaints = swept(here, place, Known(ended=[plan]))
+    assert removed == [f"research/{plan.id}"]
+    assert any(here.server in text for text in complaints)
+
+
+def test_sweep_leaves_the_jobset_of_a_record_that_cannot_be_read(stray):
+    cluster, place, sent = stray
+    assert swept(cluster, place, Known(unreadable=frozenset([sent.plan.id]))) == ([], [])
+
+
+def test_sweep_leaves_code_that_a_job_began_to_use_since_it_was_listed(tmp_path):
+    cluster = FakeCluster(ManualClock())
+    place = place_on(cluster, tmp_path / "data")
+    place._note_sent()
+    digest = "a" * 64
+    for document in code.config_maps("research", digest, [b"one"]):
+        cluster.create(document)
+    cluster.clock.sleep(CODE_AGE + 86400.0)
+    (name,) = code.names(digest, 1)
+    delete = cluster.delete
+
+    def used_first(*words, **named):
+        cluster.patch("ConfigMap", name, code.mark_used(cluster.clock.now()), "research")
+        return delete(*words, **named)
+
+    cluster.delete = used_first
+    assert place.sweep(Known) == []
+    assert [one["metadata"]["name"] for one in cluster.list("ConfigMap", "research")] == [name]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([SENDER, "another"]), st.sampled_from(["active", "unreadable", "unknown"])),
+        min_size=1, max_size=6,
+    ),
+    st.lists(st.floats(0.0, 900.0), min_size=1, max_size=6),
+)  # fmt: skip
+def test_sweep_removes_only_what_is_ours_unknown_old_and_was_seen_twice(tmp_path_factory, jobs, pauses):
+    cluster = FakeCluster(ManualClock())
+    folder = tmp_path_factory.mktemp("sweep")
+    place = place_on(cluster, folder / SENDER)
+    place._note_sent()
+    sent = {}
+    for number, (sender, state) in enumerate(jobs):
+        one = in_team("research", f"job-{number}")
+        place_on(cluster, folder / sender, sender=sender).submit(one)
+        sent[one.plan.id] = sender, state, one
+    known = Known(
+        [one for _, state, one in sent.values() if state == "active"],
+        frozenset(name for name, (_, state, _) in sent.items() if state == "unreadable"),
+    )
+    age, seen = 0.0, {}
+    for pause in pauses:
+        cluster.clock.sleep(pause)
+        age += pause
+        for name in (one.partition("/")[2] for one in place.sweep(lambda: known)):
+            sender, state, _ = sent[name]
+            assert (sender, state) == (SENDER, "unknown")
+            assert age >= MINIMUM_AGE
+            assert age - seen[name] >= BETWEEN_SECONDS
+        if age >= MINIMUM_AGE:
+            seen = {name: seen.get(name, age) for name in sent}

@@ -50,7 +50,10 @@ def test_notes_of_gke(tmp_path: Path, fields: dict[str, Any], expected: str) -> 
 
 
 def test_notes_of_gke_where_all_is_as_expected_there_are_none(tmp_path: Path) -> None:
-    assert list(GkePlace(tmp_path, ManualClock(), lambda: "me").notes(make("gke", slices=2))) == []
+    assert (
+        list(GkePlace(tmp_path, ManualClock(), lambda: "me").notes(make("gke", slices=2, max={"unattended": "0s"})))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,3 +70,8 @@ def test_notes_of_tpu_vms_say_where_tensorboard_data_goes(
     made = replace(made, vms=VmTarget("p", "us-central2-b", "me"))
     notes = TpuVmPlace(tmp_path, ManualClock(), lambda: "me").notes(made)
     assert any(expected in note for note in notes)
+
+
+def test_notes_of_gke_show_the_limit_without_a_driver(tmp_path: Path) -> None:
+    place = GkePlace(tmp_path, ManualClock(), lambda: "me")
+    assert "its slices are released after 24 h without a driver (max.unattended)" in place.notes(make("gke"))

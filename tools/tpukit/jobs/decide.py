@@ -80,7 +80,8 @@ def _decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> St
         return Step(job, Act.SUBMIT)
     if seen.state is State.SCHEDULED:
         waits = replace(job, state=State.SCHEDULED, reason=seen.reason, message=seen.detail)
-        return Step(waits, note=f"waits: {seen.detail}" if seen.detail and seen.detail != job.message else "")
+        note = f"waits: {seen.detail}" if seen.detail and seen.detail != job.message else ""
+        return Step(waits, Act.FOLLOW_UP if seen.follow_up else None, note=note, follow_up=seen.follow_up)
     return _running(job, spec, attempt, seen)
 
 

@@ -121,6 +121,7 @@ class JobSpecDoc(TypedDict, total=False):
     suspend: bool
     parallelism: int
     completions: int
+    activeDeadlineSeconds: int
 
 
 class JobStatusDoc(TypedDict, total=False):

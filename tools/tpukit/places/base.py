@@ -74,6 +74,7 @@ class FollowUp:
     admit: bool = False  # let this driver's key into the hosts
     leave: tuple[str, ...] = ()  # hosts to be told to leave, because a peer of theirs has failed
     grace: float = 0.0  # seconds after which those are killed
+    renew: bool = False  # the limit of max.unattended is to be moved on
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ PACKED = "tpukit.dev/code-packed"
 """Annotation of each part: the hash of all parts together. Compressors differ, and parts of two do not fit together."""
 USED = "tpukit.dev/code-used"
 """Annotation: when a job with this code was last sent."""
+UPLOAD_SECONDS = 300.0
+"""An upload without a new part for this long was cut off."""
 LABEL_CHARACTERS = 40
 """Of a digest; the value of a label has at most 63."""
 
@@ -114,12 +116,21 @@ def complete(maps: Iterable[Doc], digest: str) -> int | None:
     return int(count) if fit else None
 
 
-def in_the_way(maps: Iterable[Doc], documents: Sequence[Doc]) -> list[str]:
-    """Names among `maps` that parts of an archive of another make have, cut off on their way: they never change, so
-    they have to go first."""
+def in_the_way(maps: Iterable[Doc], documents: Sequence[Doc]) -> dict[str, str]:
+    """Return names and uids among `maps` of parts of another archive with this code: they never change, so they have
+    to be removed first."""
     wanted = {one["metadata"]["name"]: _notes(one).get(PACKED) for one in documents}
-    there = {one["metadata"]["name"]: _notes(one).get(PACKED) for one in maps}
-    return sorted(name for name, packed in there.items() if name in wanted and packed != wanted[name])
+    there = {one["metadata"]["name"]: one for one in maps}
+    return {
+        name: str(one["metadata"].get("uid", ""))
+        for name, one in sorted(there.items())
+        if name in wanted and _notes(one).get(PACKED) != wanted[name]
+    }
+
+
+def is_coming(maps: Iterable[Doc], now: float) -> bool:
+    """Whether a part of an upload came a moment ago, so that more may follow."""
+    return any(now - _last_used(one) < UPLOAD_SECONDS for one in maps)
 
 
 def mark_used(now: float) -> dict[str, Any]:

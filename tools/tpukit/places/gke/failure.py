@@ -45,16 +45,19 @@ _NOT_ALLOWED = re.compile(r"403 Forbidden|denied|unauthorized", re.IGNORECASE)
 _MAY_READ = "the account of the nodes may not read it: it needs roles/artifactregistry.reader on its repository"
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
+_UNATTENDED = "no driver renewed it for as long as max.unattended allows"
 Hosts = Mapping[str, HostRecord | None]
 
 
-def why(state: JobSetState, hosts: Hosts) -> Verdict:
-    """Of an attempt whose JobSet has failed, from all its hosts."""
+def why(state: JobSetState, hosts: Hosts, runtime: int | None = None) -> Verdict:
+    """Return why an attempt whose JobSet has failed ended, from all its hosts. `runtime`: max.runtime of the job."""
     said = verdict([_end(name, hosts[name]) for name in hosts])
     failed = [true_condition(job, "Failed") for job in state.jobs]
     reasons = {str(one.get("reason", "")): str(one.get("message", "")) for one in failed if one}
     if "DeadlineExceeded" in reasons:
-        return Verdict(Reason.TIMEOUT)
+        late = [job for job in state.jobs if (true_condition(job, "Failed") or {}).get("reason") == "DeadlineExceeded"]
+        unattended = any(_ended_by_limit(job, runtime) for job in late)
+        return Verdict(Reason.TIMEOUT, detail=_UNATTENDED if unattended else "")
     known = said.reason not in (Reason.DONE, Reason.CANCELLED)
     if "BackoffLimitExceeded" in reasons and not (known and (not MEANINGS[said.reason].lost or _shown(said, hosts))):
         return Verdict(Reason.USER_ERROR, said.host, said.detail or reasons["BackoffLimitExceeded"])
@@ -66,6 +69,12 @@ def why(state: JobSetState, hosts: Hosts) -> Verdict:
         return Verdict(reason, detail=by_policy)
     failure = state.condition("Failed") or {}
     return Verdict(Reason.USER_ERROR, detail=str(failure.get("message", "")))
+
+
+def _ended_by_limit(job: Doc, runtime: int | None) -> bool:
+    """Whether the deadline that a Job ran into was that of max.unattended, and not that of max.runtime."""
+    deadline = job.get("spec", {}).get("activeDeadlineSeconds")
+    return bool(deadline) and ((runtime is not None and int(deadline) < runtime) or runtime is None)
 
 
 def restarting_rule(state: JobSetState) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError, Transient
-from tpukit.places.base import Handle, Observation
+from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending
 from tpukit.places.gke.attempts import Event, Position, Where
 from tpukit.places.gke.evidence import Evidence, begun, key_of
@@ -23,6 +23,7 @@ from tpukit.places.gke.jobsets import (
 )
 from tpukit.places.gke.judging import DOUBTED, Judge, Judged
 from tpukit.places.gke.namespace import Listing
+from tpukit.places.gke.unattended import Renewal
 from tpukit.places.verdict import Verdict
 from tpukit.reasons import Reason, State
 
@@ -38,6 +39,7 @@ class Observer:
     evidence: Evidence
     clock: Clock
     sender: Callable[[], str]
+    renewal: Renewal
     without_image: dict[str, float] = field(default_factory=dict)  # since when, by attempt
 
     @property
@@ -124,8 +126,12 @@ class Observer:
             if not state.leaving:
                 why = pending.why(plan, state, self.evidence.lister.surroundings(plan.team))
             seen = self._seen(handle, State.SCHEDULED, records, learned=learned)
-            return replace(seen, reason=why.reason, detail=why.detail)
-        return self._seen(handle, State.RUNNING, records, learned=learned)
+            return self._with_renewal(handle, state, replace(seen, reason=why.reason, detail=why.detail))
+        return self._with_renewal(handle, state, self._seen(handle, State.RUNNING, records, learned=learned))
+
+    def _with_renewal(self, handle: Handle, state: JobSetState, seen: Observation) -> Observation:
+        due = FollowUp(renew=True) if self.renewal.due(handle, state) else None
+        return replace(seen, follow_up=due, warning=self.renewal.denied(handle) or seen.warning)
 
     def _finished(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
         pods = self.evidence.fresh_pods(handle, state)
@@ -133,8 +139,9 @@ class Observer:
         records = self.evidence.with_last_lines(handle, known, own)
         said = Verdict(Reason.DONE)
         if not state.condition("Completed"):
+            runtime = handle.plan.spec.max.runtime
             judged = self.judge.judge(
-                handle, records, own, (), state.ended_at, lambda hosts_of: failure.why(state, hosts_of)
+                handle, records, own, (), state.ended_at, lambda hosts_of: failure.why(state, hosts_of, runtime)
             )
             records = judged.records
             if judged.verdict is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.places.gke.rerunning import Rerun
 from tpukit.places.gke.sending import Sending
 from tpukit.places.gke.sweeping import Sweeper
+from tpukit.places.gke.unattended import Renewal
 from tpukit.plan import ClusterName, Plan
 from tpukit.render import documents
 from tpukit.render import jobset as manifest
@@ -40,6 +42,7 @@ class _Connected:
     pod_logs: PodLogs
     observer: Observer
     sending: Sending
+    renewal: Renewal
 
     def close(self) -> None:
         self.pod_logs.close()
@@ -65,7 +68,7 @@ class GkePlace:
         self._log_workers, self._connect = log_workers, connect
         self.clusters = clusters or Clusters(clock)
         self._connected: dict[int, _Connected] = {}
-        self._sweeper = Sweeper(clock, sender)
+        self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -125,7 +128,11 @@ class GkePlace:
         return connection.observer.observe(handles)
 
     def follow_up(self, handle: Handle, what: FollowUp) -> None:
-        """Observations of this place never ask for anything."""
+        if what.renew:
+            connection = self._connection(handle.plan)
+            state = connection.lister.fresh(handle.plan.team, handle.plan.id)
+            if state.sender == self._sender():
+                connection.renewal.renew(handle, state)
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         lister = self._connection(handle.plan).lister
@@ -135,20 +142,36 @@ class GkePlace:
         self._connection(handle.plan).sending.stop(handle, grace)
 
     def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
-        """In the cluster that jobs are sent to now."""
-        if not (self._root / "sent").exists():  # whoever never sent anything has nothing there
+        """Sweep the cluster that jobs are sent to now, and those that jobs of this store were sent to."""
+        if not (self._root / "sent").exists():  # a machine that never sent anything has nothing there
             return []
-        try:
-            cluster = self._current()
-        except NotFound:  # no cluster any more
-            return []
-        return self._sweeper.sweep(cluster, known)
+        removed: list[str] = []
+        for name in self._swept(known()):
+            try:
+                cluster = self.clusters.open(name)
+                sweeper = self._sweepers.setdefault(id(cluster), Sweeper(self._clock, self._sender))
+                removed += sweeper.sweep(cluster, known, complain)
+            except NotFound:  # no context of this machine leads there
+                continue
+            except TpukitError as error:
+                complain(f"cluster {name.server} was not swept: {error}")
+        return removed
+
+    def _swept(self, known: Known) -> list[ClusterName]:
+        plans = [*(handle.plan for handle in known.handles), *known.ended]
+        names = [plan.cluster for plan in plans if plan.cluster]
+        with suppress(TpukitError):  # no cluster any more
+            names.insert(0, self.clusters.current())
+        return list({name.uid or name.server: name for name in reversed(names)}.values())
 
     def workdir(self, plan: Plan, origin: int) -> str:
         return plan.workdir_of(origin)
 
     def notes(self, plan: Plan) -> Sequence[str]:
         notes = []
+        if limit := plan.spec.max.unattended:
+            hours = f"{limit / 3600:g} h"
+            notes.append(f"its slices are released after {hours} without a driver (max.unattended)")
         if plan.spec.slices > 1 and plan.slice.hosts == 1:
             notes.append(f"Google documents multislice for multi-host slices only; {plan.slice.name} has one host")
         if plan.spec.tensorboard and not plan.settings.tensorboard:
@@ -201,11 +224,13 @@ class GkePlace:
             if known is None:
                 lister = self._connect(cluster, self._clock)
                 pod_logs = PodLogs(self._clock, self._log_workers)
+                renewal = Renewal(cluster, self._clock)
                 known = self._connected[id(cluster)] = _Connected(
                     lister,
                     pod_logs,
-                    Observer(Evidence(lister, pod_logs, self._cache), self._clock, self._sender),
+                    Observer(Evidence(lister, pod_logs, self._cache), self._clock, self._sender, renewal),
                     Sending(lister, self._root / "code", self._clock, self._sender),
+                    renewal,
                 )
         return known
 

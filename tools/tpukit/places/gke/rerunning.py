@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, NotFound, NotYet
+from tpukit.errors import Conflict, LeaseLost, NotFound, NotYet
 from tpukit.kube import Cluster
 from tpukit.places.base import Unmanaged
 from tpukit.places.gke.jobsets import JobSetState
@@ -41,14 +41,27 @@ class Rerun:
         self._wait_until_gone(team, name, old)
         try:
             self.cluster.create(pending["jobset"])
+        except LeaseLost:
+            raise
         except Conflict:  # it is there: from a call that was cut off
             if self._uid(team, name) in ("", old):
                 raise
-        self.cluster.delete("ConfigMap", config_map(name), team)
+        self._close(team, name, old)
+
+    def _close(self, team: str, name: str, replaced: str) -> None:
+        """Remove the note of this rerun, and not that of a later one."""
+        try:
+            note = self.cluster.get("ConfigMap", config_map(name), team)
+        except NotFound:
+            return
+        if (pending_of(note) or {}).get("replaces") == replaced:
+            self.cluster.delete("ConfigMap", config_map(name), team, uid=note["metadata"]["uid"])
 
     def _delete_old(self, team: str, name: str, uid: str) -> None:
         try:
             self.cluster.delete("JobSet", name, team, foreground=True, uid=uid)
+        except LeaseLost:
+            raise
         except Conflict:
             return  # another one has its name: it is gone
 

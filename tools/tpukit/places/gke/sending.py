@@ -10,10 +10,10 @@ from typing import Any
 
 from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, Invalid, NotFound, NotYet, Transient
+from tpukit.errors import Conflict, Invalid, LeaseLost, NotFound, NotYet, Transient
 from tpukit.kube import Docs
 from tpukit.places.base import Handle
-from tpukit.places.gke import code
+from tpukit.places.gke import code, unattended
 from tpukit.places.gke.attempts import Position
 from tpukit.places.gke.jobsets import SENDER, UID, JobSetState, label, runs
 from tpukit.places.gke.namespace import Lister
@@ -38,8 +38,11 @@ class Sending:
                 self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
             raise NotYet(f"hosts of the attempt before attempt {attempt.number} of {plan.id} are still leaving")
         parts = self._send_code(plan.team, plan.snapshot.digest) if plan.snapshot else 0
+        limited = bool(plan.spec.max.unattended) and unattended.may_renew(self.lister.cluster, plan.team)
         for document in documents(plan, attempt, parts):
             document["metadata"]["annotations"][SENDER] = self.sender()
+            if limited:
+                unattended.limit(document, plan.spec.max.unattended)
             self._create(handle, document)
 
     def stop(self, handle: Handle, grace: float) -> None:
@@ -84,9 +87,11 @@ class Sending:
         return ours and not state.leaving
 
     def _create(self, handle: Handle, document: dict[str, Any]) -> None:
-        """Created and not applied: whoever else had the same idea in this moment has the name, and we do not."""
+        """Create and do not apply it: where another driver was faster, its JobSet has the name."""
         try:
             self.lister.cluster.create(document)
+        except LeaseLost:
+            raise
         except Conflict:
             state = self._fresh(handle.plan)
             if state.jobset is None:
@@ -100,8 +105,12 @@ class Sending:
             if label(pod, UID) not in uids or not runs(pod) or (given is not None and given <= grace):
                 continue
             name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            with suppress(Conflict):  # another pod has its name by now
+            try:
                 self.lister.cluster.delete("Pod", name, plan.team, grace=grace, uid=uid)
+            except LeaseLost:
+                raise
+            except Conflict:
+                continue  # another pod has its name by now
 
     def _send_code(self, team: str, digest: str) -> int:
         """Bring code to the team's namespace, unless it is there, from whatever machine; the number of its parts."""
@@ -109,17 +118,29 @@ class Sending:
         there = self._code_maps(team, digest)
         if not code.complete(there, digest):
             made = code.config_maps(team, digest, code.pack(self._shelved(digest)))
-            for name in code.in_the_way(there, made):
-                cluster.delete("ConfigMap", name, team)
+            self._make_room(team, digest, there, made)
             for document in made:
-                with suppress(Conflict):  # it is there: from a start that was cut off, or from somebody else just now
+                try:
                     cluster.create(document)
+                except LeaseLost:
+                    raise
+                except Conflict:
+                    continue  # it is there: from an upload that was cut off, or from another machine just now
         parts = self._parts(team, digest)
         if parts is None:
             raise Transient(f"the code {digest[:12]} is not yet complete in {team}")
         with suppress(NotFound):  # removed in this moment: the hosts wait for it, and it is sent again
             cluster.patch("ConfigMap", code.names(digest, 1)[0], code.mark_used(self.clock.now()), team)
         return parts
+
+    def _make_room(self, team: str, digest: str, there: Docs, made: Docs) -> None:
+        """Remove parts of an upload by another compressor that was cut off. One that goes on is waited for: two that
+        remove each other's parts never end."""
+        in_the_way = {name: uid for name, uid in code.in_the_way(there, made).items() if uid}
+        if in_the_way and code.is_coming(there, self.clock.now()):
+            raise NotYet(f"another machine is uploading the code {digest[:12]} to {team}")
+        for name, uid in in_the_way.items():
+            self.lister.cluster.delete("ConfigMap", name, team, uid=uid)
 
     def _shelved(self, digest: str) -> Path:
         """With a shared store another machine may have the code, and bring it."""

@@ -1,18 +1,17 @@
 """JobSets that carry this store's mark and belong to no active job: what a driver that died at the wrong moment left.
 
 A store that was lost, or a second one, has another mark. Nothing is removed that was not seen twice, over a time in
-which whoever sends it has long recorded it.
+which the driver that sent it has long recorded it. What cannot be looked at is reported, and the sweep goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, TpukitError, Unauthenticated
-from tpukit.kube import Cluster, Docs
+from tpukit.kube import Cluster, Doc, Docs
 from tpukit.kube.documents import SLIM
 from tpukit.places.base import Handle, Known
 from tpukit.places.gke import code
@@ -33,9 +32,12 @@ class Sweeper:
     _seen: dict[str, float] = field(default_factory=dict)  # uid: when it was first seen without a job
     _code_swept: float | None = None
 
-    def sweep(self, cluster: Cluster, known: Callable[[], Known]) -> list[str]:
-        """What was removed. `known` is asked after the cluster: what is sent between the two is too young anyway."""
-        jobsets = _everywhere(lambda team: cluster.list("JobSet", team, labels=OURS, type=SLIM["JobSet"]), known)
+    def sweep(
+        self, cluster: Cluster, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None
+    ) -> list[str]:
+        """Return what was removed. `known` is asked after the cluster: what is sent between the two is too young."""
+        lists = _Lists(cluster, known, complain)
+        jobsets = lists.everywhere(lambda team: cluster.list("JobSet", team, labels=OURS, type=SLIM["JobSet"]))
         jobs = known()
         handles = jobs.handles
         active = {(handle.plan.team, handle.plan.id) for handle in handles}
@@ -51,45 +53,71 @@ class Sweeper:
                 continue
             since = self._seen.get(state.uid, now)
             without_job[state.uid] = since
-            if now - since >= BETWEEN_SECONDS and _removed(cluster, name, namespace, state.uid):
+            if now - since >= BETWEEN_SECONDS and lists.removed("JobSet", document):
                 removed.append(f"{namespace}/{name}")
         self._seen = without_job
         if jobs.unreadable:
             return removed  # a record that cannot be read may need any code
         if self._code_swept is None or now - self._code_swept >= CODE_SECONDS:
             self._code_swept = now
-            removed += self._sweep_code(cluster, jobsets, handles)
+            removed += self._sweep_code(lists, jobsets, handles)
         return removed
 
-    def _sweep_code(self, cluster: Cluster, jobsets: Docs, handles: Sequence[Handle]) -> list[str]:
-        maps = _everywhere(lambda team: cluster.list_metadata("ConfigMap", team, labels=OURS), lambda: Known(handles))
+    def _sweep_code(self, lists: _Lists, jobsets: Docs, handles: Sequence[Handle]) -> list[str]:
+        maps = lists.everywhere(lambda team: lists.cluster.list_metadata("ConfigMap", team, labels=OURS))
         needed = [handle.plan.snapshot.digest for handle in handles if handle.plan.snapshot]
         removed = []
-        for team in sorted({str(one["metadata"]["namespace"]) for one in maps}):
+        for team in sorted({str(one["metadata"]["namespace"]) for one in maps} - lists.unread):
             in_team = [one for one in jobsets if one["metadata"]["namespace"] == team]
             mine = [one for one in maps if one["metadata"]["namespace"] == team]
-            for name in code.unused(mine, in_team, self.clock.now(), CODE_AGE, needed):
-                with suppress(Denied):  # whoever may removes it
-                    cluster.delete("ConfigMap", name, team)
-                    removed.append(f"{team}/{name}")
+            unused = set(code.unused(mine, in_team, self.clock.now(), CODE_AGE, needed))
+            for one in (one for one in mine if one["metadata"]["name"] in unused):
+                if lists.removed("ConfigMap", one):
+                    removed.append(f"{team}/{one['metadata']['name']}")
         return removed
 
 
-def _removed(cluster: Cluster, name: str, namespace: str, uid: str) -> bool:
-    try:
-        cluster.delete("JobSet", name, namespace, foreground=True, uid=uid)
-    except Conflict:  # somebody made another one of that name
-        return False
-    except TpukitError:
-        return False
-    return True
+@dataclass(slots=True)
+class _Lists:
+    """What one sweep could see of a cluster."""
 
+    cluster: Cluster
+    known: Callable[[], Known]
+    complain: Callable[[str], None]
+    unread: set[str] = field(default_factory=set)  # namespaces that could not be listed: nothing there is judged
 
-def _everywhere(listed: Callable[[str], Docs], known: Callable[[], Known]) -> Docs:
-    """Whoever may not list everywhere lists where their jobs are."""
-    try:
-        return listed("")
-    except Unauthenticated:
-        raise
-    except Denied:
-        return [one for team in sorted({handle.plan.team for handle in known().handles}) for one in listed(team)]
+    def everywhere(self, listed: Callable[[str], Docs]) -> Docs:
+        """List all namespaces; or, without the right to, those that jobs of this store are or were in."""
+        try:
+            return listed("")
+        except Unauthenticated:
+            raise
+        except Denied:
+            known = self.known()
+        plans = [*(handle.plan for handle in known.handles), *known.ended]
+        found: Docs = []
+        for team in sorted({plan.team for plan in plans}):
+            try:
+                found += listed(team)
+            except Unauthenticated:
+                raise
+            except TpukitError as error:
+                self.unread.add(team)
+                self.complain(f"namespace {team} of {self.cluster.server} was not swept: {error}")
+        return found
+
+    def removed(self, kind: str, document: Doc) -> bool:
+        """Delete the very object as it was seen; return whether that was taken."""
+        meta = document["metadata"]
+        name, namespace, uid = str(meta["name"]), str(meta["namespace"]), str(meta["uid"])
+        # A ConfigMap changes when a job begins to use it. A JobSet changes all the time, and its owner does not.
+        version = str(meta.get("resourceVersion", "")) if kind == "ConfigMap" else ""
+        try:
+            self.cluster.delete(kind, name, namespace, foreground=kind == "JobSet", uid=uid, version=version)
+        except Conflict:
+            return False  # another one has its name, or it is in use
+        except TpukitError as error:
+            if not isinstance(error, Denied):  # a driver with the right removes it
+                self.complain(f"{kind} {namespace}/{name} was not removed: {error}")
+            return False
+        return True

@@ -72,7 +72,9 @@ def logs(cluster: Cluster, job: Unmanaged, clock: Clock, *, follow: bool) -> Ite
 
 
 def adopt(cluster: Cluster, job: Unmanaged, owner: str) -> None:
-    cluster.patch("JobSet", job.id.partition("/")[2], {"metadata": {"annotations": {ADOPTED: owner}}}, job.team)
+    name = job.id.partition("/")[2]
+    uid = cluster.get("JobSet", name, job.team)["metadata"]["uid"]
+    cluster.patch("JobSet", name, {"metadata": {"annotations": {ADOPTED: owner}}}, job.team, uid=uid)
 
 
 def stop(cluster: Cluster, job: Unmanaged) -> None:
