@@ -13,7 +13,7 @@ from simulation.tpu_cloud import CHANGES
 from tpukit.errors import NotFound
 from tpukit.jobs.driver import Driver
 from tpukit.places.tpu_vm import TpuVmPlace
-from tpukit.places.tpu_vm.code import Code
+from tpukit.places.tpu_vm.shared_code import Code
 from tpukit.places.tpu_vm.target import store_label
 from tpukit.records import JOBS
 from tpukit.store import Holder

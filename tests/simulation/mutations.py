@@ -85,7 +85,7 @@ MUTATIONS = (
     Mutation(
         "e",
         "a driver without the code fails the job",
-        "places/tpu_vm/code.py",
+        "places/tpu_vm/shared_code.py",
         "        if not (self.shelf / digest).exists():\n            self._fetch(plan, digest)\n",
         "",
     ),

@@ -96,7 +96,7 @@ class PoolsScene:
         self.ends = {f"set-{index}": dice.choice((100.0, 300.0, 900.0)) for index in range(dice.choice((1, 2, 2)))}
         for name in self.ends:
             self.cluster.send(name, jobs=dice.choice((1, 1, 2)))
-        self.pinned = dice.choice(("", "", "", "cloud.google.com/gke-nodepool", "kubernetes.io/hostname", "team"))
+        self.pinned = dice.choice(("", "", "", "cloud.google.com/gke-nodepool", "kubernetes.io/hostname"))
         if self.pinned:  # its pod fits no pool that the provisioner could make
             self.cluster.send("pinned", selector={**V4_16, self.pinned: "another"})
         self.idle: dict[str, float] = {}  # pools without a pod, and since when
