@@ -89,6 +89,20 @@ MUTATIONS = (
         "        if not (self.shelf / digest).exists():\n            self._fetch(plan, digest)\n",
         "",
     ),
+    Mutation(
+        "e",
+        "a driver without the code keeps the job from one that has it",
+        "places/tpu_vm/shared_code.py",
+        "raise Transient(missing",
+        'raise __import__("tpukit").errors.NotYet(missing',
+    ),
+    Mutation(
+        "k",
+        "one slow list of node pools blinds the provisioner",
+        "provisioner/pool_cache.py",
+        "min(_LONGEST_WAIT, _SHARE * self._took)",
+        "_SHARE * self._took",
+    ),
 )
 
 
