@@ -204,13 +204,14 @@ class PoolsScene:
         return [name for name, doc in docs if pool_names.JOBSET in doc["body"]["config"]["labels"]]
 
     def _check_idle(self) -> None:
-        """No pool is paid for without a pod for longer than half an hour."""
+        """No pool is paid for without a pod for longer than half an hour and the clocks' error."""
         now = self.world.scheduler.now
         used = {self.cluster.pool_of(pod) for pod in self.cluster._pods.values()}
         idle = [one for one in self._ours() if self.gke.pool_docs[one]["status"] == "RUNNING" and one not in used]
         self.idle = {name: self.idle.get(name, now) for name in idle}
+        behind = max(0.0, *(-one.plan.offset for one in self.world.machines))  # ages are measured on replicas' clocks
         for name, since in self.idle.items():
-            if now - since > 1800 and not self.world.troubled:
+            if now - since > 1800 + behind and not self.world.troubled:
                 self.world.acting = "world"
                 self.world.violate("waste", f"pool {name} has had no pod for half an hour")
 
