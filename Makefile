@@ -10,7 +10,7 @@ WITH_CHECKOV := PATH="$(CURDIR)/.venv-checkov/bin:$$PATH"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench e2e clean
+.PHONY: help setup run test simulate check bench e2e clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,12 @@ run: $(READY) ## Train on simulated slices, lose a host on purpose, resume, fini
 	@echo "  $(BIN)/tpu job render examples/02-pretrain/job.yaml --set image=us-docker.pkg.dev/my-project/images/train:1 --set workdir=gs://my-bucket/runs/pretrain"
 
 test: $(READY) ## All tests that need only Python (about 5 minutes on two cores)
-	$(BIN)/python -m pytest -n 5 --dist=worksteal tests/unit tests/journeys tests/conformance
+	$(BIN)/python -m pytest -n 5 --dist=worksteal tests/unit tests/journeys tests/conformance tests/simulation
+
+SEEDS := 10000
+FIRST := 0
+simulate: $(READY) ## Simulated worlds with faults: SEEDS=N of them, from seed FIRST on
+	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation --seeds $(SEEDS) --first $(FIRST)
 
 check: $(READY) $(CHECKOV) ## Format, lint, types, layers, catalogue, manifests
 	$(BIN)/ruff format --check .

@@ -72,7 +72,8 @@ class SimulatedHosts:
 
     def _ask(self, call: Call) -> Answer | TpukitError:
         address, request = call.login.address, call.request
-        node = next((one for one in self.cloud.made.values() if one.hosts[0].internal == address), None)
+        there = [one for one in self.cloud.made.values() if one.hosts]
+        node = next((one for one in there if one.hosts[0].internal == address), None)
         if node is None or node.state != "READY" or address in self.silent:
             return Transient(f"{address}: no route to host")
         if self.blocked is not None or address in self.denied:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Denied, Invalid, NotYet, Problem, TpukitError
+from tpukit.errors import Denied, Invalid, Problem, TpukitError, Transient
 from tpukit.places import lines
 from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
 from tpukit.places.tpu_vm import secrets, target
@@ -118,7 +118,7 @@ class TpuVmPlace:
     def check_code(self, plan: Plan) -> None:
         """A driver that has the code takes the job on, whichever machine it is on."""
         if plan.snapshot:
-            with suppress(NotYet):
+            with suppress(Transient):
                 self._code.require(plan)
 
     def group(self, plan: Plan) -> str | None:

@@ -1,0 +1,223 @@
+"""A fleet: the real driver on each machine, with workers that make shards until none
+is left; then a person deletes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simulation.events import ZONE
+from simulation.hosts import CHANGES as HOST_CHANGES
+from simulation.machines import Crashed, Machine, Remote
+from simulation.records import StoreOf
+from simulation.tpu_cloud import CHANGES
+from tpukit.errors import LeaseLost, TpukitError
+from tpukit.fleet import driver as fleets
+from tpukit.fleet import records
+from tpukit.fleet.act import Acting
+from tpukit.fleet.driver import Driver
+from tpukit.fleet.listing import located
+from tpukit.fleet.progress import Made, Progress
+from tpukit.fleet.reach import Reach
+from tpukit.fleet.records import FLEET, SLOT, Worker, mark_of
+from tpukit.places.tpu_vm.channel import Answer, Call
+from tpukit.store import Holder
+from unit.fleet_world import ME, WORK, SimulatedHosts
+
+if TYPE_CHECKING:
+    from simulation.plans import Event
+    from simulation.world import World
+
+ZONES = [ZONE, "us-central1-a"]
+NAME = "tpu"
+SHARDS = 50
+WORK_SECONDS = 20.0
+
+
+class FleetHosts(SimulatedHosts):
+    """Hosts that let in who has a key, and the truth about what a driver ends there."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.clock, world.cloud)  # type: ignore[arg-type]
+        self.world = world
+
+    def answer(self, call: Call, key: str) -> Answer | TpukitError:
+        reached = self.world.cloud.reach(call, key)
+        if isinstance(reached, TpukitError):
+            return reached
+        if call.request["do"] == "stop":
+            self.check(call.login.address, f"stop on {call.login.address}")
+        return self._ask(call)
+
+    def check(self, address: str, what: str) -> None:
+        program = self.running().get(address)
+        if program and not self.world.scene.deleted and not (program.hangs or program.frozen):  # type: ignore[attr-defined]
+            self.world.violate("healthy", f"{what} while a worker is healthy there")
+
+
+@dataclass
+class FleetChannel:
+    machine: Machine
+    hosts: FleetHosts
+
+    def public_key(self) -> str:
+        return self.machine.key
+
+    def close(self) -> None:
+        pass
+
+    def ask(self, calls: Sequence[Call]) -> list[Answer | TpukitError]:
+        if not calls:
+            return []
+        wanted = {call.request["do"] for call in calls}
+
+        def do() -> list[Answer | TpukitError]:
+            self.machine.world.acting = self.machine.name
+            return [self.hosts.answer(call, self.machine.key) for call in calls]
+
+        what = f"ssh {' '.join(sorted(wanted))} {calls[0].login.address}"
+        try:
+            return self.machine.call("ssh", what, do, mutates=bool(wanted & set(HOST_CHANGES)))
+        except LeaseLost:
+            raise
+        except TpukitError as error:
+            return [error] * len(calls)
+
+
+class FleetScene:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.hosts = FleetHosts(world)
+        self.left, self.made = SHARDS, dict[str, int]()
+        self.beats: dict[str, float] = {}
+        self.wanted = self.deleted = False
+        self.twice: dict[str, float] = {}  # since when a worker has had two TPU VMs
+        world.cloud.judged = self._judge_delete
+        world.scheduler.spawn(self._work, WORK_SECONDS)
+
+    def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
+        store, client = StoreOf(machine, self.world.store), Remote(machine, "cloud", self.world.cloud, CHANGES)
+        driver = Driver(
+            store, self.acting(machine, client), self._progress, machine.clock, Holder(f"{machine.name}/{number}")
+        )
+
+        def step() -> None:
+            if machine.index == 0 and not self.wanted:
+                self._want(machine, store, client)
+            driver.round(NAME)
+            self._check_alone()
+
+        return step, driver.leases
+
+    def acting(self, machine: Machine, client: Any) -> Acting:
+        reach = Reach(client, FleetChannel(machine, self.hosts), "ada", True, "store")
+        return Acting(client, reach, lambda _: "runtime", lambda _: b"archive", self.world.plan.jobs[0].queued)
+
+    def happen(self, event: Event) -> bool:
+        if event.kind in ("stop", "forget"):
+            self._delete()
+            return True
+        if event.kind == "foreign":
+            theirs = records.plan(NAME, ZONES, 3, "v4-8", event.at, owner="eve", store="theirs")[event.which + 1]
+            if theirs.tpu not in self.world.cloud.made:  # another user's fleet has the same name
+                self.world.cloud.make_foreign(theirs.zone, theirs.tpu, theirs.labels)
+            return True
+        return event.kind in ("resume", "newer", "quota")
+
+    def calm(self) -> None:
+        self.world.scheduler.spawn(self._finish, 0.0)
+
+    def may_lose(self, machine: Machine) -> bool:
+        return self.wanted
+
+    def over(self) -> bool:
+        return self.deleted and not self._paid() and all(one.state == "gone" for one in self._workers())
+
+    def judge(self) -> None:
+        for worker in self._workers():
+            if worker.state not in ("gone", "done"):
+                self.world.violate(
+                    "stuck", f"{worker.key} is still {worker.state}: {worker.tpu_state} {worker.message}"
+                )
+        for name in self._paid():
+            self.world.violate("leak", f"{name} is left")
+
+    def _want(self, machine: Machine, store: Any, client: Any) -> None:
+        now = machine.clock.now()
+        workers = records.plan(NAME, ZONES, 1, "v4-8", now, work=WORK, move_after=120.0, owner=ME.owner, store=ME.store)
+        fleets.want(store, NAME, workers, located(client, NAME, ZONES), now)
+        self.wanted = True
+
+    def _finish(self) -> None:
+        """A person waits until everything is done, and deletes the fleet."""
+        while not self.wanted or any(one.state == "active" for one in self._workers()):
+            self.world.scheduler.sleep(30.0)
+        self._delete()
+
+    def _delete(self) -> None:
+        if not self.wanted or self.deleted:
+            return
+        self.deleted = True
+        person = self.world.person
+        store, client = StoreOf(person, self.world.store), Remote(person, "cloud", self.world.cloud, CHANGES)
+        try:
+            there = located(client, NAME, ZONES)
+            fleets.discard(store, NAME, there, person.clock.now(), lambda slot: True, me=ME)
+        except (TpukitError, Crashed) as error:
+            self.world.trace.add("person", f"delete: {error}")
+
+    def _workers(self) -> list[Worker]:
+        page = self.world.home.store.list(records.WORKERS)
+        return [entry.value for entry in page.entries]
+
+    def _paid(self) -> list[str]:
+        cloud = self.world.cloud
+        cloud._pass_time()
+        nodes = [f"TPU VM {one.name}" for one in cloud.made.values() if self._is_ours(one)]
+        queued = [f"queued resource {one.name}" for _, one in cloud.requests.values() if self._is_ours(one)]
+        return nodes + queued
+
+    def _is_ours(self, one: Any) -> bool:
+        return one.labels.get(FLEET) == NAME and mark_of(one.labels) == f"{ME.owner}/{ME.store}"
+
+    def _progress(self, output: str) -> Progress:
+        made = {slot: Made(count, count) for slot, count in self.made.items()}
+        return Progress(workers=made, beats={slot: str(at) for slot, at in self.beats.items()})
+
+    def _work(self) -> None:
+        world = self.world
+        while True:
+            slots = {one.hosts[0].internal: one.labels.get(SLOT, "") for one in world.cloud.made.values() if one.hosts}
+            for address, program in self.hosts.running().items():
+                if world.cloud.quiet.get(address, 0.0) > world.scheduler.now + 1e6:
+                    program.code = 137  # the host is dead
+                    continue
+                program.moved = self.beats[slots.get(address, "")] = world.scheduler.now
+                if self.left:
+                    self.left -= 1
+                    slot = slots.get(address, "")
+                    self.made[slot] = self.made.get(slot, 0) + 1
+                else:
+                    program.code = 0
+            world.scheduler.sleep(WORK_SECONDS)
+
+    def _judge_delete(self, name: str, what: str) -> None:
+        """Of a TPU VM that Google calls READY and that is so: only a person may have it deleted."""
+        cloud, node = self.world.cloud, self.world.cloud.made[name]
+        dead = any(cloud.quiet.get(host.internal, 0.0) > self.world.scheduler.now + 1e6 for host in node.hosts)
+        if not self.deleted and not dead and name not in cloud.taken and node.state == "READY":
+            self.world.violate("healthy", f"{what}, which is READY and healthy")
+
+    def _check_alone(self) -> None:
+        """No worker has two TPU VMs for long: a create that arrived late is found and removed."""
+        cloud, now = self.world.cloud, self.world.scheduler.now
+        named: dict[str, set[str]] = {}
+        for one in (*cloud.made.values(), *(queued for _, queued in cloud.requests.values())):
+            if self._is_ours(one) and SLOT in one.labels:
+                named.setdefault(one.labels[SLOT], set()).add(one.name)
+        twice = [slot for slot, names in named.items() if len(names) > 1]
+        self.twice = {slot: self.twice.get(slot, now) for slot in twice}
+        for slot, since in self.twice.items():
+            if now - since > 900:
+                self.world.violate("doubled", f"worker {slot} has had {sorted(named[slot])} for 15 minutes")

@@ -1,0 +1,106 @@
+"""Jobs on TPU VMs: the real driver, the real place and its sweeps on each machine; the first machine sends the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from simulation import job_events, records, sending
+from simulation.hosts import SimulatedChannel
+from simulation.machines import Machine, Remote
+from simulation.tpu_cloud import CHANGES
+from tpukit.errors import NotFound
+from tpukit.jobs.driver import Driver
+from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.places.tpu_vm.shared_code import Code, address_of
+from tpukit.places.tpu_vm.target import store_label
+from tpukit.records import JOBS
+from tpukit.store import Holder
+
+if TYPE_CHECKING:
+    from simulation.plans import Event
+    from simulation.world import World
+
+SENDER = "this-store"
+
+
+class JobsScene:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.sent: set[int] = set()
+        self.bucket: dict[str, bytes] = {}
+
+    def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
+        world = self.world
+        store, places = self.reach(machine)
+        driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
+        swept = machine.clock.monotonic()
+
+        def step() -> None:
+            nonlocal swept
+            if machine.index == 0:
+                sending.send_due(world, self.sent, machine, store, places, driver)
+            driver.round()
+            if machine.clock.monotonic() - swept >= machine.plan.sweeps:
+                swept = machine.clock.monotonic()
+                for name in driver.sweep():
+                    world.trace.add(machine.name, f"swept {name}")
+
+        return step, driver.leases
+
+    def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
+        """The store and the places, as a process of this machine has them."""
+        cloud = Remote(machine, "cloud", self.world.cloud, CHANGES)
+        channel = SimulatedChannel(machine)
+        place = TpuVmPlace(
+            machine.root,
+            machine.clock,
+            lambda: SENDER,
+            cloud=lambda project: cloud,
+            channel=lambda folder, key: channel,
+            code=Code(machine.root / "code", partial(self._create, machine), partial(self._download, machine)),
+        )
+        return records.StoreOf(machine, self.world.store), {"tpu-vm": place}
+
+    def _create(self, machine: Machine, address: str, content: bytes, kind: str) -> None:
+        machine.call("bucket", f"upload {address}", lambda: self.bucket.__setitem__(address, content), mutates=True)
+
+    def _download(self, machine: Machine, address: str) -> bytes:
+        def read() -> bytes:
+            if address not in self.bucket:
+                raise NotFound(f"{address} is not there")
+            return self.bucket[address]
+
+        return machine.call("bucket", f"download {address}", read)
+
+    def happen(self, event: Event) -> bool:
+        return job_events.happen(self.world, self, event)
+
+    def calm(self) -> None:
+        pass
+
+    def may_lose(self, machine: Machine) -> bool:
+        """A machine that alone has the code of a job comes back."""
+        plans = self.world.jobs.values()
+        shared = all(not plan.snapshot or address_of(plan) in self.bucket for plan in plans)
+        return len(self.sent) == len(self.world.plan.jobs) and shared
+
+    def over(self) -> bool:
+        return (
+            len(self.sent) == len(self.world.plan.jobs)
+            and all(job.state.ended for job in self.world.store.jobs())
+            and not self.world.cloud.own(store_label(SENDER))
+        )
+
+    def judge(self) -> None:
+        world = self.world
+        for entry in world.home.store.list(JOBS).broken:
+            world.violate("lost", f"{entry.key} cannot be read")
+        for job in world.store.jobs():
+            if not job.state.ended:
+                world.violate("stuck", f"{job.id} is still {job.state}: {job.message}")
+        if len(self.sent) < len(world.plan.jobs):
+            world.violate("stuck", "a job was never sent")
+        for name in world.cloud.own(store_label(SENDER)):
+            world.violate("leak", f"{name} is left")

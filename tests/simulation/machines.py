@@ -1,0 +1,147 @@
+"""Machines that drivers and people use, and the one point through which every call of theirs leaves the machine.
+
+Here requests and answers are lost, late or doubled, the network is cut one way, rights are denied, and the calling
+process is paused or dies, as the plan of the world says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simulation.engine import SimulatedClock
+from simulation.plans import Fault, MachinePlan
+from tpukit import fence
+from tpukit.errors import Denied, TpukitError, Transient
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+T = TypeVar("T")
+TIMEOUT = {"store": 20.0, "cloud": 30.0, "ssh": 10.0, "kube": 20.0, "bucket": 30.0}
+
+
+class Crashed(BaseException):
+    """The process is gone at this moment."""
+
+
+class Machine:
+    def __init__(self, world: World, index: int, plan: MachinePlan, root: Path) -> None:
+        self.world, self.index, self.plan, self.root = world, index, plan, root
+        self.name = f"machine-{index}" if index >= 0 else "person"
+        self.clock = SimulatedClock(world.scheduler, plan.offset, plan.drift)
+        self.key = f"ssh-ed25519 KEY-{index}-0 tpukit"
+        self.faults: dict[int, Fault] = {one.call: one for one in world.plan.faults if one.machine == index}
+        self.calls = 0
+        self.process = 0  # grows whenever a process of this machine ends
+        self.cut: dict[str, float] = {}
+        self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}
+        self.suspended = 0.0  # until when the machine sleeps
+        self.down = False
+
+    def call(self, channel: str, what: str, do: Callable[[], T], *, mutates: bool = False) -> T:
+        """Send a request to the world outside this machine, and wait for its answer."""
+        world, process = self.world, self.process
+        if world.scheduler.stopped:
+            raise Crashed
+        number, self.calls = self.calls, self.calls + 1
+        fault = self.faults.get(number) if world.troubled else None
+        kind = fault.kind if fault else ""
+        if fault:
+            world.trace.add(self.name, f"{fault} at {what}")
+            self._before(fault)
+        limit = fence.check() if mutates else math.inf  # as adapters do: the last thing before the request is sent
+        self._wait(self.plan.latency * world.spread(number))
+        if self.process != process or self.down:
+            raise Crashed
+        self._refuse(channel, what)
+        if kind == "lose":
+            self._wait(TIMEOUT[channel])
+            raise Transient(f"{what}: no answer")
+        if kind == "busy":
+            raise Transient(f"{what}: 429", retry_after=5.0)
+        if kind == "late":
+            assert fault
+            world.later(min(fault.seconds, limit), what, do)
+            self._wait(fault.seconds)
+            raise Transient(f"{what}: no answer in time")
+        if channel != "store" and (mutates or kind) and "leases/" not in what:
+            world.trace.add(self.name, what)
+        else:
+            world.trace.add(self.name, what, shown=False)
+        if kind == "double":
+            with suppress(TpukitError):
+                Context().run(do)
+        try:
+            answer = Context().run(do)  # the world outside knows nothing of this machine's fence
+        except TpukitError as error:
+            world.trace.add(self.name, f"{what}: {type(error).__name__} {error.message[:80]}")
+            raise
+        finally:
+            world.stepped()
+        if kind == "crash after":
+            assert fault
+            self.crash(fault.seconds)
+        if kind == "lose answer":
+            self._wait(TIMEOUT[channel])
+            raise Transient(f"{what}: the answer was lost")
+        return answer
+
+    def crash(self, seconds: float) -> None:
+        """End the process that calls; another one starts after `seconds`."""
+        self.process += 1
+        self.world.restart(self, seconds)
+        raise Crashed
+
+    def _before(self, fault: Fault) -> None:
+        world, until = self.world, self.world.scheduler.now + fault.seconds
+        if fault.kind == "pause":
+            self.suspended = until
+            world.scheduler.sleep(fault.seconds)
+            self.clock.asleep += fault.seconds
+        elif fault.kind == "stall":
+            self.suspended = until
+            world.scheduler.sleep(fault.seconds)
+        elif fault.kind == "crash":
+            self.crash(fault.seconds)
+        elif fault.kind.startswith("cut "):
+            self.cut[fault.kind[4:]] = until
+        elif fault.kind.startswith("deny "):
+            self.denied[fault.kind[5:]] = max(until, self.denied.get(fault.kind[5:], 0.0))
+
+    def _refuse(self, channel: str, what: str) -> None:
+        now = self.world.scheduler.now
+        if self.cut.get(channel, 0.0) > now or (channel == "ssh" and self.world.blocked > now):
+            self._wait(TIMEOUT[channel])
+            raise Transient(f"{what}: unreachable")
+        if self.denied.get(channel, 0.0) > now:
+            raise Denied(f"{what}: permission denied")
+
+    def _wait(self, seconds: float) -> None:
+        self.world.scheduler.sleep(seconds)
+
+
+class Remote:
+    """A part of the world as a machine reaches it: each method is a call over the network."""
+
+    def __init__(self, machine: Machine, channel: str, real: Any, mutating: frozenset[str]) -> None:
+        self._machine, self._channel, self._real, self._mutating = machine, channel, real, mutating
+
+    def __getattr__(self, name: str) -> Any:
+        real, machine, mutates = getattr(self._real, name), self._machine, name in self._mutating
+        channel = self._channel
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            def do() -> Any:
+                machine.world.acting = machine.name
+                return real(*args, **kwargs)
+
+            shown = " ".join(str(one)[:60] for one in args if isinstance(one, (str, int)))
+            return machine.call(channel, f"{name} {shown}", do, mutates=mutates)
+
+        self.__dict__[name] = call
+        return call

@@ -1,0 +1,89 @@
+"""Sending the jobs of a plan, as a person on the first machine does."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulation.events import ZONE
+from simulation.machines import Machine
+from simulation.plans import JobPlan
+from tpukit import plan as plans
+from tpukit import stage
+from tpukit.cloud.tpu_vm import Request
+from tpukit.control.leases import SECONDS
+from tpukit.errors import Conflict, TpukitError
+from tpukit.plan import Snapshot, VmTarget
+from tpukit.records import JOBS, Job
+from tpukit.spec import JobSpec, Settings
+from unit.simulated_trainings import Program
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+SETTINGS = {"project": "tpu-project", "zone": ZONE, "ssh_user": "ada"}
+BUCKET = "gs://bucket"
+
+
+@cache
+def digest() -> str:
+    """The name that the staged code has, by its content."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        _write_code(source)
+        return stage.snapshot(source, Path(folder) / "shelf" / "code").digest
+
+
+def _write_code(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train").write_text("train\n")
+
+
+@cache
+def _plan(index: int, job: JobPlan) -> plans.Plan:
+    fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": {"restarts": job.restarts}}
+    spec = JobSpec.from_json({"name": f"job{index}", "tpu": job.tpu, "command": ["train", f"p{index}"], **fields})
+    artifacts = {"artifacts": BUCKET} if job.bucket else {}
+    settings = Settings.from_json({**SETTINGS, **artifacts, "queued": job.queued})
+    made = plans.make(spec, settings, "tpu-vm")
+    if job.on:
+        nodes = tuple(f"vm-{index}-{number}" for number in range(job.slices))
+        made = replace(made, vms=VmTarget("", "", "", nodes))
+    return replace(made, snapshot=Snapshot(digest(), "", False)) if job.code else made
+
+
+def send_due(world: World, sent: set[int], machine: Machine, store: Any, places: Any, driver: Any) -> None:
+    for index, job in enumerate(world.plan.jobs):
+        if index not in sent and world.scheduler.now - world.scheduler.start >= job.at:
+            try:
+                _send(world, machine, store, places["tpu-vm"], driver, index, job)
+                sent.add(index)
+            except TpukitError as error:
+                world.trace.add(machine.name, f"send: {error.message[:80]}")
+
+
+def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, index: int, job: JobPlan) -> None:
+    made = _plan(index, job)
+    if made.id not in world.jobs:
+        world.jobs[made.id] = made
+        world.hosts.programs[f"p{index}"] = Program(job.seconds, job.mistake or math.inf)
+        if made.vms:
+            for name in made.vms.nodes:
+                request = Request(name, (name,), job.tpu, "", metadata={"ssh-keys": f"ada:{machine.key}"}, spot=True)
+                world.cloud._create(request, name, "")
+                world.cloud.where[name] = ZONE
+                world.cloud._finish(name)
+    made = world.jobs[made.id] = place.prepare(made)
+    if made.snapshot:
+        _write_code(machine.root / "code" / made.snapshot.digest)
+    # Held before it can be seen, so that no driver without the code takes it.
+    store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
+    record = Job(made.id, "tpu-vm", made.team, "ada", machine.clock.now(), plan=made.to_json())
+    with suppress(Conflict):  # the answer to an earlier try was lost
+        store.create(JOBS, made.id, record)
+    world.trace.add(machine.name, f"sent {made.id}")

@@ -1,0 +1,174 @@
+"""Run seeds: one world after another in this process, with what the product would otherwise do in threads done here."""
+
+from __future__ import annotations
+
+import contextvars
+import importlib
+import logging
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from simulation import plans
+from simulation.plans import Plan
+from simulation.stores import Home
+from simulation.world import Result, World
+
+
+class SerialExecutor:
+    """A thread pool that runs what it is given at once, in the thread that gives it."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> SerialExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            # A thread of a pool knows nothing of its caller's context, unless it is carried there.
+            future.set_result(contextvars.Context().run(work, *args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def map(self, work: Callable[..., Any], *items: Iterable[Any], **_: Any) -> Iterator[Any]:
+        return iter([self.submit(work, *each).result() for each in zip(*items, strict=False)])
+
+    def shutdown(self, **_: Any) -> None:
+        pass
+
+
+class _Random:
+    """The module `random` for code that spreads retries: each of its generators begins alike."""
+
+    @staticmethod
+    def Random(seed: int | None = None) -> random.Random:  # noqa: N802
+        return random.Random(1)
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """The product without threads, echoes and chance."""
+    from tpukit.cli import context
+    from tpukit.control import retry_state
+
+    changed: list[tuple[Any, str, Any]] = []
+
+    def change(owner: Any, name: str, value: Any) -> None:
+        changed.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    for scene in ("jobs", "fleet", "queue", "pools"):
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(f"simulation.{scene}_scene")
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tpukit.") and getattr(module, "ThreadPoolExecutor", None) is ThreadPoolExecutor:
+            change(module, "ThreadPoolExecutor", SerialExecutor)
+    change(retry_state, "random", _Random)
+    change(click, "echo", lambda *_, **__: None)
+    for name in ("store", "places", "CLOCK", "owner"):
+        change(context, name, getattr(context, name))
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        for owner, name, value in reversed(changed):
+            setattr(owner, name, value)
+
+
+class Simulator:
+    """Runs worlds. Use it as a context manager."""
+
+    def __enter__(self) -> Simulator:
+        memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(prefix="simulation-", dir=memory if memory.is_dir() else None)
+        self._prepared = prepared()
+        self._prepared.__enter__()
+        self._home = Home()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._home.close()
+        self._prepared.__exit__(None, None, None)
+        self._folder.cleanup()
+
+    def run(self, plan: Plan, *, kept: bool = False) -> Result:
+        folder = Path(self._folder.name) / "world"
+        folder.mkdir(exist_ok=True)
+        return World(plan, self._home, folder, kept=kept).run()
+
+    def seed(self, seed: int, scene: str = "", *, kept: bool = False) -> Result:
+        """Run the world of a seed, in its own scene or in a named one."""
+        plan = plans.draw(seed)
+        return self.run(replace(plan, scene=scene or plan.scene), kept=kept)
+
+    def shrink(self, found: Result) -> Result:
+        """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""
+        assert found.violation
+        best, invariant = found, found.violation.invariant
+
+        def fails(plan: Plan) -> bool:
+            nonlocal best
+            result = self.run(plan)
+            if result.violation and result.violation.invariant == invariant:
+                best = result
+                return True
+            return False
+
+        smaller = True
+        while smaller:
+            smaller = any(fails(plan) for plan in _shorter(best.plan))
+        return self.run(best.plan, kept=True)
+
+
+def _shorter(plan: Plan) -> Iterator[Plan]:
+    for index in range(len(plan.faults)):
+        yield replace(plan, faults=plan.faults[:index] + plan.faults[index + 1 :])
+    for index in range(len(plan.events)):
+        yield replace(plan, events=plan.events[:index] + plan.events[index + 1 :])
+    if len(plan.jobs) > 1:
+        yield replace(plan, jobs=plan.jobs[:1])
+    if len(plan.machines) > 1:
+        last = len(plan.machines) - 1
+        yield replace(
+            plan, machines=plan.machines[:-1], faults=tuple(one for one in plan.faults if one.machine != last)
+        )
+    plain = plans.MachinePlan()
+    for index, machine in enumerate(plan.machines):
+        for name in ("offset", "drift", "latency", "renews", "dies", "tick", "starts", "rights"):
+            if getattr(machine, name) != getattr(plain, name):
+                simple = replace(machine, **{name: getattr(plain, name)})
+                yield replace(plan, machines=(*plan.machines[:index], simple, *plan.machines[index + 1 :]))
+    for index, job in enumerate(plan.jobs):
+        for name, value in (
+            ("code", False),
+            ("bucket", True),
+            ("slices", 1),
+            ("tpu", "v4-8"),
+            ("on", False),
+            ("mistake", 0.0),
+        ):
+            if getattr(job, name) != value:
+                yield replace(plan, jobs=(*plan.jobs[:index], replace(job, **{name: value}), *plan.jobs[index + 1 :]))
+    for index, fault in enumerate(plan.faults):
+        if fault.seconds > 40:
+            short = replace(fault, seconds=fault.seconds / 2)
+            yield replace(plan, faults=(*plan.faults[:index], short, *plan.faults[index + 1 :]))
+    for index, event in enumerate(plan.events):
+        if event.seconds > 120:
+            brief = replace(event, seconds=event.seconds / 2)
+            yield replace(plan, events=(*plan.events[:index], brief, *plan.events[index + 1 :]))

@@ -1,0 +1,210 @@
+"""One simulated world: machines with real drivers over a real store, a simulated cloud below them, and the truth.
+
+Run `World(plan).run()`: it returns what the invariants found, with a hash of everything that happened.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulation import events, records, scenes
+from simulation.engine import Scheduler, Trace
+from simulation.hosts import Hosts
+from simulation.machines import Crashed, Machine
+from simulation.plans import MachinePlan, Plan
+from simulation.stores import Home
+from simulation.tpu_cloud import Cloud
+from tpukit.errors import TpukitError
+from unit.simulated_trainings import Training
+
+START = 1_700_000_000.0
+MINUTE = 60.0
+LONGEST = 90 * MINUTE
+"""Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    invariant: str
+    text: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    plan: Plan
+    violation: Violation | None
+    digest: str
+    lines: list[str]
+    seconds: float  # simulated
+    calls: int
+
+
+class Stop(Exception):
+    """The first violation ends the world."""
+
+
+class World:
+    def __init__(self, plan: Plan, home: Home, folder: Path, *, kept: bool = False) -> None:
+        self.plan, self.home, self.folder = plan, home, folder
+        self.scheduler = Scheduler(plan.seed, START)
+        self.trace = Trace(self.scheduler, str(folder), kept=kept)
+        self.dice = random.Random(plan.seed)
+        self.clock = events.WorldClock(self.scheduler)
+        self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
+        self.cloud = Cloud(folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
+        home.begin(self.clock.now)
+        self.store = records.Truth(self, home.store)
+        self.blocked = 0.0  # until when no host can be reached by SSH
+        self.troubled = True
+        self.acting = ""
+        self.asked: set[str] = set()  # jobs that a person asked to stop, or to forget
+        self.quota_failed = False
+        self.jobs: dict[str, Any] = {}  # plans of jobs, by id, in the order in which they were sent
+        self.violation: Violation | None = None
+        self.ended = False
+        self.machines = [Machine(self, index, one, folder / f"m{index}") for index, one in enumerate(plan.machines)]
+        self.person = Machine(self, -1, MachinePlan(latency=0.01), folder / "person")
+        self.scene = scenes.make(self)
+
+    # Running
+
+    def run(self) -> Result:
+        for machine in self.machines:
+            self.restart(machine, machine.plan.starts)
+        for event in self.plan.events:
+            self.scheduler.spawn(lambda event=event: events.happen(self, event), event.at)  # type: ignore[misc]
+        for machine in self.machines:
+            if machine.plan.dies:
+                self.scheduler.spawn(lambda machine=machine: self._die(machine), machine.plan.dies)  # type: ignore[misc]
+        try:
+            self.scheduler.run(START + self.plan.calm, self._over)
+            if self.violation is None:
+                self._calm_down()
+                self.scheduler.run(START + self.plan.calm + LONGEST, self._over)
+                if self.violation is None and not self.ended:
+                    self._judge_end()
+        finally:
+            self.scheduler.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+        calls = sum(one.calls for one in self.machines)
+        passed = self.scheduler.now - START
+        return Result(self.plan, self.violation, self.trace.digest, self.trace.lines, passed, calls)
+
+    def restart(self, machine: Machine, after: float) -> None:
+        self.scheduler.spawn(lambda: self._process(machine), after)
+
+    def later(self, seconds: float, what: str, do: Callable[[], Any]) -> None:
+        """A request that is still under way."""
+
+        def arrive() -> None:
+            self.trace.add("late", what)
+            try:
+                do()
+            except TpukitError:
+                pass
+            except Stop:
+                return
+
+        self.scheduler.spawn(arrive, seconds)
+
+    def spread(self, number: int) -> float:
+        return 0.2 + zlib.crc32(b"%d/%d" % (self.plan.seed, number)) / 0xFFFFFFFF
+
+    def stepped(self) -> None:
+        if self.violation is not None:
+            raise Stop
+
+    def violate(self, invariant: str, text: str) -> None:
+        if self.violation is None:
+            self.trace.add("TRUTH", f"VIOLATION {invariant}: {self.acting} {text}")
+            text = text.replace(str(self.folder), "~")
+            self.violation = Violation(invariant, f"{self.acting} {text}", self.scheduler.now - START)
+
+    # What is true
+
+    def check_end(self, training: Training, what: str) -> None:
+        """Called before something ends a training: it has to be asked for, or broken already."""
+        if training.job not in self.jobs:
+            if self.plan.scene != "jobs":
+                return
+            self.violate("foreign", f"{what}, on which {training.job} of another user runs")
+        elif training.job not in self.asked and self.hosts.healthy(training):
+            self.violate("healthy", f"{what} while attempt {training.number} of {training.job} is healthy")
+
+    # Processes
+
+    def _process(self, machine: Machine) -> None:
+        number = machine.process
+        if machine.down:
+            return
+        self.trace.add(machine.name, "starts")
+        try:
+            self._drive(machine, number)
+        except Crashed:
+            self.trace.add(machine.name, "process gone")
+        except Stop:
+            pass
+
+    def _drive(self, machine: Machine, number: int) -> None:
+        step, leases = self.scene.process(machine, number)
+        if machine.plan.renews and leases is not None:
+            self.scheduler.spawn(lambda: self._renew(machine, number, leases), 7.5)
+        while machine.process == number and not machine.down:
+            try:
+                step()
+            except TpukitError as error:
+                self.trace.add(machine.name, f"round: {error.message[:80]}")
+            self.stepped()
+            self.scheduler.sleep(machine.plan.tick)
+
+    def _renew(self, machine: Machine, number: int, leases: Any) -> None:
+        try:
+            while machine.process == number and not machine.down:
+                if machine.suspended > self.scheduler.now:
+                    self.scheduler.sleep(machine.suspended - self.scheduler.now + 0.5)
+                    continue
+                leases.renew()
+                self.scheduler.sleep(7.5)
+        except (Crashed, Stop):
+            pass
+
+    def _die(self, machine: Machine) -> None:
+        if self.scene.may_lose(machine) and len(self.machines) > 1:
+            self.trace.add(machine.name, "is gone for good")
+            machine.down = True
+
+    # The end
+
+    def _calm_down(self) -> None:
+        """Nothing bad happens from now on; machines that a process left start another."""
+        self.trace.add("world", "calm")
+        self.troubled, self.blocked, self.cloud.no_quota = False, 0.0, 0.0
+        self.cloud.short.clear()
+        self.scene.calm()
+        for machine in self.machines:
+            machine.cut.clear()
+            if machine.plan.rights:
+                machine.denied.clear()
+        if all(machine.down or not machine.plan.rights for machine in self.machines):
+            spare = Machine(self, len(self.machines), MachinePlan(), self.folder / "spare")
+            self.machines.append(spare)
+            self.restart(spare, 0.0)
+
+    def _over(self) -> bool:
+        if self.violation is not None:
+            return True
+        if self.scheduler.steps % 16:
+            return False
+        self.ended = self.scheduler.now - START >= self.plan.calm and self.scene.over()
+        return self.ended
+
+    def _judge_end(self) -> None:
+        self.acting = "world"
+        self.scene.judge()
