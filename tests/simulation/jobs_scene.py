@@ -40,7 +40,7 @@ class JobsScene:
         def step() -> None:
             nonlocal swept
             if machine.index == 0:
-                sending.send_due(world, self.sent, machine, store, places, driver)
+                self.send_due(machine, store, places, driver)
             driver.round()
             if machine.clock.monotonic() - swept >= machine.plan.sweeps:
                 swept = machine.clock.monotonic()
@@ -48,6 +48,9 @@ class JobsScene:
                     world.trace.add(machine.name, f"swept {name}")
 
         return step, driver.leases
+
+    def send_due(self, machine: Machine, store: Any, places: Any, driver: Driver) -> None:
+        sending.send_due(self.world, self.sent, machine, store, places, driver)
 
     def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
         """The store and the places, as a process of this machine has them."""
@@ -90,8 +93,12 @@ class JobsScene:
         return (
             len(self.sent) == len(self.world.plan.jobs)
             and all(job.state.ended for job in self.world.store.jobs())
-            and not self.world.cloud.own(store_label(SENDER))
+            and not self.left()
         )
+
+    def left(self) -> list[str]:
+        """What is there of the jobs of this store, and costs money."""
+        return self.world.cloud.own(store_label(SENDER))
 
     def judge(self) -> None:
         world = self.world
@@ -102,5 +109,5 @@ class JobsScene:
                 world.violate("stuck", f"{job.id} is still {job.state}: {job.message}")
         if len(self.sent) < len(world.plan.jobs):
             world.violate("stuck", "a job was never sent")
-        for name in world.cloud.own(store_label(SENDER)):
+        for name in self.left():
             world.violate("leak", f"{name} is left")

@@ -38,18 +38,22 @@ class Machine:
         self.faults: dict[int, Fault] = {one.call: one for one in world.plan.faults if one.machine == index}
         self.calls = 0
         self.process = 0  # grows whenever a process of this machine ends
-        self.cut: dict[str, float] = {}
+        self.cut: dict[str, float] = {}  # by channel: until when nothing leaves
+        self.deaf: dict[str, float] = {}  # by channel: until when no answer arrives
         self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}
         self.suspended = 0.0  # until when the machine sleeps
         self.down = False
 
-    def call(self, channel: str, what: str, do: Callable[[], T], *, mutates: bool = False) -> T:
-        """Send a request to the world outside this machine, and wait for its answer."""
+    def call(self, channel: str, what: str, do: Callable[[], T], *, mutates: bool = False, beside: bool = False) -> T:
+        """Send a request to the world outside this machine, and wait for its answer.
+
+        `beside`: it is sent at fixed intervals by a thread of its own, and not counted among the calls that faults hit.
+        """
         world, process = self.world, self.process
         if world.scheduler.stopped:
             raise Crashed
-        number, self.calls = self.calls, self.calls + 1
-        fault = self.faults.get(number) if world.troubled else None
+        number, self.calls = self.calls, self.calls + (not beside)
+        fault = self.faults.get(number) if world.troubled and not beside else None
         kind = fault.kind if fault else ""
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")
@@ -86,7 +90,7 @@ class Machine:
         if kind == "crash after":
             assert fault
             self.crash(fault.seconds)
-        if kind == "lose answer":
+        if kind == "lose answer" or self.deaf.get(channel, 0.0) > world.scheduler.now:
             self._wait(TIMEOUT[channel])
             raise Transient(f"{what}: the answer was lost")
         return answer
@@ -110,6 +114,8 @@ class Machine:
             self.crash(fault.seconds)
         elif fault.kind.startswith("cut "):
             self.cut[fault.kind[4:]] = until
+        elif fault.kind.startswith("deaf "):
+            self.deaf[fault.kind[5:]] = until
         elif fault.kind.startswith("deny "):
             self.denied[fault.kind[5:]] = max(until, self.denied.get(fault.kind[5:], 0.0))
 

@@ -67,6 +67,13 @@ class JobPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class SetPlan(JobPlan):
+    """A JobSet that a person sends with kubectl."""
+
+    pin: int = 0  # what else its pods ask of their nodes; see provisioner_scene.py
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     machines: tuple[MachinePlan, ...]

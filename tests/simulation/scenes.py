@@ -42,6 +42,14 @@ def make(world: World) -> Scene:
         from simulation.queue_scene import QueueScene
 
         return QueueScene(world)
+    if name == "provisioner":
+        from simulation.provisioner_scene import ProvisionerScene
+
+        return ProvisionerScene(world)
+    if name == "gke":
+        from simulation.cluster_scene import ClusterScene
+
+        return ClusterScene(world)
     if name == "pools":
         from simulation.pools_scene import PoolsScene
 

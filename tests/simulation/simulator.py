@@ -17,10 +17,12 @@ from typing import Any
 
 import click
 
-from simulation import plans
+from simulation import cluster_plans, plans
 from simulation.plans import Plan
 from simulation.stores import Home
 from simulation.world import Result, World
+
+APART = {"gke": cluster_plans.draw, "provisioner": cluster_plans.draw_provisioner}
 
 
 class SerialExecutor:
@@ -71,7 +73,7 @@ def prepared() -> Iterator[None]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    for scene in ("jobs", "fleet", "queue", "pools"):
+    for scene in ("jobs", "fleet", "queue", "cluster", "pools", "provisioner"):
         with suppress(ModuleNotFoundError):
             importlib.import_module(f"simulation.{scene}_scene")
     for name, module in list(sys.modules.items()):
@@ -112,7 +114,9 @@ class Simulator:
         return World(plan, self._home, folder, kept=kept).run()
 
     def seed(self, seed: int, scene: str = "", *, kept: bool = False) -> Result:
-        """Run the world of a seed, in its own scene or in a named one."""
+        """Run the world of a seed, in its own scene or in a named one; some scenes are drawn apart from the others."""
+        if scene in APART:
+            return self.run(APART[scene](seed), kept=kept)
         plan = plans.draw(seed)
         return self.run(replace(plan, scene=scene or plan.scene), kept=kept)
 

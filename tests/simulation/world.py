@@ -44,6 +44,7 @@ class Result:
     lines: list[str]
     seconds: float  # simulated
     calls: int
+    first_calls: int = 0  # of the first machine
 
 
 class Stop(Exception):
@@ -95,7 +96,8 @@ class World:
             shutil.rmtree(self.folder, ignore_errors=True)
         calls = sum(one.calls for one in self.machines)
         passed = self.scheduler.now - START
-        return Result(self.plan, self.violation, self.trace.digest, self.trace.lines, passed, calls)
+        first = self.machines[0].calls
+        return Result(self.plan, self.violation, self.trace.digest, self.trace.lines, passed, calls, first)
 
     def restart(self, machine: Machine, after: float) -> None:
         self.scheduler.spawn(lambda: self._process(machine), after)
@@ -190,6 +192,7 @@ class World:
         self.scene.calm()
         for machine in self.machines:
             machine.cut.clear()
+            machine.deaf.clear()
             if machine.plan.rights:
                 machine.denied.clear()
         if all(machine.down or not machine.plan.rights for machine in self.machines):

@@ -60,6 +60,7 @@ class Step:
     since: float = 0.0  # what waits longest goes first
     unused: bool = False  # nobody needs the pool
     idle: bool = False  # the pool is ready, and its pod does not come
+    missing: bool = False  # the pool is there, and not all of its hosts are ready
     unchecked: bool = False  # it is to be removed, if no pod of somebody else is there
 
 
@@ -122,9 +123,10 @@ def _running(
     ready, slot = seen.hosts_ready.get(pool.name, 0), step.pool
     if ready < pool.nodes:
         missing = f"{ready} of {pool.nodes} hosts of node pool {slot} are ready"
-        if now - max(need.since, whose.created) > settings.node_timeout and not pool.flex_start:
-            return _broken(seen, step, need, f"{missing} after {settings.node_timeout:.0f} s", whose, settings, now)
-        return replace(step, state="creating", reason=missing, event=_became_ready(seen, pool))
+        absent = replace(step, missing=True)
+        if now - seen.missing.get(slot, now) > settings.node_timeout and not pool.flex_start:
+            return _broken(seen, absent, need, f"{missing} after {settings.node_timeout:.0f} s", whose, settings, now)
+        return replace(absent, state="creating", reason=missing, event=_became_ready(seen, pool))
     why = f"node pool {slot} is ready; the scheduler says: {need.message}"
     ready_step = replace(step, state="ready", reason=why, event=_became_ready(seen, pool), idle=True)
     waited = now - seen.idle.get(slot, now)
@@ -162,8 +164,10 @@ def _absent(
     if tries.errors >= settings.error_limit:
         why = f"node pool {slot} failed {tries.errors} times, last: {tries.why}"
         return replace(step, state="stuck", reason=why, event="NodePoolGivenUp")
-    if now < tries.not_before:
+    if tries.at <= now < tries.not_before:  # a failure in the future was recorded by a clock that was ahead
         return replace(step, reason=f"{tries.kind}, tried again in {tries.not_before - now:.0f} s: {tries.why}")
+    if not seen.jobsets_known:
+        return replace(step, reason=f"node pool {slot} is made when the cluster can be read again")
     number = tries.choice % len(need.choices)
     choice = need.choices[number]
     why = f"makes node pool {slot}: {choice}"
@@ -209,7 +213,8 @@ def _unneeded(
         return replace(step, state="removing", reason=f"{why}; node pool {pool.name} is {pool.status}")
     since = seen.suspects.get(pool.name, now)
     step = replace(step, state="leaving", since=since, unused=True)
-    if now - since < settings.removal_delay or now - whose.created < settings.minimum_age:
+    young = 0 <= now - whose.created < settings.minimum_age  # below 0: made by a replica whose clock was ahead
+    if now - since < settings.removal_delay or young:
         return replace(step, reason=f"{why}; it is removed when that has been so for a while")
     return _delete(seen, step, why)
 

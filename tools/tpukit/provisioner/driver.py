@@ -115,7 +115,7 @@ class Driver:
         self._leader = leader
         self._events = Events(cluster, clock, background=workers > 0)
         self._cache = PoolCache(gke, clock, intervals, self._counting.finished)
-        self._observer = Observer(view, self._cache, zones)
+        self._observer = Observer(view, self._cache, zones, clock)
         self._pace = Pace()
         self._settings = Settings()
         self._config = ""
@@ -154,9 +154,9 @@ class Driver:
         seen = self._observer.observe(options, now)
         steps = decide(seen, options, now, limit)
         if unchecked := [name for name, step in steps.items() if step.unchecked]:
-            seen = self._observer.with_foreign(seen, unchecked, now)
+            seen = self._observer.with_foreign(seen, unchecked)
             steps = decide(seen, options, now, limit)
-        self._observer.remember(seen, steps, now)
+        self._observer.remember(seen, steps)
         for one in seen.refusals:
             about = About(one.namespace, one.jobset, one.uid, one.pod, one.pod_uid)
             self._events.tell(about, "NodePoolImpossible", one.text)

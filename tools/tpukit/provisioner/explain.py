@@ -44,14 +44,14 @@ def explain(
     """`where`: namespace and name of the ConfigMap. `jobset`: namespace and name. NotFound where there is none."""
     view = ListView(cluster, *where)
     options = settings.of_config_map((view.config() or {}).get("data") or {})
-    observer = Observer(view, PoolCache(gke, clock), zones)
+    observer = Observer(view, PoolCache(gke, clock), zones, clock)
     now = clock.now()
     seen = observer.observe(options, now)
     if jobset not in seen.jobsets:
         raise NotFound(f"there is no JobSet {jobset[0]}/{jobset[1]}", hint="-n names its namespace")
     steps = decide(seen, options, now, options.max_operations)
     if unchecked := [name for name, step in steps.items() if step.unchecked]:
-        steps = decide(observer.with_foreign(seen, unchecked, now), options, now, options.max_operations)
+        steps = decide(observer.with_foreign(seen, unchecked), options, now, options.max_operations)
     own = [step for step in steps.values() if _whose(step) == jobset]
     return Explanation(
         seen.jobsets[jobset].state,

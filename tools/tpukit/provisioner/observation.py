@@ -54,6 +54,7 @@ class Observation:
     cordoned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by pool: those that we have cordoned
     seats: Mapping[str, str] = field(default_factory=dict)  # by pool: the pool that was made for whose leader is there
     foreign: Mapping[str, tuple[str, ...]] | None = None  # by pool: pods of others there; None: nobody asked
+    missing: Mapping[str, float] = field(default_factory=dict)  # pools whose hosts are not all ready, and since when
     suspects: Mapping[str, float] = field(default_factory=dict)  # pools that nobody needed, and since when
     idle: Mapping[str, float] = field(default_factory=dict)  # pools that were ready without their pod, and since when
     awaited: frozenset[str] = frozenset()  # pools that were not ready when they were last told of

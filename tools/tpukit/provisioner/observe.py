@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tpukit.clock import Clock
 from tpukit.errors import Transient
 from tpukit.kube import Doc
 from tpukit.provisioner import needs, pools
@@ -35,11 +36,13 @@ class Observer:
     """Remembers what cannot be seen at one moment: since when a pool was not needed, and how it was before. Nothing of
     that is needed to go on elsewhere: another replica waits a little longer."""
 
-    def __init__(self, view: View, cache: PoolCache, zones: tuple[str, ...]) -> None:
-        self._view, self._cache, self._zones = view, cache, zones
+    def __init__(self, view: View, cache: PoolCache, zones: tuple[str, ...], clock: Clock) -> None:
+        self._view, self._cache, self._zones, self._clock = view, cache, zones, clock
         self._lock = threading.Lock()  # writes are told of by the threads that made them
+        # By pool, on the clock that no one can set: how long something has been so does not depend on the time of day.
         self._suspects: dict[str, float] = {}
         self._idle: dict[str, float] = {}
+        self._missing: dict[str, float] = {}
         self._recorded: dict[str, Tries] = {}  # what the mirror may not show yet
         self._occupied: dict[str, tuple[float, tuple[str, ...]]] = {}  # pools with pods of others, and when that was
         self._awaited: set[str] = set()  # pools that are to be told of when they are ready
@@ -66,11 +69,17 @@ class Observer:
             host_uids={one["metadata"]["name"]: one["metadata"].get("uid", "") for one in nodes},
             cordoned=_by_pool(node for node in nodes if _is_cordoned(node)),
             seats=self._seats(jobsets, nodes),
-            suspects=dict(self._suspects),
-            idle=dict(self._idle),
+            suspects=self._since(self._suspects, now),
+            idle=self._since(self._idle, now),
+            missing=self._since(self._missing, now),
             awaited=frozenset(self._awaited),
             tries=self._tries(jobsets),
         )
+
+    def _since(self, marks: Mapping[str, float], now: float) -> dict[str, float]:
+        """The same moments, on the clock by which `decide` goes."""
+        behind = now - self._clock.elapsed()
+        return {name: at + behind for name, at in marks.items()}
 
     def recorded(self, pool: str, tries: Tries) -> None:
         """What was written of a pool a moment ago."""
@@ -84,8 +93,9 @@ class Observer:
             self._recorded = {pool: self._recorded[pool] for pool in newer}
             return {**mirrored, **self._recorded}
 
-    def with_foreign(self, seen: Observation, names: Iterable[str], now: float) -> Observation:
+    def with_foreign(self, seen: Observation, names: Iterable[str]) -> Observation:
         """With the pods of others on the hosts of these pools, asked for now; of those that had some, after a while."""
+        now = self._clock.elapsed()
         waiting = {name: pods for name, (at, pods) in self._occupied.items() if now - at < OCCUPIED_SECONDS}
         wanted = set(names)
         foreign = self._foreign(seen, wanted - waiting.keys())
@@ -107,9 +117,11 @@ class Observer:
                 foreign[pool].append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
         return {name: tuple(pods) for name, pods in foreign.items()}
 
-    def remember(self, seen: Observation, steps: Mapping[str, Step], now: float) -> None:
-        self._suspects = {name: self._suspects.get(name, now) for name, step in steps.items() if step.unused}
-        self._idle = {name: self._idle.get(name, now) for name, step in steps.items() if step.idle}
+    def remember(self, seen: Observation, steps: Mapping[str, Step]) -> None:
+        at = self._clock.elapsed()
+        self._suspects = {name: self._suspects.get(name, at) for name, step in steps.items() if step.unused}
+        self._idle = {name: self._idle.get(name, at) for name, step in steps.items() if step.idle}
+        self._missing = {name: self._missing.get(name, at) for name, step in steps.items() if step.missing}
         # A pool may be there before anybody has seen it come.
         asked = {name for name, step in steps.items() if isinstance(step.act, Create)}
         coming = {name for name, pool in seen.pools.items() if pool.status == "PROVISIONING"}

@@ -1,0 +1,173 @@
+"""Plans of worlds with a cluster, drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from simulation import plans
+from simulation.plans import MINUTE, Event, Fault, JobPlan, MachinePlan, Plan, SetPlan
+
+FAULTS = {
+    "pause": 30,
+    "stall": 10,
+    "lose": 12,
+    "lose answer": 16,
+    "late": 10,
+    "double": 8,
+    "busy": 6,
+    "crash": 10,
+    "crash after": 10,
+    "cut store": 6,
+    "cut kube": 8,
+    "deaf kube": 6,
+    "deny kube": 6,
+}
+EVENTS = {
+    "preempt": 18,
+    "lose peer": 10,
+    "evict": 14,
+    "close queue": 6,
+    "delete jobset": 8,
+    "foreign": 4,
+    "stop": 12,
+    "resume": 12,
+    "forget": 6,
+    "newer": 5,
+    "clear state": 4,
+    "clock ahead": 4,
+    "no rights": 5,
+}
+LASTING = {
+    "close queue": (100, 900),
+    "newer": (300, 900),
+    "clock ahead": (100, 900),
+    "no rights": (100, 900),
+    "evict": (0, 60, 900),
+}
+
+
+def draw(seed: int) -> Plan:
+    dice = random.Random(seed)
+    machines = tuple(_machine(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
+    jobs = tuple(_job(dice, index) for index in range(dice.choice((1, 1, 1, 2))))
+    faults = tuple(fault(dice, len(machines), FAULTS) for _ in range(dice.choice((0, 1, 1, 2, 3, 5))))
+    happens = tuple(event(dice, EVENTS, LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
+    last = max((one.at + one.seconds for one in happens), default=0.0)
+    calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
+    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "gke")
+
+
+POOL_FAULTS = {
+    "pause": 34,
+    "stall": 16,
+    "lose": 10,
+    "lose answer": 16,
+    "late": 12,
+    "double": 8,
+    "busy": 6,
+    "crash": 10,
+    "crash after": 10,
+    "cut kube": 10,
+    "deaf kube": 8,
+    "cut cloud": 8,
+    "deaf cloud": 8,
+    "deny cloud": 4,
+}
+POOL_EVENTS = {
+    "preempt": 14,
+    "evict": 16,
+    "delete jobset": 12,
+    "recreate jobset": 10,
+    "short": 8,
+    "quota": 5,
+    "refuse": 6,
+    "break": 6,
+    "foreign pod": 8,
+    "foreign pool": 4,
+    "close queue": 4,
+    "clock ahead": 5,
+    "no rights": 4,
+}
+POOL_LASTING = {
+    "preempt": (30, 300),
+    "evict": (30, 400, 900),
+    "recreate jobset": (1, 20, 200),
+    "short": (100, 900),
+    "quota": (100, 600),
+    "refuse": (60, 600),
+    "foreign pod": (60, 600),
+    "foreign pool": (300, 600),
+    "close queue": (100, 900),
+    "clock ahead": (100, 900),
+    "no rights": (100, 600),
+}
+
+
+def draw_provisioner(seed: int) -> Plan:
+    dice = random.Random(seed)
+    machines = tuple(_replica(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
+    sets = tuple(_set(dice, index) for index in range(dice.choice((1, 1, 2))))
+    faults = tuple(fault(dice, len(machines), POOL_FAULTS) for _ in range(dice.choice((0, 1, 2, 3, 5))))
+    kinds = range(dice.choice((0, 1, 1, 2, 3, 4)))
+    happens = tuple(event(dice, POOL_EVENTS, POOL_LASTING, longest=10.8) for _ in kinds)
+    last = max((one.at + one.seconds for one in happens), default=0.0)
+    calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
+    return Plan(seed, machines, sets, in_order(faults), by_time(happens), calm, "provisioner")
+
+
+def _replica(dice: random.Random, index: int) -> MachinePlan:
+    made = plans._machine(dice, index)
+    dies = dice.choice((0.0, 0.0, 0.0, 100.0, 400.0))
+    return replace(made, tick=dice.choice((2.0, 5.0, 10.0)), starts=0.0 if index == 0 else made.starts / 10, dies=dies)
+
+
+def _set(dice: random.Random, index: int) -> SetPlan:
+    return SetPlan(
+        at=0.0 if index == 0 else dice.uniform(0, 300),
+        seconds=dice.choice((60.0, 300.0, 900.0)),
+        tpu=dice.choice(("v4-8", "v4-16")),
+        slices=dice.choice((1, 1, 2)),
+        restarts=0,
+        pin=dice.choice((0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6)),
+    )
+
+
+def _machine(dice: random.Random, index: int) -> MachinePlan:
+    return replace(plans._machine(dice, index), tick=dice.choice((5.0, 10.0, 20.0)))
+
+
+def _job(dice: random.Random, index: int) -> JobPlan:
+    return replace(plans._job(dice, index), on=False, queued=True, code=dice.random() < 0.25)
+
+
+def fault(dice: random.Random, machines: int, kinds: dict[str, int]) -> Fault:
+    kind = dice.choices(list(kinds), list(kinds.values()))[0]
+    call = int(2 ** dice.uniform(1, 8.5))
+    if kind in ("pause", "stall"):
+        seconds = dice.choice(plans.PAUSES)
+    elif kind in ("lose", "lose answer", "busy", "double"):
+        seconds = 0.0
+    elif kind == "late":
+        seconds = dice.uniform(1, 25)
+    elif kind.startswith("crash"):
+        seconds = dice.choice((5.0, 60.0, 300.0))
+    else:
+        seconds = dice.choice((30.0, 100.0, 600.0))
+    return Fault(dice.randrange(machines), call, kind, seconds)
+
+
+def event(
+    dice: random.Random, kinds: dict[str, int], lasting: dict[str, tuple[int, ...]], longest: float = 9.6
+) -> Event:
+    kind = dice.choices(list(kinds), list(kinds.values()))[0]
+    seconds = float(dice.choice(lasting[kind])) if kind in lasting else 0.0
+    return Event(round(2 ** dice.uniform(3, longest), 1), kind, dice.randrange(4), seconds)
+
+
+def in_order(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+    return tuple(sorted(faults, key=lambda one: (one.machine, one.call)))
+
+
+def by_time(happens: tuple[Event, ...]) -> tuple[Event, ...]:
+    return tuple(sorted(happens, key=lambda one: one.at))

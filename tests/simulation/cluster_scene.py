@@ -1,0 +1,130 @@
+"""Jobs on a simulated cluster: the real driver, the real gke place and its sweeps on each machine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from simulation import cluster_events, records
+from simulation.jobs_scene import SENDER, JobsScene
+from simulation.kube import TEAM, Client
+from simulation.kube_jobsets import JobSets
+from simulation.machines import Machine
+from simulation.plans import Event, JobPlan
+from tpukit import plan as plans
+from tpukit.control.leases import SECONDS
+from tpukit.errors import Conflict, TpukitError
+from tpukit.kube import Context
+from tpukit.places.gke.clusters import Clusters, Kubeconfig
+from tpukit.places.gke.place import GkePlace
+from tpukit.plan import ClusterName, Snapshot
+from tpukit.reasons import MEANINGS, Budget, Reason
+from tpukit.records import JOBS, Attempt, Job
+from tpukit.spec import JobSpec, Settings
+from unit.fake_cluster import DirectLister
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+DIGEST = "d" * 64
+SETTINGS = Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM})
+
+
+class ClusterTruth(records.Truth):
+    """A JobSet goes on by itself and says how often, not in which order: who pays is judged by counts."""
+
+    def _check_end(self, job: Job, attempt: Attempt) -> None:
+        world, runs = self._world, self._world.hosts
+        run = runs.began.get((job.id, attempt.number))
+        if run is not None and runs.healthy(run) and job.id not in world.asked:
+            world.violate("evidence", f"ends attempt {attempt.number} of {job.id} ({attempt.reason}), which is healthy")
+        causes = [one.cause for one in runs.every if one.job == job.id]
+        charged = [one for one in job.attempts if one.reason and MEANINGS[one.reason].budget is Budget.USER]
+        if len(charged) > causes.count("mistake"):
+            world.violate("budget", f"charges {attempt.reason} for attempt {attempt.number} of {job.id}: {causes}")
+        if attempt.reason is Reason.CANNOT_START:
+            world.violate("evidence", f"gives up attempt {attempt.number} of {job.id}: {attempt.detail}")
+        if attempt.reason is Reason.DONE and "done" not in causes:
+            world.violate("evidence", f"calls attempt {attempt.number} of {job.id} done: {causes}")
+
+    def _check_outcome(self, job: Job) -> None:
+        super()._check_outcome(job)
+        if job.id not in self._world.scene.forgotten:  # type: ignore[attr-defined]
+            for run in self._world.hosts.of_job(job.id):
+                self._world.violate("lost", f"{job.id} ends while attempt {run.number} runs")
+
+
+class ClusterScene(JobsScene):
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.kube = JobSets(world)
+        self.programs = self.kube.programs
+        self.forgotten: set[str] = set()
+        world.hosts = self.kube.runs  # type: ignore[assignment]
+        world.store = ClusterTruth(world, world.home.store)
+
+    def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
+        cluster = Client(machine, self.kube)
+        server = [Context("simulated", cluster.server)]
+        kubeconfig = Kubeconfig(lambda: server, lambda: "simulated", lambda context: cluster)  # type: ignore[arg-type,return-value]
+        place = GkePlace(
+            machine.root,
+            machine.clock,
+            lambda: SENDER,
+            clusters=Clusters(machine.clock, kubeconfig),
+            log_workers=0,
+            connect=DirectLister,
+        )
+        return records.StoreOf(machine, self.world.store), {"gke": place}
+
+    def send_due(self, machine: Machine, store: Any, places: Any, driver: Any) -> None:
+        scheduler = self.world.scheduler
+        for index, job in enumerate(self.world.plan.jobs):
+            if index not in self.sent and scheduler.now - scheduler.start >= job.at:
+                try:
+                    self._send(machine, store, places["gke"], driver, index, job)
+                except TpukitError as error:
+                    self.world.trace.add(machine.name, f"send: {error.message[:80]}")
+
+    def _send(self, machine: Machine, store: Any, place: Any, driver: Any, index: int, job: JobPlan) -> None:
+        made = _plan(index, job)
+        self.programs[made.id] = job
+        made = self.world.jobs[made.id] = place.prepare(made)
+        if made.snapshot:
+            folder = machine.root / "code" / made.snapshot.digest
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "train").write_text("train\n")
+        # Held before it can be seen, so that no driver without the code takes it.
+        store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
+        record = Job(made.id, "gke", made.team, "ada", machine.clock.now(), plan=made.to_json())
+        with suppress(Conflict):  # the answer to an earlier try was lost
+            store.create(JOBS, made.id, record)
+        self.sent.add(index)
+        self.world.trace.add(machine.name, f"sent {made.id}")
+
+    def happen(self, event: Event) -> bool:
+        return cluster_events.happen(self.world, self, event)
+
+    def calm(self) -> None:
+        self.kube.closed = 0.0
+
+    def may_lose(self, machine: Machine) -> bool:
+        """The only machine with the code of a job comes back: until the cluster has the code, jobs wait for it."""
+        return len(self.sent) == len(self.world.plan.jobs) and self.has_code()
+
+    def has_code(self) -> bool:
+        return bool(self.kube.of("ConfigMap")) or not any(job.code for job in self.world.plan.jobs)
+
+    def left(self) -> list[str]:
+        return self.kube.own(SENDER)
+
+
+@cache
+def _plan(index: int, job: JobPlan) -> plans.Plan:
+    fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": {"restarts": job.restarts}}
+    given = {"name": f"job{index}", "tpu": job.tpu, "command": ["train"], "image": "i:1", "capacity": "spot"}
+    name = ClusterName("simulated", JobSets.server, "uid-of-simulated")
+    made = plans.make(JobSpec.from_json({**given, **fields}), SETTINGS, "gke", cluster=name)
+    return replace(made, snapshot=Snapshot(DIGEST, "", False)) if job.code else made
