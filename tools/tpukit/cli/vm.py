@@ -59,7 +59,8 @@ def release(tpu: str, user: str) -> None:
     from tpukit.manager import inventory
 
     owner = user_name(user) if user else ""
-    vm = inventory.release(context.store(), vms.full_name(tpu), context.CLOCK.now(), user=owner)
+    name = vms.full_name(tpu)
+    vm = inventory.release(context.store(), name, context.CLOCK.now(), user=owner, active=vms.is_active)
     click.echo(f"{vm.name} is free", err=True)
 
 
@@ -140,7 +141,9 @@ def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) ->
     from tpukit.manager import inventory
 
     free = which.pop("free", False)
-    shown = inventory.matching(vms.rows(), types, **which)
+    rows = vms.rows()
+    inventory.check_patterns(types, rows)
+    shown = inventory.matching(rows, types, **which)
     shown = [row for row in shown if row.free or not free]
     if as_csv:
         click.echo(inventory.to_csv(shown), nl=False)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from tpukit import catalogue
 from tpukit.cloud.tpu_vm import Node
-from tpukit.errors import Conflict, NoCapacity, NotFound
+from tpukit.errors import Conflict, Invalid, NoCapacity, NotFound, Problem
 from tpukit.manager import tpu_names
 from tpukit.store import Event, Kind, Store, change, everything
 
@@ -121,6 +122,16 @@ def matching(rows: Iterable[Row], patterns: Sequence[str], *, spot: bool = False
     ]
 
 
+def check_patterns(patterns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Raise Invalid for patterns that can mean no TPU, whether or not there is one now."""
+    types = {row.vm.type for row in rows} | {one.name for one in catalogue.slices()}
+    types |= {alias for one in catalogue.slices() for alias in one.spellings}
+    for pattern in patterns:
+        if not any(fits(pattern, type_) for type_ in types):
+            hint = "write a type such as v4-32, a generation such as v5e, several as v34, or v* for all"
+            raise Invalid(Problem("TYPES", f"no TPU is of type {pattern}", hint))
+
+
 def choose(rows: Iterable[Row], type_: str) -> Row:
     """A free TPU of this type; the one that was used least lately."""
     meant = [row for row in rows if row.vm.type == type_]
@@ -199,11 +210,18 @@ def hold(
     return change(store, VMS, name, given, note=f"given to {user} for {job}", at=now).value
 
 
-def release(store: Store, name: str, now: float, *, user: str = "") -> Vm:
-    """Nobody holds it any more. With `user`: Conflict where it is somebody else's."""
+def release(
+    store: Store,
+    name: str,
+    now: float,
+    *,
+    user: str = "",
+    active: Callable[[str], bool | None] = lambda job: True,
+) -> Vm:
+    """End the hold on a TPU VM. With `user`: Conflict while an active job of another user holds it."""
 
     def freed(vm: Vm) -> Vm:
-        if user and vm.user not in ("", user):
+        if user and vm.user not in ("", user) and active(vm.job):
             raise Conflict(f"{name} is held by {vm.user}, not by {user}", hint=f"`tpu vm find {vm.type}` shows all")
         return replace(vm, user="", job="", window="", notes="", since=0.0)
 

@@ -13,6 +13,8 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from tpukit.errors import Invalid
+from tpukit.queue import slices
 from tpukit.queue.records import (
     ACTIVE,
     CANCELLED,
@@ -57,6 +59,7 @@ class Seen:
     started: bool | None = None  # the place has something of it; None: workers fetch their jobs themselves
     failure: Reason | None = None  # why the place gave it up
     detail: str = ""
+    missing: str = ""  # slice that the job needs and no worker is
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,10 @@ def problems(job: QueuedJob) -> str:
         return f"priority: {job.priority!r} is no number"
     if job.metadata is not None and not isinstance(job.metadata, dict):
         return f"metadata: {type(job.metadata).__name__} is no object"
+    try:
+        slices.parse(asked) if (asked := slices.requested(job)) else None
+    except Invalid as error:
+        return str(error)
     return ""
 
 
@@ -165,6 +172,12 @@ def _pending(job: QueuedJob, seen: Seen, now: float) -> Step:
         return Step(cancel(job, now), note=message(Reason.CANCELLED))
     if wrong := problems(job):
         return Step(_end(job, FAILED, Reason.CANNOT_START, wrong, later), note=wrong)
+    if seen.missing:
+        text = (
+            f"metadata.tpu: no worker of this queue is a {seen.missing}; run `tpu queue serve --tpu {seen.missing}` on "
+            "one, or serve the queue from a cluster with --team"
+        )
+        return Step(_end(job, FAILED, Reason.CANNOT_START, text, later), note=text)
     if seen.started is not None and now >= job.not_before:
         again = {"schedules": job.schedules + 1, "ranked": True}
         scheduled = replace(job, status=SCHEDULED, scheduled_at=later, updated_at=later, **again)

@@ -27,6 +27,7 @@ from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.observing import Observer
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.plan import Plan, VmTarget
+from tpukit.spec import settings as settings_file
 
 FOLLOW_SECONDS = 0.5
 _BOARD = "the first host uploads TensorBoard data: the Python of the job's command needs tpukit[tpu] there"
@@ -77,7 +78,7 @@ class TpuVmPlace:
     def prepare(self, plan: Plan) -> Plan:
         settings, named = plan.settings, plan.vms.nodes if plan.vms else ()
         problems = [
-            Problem("", f"{name}: TPU VMs need one", f"write `{name}: ...` into the settings")
+            Problem(name, "not set; TPU VMs need one", settings_file.hint(name))
             for name in ("project", "zone")
             if not getattr(settings, name)
         ]
