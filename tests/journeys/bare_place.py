@@ -38,5 +38,8 @@ class BarePlace:
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         yield from ()
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        return ()
+
     def sweep(self, known: Callable[[], Sequence[Handle]]) -> Sequence[str]:
         return ()

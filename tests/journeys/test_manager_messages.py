@@ -12,6 +12,7 @@ from tpukit.cli import context, spellings, vms
 from tpukit.cloud import refusals
 from tpukit.manager import inventory
 from unit.test_cli_messages import options, resolve
+from waiting import until
 
 NAMING = (
     *(
@@ -55,6 +56,21 @@ def test_tpu_that_find_shows_as_free_is_released_by_anybody(desk):
     assert "free" in desk("find v4").output
     desk("release v4-8-1 lyy")
     assert inventory.get(context.store(), "g-v4-8-1").user == ""
+
+
+def test_check_of_a_job_with_an_endless_log_shows_its_last_lines(desk, tmp_path):
+    """A terabyte, of which a file system stores the end alone: a command that reads all of it does not return."""
+    set_up(desk)
+    desk("run v4-8-1 xibo place=local")
+    job_id = desk.job("xibo:1").id
+    driver = context.driver()
+    until(lambda: driver.round([job_id]) == 0)
+    driver.close()
+    (log,) = (tmp_path / "home" / "data" / "runs" / job_id).glob("attempt-*/*-slice-0-0/log")
+    with log.open("r+b") as file:
+        file.seek(1 << 40)
+        file.write(b"\nstep 1\nthe last line\n")
+    assert "the last line" in desk("check xibo -v").output
 
 
 class Forbidden(Exception):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 READERS = 8
 NARROW = 120
+MOST_LINES, LEAST_BYTES = 50, 4096
 show_option = click.option(
     "--show", default="", help="What to show: w window, d directory, t TPU, s state, v output; as your settings say."
 )
@@ -136,9 +137,6 @@ def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
 
 
 def _output(job: Job, length: int) -> Sequence[str]:
-    from collections import deque
-    from itertools import islice
-
     from tpukit.cli import context
     from tpukit.errors import TpukitError
     from tpukit.places.base import Handle
@@ -148,8 +146,9 @@ def _output(job: Job, length: int) -> Sequence[str]:
         return ()
     try:
         handle = Handle.of(job)
-        printed = islice(context.places()[job.place].logs(handle, handle.plan.host_names[0]), 1_000_000)
-        last = [plain(one.text) for one in deque(printed, maxlen=50)]
+        size = max(LEAST_BYTES, 4 * length)  # a character of UTF-8 has up to four bytes
+        printed = context.places()[job.place].tail(handle, handle.plan.host_names[0], size)
+        last = [plain(text) for text in printed[-MOST_LINES:]]
     except TpukitError as error:
         return (plain(error),)
     while len(last) > 1 and sum(map(len, last)) > length:

@@ -153,6 +153,9 @@ class TpuVmPlace:
                 return
             self._clock.sleep(FOLLOW_SECONDS)
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        return self._observer(handle.plan).tail(handle, host, size)
+
     def stop(self, handle: Handle, grace: float) -> None:
         acquiring, hosts = self._acquiring(handle.plan), self._hosts(handle.plan)
         machines = acquiring.assess(handle)
