@@ -28,7 +28,7 @@ show_option = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(user: str, show: str, as_json: bool) -> None:
     """Show all jobs of a user once: windows, children below their parents."""
-    from tpukit.cli import context
+    from tpukit.cli import context, unattended
     from tpukit.manager import overview, users
 
     person = users.get(context.store(), user_name(user))
@@ -42,14 +42,17 @@ def check(user: str, show: str, as_json: bool) -> None:
     letters = overview.shown(person.settings, show)
     print_table(table(lines, letters, outputs(wanting_output(lines, letters), person.settings.show_length)))
     click.echo(overview.counts(lines), err=True)
+    unattended.say([line.job for line in lines if line.job])
 
 
 def read(user: str) -> list[Line]:
-    from tpukit.cli import context
+    from tpukit.cli import context, unattended
     from tpukit.manager import overview, windows
 
     listed = windows.of_user(context.store(), user)
-    return overview.lines(listed, jobs_by_id([window.job for window in listed]))
+    jobs = jobs_by_id([window.job for window in listed])
+    seen = {job.id: job for job in unattended.as_seen_by_places(list(jobs.values()))}
+    return overview.lines(listed, seen)
 
 
 def table(

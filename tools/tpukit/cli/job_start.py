@@ -175,6 +175,7 @@ def send(
 
 
 def _follow(window: Window, follow: bool, interrupts: object) -> None:
+    from tpukit.cli import context, unattended
     from tpukit.cli.follow import Follower
     from tpukit.cli.interrupts import Interrupts
 
@@ -182,12 +183,24 @@ def _follow(window: Window, follow: bool, interrupts: object) -> None:
     click.echo(window.name)
     follower = Follower(window.job, "ask", interrupts)
     if follow:
+        _say_others(window)
         follower.start()
         sys.exit(follower.follow())
     code = follower.hand_over()
-    text = f"{window.name} is {window.job}; `tpu serve` drives it, `tpu check {window.user}` shows it"
-    click.echo(text, err=True)
+    click.echo(f"{window.name} is {window.job}; `tpu check {window.user}` shows it", err=True)
+    unattended.say([context.get(window.job)])
     sys.exit(code)
+
+
+def _say_others(window: Window) -> None:
+    from tpukit.cli import context, vms
+    from tpukit.manager import windows
+
+    others = [one for one in windows.of_user(context.store(), window.user) if one.number != window.number]
+    if active := vms.active_jobs({one.job for one in others}):
+        jobs = "1 other job" if len(active) == 1 else f"{len(active)} other jobs"
+        text = f"this terminal follows {window.name}; {jobs} of {window.user}: `tpu monitor {window.user}` follows all"
+        click.echo(text, err=True)
 
 
 def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, dry_run: bool) -> tuple[Vm, str]:

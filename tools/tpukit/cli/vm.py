@@ -137,7 +137,8 @@ for one in (vm_act.apply, vm_act.reapply, vm_act.delete, vm_act.restart, vm_doct
 
 
 def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) -> None:
-    from tpukit.cli import context, vms
+    from tpukit.cli import context, unattended, vms
+    from tpukit.cli.job_check import jobs_by_id
     from tpukit.manager import inventory
 
     free = which.pop("free", False)
@@ -169,3 +170,5 @@ def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) ->
         TableField("job", [plain(row.vm.job) if row.held else "" for row in shown], drop=4),
     ]
     tables.console().print(FittedTable(fields, heading="notes", texts=[plain(text) for text in texts]))
+    held = [row.vm.job for row in shown if row.held]
+    unattended.say(list(jobs_by_id(held).values()))

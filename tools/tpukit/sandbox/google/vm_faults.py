@@ -228,7 +228,7 @@ def _later(cloud: Cloud, kind: str, vm: Doc, seconds: float) -> None:
 
 
 def _meant(cloud: Cloud, event: Doc) -> Doc | None:
-    """Return the TPU VM that an effect was scheduled for; None where it is gone. Effects without an id are immediate."""
+    """Return the TPU VM that an effect was scheduled for; None where it is gone. One without an id is immediate."""
     vm = cloud.state.get("vm", event["target"])
     return vm if vm is not None and event["about"].get("vm") in (None, str(vm["id"])) else None
 
