@@ -81,8 +81,9 @@ def command(
     vm, instead_of = _tpu(tpu, place, person, reapply, yes, dry_run)
     plan = _plan(folder, vm, place, _sets(vm, place, rule, sets), tags, person)
     plan = submission.settle(replace(plan, log_stage=log_stage))
+    submission.warn(plan)
     if dry_run:
-        submission.describe(submission.inspect(plan))
+        submission.describe(submission.inspect(plan), details=True)
         return
     plan = submission.stage_code(plan)
     if ask_notes:
@@ -124,6 +125,7 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=_settings(old, vm, old.place))
     plan = submission.settle(_on(plan, vm))
     context.places()[plan.place].check_code(plan)
+    submission.warn(plan)
     interrupts = Interrupts().start()
     child = send(
         *(plan, vm if old.place == places.MACHINES else None, person.name),

@@ -69,8 +69,10 @@ def command(
             _check_loss(lose, detach, place)
             plan = submission.settle(plan)
             if dry_run:
-                submission.describe(submission.inspect(plan))
+                submission.describe(submission.inspect(plan), details=True)
+                submission.warn(plan)
                 return
+            submission.warn(plan)
             plan = submission.stage_code(plan)
     except Interrupted:
         click.echo("\nnothing was sent", err=True)

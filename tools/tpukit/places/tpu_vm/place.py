@@ -187,7 +187,6 @@ class TpuVmPlace:
             *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
             *(["hosts need gcsfuse to mount buckets: `setup` in the settings can install it"] if spec.mounts else []),
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
-            *([] if plan.workdir else ["checkpoints stay on the hosts' disks, and go with them: name a workdir"]),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
             *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),
         ]
