@@ -1,4 +1,4 @@
-"""`tpu serve`: drives the jobs that nobody follows."""
+"""`tpu serve`: drive the jobs that no terminal follows."""
 
 from __future__ import annotations
 
@@ -71,13 +71,15 @@ def command(
 
 def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_http: bool) -> None:
     from tpukit.cli import context
+    from tpukit.serve import presence
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
     leaving = Leaving()
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
-    beside = {"housekeeping": _prune, "mirror": _mirror()}
+    driver.leases.hold(presence.lease_name(context.holder()))
+    beside = {"housekeeping": _prune, "mirror": _mirror(), "presence": _note_presence}
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, **beside)
     if not no_http:
         _start_http(service, metrics, port)
@@ -147,6 +149,13 @@ def prune_store(store: Store) -> None:
     results = paths.data() / "queue" / "results"
     if results.is_dir():
         Results(str(results)).prune(store.keys(TPU_JOBS), context.CLOCK.now())
+
+
+def _note_presence() -> None:
+    from tpukit.cli import context
+    from tpukit.serve import presence
+
+    presence.note(context.store(), context.holder(), context.CLOCK.now())
 
 
 def _mirror() -> Callable[[], None] | None:

@@ -182,6 +182,9 @@ class Place(Protocol):
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        """Return the last lines that a host printed, about `size` bytes of them. The rest of its log is not read."""
+
     def stop(self, handle: Handle, grace: float) -> None:
         """Tell all of it to leave; killed when the grace is over. One that has not begun never will.
 

@@ -173,6 +173,9 @@ class LocalPlace:
                 return
             self._clock.sleep(0.2)
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        return lines.tail(self._folder(handle) / host / "log", size)
+
     def stop(self, handle: Handle, grace: float) -> None:
         self._tell(handle, handle.plan.host_names, grace)
 

@@ -14,6 +14,8 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
+from tpukit.errors import Invalid
+from tpukit.queue import slices
 from tpukit.queue.records import (
     ACTIVE,
     CANCELLED,
@@ -61,6 +63,7 @@ class Seen:
     started: bool | None = None  # the place has something of it; None: workers fetch their jobs themselves
     failure: Reason | None = None  # why the place gave it up
     detail: str = ""
+    missing: str = ""  # slice that the job needs and no worker is
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ def problems(job: QueuedJob) -> str:
     for name in ("challenge_number", "metadata"):
         if held := strange(getattr(job, name)):
             return f"{name}: it holds {held}, which cannot be stored"
+    try:
+        slices.parse(asked) if (asked := slices.requested(job)) else None
+    except Invalid as error:
+        return str(error)
     return ""
 
 
@@ -185,6 +192,12 @@ def _pending(job: QueuedJob, seen: Seen, now: float) -> Step:
         return Step(cancel(job, now), note=message(Reason.CANCELLED))
     if wrong := problems(job):
         return Step(_end(job, FAILED, Reason.CANNOT_START, wrong, later), note=wrong)
+    if seen.missing:
+        text = (
+            f"metadata.tpu: no worker of this queue is a {seen.missing}; run `tpu queue serve --tpu {seen.missing}` on "
+            "one, or serve the queue from a cluster with --team"
+        )
+        return Step(_end(job, FAILED, Reason.CANNOT_START, text, later), note=text)
     if seen.started is not None and _due(job, now):
         again = {"schedules": job.schedules + 1, "ranked": True}
         scheduled = replace(job, status=SCHEDULED, scheduled_at=later, updated_at=later, **again)

@@ -6,7 +6,7 @@ starts a worker for each job, it has that done too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import Conflict, Invalid, TpukitError
-from tpukit.queue import claims
+from tpukit.queue import claims, slices
 from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish, unfit
 from tpukit.queue.records import ACTIVE, ENDED, PENDING, RUNNING, TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason
@@ -55,6 +55,7 @@ class QueueUse:
     def observe(self, group: str, entries: Sequence[Entry[QueuedJob]]) -> Mapping[str, Observed | TpukitError]:
         placed = self._starter.observe(entries) if self._starter else {}
         leased = {lease.name for lease in self._store.leases()}
+        workers_are = slices.offered(leased)
         seen: dict[str, Observed | TpukitError] = {}
         for entry in entries:
             try:
@@ -65,7 +66,8 @@ class QueueUse:
                 seen[entry.key] = error
                 continue
             started, failure, detail = placed.get(entry.key, (None, None, ""))
-            seen[entry.key] = Observed(entry.key, entry.value, Seen(held, started, failure, detail))
+            missing = "" if self._starter else _missing(entry.value, workers_are)
+            seen[entry.key] = Observed(entry.key, entry.value, Seen(held, started, failure, detail, missing))
         return seen
 
     def decide(self, job: QueuedJob, seen: Observed | None, now: float) -> Decision[QueuedJob]:
@@ -94,6 +96,13 @@ class QueueUse:
 
     def troubled(self, job: QueuedJob, text: str) -> QueuedJob:
         return replace(job, error=text) if job.status in ACTIVE else job
+
+
+def _missing(job: QueuedJob, workers_are: Collection[str]) -> str:
+    """Return the slice that the job needs and no worker is; empty where it can run."""
+    if slices.fits(job, "") or any(slices.fits(job, tpu) for tpu in workers_are):
+        return ""
+    return slices.requested(job).partition(":")[0]
 
 
 def _turn(job: QueuedJob) -> tuple[object, ...]:

@@ -149,6 +149,10 @@ class GkePlace:
         lister = self._connection(handle.plan).lister
         return LogReader(lister, self._clock, self._cache, archived_logs.read).logs(handle, host, follow=follow)
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        lister = self._connection(handle.plan).lister
+        return LogReader(lister, self._clock, self._cache, archived_logs.read).tail(handle, host, size)
+
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
 

@@ -30,6 +30,7 @@ from tpukit.places.tpu_vm.shared_code import Code
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.plan import Plan, VmTarget
 from tpukit.spec import durations
+from tpukit.spec import settings as settings_file
 
 FOLLOW_SECONDS = 0.5
 _BOARD = "the first host uploads TensorBoard data: the Python of the job's command needs tpukit[tpu] there"
@@ -82,7 +83,7 @@ class TpuVmPlace:
     def prepare(self, plan: Plan) -> Plan:
         settings, named = plan.settings, plan.vms.nodes if plan.vms else ()
         problems = [
-            Problem("", f"{name}: TPU VMs need one", f"write `{name}: ...` into the settings")
+            Problem(name, "not set; TPU VMs need one", settings_file.hint(name))
             for name in ("project", "zone")
             if not getattr(settings, name)
         ]
@@ -170,6 +171,9 @@ class TpuVmPlace:
                 return
             self._clock.sleep(FOLLOW_SECONDS)
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        return self._observer(handle.plan).tail(handle, host, size)
+
     def stop(self, handle: Handle, grace: float) -> None:
         acquiring, hosts = self._acquiring(handle.plan), self._hosts(handle.plan)
         machines = acquiring.assess(handle)
@@ -205,7 +209,6 @@ class TpuVmPlace:
             *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
             *(["hosts need gcsfuse to mount buckets: `setup` in the settings can install it"] if spec.mounts else []),
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
-            *([] if plan.workdir else ["checkpoints stay on the hosts' disks, and go with them: name a workdir"]),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
             *_limit(plan),
             *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),
