@@ -86,9 +86,9 @@ class Typing:
         for cached in self._cached:
             cached.cache_clear()
 
-    def __call__(self, line: str, code: int = 0) -> Result:
+    def __call__(self, line: str, code: int = 0, answers: str = "xibo2\ny\ny\n") -> Result:
         words = spellings.canonical([MEANT.get(word, word) for word in line.split()])
-        done = self._runner.invoke(cli.command, words, catch_exceptions=True, input="xibo2\ny\ny\n")
+        done = self._runner.invoke(cli.command, words, catch_exceptions=True, input=answers)
         exit_code = done.exception.exit_code if isinstance(done.exception, TpukitError) else done.exit_code
         assert exit_code == code, f"tpu {' '.join(words)}: {done.output} {done.exception!r}"
         return done

@@ -159,6 +159,15 @@ def test_submit_twice_is_once(stand):
     assert sorted(lines) == [(name, "once") for name in handle.plan.host_names]
 
 
+def test_tail_is_the_last_lines_of_a_host_and_little_more_than_was_asked_for(stand):
+    handle = handle_of(stand.plan("seq 1 20000; echo last; sleep 0.1"))
+    stand.submit(handle)
+    ended, _ = stand.until(handle, State.COMPLETED)
+    last = stand.place.tail(ended, handle.plan.host_names[0], 300)
+    assert list(last[-2:]) == ["20000", "last"]
+    assert len(last) <= 60
+
+
 def test_program_that_fails_on_one_host_is_its_error_and_the_host_is_named(stand):
     script = "[ $TPU_WORKER_ID = 1 ] && { sleep 1; echo it broke; exit 3; }; sleep 60"
     handle = handle_of(stand.plan(script))

@@ -220,3 +220,32 @@ def test_processes_that_hold_a_lease_never_overlap(home, store):
     assert len(notes) == 30
     for begin, end in zip(notes[::2], notes[1::2], strict=True):
         assert (begin, end) == (["begin", begin[1]], ["end", begin[1]])
+
+
+def test_prune_removes_leases_that_lapsed_long_ago_and_their_tokens_are_never_given_again(store, home, monkeypatch):
+    now, day = store.now(), 86_400.0
+    old = [store.acquire(f"jobs/old-{index}", A, SHORT) for index in range(5)]
+    for lease in old:
+        lapsed(store, lease.name)
+    assert store.prune() == 0  # not long ago
+    later = home.open()
+    monkeypatch.setattr(later, "now", lambda: now + 2 * day)
+    assert later.prune() == 5
+    for lease in old:
+        again = store.acquire(lease.name, B, LONG)
+        assert again.token > lease.token
+        with pytest.raises(Conflict):
+            store.renew(lease, LONG)
+
+
+def test_leases_of_many_jobs_that_were_deleted_leave_a_bounded_number_behind(store, home, monkeypatch):
+    for index in range(60):
+        entry = store.create(JOBS, f"a-{index}", job(f"a-{index}"))
+        store.release(store.acquire(f"jobs/a-{index}", A, LONG))
+        store.delete(JOBS, entry)
+    later = home.open()
+    now = store.now()
+    monkeypatch.setattr(later, "now", lambda: now + 2 * 86_400.0)
+    later.prune()
+    assert later.prune() == 0
+    assert store.leases() == []

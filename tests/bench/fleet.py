@@ -110,7 +110,7 @@ def _status(tpu: str, env: Mapping[str, str], home: Path, cwd: Path) -> list[Row
         own = {"TPUKIT_HOME": str(home), "TPUKIT_SETTINGS": str(settings), **cloud.environment()}
         _fill(cloud)
         cloud.lists = 0
-        argv = [tpu, "fleet", "status", "--gcs-bucket", BUCKET]
+        argv = [tpu, "fleet", "status", "--name", "tpu", "--gcs-bucket", BUCKET]
         shows = [f"{WORKERS} workers: healthy {WORKERS}", f"{WORKERS * 1000} samples"]
         took = [
             command(argv, env={**env, **own, "STORAGE_EMULATOR_HOST": cloud.address}, cwd=cwd, shows=shows)

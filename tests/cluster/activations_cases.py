@@ -201,14 +201,14 @@ def test_fleet_of_eight_that_is_struck_at_random_and_halved_gives_the_bytes_of_a
         deploy.send_signal(signal.SIGINT)
         deploy.communicate(timeout=PATIENCE)
     gate.touch()
-    with fleet.started("deploy", *words, "--workers-per-zone", "2", "--skip-dataset") as halved:
+    with fleet.started("deploy", *words, "--workers-per-zone", "2", "--skip-dataset", "--yes") as halved:
         said = halved.communicate(timeout=PATIENCE)
         assert halved.returncode == 0, said
     assert len(ids(vms)) == 4
     assert f"all is there: {SAMPLES} samples in {2 * STREAMS} shards" in fleet.run("verify", "--gcs-bucket", BUCKET)
     monkeypatch.setattr(example.checkpoint, "folder", lambda *_: tmp_path / "model")
     assert fleet.shards() == undisturbed(example, data, tmp_path / "streams")
-    fleet.run("delete")
+    fleet.run("delete", "--yes")
     assert ids(vms) == {}
 
 

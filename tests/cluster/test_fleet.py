@@ -40,7 +40,7 @@ class Fleet:
         self.vms, self.home = vms, home
         home.mkdir()
         (home / "settings.yaml").write_text(f"project: {PROJECT}\nzone: us-central1-a\nssh_user: ada\n")
-        own = {"TPUKIT_HOME": str(home), "TPUKIT_SETTINGS": str(home / "settings.yaml")}
+        own = {"TPUKIT_HOME": str(home), "TPUKIT_SETTINGS": str(home / "settings.yaml"), "LOGNAME": "ada"}
         google = {**vms.emulator.environment(), "STORAGE_EMULATOR_HOST": vms.emulator.address}
         self.env = {**os.environ, **google, **own, "PYTHONPATH": str(ROOT / "tools")}
 
@@ -130,7 +130,7 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
     strike(vms, "preempt", "tpu-us-central1-a-0", grace=0)
     strike(vms, "preempt", "tpu-us-central1-b-3", grace=1)
     strike(vms, "crash", "tpu-us-central1-a-1")
-    with elsewhere.started("monitor", "--gcs-bucket", BUCKET, "--monitor-interval", "1") as monitor:
+    with elsewhere.started("monitor", "--gcs-bucket", BUCKET, "--monitor-interval", "1", "--adopt") as monitor:
         lost = ("tpu-us-central1-a-0", "tpu-us-central1-b-3")
         anew = lambda: all(ids(vms).get(name, before[name]) != before[name] for name in lost)  # noqa: E731
         until(lambda: anew() or monitor.poll() is not None, "lost TPU VMs to come again")
@@ -144,7 +144,8 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
     assert sum(one["objects"] for one in status["workers"]) == 48
     assert sum(one["samples"] for one in status["workers"]) == 240
     assert fleet.shards() == undisturbed(data, tmp_path, gate)
-    fleet.run("delete")
+    assert "another store drives it" in fleet.run("delete", "--yes", code=1)  # it was taken over
+    elsewhere.run("delete", "--yes")
     assert_nothing_is_left(vms)
 
 
@@ -153,7 +154,7 @@ LINES = [
     # its own for each deployment. {words}: dataset and program, which the scripts had within them. $: on a bare TPU VM.
     ("create --zones {two} --workers-per-zone 2 --tpu-type v3-8", "4 workers are ready", "a0 a1 b0 b1"),
     ("status --zones {two}", "tpu-us-central1-b-1", "a0 a1 b0 b1"),
-    ("list", "tpu-us-central1-a-0  us-central1-a  tpu  READY", "a0 a1 b0 b1"),
+    ("list", "tpu-us-central1-a-0  us-central1-a  ada  READY  ada", "a0 a1 b0 b1"),
     ("!preempt tpu-us-central1-a-1", "", ""),
     ("recreate-preempted --zones {two} --workers-per-zone 2", "4 workers are ready", "a0 A1 b0 b1"),
     (
@@ -171,10 +172,10 @@ LINES = [
     ("monitor --gcs-bucket {one} --monitor-interval 1", "4 workers are done", "a0 a1 b0 b1"),
     ("verify --gcs-bucket {one}", "all is there: 40 samples in 8 shards", "a0 a1 b0 b1"),
     ("logs tpu-us-central1-b-0", "nothing is left of 4 streams", "a0 a1 b0 b1"),
-    ("delete --zones us-central1-a --workers-per-zone 1", "3 TPU VMs are left", "a1 b0 b1"),
+    ("delete --zones us-central1-a --workers-per-zone 1 --yes", "3 TPU VMs are left", "a1 b0 b1"),
     ("create --zones us-central1-a --workers-per-zone 1", "workers are ready", "A0 a1 b0 b1"),
-    ("delete --zones us-central1-a --workers-per-zone 4", "2 TPU VMs are left", "b0 b1"),
-    ("delete", "0 TPU VMs are left", ""),
+    ("delete --zones us-central1-a --workers-per-zone 4 --yes", "2 TPU VMs are left", "b0 b1"),
+    ("delete --yes", "0 TPU VMs are left", ""),
     (
         "deploy --gcs-bucket {other} --zones us-central1-a --workers-per-zone 2 --max-samples 10 --create-tpus "
         "--monitor --monitor-interval 1 {words}",
@@ -183,11 +184,11 @@ LINES = [
     ),
     ("verify --gcs-bucket {other}", "all is there: 20 samples in 4 shards", "a0 a1"),
     (
-        "deploy --gcs-bucket {four} --zones {four_zones} --workers-per-zone 1 --create-tpus {words}",
+        "deploy --gcs-bucket {four} --zones {four_zones} --workers-per-zone 1 --create-tpus --yes {words}",
         "launched",
         "a0 b0 tpu-us-central1-a-for-us-central1-c-0 tpu-us-central1-a-for-us-central1-f-0",  # which have no v3-8
     ),
-    ("delete", "0 TPU VMs are left", ""),
+    ("delete --yes", "0 TPU VMs are left", ""),
 ]
 
 
@@ -254,12 +255,12 @@ def test_fleet_from_a_file_moves_from_a_zone_without_stock_and_works_through_a_b
     for code in (429, 503):  # more often, and all tries of a call would be refused now and then
         vms.ask("POST", "emulator/faults", {"kind": "refuse", "match": "storage", "status": code, "chance": 0.1})
     said = fleet.run("deploy", file, "--create-tpus", "--monitor", "--monitor-interval", "1")
-    assert "tpu-us-central1-b-for-us-central1-a-0 is asked for instead" in said
+    assert "tpu-us-central1-b-for-us-central1-a-0 is requested instead" in said
     assert set(ids(vms)) == {"tpu-us-central1-b-0", "tpu-us-central1-b-for-us-central1-a-0"}
     struck = {one["status"]: one["struck"] for one in vms.send("GET", "emulator/faults")[1] if one["kind"] == "refuse"}
     assert struck[429] and struck[503], struck
     assert "all is there: 40 samples in 8 shards" in fleet.run("verify", file)
-    fleet.run("delete", file)
+    fleet.run("delete", file, "--yes")
     assert_nothing_is_left(vms)
 
 
@@ -277,7 +278,7 @@ def test_fleet_that_stays_in_a_zone_without_stock_says_why_and_delete_leaves_no_
         wrong = create.communicate(timeout=PATIENCE)[1]
     assert (create.returncode, "the fleet goes on without us" in wrong) == (130, True), wrong
     assert set(ids(vms)) == {"tpu-us-central1-b-0"}
-    fleet.run("delete", file)
+    fleet.run("delete", file, "--yes")
     assert_nothing_is_left(vms)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from tpukit.errors import Problem
-from tpukit.places.base import FollowUp, Handle, Known, Line
+from tpukit.places.base import Claim, FollowUp, Handle, Known, Line, unclaimed
 from tpukit.plan import Plan
 
 
@@ -40,5 +40,10 @@ class BarePlace:
 
     def follow_up(self, handle: Handle, what: FollowUp) -> None: ...
 
-    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        return ()
+
+    def sweep(
+        self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
+    ) -> Sequence[str]:
         return ()

@@ -16,6 +16,8 @@ import pytest
 
 import tpukit
 from journeys import cluster_machine
+from manager_desk import Desk
+from tpukit import pods
 from waiting import PATIENCE, until
 
 FIRST = ("test_pretrain_resume", "test_pretrain_parts")
@@ -123,3 +125,18 @@ def tpu(home: Path, tmp_path: Path) -> Iterator[Tpu]:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> cluster_machine.Machine:
     return cluster_machine.make(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def desk(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    made = Desk(home, folder, monkeypatch)
+    yield made
+    for number, handler in heard.items():
+        signal.signal(number, handler)
+    made.forget()
+    pods.kill_strays(home)
+    for attempt in (home / "hosts").glob("*/jobs/*/attempt-*"):
+        pods.lose(attempt)

@@ -272,11 +272,12 @@ def test_run_dry_says_what_would_be_done_and_does_nothing(tpu):
     assert not (tpu.home / "data" / "runs").exists()
 
 
-def test_dry_run_shows_the_very_id_that_is_sent_next(tpu):
+def test_run_of_one_file_gets_another_id_each_time_it_is_sent(tpu):
     file = tpu.file("true")
-    for _ in range(3):
-        dry = tpu("run", file, "--dry-run").stderr
-        assert dry.startswith(tpu("run", file, "--detach").stdout.strip() + ": ")
+    dry = tpu("run", file, "--dry-run").stderr.partition(":")[0]
+    sent = [tpu("run", file, "--detach").stdout.strip() for _ in range(3)]
+    assert len({dry, *sent}) == 4
+    assert all(job_id.startswith("train-") for job_id in (dry, *sent))
 
 
 def test_dry_run_looks_at_the_code_and_stages_nothing(tpu):

@@ -82,8 +82,29 @@ def test_up_takes_every_step_notes_what_was_made_and_names_the_next_command(mach
     assert settings.load().to_json(given=True) == MADE
 
 
+CHANGES = (" create ", " enable ", " update ", "set-iam-policy", "add-iam-policy-binding", " apply -input")
+
+
+def test_up_without_a_terminal_and_without_yes_shows_the_cost_and_creates_nothing(machine):
+    machine.answer(*EMPTY)
+    done = machine.tpu("up")
+    assert done.returncode == 2
+    assert "add --yes" in done.stderr
+    assert "What it costs in us-central2-b" in " ".join(done.stderr.split())
+    assert [call for call in machine.calls() if any(word in call for word in CHANGES)] == []
+
+
+def test_up_in_a_project_without_the_apis_asks_before_it_enables_them(machine):
+    off = "ERROR: PERMISSION_DENIED: IAM API has not been used in project 1 before or it is disabled. SERVICE_DISABLED"
+    machine.answer({"to": ["describe"], "code": 1, "err": off})
+    done = machine.tpu("up")
+    assert (done.returncode, "add --yes" in done.stderr) == (2, True)
+    assert [call for call in machine.calls() if any(word in call for word in CHANGES)] == []
+
+
 def test_up_shows_cost_and_quota_before_it_asks(machine):
     machine.answer(*EMPTY, {"to": ["regions describe"], "out": json.dumps({"quotas": []})})
+    assert machine.tpu("bootstrap").returncode == 0
     done = machine.tpu("up")
     assert done.returncode == 2
     assert "add --yes" in done.stderr

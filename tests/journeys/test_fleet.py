@@ -22,7 +22,8 @@ from tpukit.clock import SystemClock
 from tpukit.fleet import dataset, driver, progress, records, streams
 from tpukit.fleet.act import Acting
 from tpukit.fleet.driver import Driver
-from tpukit.fleet.observe import located
+from tpukit.fleet.listing import located
+from tpukit.fleet.ownership import Identity
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import Work, Worker
 from tpukit.fleet.verify import verify
@@ -35,6 +36,7 @@ from waiting import until
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 ZONES = ["us-central1-a", "us-central1-b"]
 SAMPLES = 160
+ME = Identity("ada", "store")
 
 
 class Fleet:
@@ -73,8 +75,12 @@ class Fleet:
 
     def want(self, per_zone: int) -> None:
         now = self.clock.now()
-        workers = records.plan("tpu", ZONES, per_zone, "v3-8", now, work=self.work) if per_zone else []
-        driver.want(self.store, "tpu", workers, located(self.cloud, "tpu", ZONES), now)
+        there = located(self.cloud, "tpu", ZONES)
+        if not per_zone:
+            driver.discard(self.store, "tpu", there, now, lambda slot: True, me=ME)
+            return
+        workers = records.plan("tpu", ZONES, per_zone, "v3-8", now, work=self.work, owner=ME.owner, store=ME.store)
+        driver.want(self.store, "tpu", workers, there, now)
 
     def workers(self) -> list[Worker]:
         return driver.of(self.store, "tpu")

@@ -4,34 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace as changed
 
-from manager_desk import Desk, set_up, type_every_line
+from manager_desk import set_up, type_every_line
 from tpukit import pods
 from tpukit.cli import context
 from tpukit.manager import inventory, windows
 from tpukit.reasons import State
 from tpukit.records import JOBS
-
-
-@pytest.fixture
-def desk(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    folder = tmp_path / "code"
-    folder.mkdir()
-    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
-    made = Desk(home, folder, monkeypatch)
-    yield made
-    for number, handler in heard.items():
-        signal.signal(number, handler)
-    made.forget()
-    pods.kill_strays(home)
-    for attempt in (home / "hosts").glob("*/jobs/*/attempt-*"):
-        pods.lose(attempt)
 
 
 def test_every_short_command_line_runs(desk):

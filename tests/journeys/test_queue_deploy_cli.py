@@ -13,6 +13,7 @@ from tpukit.infra import queue_deployment
 from tpukit.spec import settings
 
 REPOSITORY = "us-central1-docker.pkg.dev/my-project-1/tpu-cluster"
+OWN = "tpukit-queue@my-project-1.iam.gserviceaccount.com"
 DIGEST = f"sha256:{'a' * 64}"
 LOCAL_QUEUE = {"to": ["kubectl", "get localqueues"], "out": "localqueue.kueue.x-k8s.io/research\n"}
 POLICY = {"to": ["get-iam-policy"], "out": '{"bindings": [], "etag": "x"}'}
@@ -154,3 +155,62 @@ def test_tag_of_an_image_is_another_when_its_source_is(tmp_path):
     assert queue_deployment.tag(tmp_path, "Dockerfile") == first
     source.write_text("2")
     assert queue_deployment.tag(tmp_path, "Dockerfile") != first
+
+
+def test_deploy_whose_pods_cannot_start_says_why_and_not_to_apply_again(machine, deploy):
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+    pod = {"metadata": {"name": "creator-1"}, "status": {"containerStatuses": [{"state": waiting}]}}
+    machine.answer(
+        LOCAL_QUEUE,
+        POLICY,
+        BUILT_EARLIER,
+        {"to": ["rollout status"], "code": 1, "err": "error: timed out waiting for the condition\n"},
+        {"to": ["get pods"], "out": json.dumps({"items": [pod]})},
+    )
+    done = deploy()
+    assert done.returncode != 0
+    assert "creator-1: ImagePullBackOff: no such image" in done.stderr
+    assert "apply again" not in done.stderr
+
+
+@pytest.fixture
+def uninstall(deploy, machine):
+    return lambda *words: machine.run("queue", "uninstall", str(ROOT), "--store", "firestore://my-project-1", *words)
+
+
+def test_uninstall_removes_what_deploy_applied_and_its_accounts_and_leaves_results(machine, uninstall):
+    granted = json.dumps({"bindings": [{"role": "roles/datastore.user", "members": [f"serviceAccount:{OWN}"]}]})
+    machine.answer({"to": ["get-iam-policy"], "out": granted})
+    done = uninstall("--yes")
+    assert done.returncode == 0, done.stderr
+    calls = machine.calls()
+    (deleted,) = [call for call in calls if call.startswith("kubectl delete")]
+    assert "--ignore-not-found" in deleted and "/queue/deploy/my-project-1/research" in deleted
+    assert len([call for call in calls if "service-accounts delete" in call]) == 3
+    assert len([call for call in calls if "buckets remove-iam-policy-binding" in call]) == 2
+    assert [call for call in calls if "set-iam-policy" in call]
+    assert not [call for call in calls if "storage rm" in call or "buckets delete" in call]
+
+
+def test_uninstall_twice_is_once(machine, uninstall):
+    machine.answer(
+        {"to": ["service-accounts delete"], "code": 1, "err": "ERROR: NOT_FOUND: Unknown service account\n"},
+        {"to": ["remove-iam-policy-binding"], "code": 1, "err": "ERROR: Policy binding with the member not found!\n"},
+        POLICY,
+    )
+    done = uninstall("--yes")
+    assert done.returncode == 0, done.stderr
+
+
+def test_uninstall_while_queued_jobs_run_is_refused_unless_told(machine, uninstall):
+    machine.answer(POLICY, {"to": ["get pods", "tpukit.dev/queue=worker"], "out": "pod/queue-a\n"})
+    done = uninstall("--yes")
+    assert done.returncode == 1 and "pass --evict" in done.stderr
+    assert not [call for call in machine.calls() if "delete" in call]
+    assert uninstall("--yes", "--evict").returncode == 0
+
+
+def test_uninstall_dry_run_changes_nothing(machine, uninstall):
+    shown = uninstall("--dry-run").stdout
+    assert machine.calls() == []
+    assert "kubectl delete" in shown and "service-accounts delete" in shown

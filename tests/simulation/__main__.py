@@ -8,15 +8,14 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 
-from simulation.simulator import APART, Simulator
+from simulation.simulator import Simulator
 from simulation.world import Result
 
 CHUNK = 50
 
 
-def _some(scene: str, seeds: range) -> list[tuple[int, str, str]]:
+def _some(seeds: range, scene: str = "") -> list[tuple[int, str, str]]:
     with Simulator() as simulator:
         results = [(seed, simulator.seed(seed, scene)) for seed in seeds]
         return [(seed, one.violation.invariant, one.violation.text) for seed, one in results if one.violation]
@@ -38,7 +37,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", action="store_true")
-    parser.add_argument("--scene", choices=sorted(APART), default="", help="only worlds of this kind")
+    parser.add_argument("--scene", default="", help="Run every seed in this scene.")
+    parser.add_argument("--until-found", action="store_true", help="Stop at the first violation, without its history.")
     options = parser.parse_args()
     if options.seed is not None:
         with Simulator() as simulator:
@@ -50,8 +50,13 @@ def main() -> int:
     chunks = [range(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
     found: list[tuple[int, str, str]] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for some in pool.map(partial(_some, options.scene), chunks):
-            found += some
+        waiting = {pool.submit(_some, chunk, options.scene): chunk for chunk in chunks}
+        for future in waiting:
+            found += future.result()
+            if found and options.until_found:
+                pool.shutdown(wait=False, cancel_futures=True)
+                print(f"found {found[0][0]} {found[0][1]}")
+                return 1
     took = time.monotonic() - began
     print(f"{options.seeds} seeds in {took:.1f} s ({options.seeds / took:.0f} a second): {len(found)} violations")
     for invariant, count in Counter(name for _, name, _ in found).most_common():

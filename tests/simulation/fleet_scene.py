@@ -17,13 +17,13 @@ from tpukit.fleet import driver as fleets
 from tpukit.fleet import records
 from tpukit.fleet.act import Acting
 from tpukit.fleet.driver import Driver
-from tpukit.fleet.observe import located
+from tpukit.fleet.listing import located
 from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.reach import Reach
-from tpukit.fleet.records import FLEET, SLOT, Worker
+from tpukit.fleet.records import FLEET, SLOT, Worker, mark_of
 from tpukit.places.tpu_vm.channel import Answer, Call
 from tpukit.store import Holder
-from unit.fleet_world import WORK, SimulatedHosts
+from unit.fleet_world import ME, WORK, SimulatedHosts
 
 if TYPE_CHECKING:
     from simulation.plans import Event
@@ -90,6 +90,7 @@ class FleetScene:
         self.world = world
         self.hosts = FleetHosts(world)
         self.left, self.made = SHARDS, dict[str, int]()
+        self.beats: dict[str, float] = {}
         self.wanted = self.deleted = False
         self.twice: dict[str, float] = {}  # since when a worker has had two TPU VMs
         world.cloud.judged = self._judge_delete
@@ -118,7 +119,9 @@ class FleetScene:
             self._delete()
             return True
         if event.kind == "foreign":
-            self.world.cloud.make_foreign(ZONE, f"theirs-{event.which}", {"owner": "eve"})
+            theirs = records.plan(NAME, ZONES, 3, "v4-8", event.at, owner="eve", store="theirs")[event.which + 1]
+            if theirs.tpu not in self.world.cloud.made:  # another user's fleet has the same name
+                self.world.cloud.make_foreign(theirs.zone, theirs.tpu, theirs.labels)
             return True
         return event.kind in ("resume", "newer", "quota")
 
@@ -142,7 +145,7 @@ class FleetScene:
 
     def _want(self, machine: Machine, store: Any, client: Any) -> None:
         now = machine.clock.now()
-        workers = records.plan(NAME, ZONES, 1, "v4-8", now, work=WORK, move_after=120.0)
+        workers = records.plan(NAME, ZONES, 1, "v4-8", now, work=WORK, move_after=120.0, owner=ME.owner, store=ME.store)
         fleets.want(store, NAME, workers, located(client, NAME, ZONES), now)
         self.wanted = True
 
@@ -159,7 +162,8 @@ class FleetScene:
         person = self.world.person
         store, client = StoreOf(person, self.world.store), Remote(person, "cloud", self.world.cloud, CHANGES)
         try:
-            fleets.want(store, NAME, [], located(client, NAME, ZONES), person.clock.now())
+            there = located(client, NAME, ZONES)
+            fleets.discard(store, NAME, there, person.clock.now(), lambda slot: True, me=ME)
         except (TpukitError, Crashed) as error:
             self.world.trace.add("person", f"delete: {error}")
 
@@ -170,12 +174,16 @@ class FleetScene:
     def _paid(self) -> list[str]:
         cloud = self.world.cloud
         cloud._pass_time()
-        nodes = [f"TPU VM {one.name}" for one in cloud.made.values() if one.labels.get(FLEET) == NAME]
-        queued = [f"queued resource {one.name}" for _, one in cloud.requests.values() if one.labels.get(FLEET) == NAME]
+        nodes = [f"TPU VM {one.name}" for one in cloud.made.values() if self._is_ours(one)]
+        queued = [f"queued resource {one.name}" for _, one in cloud.requests.values() if self._is_ours(one)]
         return nodes + queued
 
+    def _is_ours(self, one: Any) -> bool:
+        return one.labels.get(FLEET) == NAME and mark_of(one.labels) == f"{ME.owner}/{ME.store}"
+
     def _progress(self, output: str) -> Progress:
-        return Progress(workers={slot: Made(count, count) for slot, count in self.made.items()})
+        made = {slot: Made(count, count) for slot, count in self.made.items()}
+        return Progress(workers=made, beats={slot: str(at) for slot, at in self.beats.items()})
 
     def _work(self) -> None:
         world = self.world
@@ -185,7 +193,7 @@ class FleetScene:
                 if world.cloud.quiet.get(address, 0.0) > world.scheduler.now + 1e6:
                     program.code = 137  # the host is dead
                     continue
-                program.moved = world.scheduler.now
+                program.moved = self.beats[slots.get(address, "")] = world.scheduler.now
                 if self.left:
                     self.left -= 1
                     slot = slots.get(address, "")
@@ -206,7 +214,7 @@ class FleetScene:
         cloud, now = self.world.cloud, self.world.scheduler.now
         named: dict[str, set[str]] = {}
         for one in (*cloud.made.values(), *(queued for _, queued in cloud.requests.values())):
-            if one.labels.get(FLEET) == NAME and SLOT in one.labels:
+            if self._is_ours(one) and SLOT in one.labels:
                 named.setdefault(one.labels[SLOT], set()).add(one.name)
         twice = [slot for slot, names in named.items() if len(names) > 1]
         self.twice = {slot: self.twice.get(slot, now) for slot in twice}

@@ -13,7 +13,7 @@ from simulation.tpu_cloud import CHANGES
 from tpukit.errors import NotFound
 from tpukit.jobs.driver import Driver
 from tpukit.places.tpu_vm import TpuVmPlace
-from tpukit.places.tpu_vm.code import Code
+from tpukit.places.tpu_vm.shared_code import Code, address_of
 from tpukit.places.tpu_vm.target import store_label
 from tpukit.records import JOBS
 from tpukit.store import Holder
@@ -84,9 +84,10 @@ class JobsScene:
         pass
 
     def may_lose(self, machine: Machine) -> bool:
-        """The only machine with the code of a job that has no bucket comes back."""
-        jobs = self.world.plan.jobs
-        return len(self.sent) == len(jobs) and all(job.bucket or not job.code for job in jobs)
+        """A machine that alone has the code of a job comes back."""
+        plans = self.world.jobs.values()
+        shared = all(not plan.snapshot or address_of(plan) in self.bucket for plan in plans)
+        return len(self.sent) == len(self.world.plan.jobs) and shared
 
     def over(self) -> bool:
         return (

@@ -114,8 +114,11 @@ class Simulator:
         return World(plan, self._home, folder, kept=kept).run()
 
     def seed(self, seed: int, scene: str = "", *, kept: bool = False) -> Result:
-        """Run the world of a seed; with `scene`, one of those that are drawn apart from the others."""
-        return self.run(APART.get(scene, plans.draw)(seed), kept=kept)
+        """Run the world of a seed, in its own scene or in a named one; some scenes are drawn apart from the others."""
+        if scene in APART:
+            return self.run(APART[scene](seed), kept=kept)
+        plan = plans.draw(seed)
+        return self.run(replace(plan, scene=scene or plan.scene), kept=kept)
 
     def shrink(self, found: Result) -> Result:
         """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""

@@ -54,6 +54,7 @@ class SimulatedHosts:
     denied: set[str] = field(default_factory=set)  # hosts that refuse our key
     blocked: TpukitError | None = None  # what every host answers, such as behind a firewall
     starts: int = 0
+    limits: list[Answer] = field(default_factory=list)  # what ends without a driver, of each start
 
     def public_key(self) -> str:
         return "ssh-ed25519 AAAA tpukit"
@@ -88,6 +89,7 @@ class SimulatedHosts:
             if not each or each[-1].attempt < request["attempt"]:
                 assert current is None
                 self.starts += 1
+                self.limits.append(request["unattended"])
                 each.append(Program(request["job"], request["attempt"], self.clock.now(), self.clock.now()))
             return {}
         if request["do"] == "stop":
@@ -133,7 +135,7 @@ class World:
 
     def acting(self) -> Acting:
         reach = Reach(self.cloud, self.hosts, "ada", True, "store")
-        return Acting(self.cloud, reach, lambda _: "runtime", lambda _: b"archive")
+        return Acting(self.cloud, reach, lambda _: "runtime", lambda _: b"archive", project="project-1")
 
     def progress(self, output: str) -> Progress:
         made = {slot: Made(count, count) for slot, count in self.made.items()}

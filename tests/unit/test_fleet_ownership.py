@@ -160,3 +160,26 @@ def test_default_name_of_every_user_is_valid_and_their_own(user):
         [],
         [user],
     )
+
+
+@pytest.mark.parametrize("whose", [{"owner": "bob", "store": "ada-store"}, {"owner": "ada", "store": "other"}, {}])
+def test_driver_touches_no_tpu_vm_of_the_same_fleet_and_slot_with_another_owner_or_store(world, whose):
+    """Two users who deploy a fleet of one name in the same moment pass the check of the command."""
+    (other,) = plan("tpu", ["us-central1-a"], 1, "v3-8", 1.0, **whose)
+    world.cloud.create(other.zone, Request(other.tpu, (other.tpu,), "v3-8", "runtime", labels=other.labels))
+    before = ids(world)
+    world.left = 100_000
+    world.want(["us-central1-a"], 1)
+    for _ in range(12):
+        world.clock.sleep(20.0)
+        world.driver.round("tpu")
+    assert before.items() <= ids(world).items()
+    assert [world.cloud.made[name].labels["tpukit-fleet-owner"] for name in ids(world).keys() - before.keys()] == [
+        "ada"
+    ]
+    assert len(world.hosts.programs) == 1
+    world.delete()
+    for _ in range(12):
+        world.clock.sleep(20.0)
+        world.driver.round("tpu")
+    assert ids(world) == before

@@ -125,3 +125,17 @@ def test_logs_followed_through_broken_connections_have_each_line_once_until_the_
         assert [line.text for line in seen if line.host == name] == ["line -1", *said]
     assert len({line.host for line in seen}) == 4
     driving.close()
+
+
+def test_tail_comes_from_the_pod_and_from_this_machine_when_the_pod_is_gone(driving):
+    job_id = driving.send(rule="pre")
+    driving.run(job_id)
+    for number in range(60):
+        say(driving, job_id, f"line {number}")
+    driving.tick(2)
+    handle = Handle.of(driving.job(job_id))
+    host = f"{job_id}-slice-0-0"
+    assert reader(driving).tail(handle, host, 20) == ["line 58", "line 59"]
+    driving.cluster.fail(job_id, "preempted")
+    driving.cluster.restart(job_id)
+    assert reader(driving).tail(handle, host, 20)[-1] == "line 59"

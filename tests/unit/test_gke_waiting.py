@@ -144,3 +144,14 @@ def test_why_queue_that_can_never_hold_it_is_no_quota():
     said = waiting(PLAN, state_of(queued=queued), Surroundings(Queues([queued], [local], [cluster_queue], [flavor])))
     assert said.reason is Reason.NO_QUOTA
     assert "can never run" in said.detail
+
+
+def test_why_host_of_the_last_attempt_that_cannot_leave_a_silent_node_is_named():
+    last = pod("train-1-slice-0-1-x", restart=0, deletionTimestamp="2026-01-01T00:00:00Z")
+    silent = {**node(ready=False), "metadata": {"name": "node-1", "labels": LABELS}}
+    restarted = state_of(last, unplaced("train-1-slice-1-0-y"), of=jobset(restarts=1))
+    said = why(PLAN, restarted, Surroundings(nodes=[silent]))
+    assert "train-1-slice-0-1 of the last attempt is terminating on node node-1, which is not ready" in said
+    ready = {**node(), "metadata": {"name": "node-1", "labels": LABELS}}
+    assert "terminating" not in why(PLAN, restarted, Surroundings(nodes=[ready]))
+    assert "terminating" not in why(PLAN, restarted, Surroundings(nodes=None))

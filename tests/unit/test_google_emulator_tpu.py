@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tpukit.sandbox.google import stock_and_quota, tpu_nodes
+from tpukit.sandbox.google import stock_and_quota, tpu_nodes, vm_faults
 from tpukit.sandbox.google.api_faults import Fault
 from unit.google_world import PROJECT, World
 
@@ -126,6 +126,27 @@ def test_preempted_vm_stays_and_counts_until_it_is_deleted(world):
     world.ask("DELETE", f"{ZONE}/nodes/vm")
     world.pass_time(30)
     make(world, "next")
+
+
+@pytest.mark.parametrize("strike", ["preempt", "repair", "maintenance"])
+def test_fault_of_one_vm_does_not_befall_the_vm_recreated_under_its_name(world, strike):
+    """Its hosts left at once, and the owner recreated it, before the time of the fault was over."""
+    make(world)
+    world.pass_time(60)
+    vm_faults.strike(world.cloud, strike, "vm", **({"grace": 300.0} if strike == "preempt" else {"seconds": 300.0}))
+    if strike == "preempt":
+        vm_faults.hosts_went(world.cloud, f"{ZONE.removeprefix('tpu/v2/')}/nodes/vm")
+        assert state(world) == "PREEMPTED"
+    world.ask("DELETE", f"{ZONE}/nodes/vm")
+    world.pass_time(40)
+    make(world)
+    world.pass_time(60)
+    lasting = {"preempt": {"grace": 1000.0}}.get(strike, {"seconds": 1000.0})
+    vm_faults.strike(world.cloud, strike, "vm", **lasting)
+    world.pass_time(1)
+    before = world.ask("GET", f"{ZONE}/nodes/vm")
+    world.pass_time(400)
+    assert world.ask("GET", f"{ZONE}/nodes/vm") == before
 
 
 def test_preemption_by_chance_is_thrown_once_for_each_vm(tmp_path):

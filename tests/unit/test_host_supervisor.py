@@ -66,6 +66,10 @@ class Host:
             "workdir": str(self.root / "work"),
         }
 
+    def leaves(self, job: str = "try-1", attempt: int = 0) -> bool:
+        """Whether it was told to leave, seen without asking for it."""
+        return (self.root / "jobs" / job / f"attempt-{attempt}" / "stop").exists()
+
     def facts(self, job: str = "try-1", attempt: int = 0, log: int | None = 0) -> Any:
         return self.ask("status", attempts=[{"job": job, "attempt": attempt, "log": log}])["attempts"][0]
 
@@ -295,3 +299,19 @@ def test_uploader_that_cannot_start_keeps_no_attempt_from_running(host):
     host.start("echo done", uploader=["/no/such/program"])
     until(lambda: host.facts()["end"])
     assert host.facts()["end"]["code"] == 0
+
+
+def test_attempt_without_a_driver_for_longer_than_allowed_is_stopped(host):
+    host.start("sleep 600", unattended={"seconds": 0.5, "grace": 5, "hardware": {}})
+    until(host.leaves, "it to be told to leave")
+    assert host.ended().signalled
+
+
+def test_attempt_that_a_driver_asks_for_is_attended(host):
+    host.start("sleep 600", unattended={"seconds": 3600, "grace": 5, "hardware": {}})
+    asked = host.root / "jobs" / "try-1" / "attempt-0" / "asked"
+    os.utime(asked, (1, 1))
+    host.state()
+    assert asked.stat().st_mtime > 1
+    assert not host.leaves()
+    host.ask("stop", job="try-1", attempt=0, grace=0)

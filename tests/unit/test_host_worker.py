@@ -121,7 +121,7 @@ def test_worker_that_would_make_other_shards_is_refused(tmp_path):
     data, output = dataset(tmp_path, SAMPLES), tmp_path / "out"
     assert ended(start(data, output, "w0"))[0] == 0
     code, said = ended(start(data, output, "w1", "--option", "model=other"))
-    assert code == 1
+    assert code == 78
     assert "options was {}, now it is {'model': 'other'}" in said
 
 

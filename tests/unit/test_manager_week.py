@@ -7,6 +7,7 @@ drives jobs is killed. The commands, the store, the kernel and the place are the
 from __future__ import annotations
 
 import random
+import secrets
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -69,6 +70,7 @@ class Week:
         monkeypatch.setenv("TPUKIT_SETTINGS", str(folder / "settings.yaml"))
         monkeypatch.delenv("TPUKIT_STORE", raising=False)
         vms.settings.cache_clear()
+        monkeypatch.setattr(secrets, "token_bytes", random.Random(seed).randbytes)  # ids of jobs come from the seed too
         monkeypatch.setattr(context, "CLOCK", self.clock)
         monkeypatch.setattr(context, "store", lambda: self.store)
         mine = {"tpu-vm": self.place("data", lambda _: "")}

@@ -37,6 +37,21 @@ def test_code_result_and_logger_are_as_documented(execute):
     assert "printed" in done.logs
 
 
+@pytest.mark.parametrize("made", ["np.arange(10_000)", "{'all': np.arange(10_000)}"])
+def test_array_of_any_size_is_in_the_result_with_all_its_numbers(execute, made):
+    done = execute(f"import numpy as np\nresult = {made}")
+    assert (done.reason, "..." in done.result, "7654" in done.result) == (Reason.DONE, False, True)
+
+
+def test_numbers_of_an_array_are_in_the_result_with_all_their_digits(execute):
+    assert "0.12345678901234" in execute("import numpy as np\nresult = np.array([0.12345678901234])").result
+
+
+def test_array_that_is_too_large_for_a_result_fails_at_once_and_says_so(execute):
+    done = execute("import numpy as np\nresult = np.zeros(50_000_000, dtype=np.int8)")
+    assert done.reason is Reason.USER_ERROR and "50,000,000 numbers" in done.error
+
+
 def test_code_without_result_gives_what_it_printed(execute):
     assert execute("print('only this')").result == "only this\n"
 

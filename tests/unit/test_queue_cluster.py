@@ -183,9 +183,10 @@ def test_cancel_of_a_scheduled_job_removes_its_pod_first(world):
     [("v5e-3", "v5e-3"), ("v4-32", "hosts"), ("v5e-4:cheap", "no way to get a slice"), ("v2-8", "GKE has no")],
 )
 def test_job_that_asks_for_what_cannot_be_had_fails_and_says_so(world, tpu, said):
-    key = world.client.submit("result = 1", metadata={"tpu": tpu})
+    asked = QueuedJob(code="result = 1", metadata={"tpu": tpu}, created_at=1.0)  # as an application writes it
+    world.store.create(TPU_JOBS, "asked", asked)
     world.driver.round()
-    job = world.client.get(key)
+    job = world.client.get("asked")
     assert (job.status, job.reason) == (FAILED, "cannot start")
     assert said in job.error
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tpukit.clock import ManualClock
 from tpukit.errors import Conflict, Invalid, Transient
-from tpukit.queue import claims, decide
+from tpukit.queue import claims, decide, slices
 from tpukit.queue.client import Client
 from tpukit.queue.decide import Act, Outcome, Seen
 from tpukit.queue.driver import Driver
@@ -341,15 +341,56 @@ def test_submit_of_what_cannot_run_is_refused_with_the_field(client):
         client.submit("result = 1", timeout=0)
 
 
-def test_claims_take_the_highest_priority_first_then_the_front_of_the_queue(client):
-    for _ in range(60):
-        client.submit("result = 1")
+def test_one_worker_takes_jobs_first_in_first_out_within_a_priority(client):
+    sent = [client.submit("result = 1") for _ in range(50)]
     urgent = client.submit("result = 1", priority=5)
-    holder, dice = Holder("w"), random.Random(3)
-    first = claims.take(client._store, holder, dice)
-    assert first.key == urgent
-    oldest = {entry.key for entry in client._store.list(claims.TPU_JOBS, states=[PENDING], limit=20).entries}
-    assert claims.take(client._store, Holder("v"), dice).key in oldest
+    taken = [claims.take(client._store, Holder(f"w{turn}"), random.Random(turn)) for turn in range(51)]
+    assert [claim.key for claim in taken] == [urgent, *sent]
+
+
+def test_worker_that_was_too_slow_for_the_first_job_tries_others_at_random(client, monkeypatch):
+    sent = [client.submit("result = 1") for _ in range(30)]
+    tried = []
+
+    def slow(store, holder, entry):
+        tried.append(entry.key)
+        return None if len(tried) < 5 else take_one(store, holder, entry)
+
+    take_one = claims.take_one
+    monkeypatch.setattr(claims, "take_one", slow)
+    claims.take(client._store, Holder("w"), random.Random(3))
+    assert tried[0] == sent[0]
+    assert set(tried) <= set(sent[: claims.FRONT]) and tried != sent[:5]
+
+
+@pytest.mark.parametrize("tpu", ["v99", "v5e-3", "v5e-4:cheap"])
+def test_submit_for_a_slice_that_does_not_exist_is_refused(client, tpu):
+    with pytest.raises(Invalid, match=r"metadata\.tpu"):
+        client.submit("result = 1", metadata={"tpu": tpu})
+
+
+def test_job_for_a_slice_that_no_worker_is_ends_and_runs_nowhere(client):
+    """Workers on a machine without TPUs neither take it nor let it wait for ever."""
+    store = client._store
+    asked, plain = client.submit("result = 1", metadata={"tpu": "v5e-4"}), client.submit("result = 1")
+    assert claims.take(store, Holder("w"), random.Random(1), lambda job: slices.fits(job, "")).key == plain
+    driver = Driver(store, ManualClock(store.now()), Holder("supervisor"))
+    driver.round()
+    driver.close()
+    job = client.get(asked)
+    assert (job.status, job.reason) == (FAILED, "cannot start")
+    assert "no worker of this queue is a v5e-4" in job.error
+
+
+def test_job_for_a_slice_that_a_worker_is_waits_for_that_worker(client):
+    store = client._store
+    asked = client.submit("result = 1", metadata={"tpu": "v5e-4:spot"})
+    store.acquire(slices.offer("v5e-4", "w"), Holder("w"), 60.0)
+    driver = Driver(store, ManualClock(store.now()), Holder("supervisor"))
+    driver.round()
+    driver.close()
+    assert client.get(asked).status == PENDING
+    assert claims.take(store, Holder("w"), random.Random(1), lambda job: slices.fits(job, "v5e-4")).key == asked
 
 
 def test_retry_of_a_job_that_ended_begins_anew_and_of_one_that_waits_is_refused(client):

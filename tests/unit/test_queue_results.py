@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -74,3 +75,16 @@ def test_bucket_that_goes_on_refusing_is_classed_by_what_to_do_next(bucket, stat
     bucket[1].extend([status] * objects.TRIES)
     with pytest.raises(error, match="gs://b/a/2"):
         Results("gs://b").shorten("a", JOB, Outcome(Reason.DONE, "x" * 10**6))
+
+
+def test_results_of_purged_jobs_are_removed_from_their_folder_and_those_of_others_stay(tmp_path):
+    results = Results(str(tmp_path))
+    for key in ("gone", "there", "fresh"):
+        (tmp_path / key).mkdir()
+        (tmp_path / key / "1.txt").write_text("x")
+    now = (tmp_path / "gone").stat().st_mtime + 2 * 86_400.0
+    os.utime(tmp_path / "fresh", (now, now))
+    assert results.prune({"there"}, now) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "there"]
+    assert Results("gs://bucket/x").prune((), now) == 0
+    assert Results(str(tmp_path / "none")).prune((), now) == 0

@@ -100,7 +100,7 @@ def fold(before: Folded | None, attempts: Iterable[Attempt]) -> Folded:
 
 def restarts(folded: Folded) -> int:
     """Return the ends that the user's budget paid for since a person last asked for an attempt."""
-    return sum(count for reason, count in folded.reasons.items() if _budget_of(reason) is Budget.USER)
+    return sum(count for reason, count in folded.reasons.items() if budget_of(reason) is Budget.USER)
 
 
 def number_after(attempts: Sequence[Attempt]) -> int:
@@ -153,9 +153,9 @@ def _budget(attempt: Attempt) -> Budget:
     return MEANINGS[attempt.reason].budget if attempt.reason else Budget.NONE
 
 
-def _budget_of(reason: str) -> Budget:
-    """A reason of a newer version costs the user nothing."""
-    return MEANINGS[Reason(reason)].budget if reason in Reason else Budget.NONE
+def budget_of(reason: str) -> Budget:
+    """Who pays for an end. A reason of a newer version costs the user nothing."""
+    return next((meaning.budget for known, meaning in MEANINGS.items() if known == reason), Budget.NONE)
 
 
 def _size(value: Any) -> int:

@@ -26,6 +26,7 @@ COMMANDS = {
     "fleet": ("tpukit.cli.fleet", "TPU VMs over zones that work through one dataset."),
     "user": ("tpukit.cli.user", "People who share TPU VMs: working directories, settings, what happened."),
     "alias": ("tpukit.cli.alias", "Short names for settings of programs and for TPUs."),
+    "settings": ("tpukit.cli.settings", "Show what is set for all jobs, from where, and change it."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that were sent with --detach."),
     "queue": ("tpukit.cli.queue", "For applications: send code, get a result."),
     "team": ("tpukit.cli.team", "Teams: what each may use, and what runs and waits in its queue."),

@@ -53,6 +53,10 @@ def command(older_than: str, keep: str, keep_code: str, checkpoints: bool, dry_r
         dry_run=dry_run,
         active=housekeeping.active_in(store),
     )
+    if not dry_run:
+        from tpukit.cli.serve import prune_store
+
+        prune_store(store)
     if as_json:
         click.echo(json.dumps(_json(report, dry_run), indent=2))
     else:

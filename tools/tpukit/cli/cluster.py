@@ -123,6 +123,7 @@ def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None
         ask=(lambda question: True) if yes else _ask,
         clock=SystemClock(),
         say=_say,
+        agreed=yes,
     )
     if dry_run:
         _print(going_up.lines(made))

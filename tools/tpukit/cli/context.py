@@ -128,13 +128,18 @@ def who(one: Holder) -> str:
 
 
 def find(name: str) -> Job:
-    """A job by its id, by the beginning of it, by a user's window (`ada:101`), or the newest one of that name."""
+    """Return a job by its id, the beginning of it, a user's window (`ada:101`), or its name: then the newest."""
     from tpukit.cli.who import window_name
 
     if window := window_name(name):
         from tpukit.manager import windows
 
         return get(windows.get(store(), window).job)
+    if ":" in name:
+        raise NotFound(
+            f"{name.rpartition(':')[2]} is not the number of a window",
+            hint="write USER:NUMBER, or the id of a job; `tpu check USER` lists windows, `tpu job list` jobs",
+        )
     matches = store().keys(JOBS, name)
     if name in matches or not matches:
         return get(name)

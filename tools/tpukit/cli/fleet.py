@@ -413,9 +413,13 @@ def _are_over(workers: Sequence[Worker]) -> bool:
 
 def _finish(workers: Sequence[Worker], words: str) -> None:
     failed = [one for one in workers if one.state == "failed"]
-    click.echo(f"{len(workers) - len(failed)} workers are {words}", err=True)
+    if len(failed) < len(workers) or not failed:
+        click.echo(f"{len(workers) - len(failed)} workers are {words}", err=True)
     if failed:
-        raise TpukitError(f"{failed[0].tpu}: {failed[0].message}")
+        reasons = sorted({one.message for one in failed})
+        count = "All" if len(failed) == len(workers) else f"{len(failed)} of {len(workers)}"
+        shown = f"{failed[0].tpu}: {failed[0].message}" if len(failed) == 1 else "; ".join(reasons[:3])
+        raise TpukitError(f"{count} workers failed. {shown}" if len(failed) > 1 else shown)
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""What the commands of `tpu fleet` drive with."""
+"""The driver that the commands of `tpu fleet` run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 2.0
 LONGEST_TICK = 10.0
-"""Between two rounds, however seldom somebody wants to see what came of them."""
+"""Between two rounds, however long the interval of the display is."""
 
 
 def acting() -> Acting:
@@ -36,6 +36,7 @@ def acting() -> Acting:
         lambda type_: target.runtime_of(catalogue.find(type_), own),
         lambda work: dataset.read(work.archive),
         own.queued,
+        own.project or "",
     )
 
 
@@ -46,7 +47,7 @@ def drive(
     interval: float = TICK_SECONDS,
     live: bool = False,
 ) -> list[Worker]:
-    """Until it is over; the workers then. Ctrl-C leaves the fleet as it is, and says so."""
+    """Run rounds until it is over, and return the workers. Ctrl-C leaves the fleet as it is, and says so."""
     from tpukit.cli import context, fleet_screen
     from tpukit.fleet import driver as fleets
     from tpukit.fleet import progress
@@ -76,7 +77,7 @@ def drive(
                     return workers
                 time.sleep(min(interval, LONGEST_TICK))
     except KeyboardInterrupt:
-        words = "the fleet goes on without us; lost TPU VMs come again when somebody runs `tpu fleet monitor`"
+        words = "the fleet goes on without us; `tpu fleet monitor` recreates TPU VMs that are lost"
         click.echo(f"\n{fleet}: {words}", err=True)
         raise
     finally:

@@ -249,10 +249,13 @@ class Follower:
         return str(answer)
 
     def _detach(self) -> int:
+        from tpukit.cli import context, unattended
+
         self._driver.close()
-        text = f"detached: {self._id} goes on. `tpu serve` drives it, `tpu job stop {self._id}` stops it"
-        with suppress(OSError):
+        text = f"detached: {self._id} goes on; `tpu job stop {self._id}` stops it"
+        with suppress(OSError, TpukitError):
             click.echo(text, err=True)
+            unattended.say([context.get(self._id)])
         return 130
 
 

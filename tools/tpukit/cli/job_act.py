@@ -204,7 +204,7 @@ def _hold_again(window: Window) -> None:
 
     if window.tpu and inventory.get(context.store(), window.tpu):
         now = context.CLOCK.now()
-        inventory.hold(context.store(), window.tpu, window.user, window.job, now, vms.is_active)
+        inventory.hold(*(context.store(), window.tpu, window.user, window.job, now, vms.is_active), window=window.name)
 
 
 @click.command()

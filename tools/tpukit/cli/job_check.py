@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 READERS = 8
 NARROW = 120
+MOST_LINES, LEAST_BYTES = 50, 4096
 show_option = click.option(
     "--show", default="", help="What to show: w window, d directory, t TPU, s state, v output; as your settings say."
 )
@@ -27,7 +28,7 @@ show_option = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def check(user: str, show: str, as_json: bool) -> None:
     """Show all jobs of a user once: windows, children below their parents."""
-    from tpukit.cli import context
+    from tpukit.cli import context, unattended
     from tpukit.manager import overview, users
 
     person = users.get(context.store(), user_name(user))
@@ -41,14 +42,17 @@ def check(user: str, show: str, as_json: bool) -> None:
     letters = overview.shown(person.settings, show)
     print_table(table(lines, letters, outputs(wanting_output(lines, letters), person.settings.show_length)))
     click.echo(overview.counts(lines), err=True)
+    unattended.say([line.job for line in lines if line.job])
 
 
 def read(user: str) -> list[Line]:
-    from tpukit.cli import context
+    from tpukit.cli import context, unattended
     from tpukit.manager import overview, windows
 
     listed = windows.of_user(context.store(), user)
-    return overview.lines(listed, jobs_by_id([window.job for window in listed]))
+    jobs = jobs_by_id([window.job for window in listed])
+    seen = {job.id: job for job in unattended.as_seen_by_places(list(jobs.values()))}
+    return overview.lines(listed, seen)
 
 
 def table(
@@ -136,9 +140,6 @@ def jobs_by_id(job_ids: Sequence[str]) -> dict[str, Job]:
 
 
 def _output(job: Job, length: int) -> Sequence[str]:
-    from collections import deque
-    from itertools import islice
-
     from tpukit.cli import context
     from tpukit.errors import TpukitError
     from tpukit.places.base import Handle
@@ -148,8 +149,9 @@ def _output(job: Job, length: int) -> Sequence[str]:
         return ()
     try:
         handle = Handle.of(job)
-        printed = islice(context.places()[job.place].logs(handle, handle.plan.host_names[0]), 1_000_000)
-        last = [plain(one.text) for one in deque(printed, maxlen=50)]
+        size = max(LEAST_BYTES, 4 * length)  # a character of UTF-8 has up to four bytes
+        printed = context.places()[job.place].tail(handle, handle.plan.host_names[0], size)
+        last = [plain(text) for text in printed[-MOST_LINES:]]
     except TpukitError as error:
         return (plain(error),)
     while len(last) > 1 and sum(map(len, last)) > length:

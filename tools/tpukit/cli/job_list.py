@@ -12,7 +12,6 @@ from tpukit.cli.job_view import json_option
 from tpukit.cli.submission import check_place
 
 if TYPE_CHECKING:
-    from tpukit.places.base import Observation
     from tpukit.records import Job
     from tpukit.store import Broken, Entry
 
@@ -34,14 +33,14 @@ def command(
 
     Where jobs were sent to a cluster, or KUBECONFIG names one, JobSets that others sent there follow.
     """
-    from tpukit.cli import context
+    from tpukit.cli import context, unattended
 
     check_place(place)
     limit = 0 if unlimited or tag or active or place else MOST + 1
     jobs, broken = _matching(active, tag, place, limit)
     theirs = [] if tag else _unmanaged(jobs, place, active)
     cut = bool(limit) and len(jobs) + len(broken) > MOST
-    jobs = _as_seen_by_places(jobs[:MOST] if cut else jobs)
+    jobs = unattended.as_seen_by_places(jobs[:MOST] if cut else jobs)
     if as_json:
         from tpukit import report
 
@@ -55,6 +54,7 @@ def command(
     now = context.CLOCK.now()
     if jobs:
         tables.console().print(tables.jobs(jobs, now))
+    unattended.say(jobs)
     for one in broken:
         click.echo(f"{one.key} cannot be read by this version: {one.why}", err=True)
     if cut:
@@ -111,56 +111,6 @@ def _nothing(active: bool, tag: str, place: str) -> str:
     kind = "active jobs" if active else "jobs"
     which = (f" with the tag {tag}" if tag else "") + (f" of {place}" if place else "")
     return f"no {kind}{which}; `tpu job list` shows the others"
-
-
-def _as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
-    """Places that drive jobs by themselves may be ahead of the record of one that nobody drives just now."""
-    from tpukit.cli import context
-    from tpukit.records import JOBS
-
-    behind = [job for job in jobs if job.attempts and not job.state.ended and _drives_itself(job.place)]
-    if not behind:
-        return list(jobs)
-    driven = {lease.name for lease in context.store().leases()}
-    behind = [job for job in behind if f"{JOBS.name}/{job.id}" not in driven]
-    seen = {job_id: one for name in {job.place for job in behind} for job_id, one in _observed(name, behind)}
-    return [_updated(job, seen[job.id]) if job.id in seen else job for job in jobs]
-
-
-def _drives_itself(place: str) -> bool:
-    from tpukit.cli import context
-
-    return place in context.places() and context.places()[place].capabilities.drives_itself
-
-
-def _observed(name: str, jobs: Sequence[Job]) -> Iterator[tuple[str, Observation]]:
-    from tpukit.cli import context
-    from tpukit.errors import TpukitError
-    from tpukit.places.base import Handle
-
-    place = context.places()[name]
-    groups: dict[str, list[Job]] = {}
-    try:
-        for job in jobs:
-            group = place.group(Handle.of(job).plan) if job.place == name else None
-            if group is not None:
-                groups.setdefault(group, []).append(job)
-        for members in groups.values():
-            for job, one in zip(members, place.observe([Handle.of(job) for job in members]), strict=True):
-                if not isinstance(one, TpukitError):
-                    yield job.id, one
-    except TpukitError as error:
-        context.say(name, f"jobs are shown as they were last seen: {error}")
-
-
-def _updated(job: Job, seen: Observation) -> Job:
-    from msgspec.structs import replace
-
-    from tpukit.reasons import State
-
-    if seen.state is State.PENDING:
-        return job
-    return replace(job, state=seen.state, message=seen.detail or job.message, ended=seen.ended)
 
 
 def _broken_json(one: Broken) -> dict[str, Any]:

@@ -90,8 +90,11 @@ def _has_textual() -> bool:
 
 
 def _print(person: User, letters: str) -> None:
+    from tpukit.cli import unattended
+
     lines = read(person.name)
     print_table(table(lines, letters, outputs(wanting_output(lines, letters), person.settings.show_length)))
+    unattended.say([line.job for line in lines if line.job])
 
 
 def _print_changes(person: User, letters: str, seconds: float) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import places
+from tpukit.cli import questions
 from tpukit.cli.submission import set_option
 from tpukit.cli.who import user_name, user_option
 from tpukit.errors import Conflict, Invalid, Problem
@@ -32,8 +33,8 @@ FILE = "job.yaml"
 @set_option
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
 @click.option("--rule", default="", help="What follows when hardware is lost; `tpu job rules` lists them.")
-@click.option("--reapply/--no-reapply", default=None, help="Make the TPU anew if it was preempted; asked unless told.")
-@click.option("--monitor/--no-monitor", default=None, help="Follow the job; as your settings say unless told.")
+@click.option("--reapply/--no-reapply", default=None, help="Recreate the TPU if it was preempted (default: ask).")
+@click.option("--monitor/--no-monitor", default=None, help="Follow the job (default: your setting monitor_after_run).")
 @click.option("--log-stage", is_flag=True, help="Tell the program as config.stage how often it was resumed.")
 @click.option("--notes", default="", help="Text beside the TPU for all to see; _ becomes a space.")
 @click.option("--ask-notes", is_flag=True, help="Ask for it.")
@@ -77,18 +78,22 @@ def command(
     folder = Path(users.directory(person, directory))
     submission.check_tags("--tag", tags)
     submission.check_place(place)
-    vm = _tpu(tpu, place, person, reapply, yes, dry_run)
+    vm, instead_of = _tpu(tpu, place, person, reapply, yes, dry_run)
     plan = _plan(folder, vm, place, _sets(vm, place, rule, sets), tags, person)
     plan = submission.settle(replace(plan, log_stage=log_stage))
+    submission.warn(plan)
     if dry_run:
-        submission.describe(submission.inspect(plan))
+        submission.describe(submission.inspect(plan), details=True)
         return
     plan = submission.stage_code(plan)
     if ask_notes:
         notes = click.prompt("Notes", default="", show_default=False, err=True)
     interrupts = Interrupts().start()
     window = send(
-        plan, vm if place == places.MACHINES else None, person.name, directory=directory, force=yes, notes=notes
+        *(plan, vm if place == places.MACHINES else None, person.name),
+        directory=directory,
+        instead_of=instead_of,
+        notes=notes,
     )
     follow = person.settings.monitor_after_run if monitor is None else monitor
     _follow(window, follow, interrupts)
@@ -105,7 +110,7 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
         raise Conflict(f"{job.id} is {job.state}", hint=f"`tpu job stop {window.name}` first")
     person = users.get(context.store(), window.user)
     old = Plan.from_json(job.plan)
-    vm = _tpu(tpu, old.place, person, reapply=None, yes=False, dry_run=False)
+    vm, instead_of = _tpu(tpu, old.place, person, reapply=None, yes=False, dry_run=False)
     origin = job.attempt.origin if job.attempt else 0
     workdir = context.places()[old.place].workdir(old, origin)
     spec = old.spec.replace(tpu=type(old.spec.tpu).unchecked(type=vm.type))
@@ -120,11 +125,13 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=_settings(old, vm, old.place))
     plan = submission.settle(_on(plan, vm))
     context.places()[plan.place].check_code(plan)
+    submission.warn(plan)
     interrupts = Interrupts().start()
     child = send(
         *(plan, vm if old.place == places.MACHINES else None, person.name),
         directory=window.directory,
         parent=window.number,
+        instead_of=instead_of,
     )
     _follow(child, not detach, interrupts)
 
@@ -136,10 +143,12 @@ def send(
     *,
     directory: int = 1,
     parent: int = 0,
-    force: bool = False,
+    instead_of: str = "",
     notes: str = "",
 ) -> Window:
-    """The window first, then the TPU, then the job: whatever cuts it off, nothing runs that no window shows."""
+    """Make the window, hold the TPU, record the job, in this order: wherever it is cut off, every job has a window.
+
+    `instead_of`: the active job from which the user agreed to take the TPU."""
     from msgspec.structs import replace as changed
 
     from tpukit.cli import context, submission, vms
@@ -150,15 +159,17 @@ def send(
     window = windows.make(store, user, plan.id, now, directory=directory, tpu=tpu, parent=parent)
     try:
         if vm:
-            inventory.hold(store, vm.name, user, plan.id, now, vms.is_active, force=force)
+            inventory.hold(
+                *(store, vm.name, user, plan.id, now, vms.is_active), window=window.name, instead_of=instead_of
+            )
         sent = submission.record(plan, user)
     except Conflict:
         windows.drop(store, window.name)
         raise
-    if sent.id != plan.id:  # somebody took the id a moment ago
+    if sent.id != plan.id:  # another submission took the id a moment ago
         window = windows.changed(store, window.name, lambda one: changed(one, job=sent.id))
         if vm:
-            inventory.hold(store, vm.name, user, sent.id, now, vms.is_active, force=True)
+            inventory.hold(store, vm.name, user, sent.id, now, vms.is_active, window=window.name)
     if vm and notes:
         inventory.note(store, vm.name, notes.replace("_", " "), now)
     users.note(store, user, f"window {window.number}: {sent.id} sent to {tpu}", now)
@@ -166,6 +177,7 @@ def send(
 
 
 def _follow(window: Window, follow: bool, interrupts: object) -> None:
+    from tpukit.cli import context, unattended
     from tpukit.cli.follow import Follower
     from tpukit.cli.interrupts import Interrupts
 
@@ -173,41 +185,54 @@ def _follow(window: Window, follow: bool, interrupts: object) -> None:
     click.echo(window.name)
     follower = Follower(window.job, "ask", interrupts)
     if follow:
+        _say_others(window)
         follower.start()
         sys.exit(follower.follow())
     code = follower.hand_over()
-    text = f"{window.name} is {window.job}; `tpu serve` drives it, `tpu check {window.user}` shows it"
-    click.echo(text, err=True)
+    click.echo(f"{window.name} is {window.job}; `tpu check {window.user}` shows it", err=True)
+    unattended.say([context.get(window.job)])
     sys.exit(code)
 
 
-def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, dry_run: bool) -> Vm:
-    """The TPU that is meant, free and ready."""
+def _say_others(window: Window) -> None:
+    from tpukit.cli import context, vms
+    from tpukit.manager import windows
+
+    others = [one for one in windows.of_user(context.store(), window.user) if one.number != window.number]
+    if active := vms.active_jobs({one.job for one in others}):
+        jobs = "1 other job" if len(active) == 1 else f"{len(active)} other jobs"
+        text = f"this terminal follows {window.name}; {jobs} of {window.user}: `tpu monitor {window.user}` follows all"
+        click.echo(text, err=True)
+
+
+def _tpu(word: str, place: str, person: User, reapply: bool | None, yes: bool, dry_run: bool) -> tuple[Vm, str]:
+    """Return the TPU that `word` names, ready, and the active job that the user agreed to take it from, if any."""
     from tpukit import catalogue
     from tpukit.cli import context, vms
     from tpukit.manager import inventory, tpu_names
     from tpukit.manager.inventory import Vm
 
-    if place != places.MACHINES:  # it has none of its own: the name says the shape
+    if place != places.MACHINES:  # such a place has no TPU VMs: the name says the shape
         said = tpu_names.parse_tpu(vms.full_name(word))
         shape = catalogue.find(said.type if said else word)
-        return Vm(word, "", shape.name, 0.0, bool(said and said.spot))
+        return Vm(word, "", shape.name, 0.0, bool(said and said.spot)), ""
     if _is_type(word):
-        return inventory.register(
-            context.store(), inventory.choose(vms.rows(), catalogue.find(word).name).vm, context.CLOCK.now()
-        )
+        chosen = inventory.choose(vms.rows(), catalogue.find(word).name).vm
+        return inventory.register(context.store(), chosen, context.CLOCK.now()), ""
     vm = vms.known(word)
-    if vm.job and vms.is_active(vm.job) and not yes:
+    instead_of = vm.job if vm.job and vms.is_active(vm.job) else ""
+    if instead_of and not yes:
         whose = "you run" if vm.user == person.name else f"{vm.user} runs"
         question = f"{whose} {vm.job} on {vm.name}"
-        if not sys.stdin.isatty():
+        if not questions.possible():
             raise Conflict(
                 question, hint=f"use another TPU, stop that job, or add --yes; `tpu find {vm.type}` shows all"
             )
-        click.confirm(f"{question}. Use it all the same?", abort=True, err=True)
+        if not questions.confirm(f"{question}. Use it all the same?"):
+            raise click.Abort
     if not dry_run:
         _make_ready(vm, reapply)
-    return vm
+    return vm, instead_of
 
 
 def _is_type(word: str) -> bool:
@@ -230,8 +255,8 @@ def _make_ready(vm: Vm, reapply: bool | None) -> None:
     state = shared_vms.state(vms.cloud(), vm)
     if state == "READY":
         return
-    if reapply is None and sys.stdin.isatty():
-        reapply = click.confirm(f"{vm.name} is {state}. Make it anew?", err=True)
+    if reapply is None and questions.possible():
+        reapply = questions.confirm(f"{vm.name} is {state}. Recreate it?")
     if not reapply:
         raise Conflict(
             f"{vm.name} is {state}", hint=f"`tpu vm reapply {vm.name}` first, or start it with --reapply (-apply)"

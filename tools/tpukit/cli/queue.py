@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli.leaving import Leaving
-from tpukit.cli.queue_deploy import deploy
+from tpukit.cli.queue_deploy import deploy, uninstall
+from tpukit.cli.queue_view import client, follow, follow_to_end, list_jobs, show
 
 if TYPE_CHECKING:
-    from tpukit.queue.client import Client
     from tpukit.queue.driver import Starter
-    from tpukit.queue.records import QueuedJob
     from tpukit.queue.worker import Settings
 
 PORT = 9466
 REST_PORT = 9467
 TICK = 1.0
 GRACE = 20.0
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 DEVICES = """\
 import jax
 devices = jax.devices()
@@ -56,7 +54,8 @@ def command() -> None:
     """
 
 
-command.add_command(deploy)
+for one in (deploy, uninstall, list_jobs, show, follow):
+    command.add_command(one)
 
 
 @command.command()
@@ -65,8 +64,8 @@ command.add_command(deploy)
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300, show_default=True)
 @click.option("--priority", type=click.FloatRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
 @click.option("--unique", default="", help="A key of which there is one job: sent again, it is the same one.")
-@click.option("--tpu", default="", help="Slice that it needs, as v5e-4; a place without that one refuses.")
-@click.option("--wait", is_flag=True, help="Until it has ended; print its result.")
+@click.option("--tpu", default="", help="Slice that it needs, such as v5e-4; a queue without one refuses the job.")
+@click.option("--wait", is_flag=True, help="Follow it to its end and print its result.")
 def submit(
     file: str | None, code: str | None, timeout: float, priority: float, unique: str, tpu: str, wait: bool
 ) -> None:
@@ -81,70 +80,18 @@ def submit(
     if code is None:
         code = sys.stdin.read() if file == "-" else Path(str(file)).read_text(encoding="utf-8")
     metadata = {"submitted_by": context.owner(), **({"tpu": tpu} if tpu else {})}
-    client = _client()
-    job_id = client.submit(code, timeout=timeout, priority=priority, unique=unique, metadata=metadata)
+    queue = client()
+    job_id = queue.submit(code, timeout=timeout, priority=priority, unique=unique, metadata=metadata)
     click.echo(job_id, err=wait)
     if wait:
-        _print_end(job_id, client.wait(job_id))
-
-
-@command.command("list")
-@click.option("--status", multiple=True, help="Only jobs of this status.")
-@click.option("--dead", is_flag=True, help="Only dead letters: given up although their code is not known to be wrong.")
-@click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="0: all.")
-@_json_option
-def list_jobs(status: tuple[str, ...], dead: bool, limit: int, as_json: bool) -> None:
-    """Jobs, newest first."""
-    from tpukit.cli import context
-
-    entries = _client().list(states=["failed"] if dead else status, limit=0)
-    chosen = [entry for entry in entries if entry.value.dead_letter or not dead]
-    shown = chosen[:limit] if limit else chosen
-    if as_json:
-        context.print_json([_as_json(entry.key, entry.value) for entry in shown])
-        return
-    for entry in shown:
-        job = entry.value
-        why = str(job.error or "").strip().splitlines()
-        click.echo(f"{entry.key:22}  {job.status:10}  {_age(job):>8}  {job.reason:14}  {why[-1][:80] if why else ''}")
-    if len(shown) < len(chosen):
-        click.echo(f"{len(chosen) - len(shown)} more; --limit 0 shows them", err=True)
-
-
-@command.command()
-@click.argument("job_id")
-@_json_option
-def show(job_id: str, as_json: bool) -> None:
-    """All that is known of a job."""
-    from tpukit.cli import context
-
-    client = _client()
-    job = client.get(job_id)
-    events = client.events(job_id)
-    if as_json:
-        told = [{"at": event.at, "text": event.text} for event in events]
-        context.print_json({**_as_json(job_id, job), "events": told})
-        return
-    for name, value in _as_json(job_id, job).items():
-        if value not in (None, "", 0, {}, False):
-            lines = str(value).rstrip().splitlines() or [""]
-            click.echo(f"{name:17}{lines[0]}")
-            for line in lines[1:]:
-                click.echo(f"{'':17}{line}")
-
-
-@command.command()
-@click.argument("job_id")
-def follow(job_id: str) -> None:
-    """Wait for a job; print its result. Exit 1 where it failed."""
-    _print_end(job_id, _client().wait(job_id))
+        follow_to_end(queue, job_id)
 
 
 @command.command()
 @click.argument("job_id")
 def cancel(job_id: str) -> None:
     """Cancel a job: one that waits at once, one that runs as soon as its worker hears of it."""
-    job = _client().cancel(job_id)
+    job = client().cancel(job_id)
     click.echo(f"{job_id}: {job.status}" + (", will be cancelled" if job.status in ("scheduled", "running") else ""))
 
 
@@ -152,7 +99,7 @@ def cancel(job_id: str) -> None:
 @click.argument("job_id")
 def retry(job_id: str) -> None:
     """Send a job that has ended again, from the beginning."""
-    click.echo(f"{job_id}: {_client().retry(job_id).status}")
+    click.echo(f"{job_id}: {client().retry(job_id).status}")
 
 
 @command.command()
@@ -165,7 +112,7 @@ def purge(older_than: str) -> None:
         age = durations.parse(older_than)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--older-than") from error
-    for job_id in _client().purge(older_than=age):
+    for job_id in client().purge(older_than=age):
         click.echo(job_id)
 
 
@@ -173,10 +120,10 @@ def purge(older_than: str) -> None:
 @click.option("--timeout", type=click.FloatRange(min=1), default=120, show_default=True)
 def send_tests(timeout: float) -> None:
     """Send two jobs, the devices and a matrix product, and print what they gave."""
-    client = _client()
-    ids = [client.submit(code, timeout=timeout, challenge_number=0) for code in (DEVICES, MATRIX)]
+    queue = client()
+    ids = [queue.submit(code, timeout=timeout, challenge_number=0) for code in (DEVICES, MATRIX)]
     for job_id in ids:
-        _print_end(job_id, client.wait(job_id))
+        follow_to_end(queue, job_id)
 
 
 @command.command()
@@ -215,12 +162,23 @@ def work(job_id: str, host: int, **options: Any) -> None:
 @command.command()
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Jobs at once; 0: none.")
 @click.option("--memory", type=click.FloatRange(min=0.05), default=4.0, show_default=True, help="GiB for each job.")
-@click.option("--processes", type=click.IntRange(min=1), default=256, show_default=True, help="And threads, of a job.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Most processes and threads of each job.",
+)
 @click.option("--network", is_flag=True, help="Let code use the network; slices of several hosts need it.")
 @click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
 @click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
 @click.option("--image", default="", help="Of those pods.")
-@click.option("--tpu", default="", help="Slice of jobs that name none, as v5e-4 or v5e-4:spot; a CPU node unless told.")
+@click.option(
+    "--tpu",
+    default="",
+    help="With --team: slice of jobs that name none, such as v5e-4:spot (default: a CPU node). "
+    "Otherwise: the slice that this machine is.",
+)
 @click.option(
     "--start-within",
     type=click.FloatRange(min=1),
@@ -260,6 +218,8 @@ def serve(
     It may be killed at any moment: what it ran is taken up again by the next one.
     """
     from tpukit.cli import context
+    from tpukit.control import Leases
+    from tpukit.queue import slices
     from tpukit.queue.driver import Driver
     from tpukit.queue.service import Metrics, Service
     from tpukit.queue.worker import Worker
@@ -269,18 +229,23 @@ def serve(
         click.echo(http.check(check, port, "tpu queue serve"), err=True)
         return
     leaving = Leaving()
-    store, settings = context.store(), _settings(grace=grace, **limits)
+    store, settings = context.store(), _settings(grace=grace, tpu="" if team else tpu, **limits)
     target = (team, image, tpu, limits["results"], store.address, limits["network"])
     starter = _starter(*target, patience=start_within * 60.0) if team else None
     workers = 0 if team else workers
     driver = Driver(store, context.CLOCK, context.holder(), starter=starter, report=context.say, complain=context.say)
     metrics = Metrics(store, driver.leader.leading, store.now)
+    offer = Leases(store, context.holder(), context.CLOCK)
+    if settings.tpu and workers:
+        offer.hold(slices.offer(settings.tpu, context.holder().name))
+        offer.keep()
     crew = [Worker(store, context.holder(), settings, context.say) for _ in range(workers)]
     service = Service(store, driver, crew, context.CLOCK, tick=tick, say=_say, metrics=metrics)
     if not no_http:
         server = http.start(service.loop, metrics, port, bind)
         _say(f"health and metrics on http://{bind}:{server.server_address[1]}")
-    _say(f"serving the queue {f'with pods of {team}' if team else f'with {workers} workers'}; Ctrl-C leaves")
+    crew_words = "1 worker" if workers == 1 else f"{workers} workers"
+    _say(f"serving the queue with {f'pods of {team}' if team else crew_words}; Ctrl-C stops")
 
     def run() -> None:
         try:
@@ -293,6 +258,7 @@ def serve(
     leaving.wait()
     service.stop(grace + 10.0)
     rounds.join(2.0)
+    offer.close()
     driver.close()
     _say("left; jobs that were not done wait for the next one")
     sys.stderr.flush()
@@ -333,7 +299,7 @@ def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], 
         verify = IdentityTokens(audience).email
     leaving = Leaving()
     access = Access(token, allow, verify)
-    server = rest_server.start(_client(), access, results or _results(), port=port, bind=bind)
+    server = rest_server.start(client(), access, results or _results(), port=port, bind=bind)
     shown = str(token_file or own) if token else f"an identity token of {', '.join(allow)}"
     _say(f"the queue is on http://{bind}:{server.port}, for whoever shows {shown}; Ctrl-C leaves")
     leaving.wait()
@@ -364,10 +330,12 @@ def _starter(team: str, image: str, tpu: str, results: str, store: str, network:
     return ClusterStarter(Cluster(), target, patience=patience)
 
 
-def _settings(*, memory: float, processes: int, network: bool, preload: str, results: str, grace: float) -> Settings:
+def _settings(
+    *, memory: float, processes: int, network: bool, preload: str, results: str, grace: float, tpu: str = ""
+) -> Settings:
     from tpukit import paths
     from tpukit.errors import Invalid
-    from tpukit.queue import child
+    from tpukit.queue import child, slices
     from tpukit.queue.worker import Settings
 
     if sys.platform != "linux":
@@ -383,39 +351,7 @@ def _settings(*, memory: float, processes: int, network: bool, preload: str, res
         limits=child.Limits(memory=int(memory * 2**30), processes=processes, network=network),
         preload=tuple(name for name in preload.split(",") if name),
         grace=grace,
-    )
-
-
-def _client() -> Client:
-    from tpukit.cli import context
-    from tpukit.queue.client import Client
-
-    return Client(context.store())
-
-
-def _as_json(key: str, job: QueuedJob) -> dict[str, Any]:
-    import msgspec
-
-    return {"id": key, **msgspec.to_builtins(job)}
-
-
-def _print_end(job_id: str, job: QueuedJob) -> None:
-    from tpukit.errors import TpukitError
-
-    if job.status != "completed":
-        raise TpukitError(f"{job_id}: {job.status} ({job.reason})\n{job.error}", hint=f"tpu queue show {job_id}")
-    text = Path(job.result_uri).read_text(encoding="utf-8") if job.result_uri.startswith("/") else str(job.result)
-    click.echo(text.rstrip("\n"))
-    if job.result_uri.startswith("gs://"):
-        click.echo(f"the beginning; all of it is in {job.result_uri}", err=True)
-
-
-def _age(job: QueuedJob) -> str:
-    from tpukit.cli import context
-
-    seconds = max(0.0, context.CLOCK.now() - job.created_at)
-    return (
-        f"{seconds:.0f}s" if seconds < 120 else f"{seconds / 60:.0f}m" if seconds < 7200 else f"{seconds / 3600:.0f}h"
+        tpu=slices.parse(tpu)[0] if tpu else "",
     )
 
 

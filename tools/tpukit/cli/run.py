@@ -11,7 +11,7 @@ import click
 from tpukit import places
 from tpukit.cli.interrupts import Interrupted, Interrupts
 from tpukit.cli.submission import set_option
-from tpukit.errors import Invalid, Problem
+from tpukit.errors import Invalid, Problem, TpukitError
 
 
 @click.command("run")
@@ -60,7 +60,7 @@ def command(
     try:
         with interrupts.armed():
             from tpukit import rehearsal
-            from tpukit.cli import submission
+            from tpukit.cli import context, submission, unattended
             from tpukit.cli.follow import Follower
 
             submission.check_tags("--tag", tags)
@@ -69,8 +69,10 @@ def command(
             _check_loss(lose, detach, place)
             plan = submission.settle(plan)
             if dry_run:
-                submission.describe(submission.inspect(plan))
+                submission.describe(submission.inspect(plan), details=True)
+                submission.warn(plan)
                 return
+            submission.warn(plan)
             plan = submission.stage_code(plan)
     except Interrupted:
         click.echo("\nnothing was sent", err=True)
@@ -81,9 +83,10 @@ def command(
     if detach:
         code = follower.hand_over()
         if not code:
-            text = f"{plan.id} was sent; `tpu serve` drives it, `tpu job show {plan.id}` shows it"
-            with suppress(OSError):
+            text = f"{plan.id} was sent; `tpu job show {plan.id}` shows it"
+            with suppress(OSError, TpukitError):
                 click.echo(text, err=True)
+                unattended.say([context.get(plan.id)])
         sys.exit(code)
     follower.start()
     with suppress(OSError):  # nobody reads it any more: the job goes on all the same

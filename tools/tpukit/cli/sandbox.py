@@ -128,11 +128,14 @@ def status(name: str, as_json: bool) -> None:
         sys.exit(1)
 
 
-@command.command("shell", context_settings={"ignore_unknown_options": True})
+@command.command("shell", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_name
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def shell(name: str, words: tuple[str, ...]) -> None:
-    """A shell, or the command given, in which KUBECONFIG, PATH and Google's endpoints lead into a sandbox."""
+    """Open a shell, or run WORDS, with KUBECONFIG, PATH and Google's endpoints set to a sandbox.
+
+    Options after the first word belong to the command that it names.
+    """
     from tpukit.sandbox import box_environment, folder
 
     argv = words or (os.environ.get("SHELL") or "/bin/sh",)

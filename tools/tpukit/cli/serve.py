@@ -1,4 +1,4 @@
-"""`tpu serve`: drives the jobs that nobody follows."""
+"""`tpu serve`: drive the jobs that no terminal follows."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
+    from tpukit.store import Store
 
 WORKERS = 8
 LEAVE_SECONDS = 1.0
@@ -70,13 +71,15 @@ def command(
 
 def _serve(parallel: int, tick: float, until_idle: bool, port: int | None, no_http: bool) -> None:
     from tpukit.cli import context
+    from tpukit.serve import presence
     from tpukit.serve.metrics import Metrics
     from tpukit.serve.service import Service
 
     leaving = Leaving()
     metrics = Metrics(context.store(), context.holder().name)
     driver = context.driver(parallel=parallel, workers=WORKERS, report=context.say, hooks=metrics.hooks())
-    beside = {"housekeeping": _prune, "mirror": _mirror()}
+    driver.leases.hold(presence.lease_name(context.holder()))
+    beside = {"housekeeping": _prune, "mirror": _mirror(), "presence": _note_presence}
     service = Service(context.store(), driver, context.CLOCK, metrics, tick=tick, say=_say, **beside)
     if not no_http:
         _start_http(service, metrics, port)
@@ -130,8 +133,29 @@ def _prune() -> None:
     limits = housekeeping.Limits()
     active = housekeeping.active_in(context.store())
     report = housekeeping.run(paths.data(), paths.state(), known, context.CLOCK.now(), limits, active=active)
+    prune_store(context.store())
     if report.removed:
         _say(f"removed {len(report.removed)} things of old jobs, {report.freed >> 20} MiB; `tpu clean` says more")
+
+
+def prune_store(store: Store) -> None:
+    """Remove leases that lapsed long ago, and results of queued jobs that were purged."""
+    from tpukit import paths
+    from tpukit.cli import context
+    from tpukit.queue.records import TPU_JOBS
+    from tpukit.queue.results import Results
+
+    store.prune()
+    results = paths.data() / "queue" / "results"
+    if results.is_dir():
+        Results(str(results)).prune(store.keys(TPU_JOBS), context.CLOCK.now())
+
+
+def _note_presence() -> None:
+    from tpukit.cli import context
+    from tpukit.serve import presence
+
+    presence.note(context.store(), context.holder(), context.CLOCK.now())
 
 
 def _mirror() -> Callable[[], None] | None:

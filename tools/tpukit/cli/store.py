@@ -82,8 +82,8 @@ def move(destination: str, delete: bool) -> None:
                 who = ", ".join(sorted({lease.holder.name for lease in held}))
                 hint = "stop it first (`tpu serve`, or a `tpu run` that somebody follows), then move"
                 raise Conflict(f"jobs are driven by {who}", hint=hint)
-            if broken := unreadable(source, JOBS):
-                names = ", ".join(one.key for one in broken)
+            if found := unreadable(source, JOBS):
+                names = ", ".join(one.key for one in found)
                 hint = "upgrade tpukit, then move: the new store would take their hardware for unowned"
                 raise Conflict(f"jobs that this version cannot read: {names}", hint=hint)
             senders = context.sender_of(source), context.sender_of(target)

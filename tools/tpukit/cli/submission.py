@@ -102,6 +102,8 @@ def record(plan: Plan, owner: str = "") -> Plan:
 
     However often a try is repeated because its answer was lost, one job is there: the record names the submission.
     """
+    from msgspec.structs import replace as changed
+
     from tpukit.cli import context
     from tpukit.records import JOBS, Job
     from tpukit.store import Event
@@ -110,8 +112,8 @@ def record(plan: Plan, owner: str = "") -> Plan:
     now, owner, submission = context.CLOCK.now(), owner or context.owner(), secrets.token_hex(16)
     pauses = iter(PAUSES)
     while True:
-        fields = {"plan": plan.to_json(), "tags": tuple(plan.spec.tags), "submission": submission}
-        job = Job(plan.id, plan.place, plan.team, owner, now, **fields)
+        job = Job(plan.id, plan.place, plan.team, owner, now, plan.to_json(), tuple(plan.spec.tags))
+        job = changed(job, submission=submission)
         try:
             context.claim(plan.id)
             context.store().create(JOBS, plan.id, job, events=[Event(now, f"sent to {plan.place} by {owner}")])
@@ -160,20 +162,45 @@ def _check_size(plan: Plan) -> None:
         raise Invalid(Problem("", what, "keep large things in files of `code`, or in a bucket, and name them"))
 
 
-def describe(plan: Plan) -> None:
-    """The plan, for a person."""
+def describe(plan: Plan, *, details: bool = False) -> None:
+    """Print a plan for a person. `details`: also where it runs and what is run there, as a dry run shows."""
+    import shlex
+
     from tpukit.cli import context
 
     spec, shape = plan.spec, plan.slice
-    slices = "1 slice" if spec.slices == 1 else f"{spec.slices} slices"
+    amounts = (counted(spec.slices, "slice"), counted(plan.hosts, "host"), counted(plan.chips, "chip"))
     click.echo(
-        f"{plan.id}: {slices} of {shape.name} ({shape.topology}), {plan.hosts} hosts, {plan.chips} chips, "
+        f"{plan.id}: {amounts[0]} of {shape.name} ({shape.topology}), {amounts[1]}, {amounts[2]}, "
         f"place {plan.place}, rule {spec.rule}",
         err=True,
     )
-    code = [f"code {plan.snapshot}"] if plan.snapshot else []
-    for note in (*code, *context.places()[plan.place].notes(plan)):
-        click.echo(f"  {note}", err=True)
+    lines = [f"code {plan.snapshot}"] if plan.snapshot else []
+    if details and plan.vms and plan.vms.nodes:
+        lines.append(f"on {', '.join(plan.vms.nodes)} in {plan.vms.zone or plan.settings.zone}")
+    if details:
+        lines += [
+            f"capacity {spec.capacity}",
+            f"command {shlex.join(plan.command_of(0))}",
+            f"workdir {context.places()[plan.place].workdir(plan, 0)}",
+        ]
+    for line in (*lines, *context.places()[plan.place].notes(plan)):
+        click.echo(f"  {line}", err=True)
+
+
+def warn(plan: Plan) -> None:
+    """Print what would lose work, before the job is sent."""
+    from tpukit.cli import context
+    from tpukit.report import risks
+
+    place = context.places()[plan.place]
+    for text in risks.of(plan, place.workdir(plan, 0), this_machine=place.capabilities.uses_this_machine):
+        click.echo(f"warning: {text}", err=True)
+
+
+def counted(number: int, word: str) -> str:
+    """Return `1 host`, `4 hosts`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _with_free_id(place: Place, plan: Plan) -> Plan:

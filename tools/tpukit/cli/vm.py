@@ -59,7 +59,8 @@ def release(tpu: str, user: str) -> None:
     from tpukit.manager import inventory
 
     owner = user_name(user) if user else ""
-    vm = inventory.release(context.store(), vms.full_name(tpu), context.CLOCK.now(), user=owner)
+    name = vms.full_name(tpu)
+    vm = inventory.release(context.store(), name, context.CLOCK.now(), user=owner, active=vms.is_active)
     click.echo(f"{vm.name} is free", err=True)
 
 
@@ -136,11 +137,14 @@ for one in (vm_act.apply, vm_act.reapply, vm_act.delete, vm_act.restart, vm_doct
 
 
 def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) -> None:
-    from tpukit.cli import context, vms
+    from tpukit.cli import context, unattended, vms
+    from tpukit.cli.job_check import jobs_by_id
     from tpukit.manager import inventory
 
     free = which.pop("free", False)
-    shown = inventory.matching(vms.rows(), types, **which)
+    rows = vms.rows()
+    inventory.check_patterns(types, rows)
+    shown = inventory.matching(rows, types, **which)
     shown = [row for row in shown if row.free or not free]
     if as_csv:
         click.echo(inventory.to_csv(shown), nl=False)
@@ -166,3 +170,5 @@ def _show(types: tuple[str, ...], as_csv: bool, as_json: bool, **which: bool) ->
         TableField("job", [plain(row.vm.job) if row.held else "" for row in shown], drop=4),
     ]
     tables.console().print(FittedTable(fields, heading="notes", texts=[plain(text) for text in texts]))
+    held = [row.vm.job for row in shown if row.held]
+    unattended.say(list(jobs_by_id(held).values()))

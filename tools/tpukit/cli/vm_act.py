@@ -114,15 +114,14 @@ def _state(vm: Vm) -> str:
 
 
 def _ask(vm: Vm, question: str, yes: bool) -> None:
-    """Whose job would be lost is said first."""
-    from tpukit.cli import context, vms
+    """Ask, and name the job that would be lost; refuse to lose one without a question."""
+    from tpukit.cli import vms
     from tpukit.errors import Conflict
-    from tpukit.manager import inventory
 
-    held = inventory.get(context.store(), vm.name)
-    holder = f"{held.user} runs {held.job} on {vm.name}" if held and held.job and vms.is_active(held.job) else ""
+    job = vms.job_on(vm)
+    holder = f"{job.owner} runs {job.id} on {vm.name}" if job else ""
     if yes:
-        if holder:
-            raise Conflict(holder, hint=f"`tpu job stop {held.job if held else ''}` first")
+        if job:
+            raise Conflict(holder, hint=f"`tpu job stop {job.id}` first")
         return
     click.confirm(f"{holder + '. ' if holder else ''}{vm.name}: {question}", abort=True, err=True)

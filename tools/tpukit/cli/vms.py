@@ -11,6 +11,7 @@ from tpukit.errors import Invalid, Problem
 if TYPE_CHECKING:
     from tpukit.cloud.tpu_vm import Client
     from tpukit.manager.inventory import Row, Vm
+    from tpukit.records import Job
     from tpukit.spec import Settings
 
 SHEET_TAB = "TPUs"
@@ -26,10 +27,11 @@ def settings() -> Settings:
 @cache
 def cloud() -> Client:
     from tpukit.cloud import tpu_vm
+    from tpukit.spec import settings as settings_file
 
     project = settings().project
     if not project:
-        raise Invalid(Problem("", "project: TPU VMs need one", "write `project: ...` into the settings"))
+        raise Invalid(Problem("project", "not set; TPU VMs belong to a project", settings_file.hint("project")))
     return tpu_vm.Client(project)
 
 
@@ -57,6 +59,21 @@ def active_jobs(job_ids: set[str]) -> set[str]:
     return {job_id for job_id in job_ids if job_id and is_active(job_id)}
 
 
+def job_on(vm: Vm) -> Job | None:
+    """Return the active job that holds this TPU VM, or was sent to it with `--on` and holds nothing."""
+    from tpukit.cli import context
+    from tpukit.manager import inventory
+    from tpukit.records import ACTIVE, JOBS
+    from tpukit.store import everything
+
+    held = inventory.get(context.store(), vm.name)
+    for job in (entry.value for entry in everything(context.store(), JOBS, states=ACTIVE)):
+        where = job.plan.get("vms") or {}
+        if (held and job.id == held.job) or (vm.name in where.get("nodes", ()) and where.get("zone") == vm.zone):
+            return job
+    return None
+
+
 def is_active(job_id: str) -> bool | None:
     """None: no such job is remembered."""
     from tpukit import records
@@ -74,11 +91,12 @@ def full_name(word: str) -> str:
 
 
 def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = None, register: bool = True) -> Vm:
-    """The TPU that is meant, as the inventory has it; one that it has not is added, by what its name says."""
+    """Return the TPU VM that `word` names, as the inventory has it; add an unknown one by what its name says."""
     from tpukit import catalogue
     from tpukit.cli import context
     from tpukit.manager import inventory, tpu_names
     from tpukit.manager.inventory import Vm
+    from tpukit.spec import settings as settings_file
 
     name, now = full_name(word), context.CLOCK.now()
     there = inventory.get(context.store(), name)
@@ -87,9 +105,11 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
     what = type_ or (there.type if there else "") or (said.type if said else "")
     problems = []
     if not where:
-        problems.append(Problem("--zone", f"the zone of {name} is not known", "name it, or write it into the settings"))
+        option = "add --zone us-central2-b, " if has_option("--zone") else ""
+        problems.append(Problem(name, "its zone is not known", f"{option}{settings_file.hint('zone')}"))
     if not what:
-        problems.append(Problem("--type", f"the name of {name} does not say its type", "name it: --type v4-8"))
+        hint = "add --type v4-8" if has_option("--type") else f"run `tpu vm apply {name} --type v4-8` if you want one"
+        problems.append(Problem(name, "no TPU of this name is known, and the name does not say a type", hint))
     if not tpu_names.is_node(name):
         problems.append(Problem("TPU", f"{name!r} cannot be the name of a TPU VM", "use a-z, 0-9 and -"))
     if problems:
@@ -99,8 +119,16 @@ def known(word: str, *, zone: str = "", type_: str = "", spot: bool | None = Non
     return inventory.register(context.store(), vm, now) if register else there or vm
 
 
+def has_option(name: str) -> bool:
+    """Whether the command that runs has this option: a hint must not name another one's."""
+    import click
+
+    running = click.get_current_context(silent=True)
+    return running is not None and any(name in param.opts for param in running.command.params)
+
+
 def public_key() -> str:
-    """What hosts have to know to let this machine in: USER:KEY."""
+    """Return `USER:KEY`, which lets this machine log in to hosts."""
     from tpukit import paths
     from tpukit.places.tpu_vm import target
     from tpukit.places.tpu_vm.ssh import Ssh

@@ -27,6 +27,7 @@ _NO_ROOM = re.compile(
 _QUOTA = re.compile(r"quota", re.IGNORECASE)
 _BUSY = re.compile(r"Too many operations|concurrent operations quota|Quota exceeded for quota metric", re.IGNORECASE)
 """A limit on requests or operations at once: it passes by itself, unlike a quota of chips."""
+_TPU_PERMISSION = re.compile(r"\btpu\.\w+\.(\w+)")
 _UNDER_WAY = re.compile(r"incompatible operation|is currently|Please wait|try again", re.IGNORECASE)
 
 
@@ -65,6 +66,16 @@ def translated(error: Exception, asked: str) -> TpukitError:
     return found
 
 
+def _role_hint(text: str) -> str:
+    """Return which role to ask for where the refusal names a permission of the TPU API."""
+    page = "deploy/README.md lists all roles"
+    found = _TPU_PERMISSION.search(text)
+    if found is None:
+        return f"ask an owner of the project for the role; {page}"
+    role = "roles/tpu.viewer" if found[1] in ("get", "list") else "roles/tpu.admin"
+    return f"ask an owner of the project for {role}; {page}"
+
+
 def _of_status(status: int, text: str) -> TpukitError:
     if status == 404:
         return NotFound(text)
@@ -77,7 +88,7 @@ def _of_status(status: int, text: str) -> TpukitError:
     if status == 429:
         return Transient(text, retry_after=5.0)
     if status == 403:
-        return Denied(text, hint="the roles that are needed are in deploy/README.md")
+        return Denied(text, hint=_role_hint(text))
     if status == 400:
         return Transient(text, retry_after=5.0) if _UNDER_WAY.search(text) else Invalid(text)
     return Transient(text)

@@ -6,18 +6,21 @@ looks again. The clients check the fence immediately before they send.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from tpukit.cloud.tpu_vm import Node, Request, TpuVms
 from tpukit.errors import Conflict, LeaseLost, NotFound, NotYet
 from tpukit.fleet import listing
 from tpukit.fleet.reach import Reach
-from tpukit.fleet.records import Work, Worker
+from tpukit.fleet.records import FLEET, OWNER, SLOT, STORE, Work, Worker
 from tpukit.fleet.seen import Create, Delete, Launch, Stop, Target
+from tpukit.places.tpu_vm.asking import API
 from tpukit.places.tpu_vm.channel import Login
 
+GRACE_SECONDS = 30
 Act = Create | Delete | Launch | Stop
 
 
@@ -28,6 +31,7 @@ class Acting:
     runtime: Callable[[str], str]  # of TPUs of a type
     archive: Callable[[Work], bytes]  # the code
     queued: bool = True
+    project: str = ""  # of the TPU VMs, for the limit on hosts without a driver
 
     def act(self, worker: Worker, act: Act) -> None:
         if isinstance(act, Create):
@@ -36,11 +40,11 @@ class Acting:
             for target in act.targets:
                 self._delete(worker, target)
         else:
-            login = self.login(worker, act.node_id)
+            node, login = self._reached(worker, act.node_id)
             if isinstance(act, Stop):
                 self.reach.stop(worker, login, act.attempt)
             else:
-                self._launch(worker, login)
+                self._launch(worker, node, login)
 
     def _create(self, worker: Worker) -> None:
         request = Request(
@@ -80,27 +84,42 @@ class Acting:
             elif queued is None and node is not None and node.state != "DELETING":
                 self.client.delete_node(target.zone, node.name, node.id)
 
-    def _launch(self, worker: Worker, login: Login) -> None:
+    def _launch(self, worker: Worker, node: Node, login: Login) -> None:
         work = worker.work
         assert work is not None
         first = worker.number * len(worker.zones) + sorted(worker.zones).index(worker.zones[0])
-        self.reach.launch(
-            worker, login, self.archive(work), argv(work, worker.alias), {"TPUKIT_FLEET_WORKER": str(first)}
-        )
+        env = {"TPUKIT_FLEET_WORKER": str(first)}
+        limit = unattended(self.project, worker, node)
+        self.reach.launch(worker, login, self.archive(work), argv(work, worker.alias), env, limit)
 
-    def login(self, worker: Worker, node_id: str = "") -> Login:
-        """Return how the worker's host is reached. With `node_id`, only that TPU VM is meant."""
+    def login(self, worker: Worker) -> Login:
+        """Return how the worker's host is reached."""
+        return self._reached(worker)[1]
+
+    def _reached(self, worker: Worker, node_id: str = "") -> tuple[Node, Login]:
+        """Return the worker's TPU VM and how its host is reached. With `node_id`, only that TPU VM is meant."""
         node = self._node(worker)
         if node is None or (node_id and node.id != node_id):
             raise NotYet(f"{worker.tpu} is being recreated")
         login = self.reach.login(worker.zone, node)
         if login is None:
             raise NotYet(f"{worker.tpu} cannot be reached yet")
-        return login
+        return node, login
 
     def _node(self, worker: Worker) -> Node | None:
         named = (one for one in self.client.nodes(worker.zone) if one.name == worker.tpu)
         return next((one for one in named if worker.owns(one.labels)), None)
+
+
+def unattended(project: str, worker: Worker, node: Node) -> Mapping[str, Any]:
+    """Return what the host ends by itself when no driver has asked for the worker for so long: the program and, where
+    the service account of the host may delete it, the TPU VM, if it still carries these labels."""
+    if not worker.unattended or not project:
+        return {}
+    where = f"{API}/projects/{project}/locations/{worker.zone}"
+    url = f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
+    labels = {name: node.labels.get(name, "") for name in (FLEET, SLOT, OWNER, STORE) if name in node.labels}
+    return {"seconds": worker.unattended, "grace": GRACE_SECONDS, "hardware": {"url": url, "labels": labels}}
 
 
 def argv(work: Work, name: str) -> list[str]:

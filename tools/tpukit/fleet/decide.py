@@ -8,6 +8,8 @@ without our labels, or with those of another owner or store, are never touched.
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from tpukit.cloud.refusals import is_stockout
@@ -46,7 +48,7 @@ PERMANENT = 78
 
 def decide(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if seen.foreign:
-        return _foreign(worker, seen)
+        return _foreign(worker, seen, now)
     worker = replace(worker, tpu_state=tpu_state(seen))
     if worker.wanted == "gone":
         return _clear(worker, seen, now)
@@ -96,13 +98,10 @@ def _targets(some: tuple[Found, ...]) -> tuple[Target, ...]:
     return tuple(Target(one.zone, one.name, one.node_id, one.queued_id) for one in some if not one.leaving)
 
 
-def _foreign(worker: Worker, seen: Seen) -> Decision[Worker]:
+def _foreign(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     """Leave it alone, and use what this worker has elsewhere, or another name."""
-    left = _targets(seen.elsewhere)
     if worker.wanted == "gone":
-        if left:
-            return Decision(worker, Delete(left))
-        return Decision(worker if seen.elsewhere else replace(worker, state="gone", message=""))
+        return _clear(worker, dataclasses.replace(seen, node=None, queued=None), now)
     for one in seen.elsewhere:
         if (there := _taken(worker, one)) is not None:
             return Decision(there, note=f"{worker.slot} is {there.tpu} in {there.zone}")

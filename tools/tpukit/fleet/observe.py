@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import TpukitError
+from tpukit.errors import LeaseLost, TpukitError
 from tpukit.fleet import listing
 from tpukit.fleet.listing import Recent, Zone, located
 from tpukit.fleet.progress import Made, Progress
@@ -25,8 +25,7 @@ def observe(
     """By key. `progress`: of the output of a fleet. `recent`: lists of other zones."""
     if not workers:
         return {}
-    here = _zone(client, next(iter(workers.values())).zone, workers)
-    recent.note(here)
+    here = _zone(client, next(iter(workers.values())).zone, workers, recent)
     others = recent.zones(sorted({zone for one in workers.values() for zone in one.everywhere} - {here.name}))
     sights = _sights(reach, here, workers)
     outputs = {one.work.output for one in workers.values() if one.work and one.wanted == "work"}
@@ -34,8 +33,9 @@ def observe(
     return {key: _seen(worker, here, others, sights.get(key), made) for key, worker in workers.items()}
 
 
-def _zone(client: TpuVms, zone: str, workers: Mapping[str, Worker]) -> Zone:
-    """Requests are listed where a worker is not READY or is to leave."""
+def _zone(client: TpuVms, zone: str, workers: Mapping[str, Worker], recent: Recent) -> Zone:
+    """List TPU VMs, and requests where a worker is not READY or is to be deleted. Only a whole list is noted: other
+    groups look for second TPU VMs of their workers in it."""
     nodes = listing.pieces(zone, client.nodes(zone), ())
     states = {name: piece.node.state for name, piece in nodes.items() if piece.node}
     calm = all(states.get(one.tpu) == "READY" and one.wanted != "gone" and not one.moving for one in workers.values())
@@ -44,6 +44,7 @@ def _zone(client: TpuVms, zone: str, workers: Mapping[str, Worker]) -> Zone:
     whole = listing.read(client, zone)
     if whole.error is not None:
         raise whole.error
+    recent.note(whole)
     return whole
 
 
@@ -108,5 +109,7 @@ def _witnesses(reach: Reach, zone: Zone, asked: Mapping[str, Worker]) -> Sequenc
 def _answers(reach: Reach, zone: str, node: Node) -> bool:
     try:
         return reach.answers(zone, node)
+    except LeaseLost:
+        raise
     except TpukitError:
         return False

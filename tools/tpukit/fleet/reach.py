@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from tpukit import pods
+from tpukit import fence, pods
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
+from tpukit.errors import Conflict, Invalid, LeaseLost, NotYet, TpukitError, Transient
 from tpukit.fleet.records import Worker
 from tpukit.fleet.seen import Host
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
@@ -74,8 +75,9 @@ class Reach:
         for a fault of our own; one that does not answer, or has published no host key, is silent."""
         if not asked:
             return []
+        let_in = fence.carry(partial(self._let_in, zone))
         with ThreadPoolExecutor(min(KEY_READERS, len(asked))) as pool:
-            logins = list(pool.map(lambda one: self._let_in(zone, one[1]), asked))
+            logins = list(pool.map(let_in, [node for _, node in asked]))
         calls = {
             at: Call(login, _status(worker), seconds=STATUS_SECONDS)
             for at, ((worker, _), login) in enumerate(zip(asked, logins, strict=True))
@@ -99,10 +101,21 @@ class Reach:
         try:
             self.admit(zone, node)
             return self.login(zone, node)
+        except LeaseLost:
+            raise
         except TpukitError as error:
             return error
 
-    def launch(self, worker: Worker, login: Login, archive: bytes, argv: Sequence[str], env: dict[str, str]) -> None:
+    def launch(
+        self,
+        worker: Worker,
+        login: Login,
+        archive: bytes,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        unattended: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start the worker's program, unless it runs. `unattended`: what ends without a driver."""
         assert worker.work is not None
         about = {"job": job_of(worker), "attempt": worker.attempt, "code": worker.work.code}
         ready = self._ask(login, {"do": "prepare", **about})
@@ -115,7 +128,8 @@ class Reach:
             raise NotYet(f"an earlier program leaves {worker.tpu}")
         if not ready["code"]:
             self._ask(login, {"do": "code", "code": worker.work.code}, archive, UPLOAD_SECONDS)
-        start = {"store": self.store, "argv": list(argv), "env": env, "workdir": "~/.tpukit/worker"}
+        start = {"store": self.store, "argv": list(argv), "env": dict(env), "workdir": "~/.tpukit/worker"}
+        start["unattended"] = dict(unattended or {})
         self._ask(login, {"do": "start", **about, **start})
 
     def stop(self, worker: Worker, login: Login, attempt: int) -> None:

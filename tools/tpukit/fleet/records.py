@@ -120,8 +120,9 @@ def mark_of(labels: Mapping[str, str]) -> str:
     return f"{labels.get(OWNER, '')}/{labels.get(STORE, '')}"
 
 
-WORKERS: Kind[Worker] = Kind("fleet_workers", Worker, state="state", order="order")
 ACTIVE = ("active",)
+STATES = (*ACTIVE, "done", "failed", "gone")
+WORKERS: Kind[Worker] = Kind("fleet_workers", Worker, state="state", order="order", known=STATES)
 msgspec.json.Decoder(Worker)
 
 

@@ -31,8 +31,11 @@ def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
     there = dataset.sizes(output)
     if "run.json" not in there:
         raise Invalid(f"there is no run.json in {output}: no worker has begun")
-    run = json.loads(dataset.read(f"{output}/run.json"))
-    streams = msgspec.json.decode(dataset.read(f"{data}/{MANIFEST}"), type=Streams)
+    try:
+        run = json.loads(dataset.read(f"{output}/run.json"))
+        streams = msgspec.json.decode(dataset.read(f"{data}/{MANIFEST}"), type=Streams)
+    except ValueError as error:
+        raise Invalid(f"{output}/run.json or {data}/{MANIFEST} cannot be read: {error}") from error
     problems = []
     if streams.digest != run["dataset"]:
         problems.append(f"{data} is not the dataset that the output was made of")
@@ -52,10 +55,12 @@ def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
                 problems.append(f"{name} is not in the checkpoint of its stream")
             elif entry["bytes"] != there[name] or digest not in (None, entry["sha256"]):
                 problems.append(f"{name} is damaged")
-            elif entry["samples"] != wanted[name]:
+            elif entry["samples"] + (left_out := int(entry.get("left_out", 0))) != wanted[name]:
                 problems.append(f"{name} has {entry['samples']} samples, not {wanted[name]}")
             else:
-                right, samples, size = right + 1, samples + wanted[name], size + there[name]
+                right, samples, size = right + 1, samples + entry["samples"], size + there[name]
+                if left_out:
+                    problems.append(f"{name} lacks {left_out} samples that could not be read")
     return Verdict(right, samples, size, tuple(problems))
 
 
@@ -71,9 +76,12 @@ def expected(streams: Streams, run: Mapping[str, Any]) -> dict[str, int]:
 
 def _checkpoint(output: str, folder: str, there: Mapping[str, int]) -> Sequence[Mapping[str, Any]]:
     name = f"checkpoints/{folder}.json"
-    shards: Sequence[Mapping[str, Any]] = (
-        json.loads(dataset.read(f"{output}/{name}"))["shards"] if name in there else []
-    )
+    if name not in there:
+        return []
+    try:
+        shards: Sequence[Mapping[str, Any]] = json.loads(dataset.read(f"{output}/{name}"))["shards"]
+    except (ValueError, KeyError, TypeError):
+        return []  # each of its shards is a problem then
     return shards
 
 

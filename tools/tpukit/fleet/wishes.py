@@ -15,6 +15,7 @@ from tpukit.fleet.listing import Located
 from tpukit.fleet.ownership import Identity
 from tpukit.fleet.records import ACTIVE, WORKERS, Worker, home_of
 from tpukit.store import Event, Store, change, everything
+from tpukit.store import unreadable as broken
 
 
 def of(store: Store, fleet: str) -> list[Worker]:
@@ -24,12 +25,7 @@ def of(store: Store, fleet: str) -> list[Worker]:
 
 def unreadable(store: Store, fleet: str) -> dict[str, str]:
     """Return the keys of records that may be of this fleet and cannot be read, with the reasons."""
-    page = store.list(WORKERS)
-    broken = list(page.broken)
-    while page.next:
-        page = store.list(WORKERS, after=page.next)
-        broken += page.broken
-    return {one.key: one.why for one in broken if one.key.startswith(f"{fleet}-")}
+    return {one.key: one.why for one in broken(store, WORKERS) if one.key.startswith(f"{fleet}-")}
 
 
 def want(
@@ -47,9 +43,9 @@ def want(
 
     `there`: what the fleet has. What is there without a record was made by a driver elsewhere: it is taken over or,
     with `only`, deleted. The caller has checked whose it is."""
-    broken = unreadable(store, fleet)
+    closed = unreadable(store, fleet)
     for worker in workers:
-        if worker.key in broken:
+        if worker.key in closed:
             continue
         zone = there.zone_of(worker.slot)
         _put(store, replace(worker, zone=zone if zone in worker.zones else worker.zone), now, again=again)
@@ -101,7 +97,7 @@ def discard(
 ) -> int:
     """Make the records say that workers of these slots are to be deleted, also those that only a driver elsewhere
     knows; return how many there are."""
-    broken = unreadable(store, fleet)
+    closed = unreadable(store, fleet)
     surplus = {one.slot: one for one in of(store, fleet) if meant(one.slot)}
     for slot, pieces in there.pieces.items():
         if slot not in surplus and meant(slot) and (home := home_of(slot)):
@@ -109,7 +105,7 @@ def discard(
             made = Worker(fleet, zones, home[1], "", now, there.zone_of(slot), used=zones)
             surplus[slot] = replace(made, owner=me.owner, store=me.store, adopted=list(adopted))
     for one in surplus.values():
-        if one.key not in broken:
+        if one.key not in closed:
             _discard(store, replace(one, wanted="gone", state="active", moving=False), now)
     return len(surplus)
 

@@ -83,11 +83,7 @@ class Folder:
 
     def about(self, prefix: str) -> Mapping[str, Mapping[str, str]]:
         found = {name: self.read(name) for name in self.list(prefix)}
-        return {
-            name: {key: value for key, value in json.loads(there[0]).items() if isinstance(value, str)}
-            for name, there in found.items()
-            if there is not None
-        }
+        return {name: _texts(there[0]) for name, there in found.items() if there is not None}
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         try:
@@ -271,6 +267,15 @@ class Bucket:
             text = json.loads(data)["error"]["message"]
         kind = PermissionError if status in (401, 403) else FileNotFoundError if status == 404 else OSError
         raise kind(f"{asked} in gs://{self._bucket}/{self._prefix}: {status} {text}")
+
+
+def _texts(content: bytes) -> Mapping[str, str]:
+    """Return the text fields of a document; none where it cannot be read."""
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return {key: value for key, value in values.items() if isinstance(value, str)} if isinstance(values, dict) else {}
 
 
 def _with_metadata(data: bytes, about: Mapping[str, str]) -> tuple[bytes, str]:

@@ -200,7 +200,13 @@ def _execute(code: str, limit: int) -> dict[str, Any]:
     except BaseException as error:
         return {"error": _told(error), "kind": "error"}
     try:
-        text = _text(names.get("result"))
+        result = names.get("result")
+        if (numbers := getattr(result, "size", 0)) and isinstance(numbers, int) and 2 * numbers > limit:
+            return {
+                "error": f"the result has {numbers:,} numbers, and at most {limit:,} bytes are taken",
+                "kind": "error",
+            }
+        text = _text(result)
     except MemoryError as error:
         return {"error": _told(error), "kind": "memory"}
     except BaseException as error:
@@ -218,6 +224,8 @@ def _text(result: Any) -> str | None:
     if isinstance(result, (bool, int, float, list, tuple, dict)):
         with suppress(TypeError, ValueError):
             return json.dumps(result)
+    if numpy := sys.modules.get("numpy"):  # prints three dots for most of a large array, and rounds
+        numpy.set_printoptions(threshold=sys.maxsize, floatmode="unique")
     return str(result)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from tpukit.host.bucket import Files
 Program = Callable[[list[Any]], bytes]
 """From the samples of a shard to its content. The same samples give the same bytes, on any machine."""
 FETCHES = 3
+_log = logging.getLogger("tpukit.worker")
 MOST_MAKERS = 64
 """Workers of a stream that its metadata names; that has room for 8 KiB."""
 
@@ -96,6 +98,7 @@ class Extraction:
         self._dataset, self._scratch = dataset, scratch
         self._checkpoint: dict[int, dict[str, Any]] = {}
         self._mark = ""
+        self.left_out = 0  # samples that could not be read
 
     def work(self, program: Program, check: Callable[[], None], made: Callable[[int, int], None]) -> None:
         """Make what is missing. `check` raises where it is to be left; `made` is told of shards and samples of its own
@@ -104,11 +107,11 @@ class Extraction:
         made(0, 0)
         if missing:
             with tempfile.TemporaryDirectory(prefix="stream-", dir=self._scratch) as folder:
-                for index, samples in self._ranges(self._fetched(Path(folder)), missing):
+                for index, samples, left_out in self._ranges(self._fetched(Path(folder)), missing):
                     check()
-                    content = program(samples)
+                    content = program(samples) if samples else b""
                     check()
-                    self._commit(index, len(samples), content)
+                    self._commit(index, content, left_out)
                     shards, own = shards + 1, own + len(samples)
                     made(shards, own)
         self._save("completed")
@@ -117,7 +120,7 @@ class Extraction:
         """Shards that are still to be made."""
         folder, count = self._stream.folder, self._stream.shards(self._run.shard_samples)
         there = self._output.read(self._stream.checkpoint)
-        known = {int(one["index"]): one for one in json.loads(there[0])["shards"]} if there else {}
+        known = self._known(there[0]) if there else {}
         self._mark = there[1] if there else ""
         sizes = self._output.list(f"{folder}/")
         self._checkpoint = {}
@@ -136,6 +139,14 @@ class Extraction:
             self._checkpoint[index] = entry
         return set(range(count)) - set(self._checkpoint)
 
+    def _known(self, content: bytes) -> dict[int, dict[str, Any]]:
+        """Return the shards in a checkpoint. One that cannot be read is written again from the shards themselves."""
+        try:
+            return {int(one["index"]): one for one in json.loads(content)["shards"]}
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("%s cannot be read and is written again: %s", self._stream.checkpoint, error)
+            return {}
+
     def _fetched(self, folder: Path) -> Path:
         target = folder / self._stream.name
         for _ in range(FETCHES):
@@ -143,21 +154,26 @@ class Extraction:
                 return target
         raise Disagreement(f"{self._stream.name} is not what streams.json says: upload the dataset again")
 
-    def _ranges(self, file: Path, missing: set[int]) -> Iterator[tuple[int, list[Any]]]:
+    def _ranges(self, file: Path, missing: set[int]) -> Iterator[tuple[int, list[Any], int]]:
+        """Yield the samples of each missing shard, and how many of them could not be read."""
         size = self._run.shard_samples
         with file.open("rb") as lines:
             for index in range(max(missing) + 1):
                 chosen = list(islice(lines, size))
                 if index in missing:
-                    yield index, [self._parsed(line, index * size + at) for at, line in enumerate(chosen)]
+                    samples = [one for at, line in enumerate(chosen) for one in self._parsed(line, index * size + at)]
+                    yield index, samples, len(chosen) - len(samples)
 
-    def _parsed(self, line: bytes, number: int) -> Any:
+    def _parsed(self, line: bytes, number: int) -> list[Any]:
+        """Return the sample in a list of one; an empty list where it cannot be read: the others go on."""
         try:
-            return json.loads(line)
-        except ValueError as error:
-            raise Disagreement(f"{self._stream.name}, sample {number}: {error}") from error
+            return [json.loads(line)]
+        except (ValueError, RecursionError) as error:
+            _log.warning("%s, sample %d is left out: %s", self._stream.name, number, error)
+            self.left_out += 1
+            return []
 
-    def _commit(self, index: int, samples: int, content: bytes) -> None:
+    def _commit(self, index: int, content: bytes, left_out: int) -> None:
         name = f"{self._stream.folder}/{self._file(index)}"
         if not self._output.create(name, content):
             there = self._output.read(name)
@@ -165,14 +181,15 @@ class Extraction:
                 raise Disagreement(
                     f"{name} is there with other content: the program does not give the same bytes twice"
                 )
-        self._checkpoint[index] = self._entry(index, content)
+        self._checkpoint[index] = self._entry(index, content, left_out)
         self._save("in_progress")
 
-    def _entry(self, index: int, content: bytes) -> dict[str, Any]:
+    def _entry(self, index: int, content: bytes, left_out: int = 0) -> dict[str, Any]:
         size = self._run.shard_samples
-        samples = min(size, self._stream.samples - index * size)
+        samples = min(size, self._stream.samples - index * size) - left_out
         digest = hashlib.sha256(content).hexdigest()
         return {
+            **({"left_out": left_out} if left_out else {}),
             "index": index,
             "name": self._file(index),
             "samples": samples,

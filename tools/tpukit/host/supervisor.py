@@ -3,7 +3,8 @@
 It is sent to a bare machine as a file, with the shim and a few modules beside it, and run there for one request at a
 time with whatever Python 3 the machine has: standard library only. A request is a line of JSON on stdin, with bytes
 behind it where it brings code; the answer is a line of JSON on stdout. Nothing runs between requests but the shims (see
-shim.py), so it can be killed at any moment, run forty times at once, or be replaced by another version.
+shim.py) and the watch over an attempt's driver (see host_unattended.py), so it can be killed at any moment, run forty
+times at once, or be replaced by another version.
 
 Files, below the folder that holds this program's own:
 
@@ -118,11 +119,17 @@ def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
         if request.get("uploader"):
             with suppress(Refused, OSError):  # the job goes on without it
                 beside("host_uploader").start(folder, request["uploader"], MARK, run_shim)
+        if request.get("unattended"):
+            with suppress(OSError):  # on a full disk the job runs without the limit
+                beside("host_unattended").begin(folder, {**request["unattended"], "job": job, "attempt": number})
         return facts(job, number, None)
 
 
 def status(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Of the attempts that are asked for, and which of all attempts run."""
+    """Of the attempts that are asked for, and which of all attempts run. Asking is what keeps an attempt attended."""
+    for one in request["attempts"]:
+        with suppress(OSError):
+            os.utime(os.path.join(attempt_folder(one["job"], one["attempt"]), "asked"))
     return {
         "boot": boot(),
         "attempts": [facts(one["job"], one["attempt"], one.get("log")) for one in request["attempts"]],

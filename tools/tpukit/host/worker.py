@@ -4,8 +4,9 @@
 
 It prepares the machine (once: the same requirements are not installed again), then takes streams of the dataset one by
 one until none is left, and makes shards of each (see shards.py). It can be killed at any moment; started again, here or
-elsewhere, it goes on behind the last shard that is there. Exit codes: 0 nothing is left, 1 it cannot go on and says
-why, 75 the program did not move, 143 told to leave.
+elsewhere, it goes on behind the last shard that is there. A sample that cannot be read is left out, and so is a stream;
+both are named. Exit codes: 0 nothing is left, 1 it cannot go on now and says why, 75 the program did not move, 78 no
+launch can help (no such function, a missing package, no permission, a damaged stream), 143 told to leave.
 
 `--program FILE.py:NAME` or `MODULE:NAME` is a function `make(options, report)` that loads what it needs and returns a
 function from the samples of a shard to its bytes; it calls `report(n)` when n samples of the shard are through. Its
@@ -36,6 +37,7 @@ from tpukit.host.progress import Progress
 from tpukit.host.shards import Disagreement, Extraction, Program, Run, Stream, Superseded
 
 STUCK = 75
+PERMANENT = 78
 TERMINATED = 143
 WAIT_SECONDS = 5.0
 LOOKS = 20
@@ -51,9 +53,20 @@ def main(argv: Sequence[str]) -> int:
         if options.requirements:
             set_up(options.requirements, options.home, force=options.force)
         return _work(options)
-    except (OSError, Disagreement, subprocess.CalledProcessError) as error:
+    except (Disagreement, PermissionError, ImportError) as error:
+        return _give_up(str(error))
+    except (OSError, subprocess.CalledProcessError) as error:
         log.error("%s", error)
         return 1
+
+
+def _give_up(why: str) -> int:
+    """Report why no launch can help, so that the driver does not try."""
+    log.error("%s", why)
+    report = Progress(os.environ.get("TPUKIT_PROGRESS", ""))
+    report.update({"error": why})
+    report.flush()
+    return PERMANENT
 
 
 def set_up(requirements: Path, home: Path, *, force: bool) -> bool:
@@ -75,7 +88,7 @@ def load(name: str) -> Callable[[Mapping[str, str], Callable[[int], None]], Prog
     """The function of a module, or of a file."""
     where, _, function = name.rpartition(":")
     if not where.endswith(".py"):
-        made = getattr(importlib.import_module(where), function)
+        module = importlib.import_module(where)
     else:
         path = Path(where).resolve()
         sys.path.insert(0, str(path.parent))
@@ -85,7 +98,8 @@ def load(name: str) -> Callable[[Mapping[str, str], Callable[[int], None]], Prog
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
-        made = getattr(module, function)
+    if not callable(made := getattr(module, function, None)):
+        raise Disagreement(f"{Path(where).name} has no function {function}")
     return made  # type: ignore[no-any-return]
 
 
@@ -121,6 +135,7 @@ class Worker:
         self._claims = stream_claims.Claims(output, options.worker, seconds=options.claim_seconds)
         self._progress = Progress(os.environ.get("TPUKIT_PROGRESS", ""), lines=30.0)
         self._samples = self._shards = 0  # of streams that this process is through with
+        self._broken: dict[str, str] = {}  # streams that cannot be done, and why
         self._program: Program | None = None
         self._moved: Callable[[], None] = lambda: None
 
@@ -134,13 +149,15 @@ class Worker:
                 first += LOOKS  # other workers have these: one of them may be lost
                 time.sleep(min(WAIT_SECONDS, self._options.claim_seconds / 4))
                 self._report(0, 0)
+        if self._broken:
+            return _give_up("; ".join(dict.fromkeys(self._broken.values())))
         log.info("nothing is left of %d streams", len(streams))
         self._progress.flush()
         return 0
 
     def _left(self, streams: Sequence[Stream]) -> list[Stream]:
         done = shards.completed(self._output)
-        return [stream for stream in streams if stream.checkpoint not in done]
+        return [stream for stream in streams if stream.checkpoint not in done and stream.name not in self._broken]
 
     def _extract(self, stream: Stream, make: Callable[..., Program], given: Mapping[str, str]) -> bool:
         """Whether the stream is done; not while another worker has it."""
@@ -169,6 +186,11 @@ class Worker:
                 dataset = f"{options.data.rstrip('/')}/{stream.name}"
                 work = Extraction(self._data, self._output, stream, self._run, options.worker, dataset, options.home)
                 work.work(self._program, check, made)
+                self._warn(stream, work.left_out)
+        except (Disagreement, FileNotFoundError) as error:  # the other streams go on
+            log.error("%s is left out: %s", stream.name, error)
+            self._broken[stream.name] = str(error)
+            return True
         except Superseded as error:
             log.info("%s", error)
             return False
@@ -177,6 +199,11 @@ class Worker:
         self._shards, self._samples = self._shards + done[0], self._samples + done[1]
         log.info("%s is done: %d samples, %d shards", stream.name, done[1], done[0])
         return True
+
+    def _warn(self, stream: Stream, left_out: int) -> None:
+        if left_out:
+            words = f"{left_out} samples of {stream.name} are left out: they cannot be read"
+            self._progress.update({"warning": words})
 
     def _moves(self) -> None:
         """Between two shards: the program goes on."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tpukit import paths
 from tpukit.clock import Clock
-from tpukit.errors import Conflict
+from tpukit.errors import Conflict, Denied
 from tpukit.infra import gcloud, grants, programs, propagation
 from tpukit.infra.grants import Grant
 from tpukit.infra.programs import Command
@@ -25,6 +25,7 @@ IMAGE_ACCOUNT = "tpu-image-build"
 """Runs what Dockerfiles say, so it may read their source, write its log and push, and nothing else."""
 _BUILDERS = (BUILD_ACCOUNT, MANAGER_ACCOUNT)
 _ENABLE_SECONDS = 600.0
+_API_OFF = re.compile(r"SERVICE_DISABLED|has not been used in project|accessNotConfigured", re.IGNORECASE)
 _MADE_MEANWHILE = re.compile(r"Service account \S+ already exists|you already own it", re.I)
 
 APIS = (
@@ -104,6 +105,25 @@ def run(spec: ClusterSpec, clock: Clock, say: Callable[[str], None]) -> None:
     own = [partial(have, step, clock, say) for step in (_reads_source(spec), *_account_grants(spec))]
     programs.side_by_side([grant, *own])
     propagation.note(spec, clock)
+
+
+def missing(spec: ClusterSpec) -> list[str]:
+    """Return the buckets and accounts that `run` would make. Nothing is changed."""
+    lacking: list[str] = []
+
+    def look(step: Step) -> None:
+        assert step.probe is not None
+        try:
+            there = gcloud.exists(step.probe, f"bootstrap: {step.title}", limit=step.limit)
+        except Denied as error:
+            if not _API_OFF.search(str(error)):
+                raise
+            there = False
+        if not there:
+            lacking.append(step.title)
+
+    programs.side_by_side([partial(look, step) for step in _resources(spec)])
+    return sorted(lacking)
 
 
 def source_bucket(project: str) -> str:

@@ -17,10 +17,11 @@ class Cause:
     kind: type[TpukitError]
     signs: re.Pattern[str]
     hint: str
+    elsewhere: str = ""  # the hint where another program than Terraform complains, if it is another one
 
 
-def _cause(kind: type[TpukitError], signs: str, hint: str) -> Cause:
-    return Cause(kind, re.compile(signs, re.I | re.S), hint)
+def _cause(kind: type[TpukitError], signs: str, hint: str, elsewhere: str = "") -> Cause:
+    return Cause(kind, re.compile(signs, re.I | re.S), hint, elsewhere)
 
 
 CAUSES = (
@@ -28,8 +29,7 @@ CAUSES = (
     _cause(
         Conflict,
         r"acquiring the state lock|state lock|ConditionNotMet.*lock",
-        "somebody else changes this environment. Wait for them; if their run died, "
-        "`terraform force-unlock ID` with the ID above",
+        "another run changes this environment. Wait for it; if it died, `terraform force-unlock ID` with the ID above",
     ),
     _cause(
         Denied,
@@ -71,18 +71,21 @@ CAUSES = (
         Conflict,
         r"\b409\b|already ?exists|being used by|resourceInUse|not ?empty",
         "something of this name is there that Terraform did not make: name another, or `terraform import` it",
+        "something of this name is there already: use another name, or delete it first",
     ),
     _cause(
         Invalid,
         r"precondition failed|Invalid value for|Invalid variable|No value for required variable|Missing required"
         r"|Unsupported argument|\b400\b|INVALID_ARGUMENT|badRequest|postcondition",
         "change what it names in the cluster file",
+        "change what it names in the command or the settings (`tpu settings`)",
     ),
     _cause(
         Transient,
         r"\b429\b|rateLimit|\b50[0234]\b|timeout|timed out|connection re(?:set|fused)|no such host|unreachable"
         r"|temporar|TLS handshake|EOF",
         "apply again: what is done stays done",
+        "run the command again: what is done stays done",
     ),
     _cause(NotFound, r"\b404\b|not ?found|does not exist|was not found", "check the names and the project"),
 )
@@ -114,7 +117,9 @@ def failure(program: str, text: str, doing: str) -> TpukitError:
     known = cause(text)
     said = "\n  ".join(_gist(text)) or f"{program} said nothing"
     message = f"{doing} failed: {said}"
-    hint = known.hint if known else f"the words are those of {program}"
+    hint = f"the words are those of {program}"
+    if known:
+        hint = known.hint if program.rpartition("/")[2] in ("terraform", "tofu") else known.elsewhere or known.hint
     return (
         Invalid(message, hint=hint)
         if known and known.kind is Invalid

@@ -11,15 +11,16 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tpukit import paths
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, Invalid, NotFound, Problem
+from tpukit.errors import Conflict, Invalid, NotFound, NotYet, Problem
 from tpukit.infra import bootstrap, diagnosis, gcloud, grants, images, programs
 from tpukit.infra.bootstrap import Step
 from tpukit.infra.grants import Grant
@@ -93,7 +94,7 @@ def lines(asked: Deployment) -> list[str]:
     made += [line for step in _accounts(asked) for line in step.lines()]
     made += [
         str(grants.read(asked.store_project)),
-        *(f"# unless it says so, tpu adds that {one}" for one in _roles(asked)),
+        *(f"# unless it says so, tpu adds that {one}" for one in roles(asked)),
     ]
     made += [line for step in _bindings(asked) for line in step.lines()]
     for name, dockerfile in DOCKERFILES.items():
@@ -107,12 +108,12 @@ def lines(asked: Deployment) -> list[str]:
 def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
     """Safe to repeat; killed anywhere, the next run goes on."""
     programs.need("kubectl", "install it with `gcloud components install kubectl gke-gcloud-auth-plugin`")
-    if not _do(_team_queue(asked)).strip():
+    if not do(_team_queue(asked)).strip():
         raise NotFound(f"team {asked.team} has no queue in this cluster", hint=f"`tpu team add {asked.team}` makes it")
     for step in _accounts(asked):
         bootstrap.have(step, clock, say)
     file = paths.data() / "queue" / "policy.json"
-    changed = gcloud.settled(lambda: grants.apply(asked.store_project, _roles(asked), file), clock)
+    changed = gcloud.settled(lambda: grants.apply(asked.store_project, roles(asked), file), clock)
     say(f"roles for Firestore: {'done' if changed else 'already there'}")
     for step in _bindings(asked):
         bootstrap.have(step, clock, say)
@@ -121,11 +122,11 @@ def run(asked: Deployment, clock: Clock, say: Callable[[str], None]) -> None:
     if emulator := os.environ.get(_EMULATOR):
         say(f"${_EMULATOR} is set: pods use the emulator at {emulator}, not Google's Firestore")
     say(f"applying {asked.folder}")
-    _do(_apply(asked))
+    do(_apply(asked))
     _have_token(asked, say)
     for name in DEPLOYMENTS:
         say(f"waiting for {name}")
-        _do(_rollout(asked, name))
+        _wait(asked, name)
 
 
 def write(asked: Deployment, *, serve: str, worker: str) -> None:
@@ -175,7 +176,7 @@ def _files(checkout: Path, names: tuple[str, ...]) -> Iterator[Path]:
                 yield file
 
 
-def _google_accounts(asked: Deployment) -> tuple[_Account, ...]:
+def google_accounts(asked: Deployment) -> tuple[_Account, ...]:
     return (
         _Account("tpukit-queue", NAMESPACE, "creator"),
         _Account(WORKER, asked.team, "queue-worker", "roles/storage.objectCreator"),  # runs anybody's code
@@ -193,18 +194,18 @@ def _accounts(asked: Deployment) -> list[Step]:
                 *("iam", "service-accounts", "describe", asked.email(one.name), of_project, "--format=value(email)")
             ),
         )
-        for one in _google_accounts(asked)
+        for one in google_accounts(asked)
     ]
 
 
-def _roles(asked: Deployment) -> list[Grant]:
-    members = [f"serviceAccount:{asked.email(one.name)}" for one in _google_accounts(asked)]
+def roles(asked: Deployment) -> list[Grant]:
+    members = [f"serviceAccount:{asked.email(one.name)}" for one in google_accounts(asked)]
     return [Grant(member, "roles/datastore.user") for member in members]
 
 
 def _bindings(asked: Deployment) -> Iterator[Step]:
     """Who may be which account (no keys), and who reaches the results. Given again they change nothing."""
-    for one in _google_accounts(asked):
+    for one in google_accounts(asked):
         email = asked.email(one.name)
         user = f"serviceAccount:{asked.project}.svc.id.goog[{one.namespace}/{one.service_account}]"
         order = gcloud.command(
@@ -243,7 +244,7 @@ def _unless(question: Command, order: Command) -> str:
 
 def _have_token(asked: Deployment, say: Callable[[str], None]) -> None:
     """Made once, and on no command line."""
-    if _do(_token_exists(asked)).strip():
+    if do(_token_exists(asked)).strip():
         return
     secret = {
         "apiVersion": "v1",
@@ -252,40 +253,69 @@ def _have_token(asked: Deployment, say: Callable[[str], None]) -> None:
         "stringData": {"token": secrets.token_urlsafe(32)},
     }
     try:
-        _do(_create(asked), json.dumps(secret))
+        do(_create(asked), json.dumps(secret))
     except Conflict:
-        return  # somebody else deploys, too
+        return  # another deploy made it a moment ago
     say(f"the token of the REST front end is in the Secret {NAMESPACE}/{TOKEN}")
 
 
 def _team_queue(asked: Deployment) -> Command:
-    return _kubectl(
+    return kubectl(
         asked, "get", "localqueues.kueue.x-k8s.io", asked.team, f"--namespace={asked.team}", "--ignore-not-found",
         "--output=name",
     )  # fmt: skip
 
 
 def _token_exists(asked: Deployment) -> Command:
-    return _kubectl(asked, "get", f"secret/{TOKEN}", f"--namespace={NAMESPACE}", "--ignore-not-found", "--output=name")
+    return kubectl(asked, "get", f"secret/{TOKEN}", f"--namespace={NAMESPACE}", "--ignore-not-found", "--output=name")
 
 
 def _create(asked: Deployment) -> Command:
-    return _kubectl(asked, "create", "--filename=-")
+    return kubectl(asked, "create", "--filename=-")
 
 
 def _apply(asked: Deployment) -> Command:
-    return _kubectl(asked, "apply", "--server-side", "--force-conflicts", f"--kustomize={asked.folder}")
+    return kubectl(asked, "apply", "--server-side", "--force-conflicts", f"--kustomize={asked.folder}")
 
 
 def _rollout(asked: Deployment, name: str) -> Command:
-    return _kubectl(asked, "rollout", "status", f"deployment/{name}", f"--namespace={NAMESPACE}", _ROLLOUT)
+    return kubectl(asked, "rollout", "status", f"deployment/{name}", f"--namespace={NAMESPACE}", _ROLLOUT)
 
 
-def _kubectl(asked: Deployment, *argv: str) -> Command:
+def _wait(asked: Deployment, name: str) -> None:
+    """Wait until all pods of a deployment serve. Raises what keeps them from it: a second deploy changes no pod."""
+    if not programs.run(_rollout(asked, name)).code:
+        return
+    selector = f"--selector=app.kubernetes.io/component={name}"
+    pods = json.loads(do(kubectl(asked, "get", "pods", f"--namespace={NAMESPACE}", selector, "--output=json")) or "{}")
+    found = [f"{pod['metadata']['name']}: {why}" for pod in pods.get("items", []) if (why := waits_for(pod))]
+    why = "\n  ".join(found) or "its pods say nothing of why"
+    raise NotYet(
+        f"deployment {name} is not ready after {_ROLLOUT.partition('=')[2]}\n  {why}",
+        hint=f"`kubectl --namespace={NAMESPACE} describe pods` shows more; deploy again when the cause is fixed",
+    )
+
+
+def waits_for(pod: Mapping[str, Any]) -> str:
+    """Return why a pod does not serve, as Kubernetes says; empty where it does."""
+    status = pod.get("status", {})
+    for one in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        state = one.get("state", {})
+        ended = one.get("lastState", {}).get("terminated", {})
+        if (waiting := state.get("waiting")) and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
+            last = f"exit code {ended['exitCode']}" if "exitCode" in ended else ""
+            return ": ".join(filter(None, (waiting.get("reason", ""), waiting.get("message", ""), last)))
+    for one in status.get("conditions", []):
+        if one.get("type") in ("PodScheduled", "Ready") and one.get("status") != "True":
+            return ": ".join(filter(None, (one.get("reason", ""), one.get("message", ""))))
+    return ""
+
+
+def kubectl(asked: Deployment, *argv: str) -> Command:
     return Command(("kubectl", *((f"--context={asked.context}",) if asked.context else ()), *argv))
 
 
-def _do(command: Command, given: str = "") -> str:
+def do(command: Command, given: str = "") -> str:
     done = programs.run(command, given=given)
     if done.code:
         verb = next(word for word in command.argv[1:] if not word.startswith("--"))

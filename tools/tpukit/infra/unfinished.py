@@ -76,7 +76,9 @@ def import_name(found: Diagnostic, plan: Mapping[str, Any], project: str) -> str
     """Return what `terraform import` calls the resource that exists already; empty where that is unknown."""
     if path := _PATH.search(f"{found.summary}\n{found.detail}"):
         return path[1]
-    change = next((one for one in plan.get("resource_changes", []) if one["address"] == found.address), {})
+    change: Mapping[str, Any] = next(
+        (one for one in plan.get("resource_changes", []) if one["address"] == found.address), {}
+    )
     values = {key: value for key, value in (change.get("change", {}).get("after") or {}).items() if value is not None}
     with suppress(KeyError):
         return _NAMES[str(change.get("type"))].format_map({"project": project, **values})

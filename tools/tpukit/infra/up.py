@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpukit.clock import Clock
-from tpukit.infra import addons, bootstrap, diagnosis, gcloud, images, outputs, programs
+from tpukit.infra import addons, bootstrap, diagnosis, gcloud, images, outputs, programs, running_costs
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.spec import ClusterSpec
 from tpukit.infra.ways import Ask, Say, Way
@@ -38,9 +38,12 @@ class Up:
         ask: Ask,
         clock: Clock,
         say: Say,
+        agreed: bool = False,
     ) -> None:
+        """`agreed`: the person has agreed to all of it (`--yes`)."""
         self._spec, self._way, self._context, self._members = spec, way, context, members
         self._ask, self._clock, self._say = ask, clock, say
+        self._agreed = agreed
         self._outputs: Mapping[str, Any] = {}
 
     def steps(self) -> list[Step]:
@@ -65,6 +68,7 @@ class Up:
         ]
 
     def run(self) -> None:
+        self._ask_first()
         steps = self.steps()
         for number, step in enumerate(steps, 1):
             self._say(f"[{number}/{len(steps)}] {step.title}")
@@ -75,6 +79,17 @@ class Up:
         mine = settings.load()
         built = mine.image and mine.repository and mine.image.startswith(f"{mine.repository}/")
         return "tpu run job.yaml --place gke" if built else "tpu image push"
+
+    def _ask_first(self) -> None:
+        """Create nothing in a project before the person has agreed."""
+        if self._agreed or not (lacking := bootstrap.missing(self._spec)):
+            return
+        for line in running_costs.lines(running_costs.estimate(self._spec)):
+            self._say(line)
+        made = "".join(f"\n  {title}" for title in lacking)
+        self._say(f"The project {self._spec.project_id} lacks:{made}\nThe plan of the cluster follows, and asks again.")
+        if not self._ask(f"Enable the APIs and create these in {self._spec.project_id}?"):
+            raise Cancelled("nothing was made", hint="`tpu cluster up` asks again")
 
     def _apply(self) -> None:
         refused = False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from msgspec.structs import replace
 
-from tpukit import history
+from tpukit import fence, history
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
 from tpukit.errors import NotFound, TpukitError
@@ -19,7 +19,7 @@ from tpukit.jobs.observe import Observer
 from tpukit.places.base import Handle, Known, Observation, Place
 from tpukit.plan import Plan
 from tpukit.reasons import State
-from tpukit.records import ACTIVE, JOBS, Job
+from tpukit.records import ACTIVE, JOBS, Job, is_active
 from tpukit.store import Entry, Holder, Store
 
 ENDED_JOBS = 500
@@ -127,7 +127,8 @@ class Driver:
         removed = []
         for place in self._places.values():
             try:
-                swept = place.sweep(partial(self._known, place.name), partial(self._complain, place.name))
+                known, complain = partial(self._known, place.name), partial(self._complain, place.name)
+                swept = place.sweep(known, complain, self._claim)
                 removed += [f"{place.name}: {name}" for name in swept]
             except TpukitError as error:
                 self._complain(place.name, f"it was not swept: {error}")
@@ -135,6 +136,20 @@ class Driver:
 
     def close(self) -> None:
         self.kernel.close()
+
+    @contextmanager
+    def _claim(self, job_id: str) -> Iterator[bool]:
+        """Hold the lease of a job that is to be swept, under the fence: a person may resume it in this moment."""
+        name = f"{JOBS.name}/{job_id}"
+        lease = None if self.leases.holds(name) else self.leases.hold(name)  # held: this process drives it
+        if lease is None:
+            yield False
+            return
+        try:
+            with fence.held(partial(self.leases.check, lease)):
+                yield not is_active(self._store, job_id)
+        finally:
+            self.leases.release(name)
 
     def _known(self, place: str) -> Known:
         """A record that cannot be read counts as active in every place: nothing tells which it is in."""

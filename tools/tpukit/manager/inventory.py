@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from tpukit import catalogue
 from tpukit.cloud.tpu_vm import Node
-from tpukit.errors import Conflict, NoCapacity, NotFound
+from tpukit.errors import Conflict, Invalid, NoCapacity, NotFound, Problem
 from tpukit.manager import tpu_names
 from tpukit.store import Event, Kind, Store, change, everything
 
@@ -34,6 +35,7 @@ class Vm(msgspec.Struct, frozen=True):
     spot: bool = False
     user: str = ""  # who used it last
     job: str = ""  # id of the job that it was given to
+    window: str = ""  # window of that job: unlike the job's id, it belongs to one submission from the beginning
     notes: str = ""
     since: float = 0.0  # when it was given to the user
     disk: str = ""  # SERVER:/PATH of the shared disk that its hosts mount
@@ -120,6 +122,16 @@ def matching(rows: Iterable[Row], patterns: Sequence[str], *, spot: bool = False
     ]
 
 
+def check_patterns(patterns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Raise Invalid for patterns that can mean no TPU, whether or not there is one now."""
+    types = {row.vm.type for row in rows} | {one.name for one in catalogue.slices()}
+    types |= {alias for one in catalogue.slices() for alias in one.spellings}
+    for pattern in patterns:
+        if not any(fits(pattern, type_) for type_ in types):
+            hint = "write a type such as v4-32, a generation such as v5e, several as v34, or v* for all"
+            raise Invalid(Problem("TYPES", f"no TPU is of type {pattern}", hint))
+
+
 def choose(rows: Iterable[Row], type_: str) -> Row:
     """A free TPU of this type; the one that was used least lately."""
     meant = [row for row in rows if row.vm.type == type_]
@@ -179,29 +191,39 @@ def hold(
     now: float,
     active: Callable[[str], bool | None],
     *,
-    force: bool = False,
+    window: str = "",
+    instead_of: str = "",
 ) -> Vm:
-    """Give it to a job. Conflict while an active job has it, unless `force`; of two at once one gets it.
+    """Give a TPU VM to a job. Conflict while an active job has it; of two that ask at once one gets it.
 
-    `active` does not know (None) a job that is not recorded: it is about to be, unless whoever sends it has died."""
+    `instead_of` is the job from which the user agreed to take it: no other job loses it. A job that `active` does not
+    know (None) is about to be recorded, unless the process that sends it has died."""
 
     def given(vm: Vm) -> Vm:
-        lives = active(vm.job) if vm.job else False
+        own = vm.window == window if vm.window else vm.job == job
+        lives = active(vm.job) if vm.job and not own else False
         lives = now - vm.since < SENDING_SECONDS if lives is None else lives
-        if not force and vm.job != job and lives:
+        if lives and vm.job != instead_of:
             raise Conflict(f"{name} is held by {vm.user} for {vm.job}", hint="use another TPU, or stop that job first")
-        return replace(vm, user=user, job=job, since=now)
+        return replace(vm, user=user, job=job, window=window, since=now)
 
     return change(store, VMS, name, given, note=f"given to {user} for {job}", at=now).value
 
 
-def release(store: Store, name: str, now: float, *, user: str = "") -> Vm:
-    """Nobody holds it any more. With `user`: Conflict where it is somebody else's."""
+def release(
+    store: Store,
+    name: str,
+    now: float,
+    *,
+    user: str = "",
+    active: Callable[[str], bool | None] = lambda job: True,
+) -> Vm:
+    """End the hold on a TPU VM. With `user`: Conflict while an active job of another user holds it."""
 
     def freed(vm: Vm) -> Vm:
-        if user and vm.user not in ("", user):
+        if user and vm.user not in ("", user) and active(vm.job):
             raise Conflict(f"{name} is held by {vm.user}, not by {user}", hint=f"`tpu vm find {vm.type}` shows all")
-        return replace(vm, user="", job="", notes="", since=0.0)
+        return replace(vm, user="", job="", window="", notes="", since=0.0)
 
     if get(store, name) is None:
         raise NotFound(f"{name} is not in the inventory", hint="`tpu vm list` shows what is")

@@ -16,7 +16,7 @@ WORDS = frozenset(
         *("true", "false", "none", "null", "yes", "no", "all", "me", "user"),
         *("username", "tag", "config", "rule", "dir", "tpu", "place", "window", "windows"),
         *("command", "s", "w", "d", "t", "v", "ssn", "re", "q"),
-        *("apply"),
+        "apply",
     )
 )
 """What a command could mean by such a word is something else."""

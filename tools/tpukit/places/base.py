@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -44,6 +45,16 @@ class Known:
     handles: Sequence[Handle] = ()  # last attempts of active jobs
     unreadable: frozenset[str] = frozenset()  # ids of jobs whose records cannot be read: these count as active
     ended: Sequence[Plan] = ()  # of jobs that ended lately: something may be left where they ran
+
+
+Claim = Callable[[str], AbstractContextManager[bool]]
+"""Take the lease of a job for the time of a block: True where the job is not active, so that what is left of it can be
+removed. No driver can begin an attempt of it meanwhile."""
+
+
+def unclaimed(_job_id: str) -> AbstractContextManager[bool]:
+    """Return a claim that is always free, for sweeps without a store."""
+    return nullcontext(True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,9 @@ class Place(Protocol):
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]: ...
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        """Return the last lines that a host printed, about `size` bytes of them. The rest of its log is not read."""
+
     def stop(self, handle: Handle, grace: float) -> None:
         """Tell all of it to leave; killed when the grace is over. One that has not begun never will.
 
@@ -180,11 +194,13 @@ class Place(Protocol):
     def lose(self, handle: Handle, host: str) -> None:
         """Take a host's program away without a word, as if the host had lost power. Where `kills_hosts` only."""
 
-    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = ...) -> Sequence[str]:
+    def sweep(
+        self, known: Callable[[], Known], complain: Callable[[str], None] = ..., claim: Claim = ...
+    ) -> Sequence[str]:
         """Remove what carries this store's mark and belongs to no active attempt; return what was removed.
 
         Only what was seen twice over a minimum age. `known` is asked after looking. What cannot be looked at or
-        removed is reported to `complain`, and the sweep goes on.
+        removed is reported to `complain`, and the sweep goes on. `claim` is taken around each removal.
         """
 
     def workdir(self, plan: Plan, origin: int) -> str: ...

@@ -1,7 +1,8 @@
-"""Lines of a log file, read piece by piece: a log of gigabytes costs no more memory than a screen."""
+"""Lines of a log file, read in pieces or from its end: a log of gigabytes costs no more memory than a screen."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,3 +30,21 @@ def read(path: Path, position: int = 0, *, unfinished: bool = False) -> Iterator
                 rest = b""
     if rest and unfinished:
         yield rest.decode(errors="replace"), position + len(rest)
+
+
+def tail(path: Path, size: int) -> list[str]:
+    """Return the lines in the last `size` bytes of a log; the first of several, which may lack its beginning, is left
+    out."""
+    try:
+        with path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(0, end - size))
+            return split(log.read(size), cut=end > size)
+    except OSError:
+        return []
+
+
+def split(content: bytes, *, cut: bool) -> list[str]:
+    """Return the lines of a piece of a log. `cut`: its beginning is missing."""
+    found = content.removesuffix(b"\n").split(b"\n") if content else []
+    return [line.decode(errors="replace") for line in (found[1:] if cut and len(found) > 1 else found)]

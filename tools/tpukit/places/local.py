@@ -22,7 +22,7 @@ from tpukit import paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
-from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Known, Line, Observation
+from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, HostView, Known, Line, Observation, unclaimed
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.meeting import Meeting
 from tpukit.places.progress import Progress
@@ -173,6 +173,9 @@ class LocalPlace:
                 return
             self._clock.sleep(0.2)
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        return lines.tail(self._folder(handle) / host / "log", size)
+
     def stop(self, handle: Handle, grace: float) -> None:
         self._tell(handle, handle.plan.host_names, grace)
 
@@ -182,7 +185,9 @@ class LocalPlace:
             with suppress(ProcessLookupError):
                 os.kill(state.pid, signal.SIGKILL)
 
-    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
+    def sweep(
+        self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
+    ) -> Sequence[str]:
         """Ends hosts of attempts that nobody knows, and processes that outlived their host.
 
         What it costs depends on what runs, not on how many runs there ever were."""
@@ -199,12 +204,12 @@ class LocalPlace:
         confirmed = self._suspects.confirmed(map(str, unowned), self._clock.monotonic())
         unknown = sorted(host for host in unowned if str(host) in confirmed)
         removed = []
-        for host in unknown:
-            if pods.status(host).phase is Phase.RUNNING:
-                pods.stop(host, 0)
-                removed.append(host.name)
-        strays = [pid for attempt in sorted({host.parent for host in unknown}) for pid in pods.kill_strays(attempt)]
-        return [*removed, *(f"process {pid}" for pid in strays)]
+        for run in sorted({host.parents[1] for host in unknown}):
+            hosts = [host for host in unknown if host.parents[1] == run]
+            earlier = any(handle.plan.id == run.name for handle in jobs.handles)  # attempts of an active job
+            with unclaimed(run.name) if earlier else claim(run.name) as free:
+                removed += _remove(hosts) if free else []
+        return removed
 
     def _is_ours(self, run: Path) -> bool:
         try:
@@ -470,3 +475,12 @@ def _end(folder: Path, name: str, state: PodState, port: int, finished: bool) ->
         finished=finished,
         tail=pods.tail(folder),
     )
+
+
+def _remove(hosts: Sequence[Path]) -> list[str]:
+    """End hosts of a job that is not active, and the processes that outlived them; return what was ended."""
+    running = [host for host in hosts if pods.status(host).phase is Phase.RUNNING]
+    for host in running:
+        pods.stop(host, 0)
+    strays = [pid for attempt in sorted({host.parent for host in hosts}) for pid in pods.kill_strays(attempt)]
+    return [*(host.name for host in running), *(f"process {pid}" for pid in strays)]

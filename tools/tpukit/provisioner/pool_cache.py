@@ -12,8 +12,9 @@ from tpukit.cloud.gke import Gke, NodePool, Operation
 BUSY_SECONDS, NEEDED_SECONDS, IDLE_SECONDS = 5.0, 15.0, 300.0
 """Between two lists: while something changes, while pods wait, and else."""
 _SHARE = 20.0
-"""Listing takes at most a twentieth of the time, however many pools there are; but a list that took long because this
-process was stopped delays the next by no more than the longest interval."""
+"""Listing takes at most a twentieth of the time, however many pools there are."""
+_LONGEST_WAIT = 60.0
+"""But a list that took long because this process was suspended, or an answer was slow, does not blind it for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class PoolCache:
         began = self._clock.monotonic()
         busy = self.busy()
         wait = self._intervals.busy if busy else self._intervals.needed if needed else self._intervals.idle
-        if not self._stale and began - self._listed < max(wait, min(_SHARE * self._took, self._intervals.idle)):
+        if not self._stale and began - self._listed < max(wait, min(_LONGEST_WAIT, _SHARE * self._took)):
             return
         pools = self._gke.pools()
         operations = self._gke.operations() if needed or busy or self._stale else ()

@@ -1,8 +1,9 @@
 """Who runs a job: a lease of the store for each, taken before the record says so and checked with every write.
 
-Nothing waits for a lock. Candidates are taken at random from the front of the queue, because workers that all want the
-first one mostly lose; whoever loses takes the next. The lease's token fences: a worker that was away for longer than
-its lease cannot write, because the supervisor takes the lease over before it gives the job to somebody else.
+Nothing waits for a lock. A worker claims the first job, so one worker runs jobs first in, first out within a priority.
+A worker that another one was faster than claims others of the front at random: workers that all want the next one would
+mostly lose again. The lease's token fences: a worker that was away for longer than
+its lease cannot write, because the supervisor takes the lease over before it gives the job to another one.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def lease_name(key: str) -> str:
 def take(
     store: Store, holder: Holder, dice: random.Random, accept: Callable[[QueuedJob], bool] = lambda job: True
 ) -> Claim | None:
-    """One from the front of the queue; None while there is nothing to do. `holder` claims one job at a time."""
+    """Claim a job from the front of the queue; None while there is nothing to do. `holder` claims one at a time."""
     now = store.now()
     for page in _pages(store):
         ready = [entry for entry in page if decide.claimable(entry.value, now) and accept(entry.value)]
-        for entry in _shuffled(ready, dice):
+        for entry in (*ready[:1], *_shuffled(ready[1:], dice)):
             try:
                 claimed = take_one(store, holder, entry)
             except Invalid as error:  # the document does not fit: it ends, and those behind it go on
@@ -88,9 +89,9 @@ def end_unfit(
     """End a job whose document cannot be written as it is. None where another process was faster."""
     now = store.now()
     smaller, ended = decide.unfit(entry, job, why, now)
-    options = {"lease": claim.lease, "release": True} if claim else {}
+    lease, note = claim.lease if claim else None, Event(now, f"failed: {ended.error}"[:500])
     try:
-        store.put(TPU_JOBS, smaller, ended, events=[Event(now, f"failed: {ended.error}"[:500])], **options)
+        store.put(TPU_JOBS, smaller, ended, lease=lease, release=lease is not None, events=[note])
     except Conflict:
         return None
     return ended

@@ -133,8 +133,12 @@ class Client:
                 removed.append(entry.key)
         return removed
 
-    def wait(self, job_id: str, seconds: float | None = None) -> QueuedJob:
-        """The job when it has ended. NotYet when that takes longer than `seconds`."""
+    def wait(self, job_id: str, seconds: float | None = None, *, unless: str = "") -> QueuedJob:
+        """Return the job when it has ended; with `unless`, as soon as its status is another one.
+
+        Raises:
+            NotYet: That took longer than `seconds`.
+        """
         changed = threading.Event()
         due = None if seconds is None else time.monotonic() + seconds
         unwatch = self._store.watch(TPU_JOBS, changed.set)
@@ -146,7 +150,7 @@ class Client:
                 except Transient as error:
                     state = error.message  # a store that is away is waited for, too
                 else:
-                    if job.status in ENDED:
+                    if job.status in ENDED or (unless and job.status != unless):
                         return job
                     state = f"{job_id} is {job.status}"
                 left = POLL_SECONDS if due is None else min(POLL_SECONDS, due - time.monotonic())

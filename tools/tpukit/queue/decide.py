@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from msgspec.structs import replace
 
+from tpukit.errors import Invalid
+from tpukit.queue import slices
 from tpukit.queue.records import (
     ACTIVE,
     CANCELLED,
@@ -29,6 +29,7 @@ from tpukit.queue.records import (
     QueuedJob,
     is_number,
 )
+from tpukit.queue.storable import strange, tame
 from tpukit.reasons import MEANINGS, Budget, Reason, message
 from tpukit.store import Entry
 
@@ -36,11 +37,6 @@ FIRST_WAIT, LONGEST_WAIT = 2.0, 300.0
 LONGEST_TIMEOUT = 24 * 3600
 CODE_LIMIT = 900_000
 """Bytes: a document of Firestore holds a mebibyte, and the rest of the job needs some of it."""
-
-
-KEPT_CHARACTERS = 2_000
-"""Of a field that makes a document too large."""
-DEEPEST = 17
 
 
 class Act(StrEnum):
@@ -67,6 +63,7 @@ class Seen:
     started: bool | None = None  # the place has something of it; None: workers fetch their jobs themselves
     failure: Reason | None = None  # why the place gave it up
     detail: str = ""
+    missing: str = ""  # slice that the job needs and no worker is
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +86,12 @@ def problems(job: QueuedJob) -> str:
     if job.metadata is not None and not isinstance(job.metadata, dict):
         return f"metadata: {type(job.metadata).__name__} is no object"
     for name in ("challenge_number", "metadata"):
-        if strange := _strange(getattr(job, name)):
-            return f"{name}: it holds {strange}, which cannot be stored"
+        if held := strange(getattr(job, name)):
+            return f"{name}: it holds {held}, which cannot be stored"
+    try:
+        slices.parse(asked) if (asked := slices.requested(job)) else None
+    except Invalid as error:
+        return str(error)
     return ""
 
 
@@ -105,29 +106,6 @@ def unfit(entry: Entry[QueuedJob], job: QueuedJob, why: str, now: float) -> tupl
     raw = {name: value if name in OWN else tame(value) for name, value in entry.raw.items()}
     own |= {"error": tame(said), "logs": str(tame(job.logs)), "result": tame(job.result)}
     return dataclasses.replace(entry, raw=raw), replace(job, **own)
-
-
-def tame(value: Any) -> Any:
-    """Return a value that every home takes: itself, or a few words about it."""
-    if strange := _strange(value):
-        return f"(removed: {strange})"
-    text = value if isinstance(value, str) else str(value)
-    if len(text) <= KEPT_CHARACTERS:
-        return value
-    return f"{text[:KEPT_CHARACTERS]} … (cut: {len(text):,} characters)"
-
-
-def _strange(value: Any, depth: int = 0) -> str:
-    """What in it cannot be stored, in a few words; empty: nothing."""
-    if depth > DEEPEST:
-        return "more levels than are allowed"
-    if isinstance(value, dict):
-        return next((said for one in value.values() if (said := _strange(one, depth + 1))), "")
-    if isinstance(value, (list, tuple)):
-        return next((said for one in value if (said := _strange(one, depth + 1))), "")
-    if value is None or isinstance(value, (str, bool, bytes, datetime)) or is_number(value):
-        return ""
-    return str(value) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 def claimable(job: QueuedJob, now: float, status: str = PENDING) -> bool:
@@ -214,6 +192,12 @@ def _pending(job: QueuedJob, seen: Seen, now: float) -> Step:
         return Step(cancel(job, now), note=message(Reason.CANCELLED))
     if wrong := problems(job):
         return Step(_end(job, FAILED, Reason.CANNOT_START, wrong, later), note=wrong)
+    if seen.missing:
+        text = (
+            f"metadata.tpu: no worker of this queue is a {seen.missing}; run `tpu queue serve --tpu {seen.missing}` on "
+            "one, or serve the queue from a cluster with --team"
+        )
+        return Step(_end(job, FAILED, Reason.CANNOT_START, text, later), note=text)
     if seen.started is not None and _due(job, now):
         again = {"schedules": job.schedules + 1, "ranked": True}
         scheduled = replace(job, status=SCHEDULED, scheduled_at=later, updated_at=later, **again)

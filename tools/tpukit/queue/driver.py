@@ -6,20 +6,20 @@ starts a worker for each job, it has that done too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Hooks, Kernel, Leases
-from tpukit.errors import Invalid, TpukitError
-from tpukit.queue import claims
+from tpukit.errors import Conflict, Invalid, TpukitError
+from tpukit.queue import claims, slices
 from tpukit.queue.decide import Act, Outcome, Seen, Step, decide, finish, unfit
 from tpukit.queue.records import ACTIVE, ENDED, PENDING, RUNNING, TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason
-from tpukit.store import Entry, Event, Holder, Kind, Lease, Store
+from tpukit.store import Entry, Event, Holder, Kind, Lease, Store, T
 
 LEADER = "queue/leader"
 LEADER_SECONDS = 15.0
@@ -55,6 +55,7 @@ class QueueUse:
     def observe(self, group: str, entries: Sequence[Entry[QueuedJob]]) -> Mapping[str, Observed | TpukitError]:
         placed = self._starter.observe(entries) if self._starter else {}
         leased = {lease.name for lease in self._store.leases()}
+        workers_are = slices.offered(leased)
         seen: dict[str, Observed | TpukitError] = {}
         for entry in entries:
             try:
@@ -65,7 +66,8 @@ class QueueUse:
                 seen[entry.key] = error
                 continue
             started, failure, detail = placed.get(entry.key, (None, None, ""))
-            seen[entry.key] = Observed(entry.key, entry.value, Seen(held, started, failure, detail))
+            missing = "" if self._starter else _missing(entry.value, workers_are)
+            seen[entry.key] = Observed(entry.key, entry.value, Seen(held, started, failure, detail, missing))
         return seen
 
     def decide(self, job: QueuedJob, seen: Observed | None, now: float) -> Decision[QueuedJob]:
@@ -96,6 +98,13 @@ class QueueUse:
         return replace(job, error=text) if job.status in ACTIVE else job
 
 
+def _missing(job: QueuedJob, workers_are: Collection[str]) -> str:
+    """Return the slice that the job needs and no worker is; empty where it can run."""
+    if slices.fits(job, "") or any(slices.fits(job, tpu) for tpu in workers_are):
+        return ""
+    return slices.requested(job).partition(":")[0]
+
+
 def _turn(job: QueuedJob) -> tuple[object, ...]:
     return job.status, job.attempts, job.schedules
 
@@ -118,18 +127,20 @@ class QueueRecords:
 
     def put(
         self,
-        kind: Kind[QueuedJob],
-        entry: Entry[QueuedJob],
-        value: QueuedJob,
+        kind: Kind[T],
+        entry: Entry[T],
+        value: T,
         *,
         lease: Lease | None = None,
         events: Sequence[Event] = (),
-    ) -> Entry[QueuedJob]:
+    ) -> Entry[T]:
         try:
             return self._store.put(kind, entry, value, lease=lease, events=events)
         except Invalid as error:
-            smaller, ended = unfit(entry, value, str(error), self._store.now())
-            return self._store.put(kind, smaller, ended, lease=lease, events=events)
+            assert isinstance(value, QueuedJob)  # the only kind that this kernel drives
+            smaller, ended = unfit(cast("Entry[QueuedJob]", entry), value, str(error), self._store.now())
+            written = self._store.put(TPU_JOBS, smaller, ended, lease=lease, events=events)
+            return cast("Entry[T]", written)
 
     def end_strangers(self) -> None:
         """End documents whose status is none that a job has: no list of active jobs would ever name them."""

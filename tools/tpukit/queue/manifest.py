@@ -10,6 +10,7 @@ from typing import Any
 from tpukit import catalogue
 from tpukit.errors import Invalid
 from tpukit.plan import SLICE_JOB
+from tpukit.queue import slices
 from tpukit.queue.records import QueuedJob
 from tpukit.render import machine_share
 from tpukit.render.node_labels import CPU_POOL, absent_labels, host_labels, node_taints
@@ -22,7 +23,6 @@ HOSTS = "tpukit.dev/queue-hosts"
 TTL_SECONDS = 3600
 USER = 65532
 HOME = "/var/lib/tpukit"
-_CAPACITIES = ("on-demand", "spot", "flex-start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def name(key: str, job: QueuedJob) -> str:
 
 def manifest(key: str, job: QueuedJob, target: Target) -> dict[str, Any]:
     """A Job, or a JobSet for a slice of several hosts. Invalid where what the job asks for cannot be had."""
-    asked = job.metadata.get("tpu") if isinstance(job.metadata, dict) else None
-    machine = _machine(str(asked or target.tpu))
+    asked = slices.requested(job)
+    machine = _machine(asked or target.tpu)
     if machine.hosts > 1 and not target.network:
         hint = "name a slice of one host; or whoever serves the queue allows code the network, with --network"
         raise Invalid(
@@ -160,11 +160,8 @@ def _machine(asked: str) -> Machine:
     if not asked:
         resources = {"cpu": "1", "memory": "4Gi"}
         return Machine(1, resources, {"nodeSelector": dict([CPU_POOL])})
-    wanted, _, capacity = asked.partition(":")
-    capacity = capacity or "on-demand"
-    if capacity not in _CAPACITIES:
-        raise Invalid(f"metadata.tpu: {asked!r} names no way to get a slice", hint=f"one of {', '.join(_CAPACITIES)}")
-    shape = catalogue.find(wanted)
+    name, capacity = slices.parse(asked)
+    shape = catalogue.find(name)
     if shape.machine_type is None:
         raise Invalid(f"metadata.tpu: GKE has no {shape.name}")
     resources = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tpukit.queue.records import QueuedJob
 INLINE = 256 * 1024
 """Bytes of a result in its document: with the code and the logs it stays below Firestore's mebibyte."""
 FIRST = 2_000
+KEPT_SECONDS = 86_400.0
 
 
 class Results:
@@ -46,6 +49,25 @@ class Results:
             return Path(address).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError as error:
             raise NotFound(f"the result of {key} is not in {address} any more") from error
+
+    def prune(self, keys: Container[str], now: float) -> int:
+        """Remove results of jobs that are not among `keys`, and return how many. Those in a bucket stay.
+
+        What was written lately stays: its job may have been sent after `keys` was read.
+        """
+        if self._address.startswith("gs://"):
+            return 0
+        count = 0
+        folder = Path(self._address)
+        for one in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if one.name in keys or one.is_symlink() or not one.is_dir() or now - one.stat().st_mtime < KEPT_SECONDS:
+                continue
+            with suppress(OSError):  # another process was faster, or it is not ours
+                for file in one.iterdir():
+                    file.unlink()
+                one.rmdir()
+                count += 1
+        return count
 
     def _write(self, name: str, data: bytes) -> str:
         address = f"{self._address}/{name}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tpukit.errors import Conflict, Invalid, NotFound, TpukitError, Transient
-from tpukit.queue import claims, decide
+from tpukit.queue import claims, decide, slices
 from tpukit.queue.child import Child, Limits, fresh_folder
 from tpukit.queue.claims import Claim
 from tpukit.queue.decide import Outcome
@@ -45,6 +45,7 @@ class Settings:
     cache: Path | None = None  # of compiled programs, across jobs
     limits: Limits = field(default_factory=Limits)
     preload: Sequence[str] = ()
+    tpu: str = ""  # slice that this machine is; empty: it has no TPU
     grace: float = 20.0  # seconds that code may go on after the worker was told to leave
 
 
@@ -97,7 +98,7 @@ class Worker:
     def step(self) -> bool:
         """One job, if there is one."""
         child = self._ready()
-        claim = claims.take(self._store, self._holder, self._dice)
+        claim = claims.take(*(self._store, self._holder, self._dice), lambda job: slices.fits(job, self._settings.tpu))
         if claim is None:
             return False
         self._next = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from tpukit import history
 from tpukit.places.base import HostView
-from tpukit.reasons import MEANINGS, Budget, Reason
+from tpukit.reasons import Budget
 from tpukit.records import Job
 from tpukit.rules import SAY_PROGRESS
 from tpukit.store import Event
@@ -95,11 +95,7 @@ def restarts(job: Job) -> str:
     limits = _spec(job).get("max")
     allowed = limits.get("restarts", 0) if isinstance(limits, dict) else 0
     allowed = allowed if isinstance(allowed, int) and abs(allowed) < _LARGEST else "?"
-    free = {
-        reason: count
-        for reason, count in past.reasons.items()
-        if reason in Reason and MEANINGS[Reason(reason)].budget is Budget.HARDWARE
-    }
+    free = {reason: count for reason, count in past.reasons.items() if history.budget_of(reason) is Budget.HARDWARE}
     listed = ", ".join(f"{count} {reason}" for reason, count in free.items())
     return f"{used} of {allowed} used" + (f"; not charged: {listed}" if free else "")
 

@@ -76,7 +76,11 @@ class Metrics:
         """Left out where the store does not answer: a stale number would look like a true one."""
         try:
             states = Counter(entry.value.state for entry in everything(self._store, JOBS, states=ACTIVE))
-            held = sum(1 for lease in self._store.leases() if lease.holder.name == self._holder)
+            held = sum(
+                1
+                for lease in self._store.leases()
+                if lease.name.startswith(f"{JOBS.name}/") and lease.holder.name == self._holder
+            )
         except TpukitError:
             self.store_error()
             return {}, {}

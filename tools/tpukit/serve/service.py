@@ -16,6 +16,7 @@ SWEEP_SECONDS = 60.0
 """Between two sweeps: what is to be removed has to be seen twice over a minimum age."""
 HOUSEKEEPING_SECONDS = 3600.0
 MIRROR_SECONDS = 300.0
+PRESENCE_SECONDS = 60.0
 SETTLE_SECONDS = 5.0
 
 
@@ -33,10 +34,15 @@ class Service:
         say: Callable[[str], None],
         housekeeping: Callable[[], None] | None = None,
         mirror: Callable[[], None] | None = None,
+        presence: Callable[[], None] | None = None,
     ) -> None:
-        """`mirror` shows elsewhere what the store has."""
+        """`mirror` shows elsewhere what the store has; `presence` notes that this service runs."""
         self._store, self._driver, self._say = store, driver, say
-        self._beside = [("housekeeping", housekeeping, HOUSEKEEPING_SECONDS), ("mirror", mirror, MIRROR_SECONDS)]
+        self._beside = [
+            ("housekeeping", housekeeping, HOUSEKEEPING_SECONDS),
+            ("mirror", mirror, MIRROR_SECONDS),
+            ("presence", presence, PRESENCE_SECONDS),
+        ]
         self.loop = Loop(
             self._round,
             clock,

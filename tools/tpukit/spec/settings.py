@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -17,6 +19,7 @@ from tpukit.spec.forms import Form, refuse, shown
 from tpukit.spec.job import JobSpec
 from tpukit.spec.model import Model, field
 from tpukit.spec.program_config import KEY
+from tpukit.spec.words import either, flow
 
 _PROJECT = r"(?:[a-z0-9][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 _REGION = r"[a-z]+-[a-z]+[0-9]+"
@@ -155,13 +158,53 @@ def path() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "tpukit" / "settings.yaml"
 
 
+def hint(*keys: str) -> str:
+    """Return what to do where settings are missing: the command to type, and the lines to add to which file."""
+    commands = " and ".join(f"`tpu settings {key} {_example(key)}`" for key in keys)
+    lines = " and ".join(f"`{written(key, _example(key))}`" for key in keys)
+    return f"run {commands}, or add {lines} to {path()}"
+
+
+def _example(key: str) -> str:
+    return flow(Settings.fields[key].examples[0])
+
+
+def written(key: str, text: str) -> str:
+    """Return the line of the file that gives `key` this value."""
+    return with_lines("", {key: read_value(key, text)}).rstrip("\n")
+
+
+def read_value(key: str, text: str) -> Any:
+    """Return a value as a person writes it on a command line: YAML, or the text itself where it means a text."""
+    if isinstance(Settings.fields[key].kind, Text):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise Invalid(Problem(key, f"{text!r} is not YAML", f"write {Settings.example((key,))}")) from error
+
+
+def unknown(key: str) -> tuple[str, str]:
+    """Return what is wrong with a key that does not exist, and the keys that may be meant."""
+    near = difflib.get_close_matches(key.lower(), list(Settings.fields), n=1)
+    return f"there is no setting {shown(key)}", f"write {either(near or list(Settings.fields))}"
+
+
+def source(key: str) -> str:
+    """Return where the value of a setting comes from: FILE:LINE, or default."""
+    file = path()
+    root = located_yaml.parse(located_yaml.read(file), str(file))[0] if file.exists() else None
+    given = root.value if root is not None and isinstance(root.value, dict) else {}
+    return str(given[key].where) if key in given and given[key].value is not None else "default"
+
+
 def store() -> str:
     """Where jobs are remembered: what $TPUKIT_STORE says, or the settings; empty: a file on this machine."""
     return os.environ.get("TPUKIT_STORE") or load().store or ""
 
 
 def load() -> Settings:
-    """The person's settings; the defaults where there is no file."""
+    """Return the user's settings; the defaults where there is no file."""
     file = path()
     return _parse(located_yaml.read(file), file) if file.exists() else Settings()
 
@@ -176,15 +219,29 @@ def _parse(text: str, file: Path) -> Settings:
     return Settings.from_node(root, found)
 
 
-def save(changes: Mapping[str, str]) -> dict[str, str]:
-    """Write these settings into the file, and leave the rest of it as it is, comments too; those that were new or
-    different. The file is replaced as one: whoever reads it finds the old or the new."""
+def save(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Write these settings into the file and leave the rest of it as it is, with its comments; return those that were
+    new or different. The file is replaced as one: a reader finds the old or the new one."""
     before = load().to_json(given=True)
     changed = {name: value for name, value in changes.items() if before.get(name) != value}
     if not changed:
         return {}
     wanted, file = Settings.from_json({**before, **changed}), path()
     text = with_lines(located_yaml.read(file) if file.exists() else "", changed)
+    _replace(file, text, wanted, changed)
+    return changed
+
+
+def remove(key: str) -> None:
+    """Remove a setting from the file, so that its default holds; nothing happens where it is not there."""
+    file, before = path(), load().to_json(given=True)
+    if key not in before:
+        return
+    wanted = Settings.from_json({name: value for name, value in before.items() if name != key})
+    _replace(file, with_lines(located_yaml.read(file), {key: None}), wanted, {key: None})
+
+
+def _replace(file: Path, text: str, wanted: Settings, changed: Mapping[str, Any]) -> None:
     try:
         same = _parse(text, file) == wanted
     except Invalid:  # a file in another style than a line for each name
@@ -196,20 +253,21 @@ def save(changes: Mapping[str, str]) -> dict[str, str]:
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8")
     new.replace(file)
-    return changed
 
 
-def with_lines(text: str, changes: Mapping[str, str]) -> str:
-    """A settings file with other values for these names: each on the line where it was, new ones at the end."""
+def with_lines(text: str, changes: Mapping[str, Any]) -> str:
+    """Return a settings file with other values for these names: each on the line where it was, new ones at the end,
+    and none for None."""
     lines = text.splitlines()
     for name, value in changes.items():
-        line = yaml.safe_dump({name: value}, width=10_000).rstrip("\n")
+        one_line = f"{name}: {flow(value)}" if isinstance(value, (list, tuple, dict)) else ""
+        made = [one_line or yaml.safe_dump({name: value}, width=10_000).rstrip("\n")]
         at = next((number for number, old in enumerate(lines) if re.match(rf"{re.escape(name)}\s*:", old)), None)
         if at is None:
-            lines.append(line)
+            lines += [] if value is None else made
             continue
         end = at + 1
         while end < len(lines) and lines[end][:1] in (" ", "\t"):  # a value may go on in the lines below
             end += 1
-        lines[at:end] = [line]
+        lines[at:end] = [] if value is None else made
     return "".join(f"{line}\n" for line in lines)

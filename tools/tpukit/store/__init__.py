@@ -15,6 +15,11 @@ import msgspec
 
 from tpukit.errors import Conflict
 
+LAPSED_SECONDS = 86_400.0
+"""So long after its end a lease is remembered."""
+PRUNED = 400
+"""Leases that one call removes at most."""
+
 T = TypeVar("T", bound=msgspec.Struct)
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -184,6 +189,9 @@ class Store(Protocol):
 
     def revoke(self) -> None:
         """End every lease: no holder writes under one any more."""
+
+    def prune(self) -> int:
+        """Remove leases that lapsed long ago, some hundred at a time; how many. A token is never given twice."""
 
     def watch(self, kind: Kind[T], wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, from another thread, when something may have changed. The answer ends it."""

@@ -1,6 +1,7 @@
 """Leases in Firestore: a document each, swapped by its update time. Their clock is the server's.
 
-A document stays when its lease is given up, for its token: the next holder counts on from there.
+A document stays for a while when its lease is given up, for its token: the next holder counts on from there. The token
+of a new document is the server's time, so that none is given twice where an earlier document was removed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tpukit.store import Holder, Lease, conflicts, mark, native
+from tpukit.store import LAPSED_SECONDS, PRUNED, Holder, Lease, conflicts, mark, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.process import is_dead
 
@@ -32,7 +33,7 @@ class FirestoreLeases:
             mine = held is not None and held.holder.name == holder.name
             if held and not mine and not is_dead(held.holder):
                 return None
-            token = held.token if held and mine else (last.token if last else 0) + 1
+            token = held.token if held and mine else (last.token if last else int(now * 1000)) + 1
             lease = Lease(name, holder, now + seconds, token)
             if self._swap(snapshot, lease):
                 return lease
@@ -61,6 +62,22 @@ class FirestoreLeases:
         for snapshot in self._calls.query(self._calls.client.collection("leases").where(filter=held)):
             if lease := decode(snapshot):
                 self.release(lease)
+
+    def prune(self) -> int:
+        from google.cloud.firestore_v1.base_query import FieldFilter
+
+        client = self._calls.client
+        lapsed = FieldFilter("ends", "<", self.now() - LAPSED_SECONDS)
+        count = 0
+        for snapshot in self._calls.query(client.collection("leases").where(filter=lapsed).limit(PRUNED)):
+            batch = client.batch()
+            batch.delete(snapshot.reference, option=client.write_option(last_update_time=snapshot.update_time))
+            try:
+                self._calls.commit(batch)
+                count += 1
+            except Refused:
+                continue  # a holder took it this moment
+        return count
 
     def lease(self, name: str) -> Lease | None:
         snapshot = self._read(name)

@@ -20,7 +20,21 @@ from typing import Any, Generic
 import msgspec
 
 from tpukit.errors import Conflict
-from tpukit.store import Broken, Entry, Event, Holder, Kind, Lease, Page, T, codec, conflicts, mark
+from tpukit.store import (
+    LAPSED_SECONDS,
+    PRUNED,
+    Broken,
+    Entry,
+    Event,
+    Holder,
+    Kind,
+    Lease,
+    Page,
+    T,
+    codec,
+    conflicts,
+    mark,
+)
 from tpukit.store.file import File
 from tpukit.store.process import is_dead
 
@@ -192,6 +206,11 @@ class SqliteStore:
     def revoke(self) -> None:
         with self._file.transaction() as db:
             db.execute("DELETE FROM leases")
+
+    def prune(self) -> int:
+        query = "DELETE FROM leases WHERE token IN (SELECT token FROM leases WHERE ends < ? ORDER BY ends LIMIT ?)"
+        with self._file.transaction() as db:
+            return db.execute(query, (self.now() - LAPSED_SECONDS, PRUNED)).rowcount
 
     def lease(self, name: str) -> Lease | None:
         return next(iter(self._live("WHERE name = ?", name)), None)

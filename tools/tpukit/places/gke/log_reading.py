@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tpukit.reasons import State
 FOLLOW_SECONDS = 1.0
 AT_ONCE = 8
 TRIES = 5
+TAIL_LINES = 50
 Archive = Callable[[Handle, str], Iterator[Line]]
 """Lines of an attempt, of one host or of all, from where logs are stored for long."""
 
@@ -63,6 +65,22 @@ class LogReader:
                 continue
             going_on = _goes_on(handle, state)
             pods = self._pods(handle, state, names)
+
+    def tail(self, handle: Handle, host: str, size: int) -> list[str]:
+        """Return the last lines of a host: from its pod, or from this machine where the pod is gone."""
+        state = self.lister.fresh(handle.plan.team, handle.plan.id)
+        pod = self._pods(handle, state, [host]).get(host)
+        read: list[str] = []
+        if pod is not None:
+            target = Target.of(self.lister.cluster, pod)
+            with suppress(TpukitError):  # it has not started, or it is gone: what this machine has is shown
+                read += target.cluster.logs(
+                    target.pod, target.namespace, container=target.container, timestamps=True, tail=TAIL_LINES
+                )
+        last = list(log_lines.for_people(iter(read or LogCache(self.cache(handle, host)).tail())))
+        while len(last) > 1 and sum(map(len, last)) > size:
+            last.pop(0)
+        return last
 
     def _open(self, handle: Handle, logs: dict[str, PodLog], pods: Mapping[str, Doc]) -> None:
         for name, pod in pods.items():

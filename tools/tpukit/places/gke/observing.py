@@ -11,6 +11,7 @@ from tpukit.errors import Conflict, TpukitError, Transient
 from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending
 from tpukit.places.gke.attempts import Event, Position, Where
+from tpukit.places.gke.charging import DOUBTED, Judge, Judged
 from tpukit.places.gke.evidence import Evidence, begun, key_of
 from tpukit.places.gke.hosts import Records
 from tpukit.places.gke.jobsets import (
@@ -21,7 +22,6 @@ from tpukit.places.gke.jobsets import (
     label,
     seconds,
 )
-from tpukit.places.gke.judging import DOUBTED, Judge, Judged
 from tpukit.places.gke.namespace import Listing
 from tpukit.places.gke.unattended import Renewal
 from tpukit.places.verdict import Verdict

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.failure import image_trouble
-from tpukit.places.gke.jobsets import Doc, JobSetState, phase, true_condition
+from tpukit.places.gke.jobsets import Doc, JobSetState, host_of, phase, runs, true_condition
 from tpukit.plan import Plan
 from tpukit.reasons import Reason
 from tpukit.render.node_labels import capacity_word, host_labels
@@ -68,6 +68,8 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         ) or _said(around.events, state.jobset, ("JobCreationFailed",))
         if refused:
             return Waiting(f"its hosts cannot be made: {refused}")
+    if stuck := _stuck(state, around.nodes or ()):
+        return Waiting(stuck)
     if unplaced := [pod for pod in pods if _unscheduled(pod)]:
         short = shortage(around.events, {plan.id, *(str(pod["metadata"]["name"]) for pod in unplaced)})
         return Waiting(_no_nodes(plan, unplaced, around), short.reason if short else None)
@@ -75,6 +77,19 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         return Waiting(waiting)
     running = sum(1 for pod in pods if phase(pod) == "Running")
     return Waiting(f"{running} of {plan.hosts} hosts have started")
+
+
+def _stuck(state: JobSetState, nodes: Sequence[Doc]) -> str:
+    """A host of the last attempt that cannot leave: its node does not answer, and the next attempt waits for it."""
+    silent = {one["metadata"]["name"] for one in nodes if not true_condition(one, "Ready")}
+    for pod in state.pods:
+        node = pod.get("spec", {}).get("nodeName")
+        if "deletionTimestamp" in pod["metadata"] and runs(pod) and node in silent:
+            return (
+                f"{host_of(pod)} of the last attempt is terminating on node {node}, which is not ready; the next "
+                "attempt starts when the node is back or deleted"
+            )
+    return ""
 
 
 def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:

@@ -17,7 +17,18 @@ from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
-from tpukit.places.base import Capabilities, FollowUp, Handle, HostView, Known, Line, Observation, Unmanaged
+from tpukit.places.base import (
+    Capabilities,
+    Claim,
+    FollowUp,
+    Handle,
+    HostView,
+    Known,
+    Line,
+    Observation,
+    Unmanaged,
+    unclaimed,
+)
 from tpukit.places.gke import archived_logs, unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
@@ -138,10 +149,16 @@ class GkePlace:
         lister = self._connection(handle.plan).lister
         return LogReader(lister, self._clock, self._cache, archived_logs.read).logs(handle, host, follow=follow)
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        lister = self._connection(handle.plan).lister
+        return LogReader(lister, self._clock, self._cache, archived_logs.read).tail(handle, host, size)
+
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
 
-    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
+    def sweep(
+        self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
+    ) -> Sequence[str]:
         """Sweep the cluster that jobs are sent to now, and those that jobs of this store were sent to."""
         if not (self._root / "sent").exists():  # a machine that never sent anything has nothing there
             return []
@@ -150,7 +167,7 @@ class GkePlace:
             try:
                 cluster = self.clusters.open(name)
                 sweeper = self._sweepers.setdefault(id(cluster), Sweeper(self._clock, self._sender))
-                removed += sweeper.sweep(cluster, known, complain)
+                removed += sweeper.sweep(cluster, known, complain, claim)
             except NotFound:  # no context of this machine leads there
                 continue
             except TpukitError as error:

@@ -13,7 +13,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, TpukitError, Unauthenticated
 from tpukit.kube import Cluster, Doc, Docs
 from tpukit.kube.documents import SLIM
-from tpukit.places.base import Handle, Known
+from tpukit.places.base import Claim, Handle, Known, unclaimed
 from tpukit.places.gke import code
 from tpukit.places.gke.jobsets import JobSetState, seconds
 
@@ -33,7 +33,11 @@ class Sweeper:
     _code_swept: float | None = None
 
     def sweep(
-        self, cluster: Cluster, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None
+        self,
+        cluster: Cluster,
+        known: Callable[[], Known],
+        complain: Callable[[str], None] = lambda text: None,
+        claim: Claim = unclaimed,
     ) -> list[str]:
         """Return what was removed. `known` is asked after the cluster: what is sent between the two is too young."""
         lists = _Lists(cluster, known, complain)
@@ -53,8 +57,10 @@ class Sweeper:
                 continue
             since = self._seen.get(state.uid, now)
             without_job[state.uid] = since
-            if now - since >= BETWEEN_SECONDS and lists.removed("JobSet", document):
-                removed.append(f"{namespace}/{name}")
+            if now - since >= BETWEEN_SECONDS:
+                with claim(name) as free:
+                    if free and lists.removed("JobSet", document):
+                        removed.append(f"{namespace}/{name}")
         self._seen = without_job
         if jobs.unreadable:
             return removed  # a record that cannot be read may need any code

@@ -16,10 +16,12 @@ from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
-from tpukit.places.tpu_vm.code import Code, pack
 from tpukit.places.tpu_vm.machines import Machines
+from tpukit.places.tpu_vm.shared_code import Code, pack
 from tpukit.plan import Plan
 
+API = "https://tpu.googleapis.com/v2"
+"""As hosts reach it, to give back their own TPU VM."""
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
 MOUNT_SECONDS = 120.0
@@ -182,6 +184,7 @@ class Hosts:
         return {
             "store": target.store_label(self.sender()),
             "uploader": _uploader(plan) if index == 0 else [],
+            "unattended": _unattended(plan, first),
             "argv": list(plan.command_of(attempt.stage)),
             "env": environment.host(plan, attempt, slice_index, host_index, first.hosts[0].internal),
             "workdir": workdir(plan, attempt.origin),
@@ -231,6 +234,21 @@ def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
         for one in plan.spec.mounts
     ]
     return [*share, *buckets]
+
+
+def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
+    """What ends by itself when no driver asks for the attempt any more; hardware only where the job created it."""
+    if not plan.spec.max.unattended:
+        return {}
+    vms = target.of(plan)
+    where = f"{API}/projects/{vms.project}/locations/{vms.zone}"
+    url = f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
+    labels = {name: node.labels.get(name, "") for name in (target.JOB, target.ATTEMPT, target.STORE)}
+    return {
+        "seconds": plan.spec.max.unattended,
+        "grace": plan.spec.max.grace,
+        "hardware": {"url": url, "labels": labels} if target.is_own(plan) else {},
+    }
 
 
 def _uploader(plan: Plan) -> list[str]:

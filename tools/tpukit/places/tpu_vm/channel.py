@@ -68,6 +68,7 @@ def programs() -> dict[str, str]:
         package / "host" / "supervisor.py",
         package / "host" / "host_mounts.py",
         package / "host" / "host_netrc.py",
+        package / "host" / "host_unattended.py",
         package / "host" / "host_uploader.py",
         package / "pods" / "shim.py",
         package / "places" / "checkpoint_folder.py",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
 from tpukit.errors import Denied, TpukitError, Transient
-from tpukit.places import log_tail
+from tpukit.places import lines, log_tail
 from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.tpu_vm import outcome, target
-from tpukit.places.tpu_vm.asking import Hosts
+from tpukit.places.tpu_vm.asking import Hosts, bytes_of
 from tpukit.places.tpu_vm.channel import Answer, Call, Login
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines, assess, state_of
@@ -61,8 +62,31 @@ class Observer:
                 running = running or bool(facts["locked"])
         return running
 
-    def _ask(self, handle: Handle, machines: Machines, names: Sequence[str]) -> list[tuple[int, Answer | TpukitError]]:
-        calls = enumerate(self._calls(handle, machines))
+    def tail(self, handle: Handle, host: str, size: int) -> list[str]:
+        """Return the last lines that a host printed; what this machine has of them where the host is unreachable."""
+        stored = self.logs.path(handle, host)
+        (machines,) = self._machines([handle])
+        piece = self._piece(handle, machines, host, None) if machines.ready else None
+        if piece is None:
+            return lines.tail(stored, size)
+        if not self.logs.add(handle, host, piece):
+            return lines.tail(stored, size)
+        # This machine has only the beginning of it: read the end, and store no log with a hole in it.
+        piece = self._piece(handle, machines, host, max(0, piece["size"] - size))
+        return lines.split(bytes_of(piece), cut=piece["at"] > 0) if piece else lines.tail(stored, size)
+
+    def _piece(self, handle: Handle, machines: Machines, host: str, position: int | None) -> Mapping[str, Any] | None:
+        for _, answer in self._ask(handle, machines, [host], position):
+            if not isinstance(answer, TpukitError) and "attempts" in answer:
+                (facts,) = answer["attempts"]
+                found: Mapping[str, Any] | None = facts.get("log")
+                return found
+        return None
+
+    def _ask(
+        self, handle: Handle, machines: Machines, names: Sequence[str], position: int | None = None
+    ) -> list[tuple[int, Answer | TpukitError]]:
+        calls = enumerate(self._calls(handle, machines, position))
         chosen = [(i, call) for i, call in calls if call is not None and handle.plan.host_names[i] in names]
         answers = self.hosts.channel.ask([call for _, call in chosen])
         return [(index, answer) for (index, _), answer in zip(chosen, answers, strict=True)]
@@ -75,10 +99,12 @@ class Observer:
         queued: dict[str, Queued] = {} if calm else {one.name: one for one in self.client.queued(zone)}
         return [assess(handle, nodes, queued) for handle in handles]
 
-    def _calls(self, handle: Handle, machines: Machines) -> list[Call | None]:
+    def _calls(self, handle: Handle, machines: Machines, position: int | None = None) -> list[Call | None]:
         there = [None if index in machines.gone else node for index, node in enumerate(machines.nodes)]
         logins: list[Login | None] = self.hosts.logins(handle.plan, there)
-        positions = [self.logs.position(handle, name) for name in handle.plan.host_names]
+        positions = [
+            self.logs.position(handle, name) if position is None else position for name in handle.plan.host_names
+        ]
         keys = [(handle.plan.id, handle.attempt.number, index) for index in range(len(logins))]
         return self.hosts.status(handle, logins, positions, [key in self.silent for key in keys])
 

@@ -16,19 +16,21 @@ from pathlib import Path
 
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Denied, Invalid, NotYet, Problem, TpukitError
+from tpukit.errors import Denied, Invalid, Problem, TpukitError, Transient
 from tpukit.places import lines
-from tpukit.places.base import Capabilities, FollowUp, Handle, Known, Line, Observation
+from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
 from tpukit.places.tpu_vm import secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
 from tpukit.places.tpu_vm.channel import Channel
-from tpukit.places.tpu_vm.code import Code
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.observing import Observer
+from tpukit.places.tpu_vm.shared_code import Code
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.plan import Plan, VmTarget
+from tpukit.spec import durations
+from tpukit.spec import settings as settings_file
 
 FOLLOW_SECONDS = 0.5
 _BOARD = "the first host uploads TensorBoard data: the Python of the job's command needs tpukit[tpu] there"
@@ -81,7 +83,7 @@ class TpuVmPlace:
     def prepare(self, plan: Plan) -> Plan:
         settings, named = plan.settings, plan.vms.nodes if plan.vms else ()
         problems = [
-            Problem("", f"{name}: TPU VMs need one", f"write `{name}: ...` into the settings")
+            Problem(name, "not set; TPU VMs need one", settings_file.hint(name))
             for name in ("project", "zone")
             if not getattr(settings, name)
         ]
@@ -117,7 +119,7 @@ class TpuVmPlace:
     def check_code(self, plan: Plan) -> None:
         """A driver that has the code takes the job on, whichever machine it is on."""
         if plan.snapshot:
-            with suppress(NotYet):
+            with suppress(Transient):
                 self._code.require(plan)
 
     def group(self, plan: Plan) -> str | None:
@@ -169,6 +171,9 @@ class TpuVmPlace:
                 return
             self._clock.sleep(FOLLOW_SECONDS)
 
+    def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
+        return self._observer(handle.plan).tail(handle, host, size)
+
     def stop(self, handle: Handle, grace: float) -> None:
         acquiring, hosts = self._acquiring(handle.plan), self._hosts(handle.plan)
         machines = acquiring.assess(handle)
@@ -190,8 +195,10 @@ class TpuVmPlace:
             if isinstance(answer, TpukitError):
                 raise answer
 
-    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None) -> Sequence[str]:
-        return self._sweeper.sweep(self._client, known, complain)
+    def sweep(
+        self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed
+    ) -> Sequence[str]:
+        return self._sweeper.sweep(self._client, known, complain, claim)
 
     def workdir(self, plan: Plan, origin: int) -> str:
         return workdir(plan, origin)
@@ -202,8 +209,8 @@ class TpuVmPlace:
             *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
             *(["hosts need gcsfuse to mount buckets: `setup` in the settings can install it"] if spec.mounts else []),
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
-            *([] if plan.workdir else ["checkpoints stay on the hosts' disks, and go with them: name a workdir"]),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
+            *_limit(plan),
             *([f"TPU VMs {', '.join(target.nodes(plan))} are made for it, and deleted when it ends"] if own else []),
         ]
 
@@ -249,3 +256,11 @@ class TpuVmPlace:
                 hosts = Hosts(client, channel, self._code, self._sender)
                 self._observers[key] = Observer(client, hosts, self._logs, self._clock)
             return self._observers[key]
+
+
+def _limit(plan: Plan) -> list[str]:
+    seconds = plan.spec.max.unattended
+    if not seconds:
+        return ["nothing ends when no driver comes back: max.unattended is 0s"]
+    what = "and its TPU VMs are deleted" if target.is_own(plan) else "and its TPU VMs stay"
+    return [f"without a driver for {durations.write(seconds)} the program is stopped {what}: see max.unattended"]

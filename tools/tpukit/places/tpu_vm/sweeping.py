@@ -14,7 +14,7 @@ from pathlib import Path
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import TpuVms
 from tpukit.errors import NotFound, TpukitError
-from tpukit.places.base import Known
+from tpukit.places.base import Claim, Known
 from tpukit.places.suspects import Suspects
 from tpukit.places.tpu_vm import target
 from tpukit.plan import VmTarget
@@ -58,7 +58,11 @@ class Sweeper:
                     zones.write(line)
 
     def sweep(
-        self, client: Callable[[str], TpuVms], known: Callable[[], Known], complain: Callable[[str], None]
+        self,
+        client: Callable[[str], TpuVms],
+        known: Callable[[], Known],
+        complain: Callable[[str], None],
+        claim: Claim,
     ) -> Sequence[str]:
         there: dict[str, _Found] = {}
         for project, zone in self._zones(known()):
@@ -75,9 +79,10 @@ class Sweeper:
             one = there[key]
             try:
                 remove = client(one.project).delete_queued if one.queued else client(one.project).delete_node
-                with suppress(NotFound):
-                    remove(one.zone, one.name, one.id)
-                    removed.append(one.words)
+                with claim(one.job) as free, suppress(NotFound):
+                    if free:
+                        remove(one.zone, one.name, one.id)
+                        removed.append(one.words)
             except TpukitError as error:
                 complain(f"{one.words} in {one.zone} of {one.project} was not removed: {error}")
         return removed

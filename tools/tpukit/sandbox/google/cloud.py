@@ -124,9 +124,10 @@ class Cloud:
         before = self.state.get(store, target) or {}
         return self.start(api, kind, scope, target, change={"store": store, **_difference(before, after)}, **about)
 
-    def later(self, api: Api, kind: str, target: str, seconds: float) -> None:
-        """Lets the API's effect of that kind happen after some time, without an operation that anybody could see."""
-        self._schedule(api, kind, seconds, scope="", target=target, fail=None, about={}, hidden=True)
+    def later(self, api: Api, kind: str, target: str, seconds: float, **about: str) -> None:
+        """Schedule the API's effect of that kind after some time, without a visible operation. `about` is for the
+        effect."""
+        self._schedule(api, kind, seconds, scope="", target=target, fail=None, about=about, hidden=True)
 
     def _schedule(self, api: Api, kind: str, seconds: float, *, target: str, hidden: bool, **rest: object) -> Started:
         now = self.clock.now()

@@ -62,16 +62,16 @@ def _preempt(
 ) -> None:
     """All hosts together. The API says so `after` seconds; without, when the hosts are gone."""
     _put(cloud, vm, _shutdown={"grace": min(grace, POWER_OFF_SECONDS), "preempted": True, "by_hosts": after is None})
-    cloud.later(api, "PREEMPT", vm["name"], grace if after is None else after)
+    _later(cloud, "PREEMPT", vm, grace if after is None else after)
 
 
 @api.on_operation_end("PREEMPT")
 def _preempted(cloud: Cloud, event: Doc) -> None:
-    vm = cloud.state.get("vm", event["target"])
+    vm = _meant(cloud, event)
     if vm is None or vm["state"] not in _STANDING:
         return
     if (vm.get("_shutdown") or {}).get("by_hosts") and cloud.hooks.vm_has_hosts(event["target"]):
-        cloud.later(api, "PREEMPT", event["target"], 0.2)
+        _later(cloud, "PREEMPT", vm, 0.2)
         return
     preempt(cloud, event["target"])
 
@@ -92,12 +92,12 @@ def _repair(cloud: Cloud, vm: Doc, workers: list[str], seconds: float = 5.0) -> 
         healthDescription="The node is being repaired.",
         _boots=_again(vm, range(vm["_hosts"])),
     )
-    cloud.later(api, "REPAIRED", vm["name"], seconds)
+    _later(cloud, "REPAIRED", vm, seconds)
 
 
 @api.on_operation_end("REPAIRED")
 def _repaired(cloud: Cloud, event: Doc) -> After | None:
-    vm = cloud.state.get("vm", event["target"])
+    vm = _meant(cloud, event)
     if vm is None or vm["state"] != "REPAIRING":
         return None
     _put(cloud, vm, state="READY", healthDescription=None)
@@ -125,13 +125,13 @@ def maintain(
     plan = {"workers": workers, "seconds": seconds, "grace": min(grace, POWER_OFF_SECONDS)}
     health = {"health": "UNHEALTHY_MAINTENANCE", "healthDescription": _UNDER_MAINTENANCE}
     _put(cloud, vm, **health, upcomingMaintenance=upcoming, _maintenance=plan)
-    cloud.later(api, "MAINTENANCE_BEGINS", vm["name"], notice)
+    _later(cloud, "MAINTENANCE_BEGINS", vm, notice)
 
 
 @api.on_operation_end("MAINTENANCE_BEGINS")
 def _begins(cloud: Cloud, event: Doc) -> After | None:
     """Also of one that is repaired, whose hosts stay away until both are over. Others have no hosts to shut down."""
-    vm = cloud.state.get("vm", event["target"])
+    vm = _meant(cloud, event)
     upcoming = (vm or {}).get("upcomingMaintenance") or {}
     if vm is None or upcoming.get("maintenanceStatus") != "PENDING":
         return None
@@ -140,14 +140,14 @@ def _begins(cloud: Cloud, event: Doc) -> After | None:
     ordered = vm.get("_shutdown") or own
     shutdown = own if vm["state"] in _STANDING and "workers" in ordered else vm.get("_shutdown")
     _put(cloud, vm, upcomingMaintenance={**upcoming, "maintenanceStatus": "ONGOING"}, _shutdown=shutdown)
-    cloud.later(api, "MAINTENANCE_ENDS", vm["name"], plan["seconds"])
+    _later(cloud, "MAINTENANCE_ENDS", vm, plan["seconds"])
     return lambda: cloud.hooks.on_vm_changed(event["target"])
 
 
 @api.on_operation_end("MAINTENANCE_ENDS")
 def _maintenance_over(cloud: Cloud, event: Doc) -> After | None:
     """Whatever else happens to it by then: what stays would keep its hosts away for ever. Orders of others stay."""
-    vm = cloud.state.get("vm", event["target"])
+    vm = _meant(cloud, event)
     if vm is None or not vm.get("upcomingMaintenance"):
         return None
     over: Doc = {"health": "HEALTHY", "healthDescription": None, "upcomingMaintenance": None, "_maintenance": None}
@@ -220,6 +220,17 @@ api.ticks.append(_strike_some)
 def _again(vm: Doc, workers: Iterable[int]) -> Doc:
     boots: Doc = vm.get("_boots", {})
     return {**boots, **{str(worker): boots.get(str(worker), 0) + 1 for worker in workers}}
+
+
+def _later(cloud: Cloud, kind: str, vm: Doc, seconds: float) -> None:
+    """Schedule an effect for this very TPU VM: one that is recreated under its name is not affected."""
+    cloud.later(api, kind, vm["name"], seconds, vm=str(vm["id"]))
+
+
+def _meant(cloud: Cloud, event: Doc) -> Doc | None:
+    """Return the TPU VM that an effect was scheduled for; None where it is gone. One without an id is immediate."""
+    vm = cloud.state.get("vm", event["target"])
+    return vm if vm is not None and event["about"].get("vm") in (None, str(vm["id"])) else None
 
 
 def _put(cloud: Cloud, vm: Doc, **changes: Any) -> None:

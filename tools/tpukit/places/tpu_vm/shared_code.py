@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tpukit import fence, stage
 from tpukit.cloud import objects
-from tpukit.errors import LeaseLost, NotFound, NotYet, TpukitError, Transient
+from tpukit.errors import LeaseLost, NotFound, TpukitError, Transient
 from tpukit.plan import Plan
 
 ARCHIVE = "application/gzip"
@@ -55,7 +55,8 @@ class Code:
         """Return where the snapshot lies on this machine, fetched from the job's bucket where it was missing.
 
         Raises:
-            NotYet: It is neither here nor in the bucket: another driver has it.
+            Transient: It is neither here nor in the bucket. The driver releases the job after a while, so that one that
+                has the code can take it.
         """
         assert plan.snapshot
         digest = plan.snapshot.digest
@@ -67,11 +68,11 @@ class Code:
         address = address_of(plan)
         missing = f"the code {digest[:12]} of job {plan.id} is not on this machine; waiting for a driver that has it"
         if not address:
-            raise NotYet(missing, hint="a job with a workdir in a bucket takes its code along: `workdir: gs://...`")
+            raise Transient(missing, hint="a job with a workdir in a bucket takes its code along: `workdir: gs://...`")
         try:
             packed = self.download(address)
         except NotFound as error:
-            raise NotYet(f"{missing}: {address} is not there yet") from error
+            raise Transient(f"{missing}: {address} is not there yet") from error
         try:
             self.shelf.mkdir(parents=True, exist_ok=True, mode=0o700)
             new = Path(tempfile.mkdtemp(prefix=".fetched-", dir=self.shelf))

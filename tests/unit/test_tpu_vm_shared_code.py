@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tpukit import stage
-from tpukit.errors import Denied, NotFound, NotYet, Transient
-from tpukit.places.tpu_vm.code import Code, address_of
+from tpukit.errors import Denied, NotFound, Transient
+from tpukit.places.tpu_vm.shared_code import Code, address_of
 from tpukit.plan import Plan
 from tpukit.spec import JobSpec
 from unit.test_tpu_vm_machines import PLAN
@@ -62,7 +62,7 @@ def test_driver_that_has_not_staged_the_code_fetches_it_from_the_job_s_bucket(se
 
 @pytest.mark.parametrize("workdir", ["", "gs://runs/train"])
 def test_driver_that_cannot_fetch_the_code_waits_for_one_that_has_it(sent, tmp_path, workdir):
-    with pytest.raises(NotYet, match="waiting for a driver that has it"):
+    with pytest.raises(Transient, match="waiting for a driver that has it"):
         Bucket().code(tmp_path / "there" / "code").require(with_workdir(sent, workdir))
 
 

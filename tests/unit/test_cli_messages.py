@@ -1,0 +1,100 @@
+"""Messages, hints and help texts name only commands and options that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from tpukit import cli
+from tpukit.cli import spellings
+
+SOURCE = Path(cli.__file__).parents[1]
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if "host" not in path.relative_to(SOURCE).parts[:1])
+TYPED = re.compile(r"`tpu ([^`]+)`")
+OPTION = re.compile(r"(?<![\w-])--(?!config\b)[a-z][a-z0-9-]*\b(?!=\{)")
+FOREIGN = re.compile(r"gcloud|kubectl|terraform|pip |docker|curl|systemctl|ssh|sudo|python|XLA_FLAGS|nohup|xla|libtpu")
+"""Text that names such a program has options of that program."""
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Texts of a module as a person may read them: what is filled in is a word."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "WORD" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
+
+
+def resolve(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that these words call, and its arguments."""
+    found: click.Command = cli.command
+    rest = spellings.canonical(words)
+    while isinstance(found, click.Group) and rest and not rest[0].startswith("-"):
+        if "WORD" in rest[0] or not re.fullmatch(r"[\w-]+", rest[0]):  # filled in, or a pattern
+            return found, []
+        inner = found.get_command(click.Context(found), rest[0])
+        assert inner is not None, f"there is no command {rest[0]}"
+        found, rest = inner, rest[1:]
+    return found, rest
+
+
+def options(command: click.Command) -> set[str]:
+    own = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    return own | {"--help", "-h"} | ({"--version"} if command is cli.command else set())
+
+
+def every_command(group: click.Command = cli.command) -> Iterator[click.Command]:
+    yield group
+    if isinstance(group, click.Group):
+        for name in group.list_commands(click.Context(group)):
+            inner = group.get_command(click.Context(group), name)
+            assert inner is not None
+            yield from every_command(inner)
+
+
+modules = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+
+
+@modules
+def test_commands_in_messages_exist_and_have_the_options_that_are_named(path: Path) -> None:
+    wrong = []
+    for text in texts(path):
+        for typed in TYPED.findall(text):
+            words = [word for word in typed.replace("[", "").replace("]", "").split() if word not in ("…", "...")]
+            try:
+                command, rest = resolve(words)
+            except AssertionError as error:
+                wrong.append(f"`tpu {typed}`: {error}")
+                continue
+            known = options(command)
+            wrong += [
+                f"`tpu {typed}`: no option {word}"
+                for word in rest
+                if word.startswith("--")
+                and "WORD" not in word.partition("=")[0]
+                and word.partition("=")[0] not in known
+            ]
+    assert wrong == []
+
+
+@modules
+def test_options_in_messages_of_commands_exist(path: Path) -> None:
+    """Outside backticks: some command of tpu has the option."""
+    if path.parent.name not in ("cli", "manager", "spec", "queue"):
+        return
+    known = {name for command in every_command() for name in options(command)}
+    wrong = [
+        f"{option}: {text[:80]}"
+        for text in texts(path)
+        if not FOREIGN.search(text)
+        for option in OPTION.findall(text)
+        if option not in known and " " in text
+    ]
+    assert wrong == []

@@ -1,0 +1,233 @@
+"""One broken zone, record, clock, sample or document stops nothing else of a fleet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tpukit.errors import Denied, Transient
+from tpukit.fleet import progress, streams, wishes
+from tpukit.fleet.decide import PERMANENT
+from tpukit.fleet.progress import Made
+from tpukit.fleet.records import WORKERS
+from tpukit.fleet.verify import verify
+from tpukit.store import Kind
+from unit.fleet_users import users
+from unit.fleet_world import ZONES, World
+from waiting import PATIENCE
+
+TWO = "--zones us-central1-a,us-central1-b --workers-per-zone 1"
+
+
+class Newer(msgspec.Struct):
+    """A record of a version that numbers workers otherwise."""
+
+    number: Any
+    state: str
+    order: float
+
+
+@pytest.fixture
+def world(tmp_path: Path):
+    made = World(tmp_path, shards=100_000)
+    yield made
+    made.close()
+
+
+def refuse(world: World, monkeypatch, zone: str, error: Exception) -> None:
+    for name in ("nodes", "queued"):
+        ask = getattr(world.cloud, name)
+
+        def refusing(asked: str, ask=ask):
+            if asked == zone:
+                raise error
+            return ask(asked)
+
+        monkeypatch.setattr(world.cloud, name, refusing)
+
+
+def test_zone_that_cannot_be_listed_is_named_by_status_and_list_and_the_others_are_shown(world, tmp_path, monkeypatch):
+    (ada,) = users(world, tmp_path, monkeypatch, "ada")
+    ada.run(f"create {TWO}")
+    refuse(world, monkeypatch, ZONES[0], Denied("list TPU VMs of us-central1-a: 403"))
+    shown = ada.run("status --json")
+    rows = {one["tpu"]: one for one in json.loads(shown[shown.index("{") :])["workers"]}
+    assert rows["tpu-us-central1-b-0"]["state"] == "READY"
+    assert rows["tpu-us-central1-a-0"]["state"] == "UNKNOWN"
+    assert "us-central1-a cannot be listed" in rows["tpu-us-central1-a-0"]["message"]
+    said = ada.run("list")
+    assert "us-central1-a cannot be listed: list TPU VMs of us-central1-a: 403" in said
+    assert "tpu-us-central1-b-0  us-central1-b  ada  READY  ada" in said
+
+
+def test_zone_that_cannot_be_listed_stops_no_worker_of_another_zone(world, monkeypatch):
+    world.want(per_zone=1)
+    refuse(world, monkeypatch, ZONES[0], Transient("503"))
+    for _ in range(12):
+        world.round()
+    assert sorted(world.cloud.made) == ["tpu-us-central1-b-0"]
+
+
+def test_worker_is_not_requested_while_a_zone_in_which_it_may_be_cannot_be_listed(world, monkeypatch):
+    world.want([*ZONES], 1)
+    world.until_working()
+    worker = next(one for one in world.workers() if one.zones[0] == ZONES[0])
+    moved = replace(worker, zone=ZONES[1], used=[ZONES[0]])
+    entry = world.store.get(WORKERS, worker.key)
+    world.store.put(WORKERS, entry, moved)
+    with monkeypatch.context() as patch:
+        refuse(world, patch, ZONES[0], Transient("503"))
+        for _ in range(10):
+            world.round()
+        assert moved.tpu not in {**world.cloud.made, **world.cloud.requests}
+        shown = next(one for one in world.workers() if one.slot == worker.slot)
+        assert "us-central1-a cannot be listed" in shown.message
+    for _ in range(10):
+        world.round()
+    assert sorted(world.cloud.made) == ["tpu-us-central1-a-0", "tpu-us-central1-b-0"]
+
+
+def test_worker_whose_record_cannot_be_read_keeps_its_tpu_vm_and_the_others_are_deleted(world, tmp_path, monkeypatch):
+    (ada,) = users(world, tmp_path, monkeypatch, "ada")
+    ada.run(f"create {TWO}")
+    newer = Kind("fleet_workers", Newer, state="state", order="order")
+    entry = ada.store.get(newer, "ada-us-central1-a-0")
+    ada.store.put(newer, entry, Newer("zero", "active", 1.0))
+    assert list(wishes.unreadable(ada.store, "ada")) == ["ada-us-central1-a-0"]
+    said = ada.run(f"delete --zones {','.join(ZONES)} --yes")
+    assert "the record ada-us-central1-a-0 cannot be read and is left alone" in said
+    assert sorted(world.cloud.made) == ["tpu-us-central1-a-0"]
+
+
+def test_launches_under_a_clock_that_is_a_day_ahead_and_then_right_all_begin(world):
+    world.want([ZONES[0]], 1)
+    world.clock.set(world.clock.now() + 86400)
+    world.until_working()
+    world.clock.set(world.clock.now() - 86400)
+    for number in (2, 3):
+        (program,) = world.hosts.running().values()
+        program.code = 1
+        for _ in range(4):
+            world.round()
+        assert (len(world.hosts.running()), world.hosts.starts) == (1, number)
+
+
+def test_launch_by_a_driver_without_the_record_has_a_higher_number_than_the_host_knows(world, tmp_path):
+    world.want([ZONES[0]], 1)
+    world.until_working()
+    (program,) = world.hosts.running().values()
+    program.attempt, program.code = 10**10, 1  # an earlier version under a clock that was far ahead
+    world.move(tmp_path / "elsewhere.db")
+    world.want([ZONES[0]], 1)
+    for _ in range(4):
+        world.round()
+    (program,) = world.hosts.running().values()
+    assert program.attempt == 10**10 + 1
+
+
+@pytest.mark.parametrize("report", ["{", "[1, 2]", '{"step": "many", "shards": NaN}', '{"step": 1e400}', "null"])
+def test_report_of_one_program_that_cannot_be_read_stops_no_other_worker(world, report):
+    world.want([ZONES[0]], 2)
+    world.until_working()
+    before = world.hosts.starts
+    next(iter(world.hosts.running().values())).report = report
+    world.cloud.preempt("tpu-us-central1-a-1")
+    for _ in range(20):
+        world.round()
+    assert (len(world.hosts.running()), world.hosts.starts) == (2, before + 1)
+
+
+@pytest.mark.parametrize("content", ["{", '{"shards": 3}', "[]", '{"shards": [{}]}'])
+def test_checkpoint_that_cannot_be_read_is_named_and_the_others_count(tmp_path, content):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    right = {"shards": [{"worker": "tpu-us-central1-a-0", "samples": 4}]}
+    right |= {"total_shards": 1, "total_samples_processed": 4}
+    (folder / "stream_000.json").write_text(json.dumps(right))
+    (folder / "stream_001.json").write_text(content)
+    made = progress.read(str(tmp_path))
+    assert (made.total, made.workers) == (Made(1, 4), {"us-central1-a-0": Made(1, 4)})
+    (problem,) = made.problems
+    assert f"{tmp_path}/checkpoints/stream_001.json cannot be read" in problem
+
+
+def worked(tmp_path: Path, *words: str, program: str = "") -> subprocess.CompletedProcess[str]:
+    fixture = Path(__file__).resolve().parents[1] / "fixtures" / "fleet_program.py"
+    env = {**os.environ, "PYTHONPATH": str(fixture.parents[2] / "tools"), "TPUKIT_PROGRESS": str(tmp_path / "said")}
+    argv = [sys.executable, "-m", "tpukit.host.worker", "--data", str(tmp_path / "datasets"), *words]
+    argv += ["--output", str(tmp_path / "activations"), "--program", program or f"{fixture}:make"]
+    argv += ["--home", str(tmp_path / "w"), "--shard-samples", "4"]
+    return subprocess.run(argv, env=env, check=False, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_sample_that_is_not_json_is_left_out_and_named_and_the_rest_is_done(tmp_path):
+    lines = [f'{{"text": "sample {number}"}}' for number in range(16)]
+    lines[5] = '{"text": '
+    lines[8:12] = ["broken"] * 4  # a whole shard
+    (tmp_path / "data.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    streams.split([tmp_path / "data.jsonl"], tmp_path / "datasets", 1)
+    done = worked(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "stream_000.jsonl, sample 5 is left out" in done.stdout
+    assert "5 samples of stream_000.jsonl are left out" in json.loads((tmp_path / "said").read_text())["warning"]
+    verdict = verify(str(tmp_path / "datasets"), str(tmp_path / "activations"))
+    assert (verdict.shards, verdict.samples) == (4, 11)
+    assert verdict.problems == (
+        "stream_000/shard_00001.txt lacks 1 samples that could not be read",
+        "stream_000/shard_00002.txt lacks 4 samples that could not be read",
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("{folder}/p.py:nothing", "p.py has no function nothing"),
+        ("{folder}/missing.py:make", "missing_package"),
+        ("no_such_module:make", "no_such_module"),
+    ],
+)
+def test_program_that_can_never_run_ends_with_its_reason_and_a_code_of_its_own(tmp_path, program, why):
+    (tmp_path / "data.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "p.py").write_text("def make(options, report): return lambda samples: b''\n")
+    (tmp_path / "missing.py").write_text("import missing_package\n")
+    streams.split([tmp_path / "data.jsonl"], tmp_path / "datasets", 1)
+    done = worked(tmp_path, program=program.format(folder=tmp_path))
+    assert done.returncode == PERMANENT, done.stdout + done.stderr
+    assert why in json.loads((tmp_path / "said").read_text())["error"]
+
+
+def test_worker_whose_program_can_never_run_fails_after_one_launch_with_that_reason(world):
+    world.want([ZONES[0]], 1)
+    world.until_working()
+    (program,) = world.hosts.running().values()
+    program.code, program.report = PERMANENT, json.dumps({"error": "p.py has no function nothing"})
+    world.rest()
+    (worker,) = world.workers()
+    assert (worker.state, worker.message, world.hosts.starts) == ("failed", "p.py has no function nothing", 1)
+
+
+def test_launch_passes_the_limit_without_a_driver_to_the_host_with_the_labels_of_its_tpu_vm(world):
+    world.want([ZONES[0]], 1)
+    for worker in world.workers():
+        world.store.put(WORKERS, world.store.get(WORKERS, worker.key), replace(worker, unattended=7200.0))
+    world.until_working()
+    (limit,) = world.hosts.limits
+    (node,) = world.cloud.made.values()
+    assert (limit["seconds"], limit["hardware"]["labels"]) == (7200.0, dict(node.labels))
+    place = "projects/project-1/locations/us-central1-a/queuedResources/tpu-us-central1-a-0"
+    assert limit["hardware"]["url"].endswith(place)
+
+
+@pytest.mark.parametrize(("flag", "said"), [("", "after 1d without"), ("--unattended 2h", "after 2h without")])
+def test_limit_without_a_driver_is_shown_before_tpu_vms_are_created(world, tmp_path, monkeypatch, flag, said):
+    (ada,) = users(world, tmp_path, monkeypatch, "ada")
+    assert said in ada.run(f"create {TWO} {flag}").splitlines()[0]
+    assert {one.unattended for one in ada.workers("ada")} == {7200.0 if flag else 86400.0}

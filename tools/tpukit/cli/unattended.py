@@ -1,0 +1,113 @@
+"""Active jobs that nothing drives: what their places have of them, and a notice for the person who looks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.places.base import Observation
+    from tpukit.records import Job
+
+SECONDS = 10.0
+"""How long places may take to answer: a command that shows jobs must not hang with them."""
+START = "start one with `tpu serve`, or with `tpu serve --install --now` for good"
+
+
+def undriven(jobs: Sequence[Job]) -> list[Job]:
+    """Return the active jobs among these that no process drives."""
+    from tpukit.cli import context
+    from tpukit.records import JOBS
+
+    active = [job for job in jobs if not job.state.ended]
+    driven = {lease.name for lease in context.store().leases()} if active else set()
+    return [job for job in active if f"{JOBS.name}/{job.id}" not in driven]
+
+
+def notice(jobs: Sequence[Job]) -> str:
+    """Return the sentence for a person whose jobs need a `tpu serve` while none runs; empty where all is well."""
+    from tpukit import report
+    from tpukit.cli import context
+    from tpukit.serve import presence
+
+    waiting = [job for job in undriven(jobs) if not _drives_itself(job.place)]
+    if not waiting or presence.running(context.store()):
+        return ""
+    seen, now = presence.last_seen(context.store()), context.CLOCK.now()
+    since = f" since {report.clock_time(seen)} ({report.elapsed(seen, now)} ago)" if seen else ""
+    never = "" if seen else " (none has run on this store yet)"
+    jobs_wait = f"{waiting[0].id} is" if len(waiting) == 1 else f"{len(waiting)} jobs are"
+    return f"no `tpu serve` runs{since}{never}: {jobs_wait} not driven; {START}"
+
+
+def say(jobs: Sequence[Job]) -> None:
+    if text := notice(jobs):
+        click.echo(text, err=True)
+
+
+def as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs as their places see them now, where the record of one that nothing drives is behind."""
+    behind = [job for job in undriven(jobs) if job.attempts]
+    if not behind:
+        return list(jobs)
+    seen: dict[str, Observation] = {}
+    asked = [
+        threading.Thread(target=_collect, args=(name, behind, seen), daemon=True)
+        for name in sorted({job.place for job in behind})
+    ]
+    for one in asked:
+        one.start()
+    for one in asked:
+        one.join(SECONDS)  # of a place that answers later the record is shown
+    return [_updated(job, seen[job.id]) if job.id in seen else job for job in jobs]
+
+
+def _collect(name: str, jobs: Sequence[Job], seen: dict[str, Observation]) -> None:
+    for job_id, one in _observed(name, jobs):
+        seen[job_id] = one
+
+
+def _observed(name: str, jobs: Sequence[Job]) -> Iterator[tuple[str, Observation]]:
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.places.base import Handle
+
+    place = context.places().get(name)
+    if place is None:
+        return
+    groups: dict[str, list[Job]] = {}
+    try:
+        for job in jobs:
+            group = place.group(Handle.of(job).plan) if job.place == name else None
+            if group is not None:
+                groups.setdefault(group, []).append(job)
+        for members in groups.values():
+            for job, one in zip(members, place.observe([Handle.of(job) for job in members]), strict=True):
+                if not isinstance(one, TpukitError):
+                    yield job.id, one
+    except TpukitError as error:
+        context.say(name, f"jobs are shown as they were last seen: {error}")
+
+
+def _updated(job: Job, seen: Observation) -> Job:
+    """A job whose attempt was lost is not over: it waits for a driver that decides what follows."""
+    from msgspec.structs import replace
+
+    from tpukit.reasons import State
+
+    if seen.state is State.PENDING:
+        return job
+    if _drives_itself(job.place) or seen.state is not State.FAILED:
+        return replace(job, state=seen.state, message=seen.detail or job.message, ended=seen.ended)
+    why = f"{seen.reason}" if seen.reason else "its attempt ended"
+    text = f"{why}; waits for a driver to decide what follows"
+    return replace(job, state=State.PENDING, reason=seen.reason, message=text)
+
+
+def _drives_itself(place: str) -> bool:
+    from tpukit.cli import context
+
+    return place in context.places() and context.places()[place].capabilities.drives_itself

@@ -1,0 +1,43 @@
+"""Which `tpu serve` drive the jobs of a store: a lease while one runs, and a note of when each was last there."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from tpukit.errors import Conflict
+from tpukit.store import Holder, Kind, Store, change, everything
+
+PREFIX = "serve/"
+
+
+class Serving(msgspec.Struct, frozen=True):
+    name: str  # USER@MACHINE
+    created: float
+    seen: float  # when it last noted that it runs
+
+
+SERVING: Kind[Serving] = Kind("serving", Serving, state="name", order="created")
+msgspec.json.Decoder(Serving)
+
+
+def lease_name(holder: Holder) -> str:
+    return f"{PREFIX}{holder.name}"
+
+
+def note(store: Store, holder: Holder, now: float) -> None:
+    """Note that a `tpu serve` of this user and machine runs now."""
+    name = holder.name.partition("/")[0]
+    try:
+        store.create(SERVING, name, Serving(name, now, now))
+    except Conflict:
+        change(store, SERVING, name, lambda old: replace(old, seen=max(old.seen, now)))
+
+
+def running(store: Store) -> bool:
+    return any(lease.name.startswith(PREFIX) for lease in store.leases())
+
+
+def last_seen(store: Store) -> float:
+    """Return when one was last there; 0 where none ever was."""
+    return max((entry.value.seen for entry in everything(store, SERVING)), default=0.0)
