@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tpukit.errors import Denied
+from tpukit.errors import Denied, Transient
 from tpukit.places.gke.doubt import NODE_SECONDS
 from tpukit.reasons import Reason, State
 from unit import lost_hosts
@@ -103,6 +103,39 @@ def test_node_that_went_and_came_back_while_nothing_drove_is_seen_by_the_next_dr
     driving.new_driver()
     job = go_on(driving, job_id)
     assert (job.state, charged(job)) == (State.RUNNING, 0)
+
+
+def test_node_that_went_and_came_back_after_nodes_were_last_listed_is_seen_before_the_charge(driving):
+    job_id, node = begin(driving)
+    lost_hosts.lose(driving.cluster, node)
+    lost_hosts.peers_fail(driving.cluster, job_id, VALUE_ERROR)
+    driving.tick()  # lists nodes; all are ready
+    lost_hosts.notice(driving.cluster, node)
+    driving.clock.sleep(1.0)
+    lost_hosts.come_back(driving.cluster, node)
+    driving.cluster.leave(job_id)
+    job = go_on(driving, job_id)
+    assert (job.state, charged(job)) == (State.RUNNING, 0)
+    assert (job.attempts[0].reason, job.attempts[0].host) == (Reason.HOST_LOST, f"{job_id}-slice-0-1")
+
+
+def test_nodes_that_are_not_listed_before_a_charge_delay_it(driving, monkeypatch):
+    job_id, _ = begin(driving)
+    listed, away = driving.cluster.list, [True]
+
+    def without_nodes(kind, *args, **options):
+        if kind == "Node" and away[0]:
+            raise Transient("the server does not answer")
+        return listed(kind, *args, **options)
+
+    monkeypatch.setattr(driving.cluster, "list", without_nodes)
+    lost_hosts.peers_fail(driving.cluster, job_id, VALUE_ERROR)
+    driving.tick(5)
+    assert driving.job(job_id).attempts[0].reason is None
+    away[0] = False
+    driving.clock.sleep(60.0)
+    driving.tick(2)
+    assert driving.job(job_id).attempts[0].reason is Reason.USER_ERROR
 
 
 def test_node_that_is_deleted_is_a_lost_host(driving):
@@ -201,7 +234,7 @@ def test_of_many_hosts_those_whose_logs_were_not_read_are_not_charged_after_a_lo
     assert (job.state, charged(job)) == (State.RUNNING, 0)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10_000),
     loop=st.sampled_from([*LOOPS, "its own error"]),

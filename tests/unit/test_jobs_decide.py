@@ -397,3 +397,50 @@ def test_decide_warning_is_said_once_and_stays_with_an_attempt_that_ends_well():
 def test_decide_host_that_prints_rarely_hangs_only_after_longer_than_its_own_pace(pace, idle, hangs):
     hosts = tuple(HostView(name, 0, 0, "running", step=3, pace=pace, idle=idle) for name in ("h0", "h1"))
     assert (decide(RUNNING, SPEC, seen(hosts=hosts), NOW).act is Act.STOP) is hangs
+
+
+UNSET = SPEC.replace(max=SPEC.max.written(SPEC.max.given - {"stall"}))
+"""The same bounds, of which the job file does not set max.stall."""
+
+
+@pytest.mark.parametrize(
+    ("step", "pace", "early", "spec", "hangs"),
+    [
+        (None, 0.0, True, SPEC, True),
+        (None, 0.0, True, UNSET, False),
+        (None, 0.0, False, SPEC, False),
+        (1, math.inf, True, SPEC, True),
+        (1, math.inf, True, UNSET, False),
+        (1, math.inf, False, SPEC, False),
+        (1, 0.0, False, UNSET, True),
+    ],
+)
+def test_decide_hang_before_the_second_step_needs_max_stall_in_the_job_file_and_steps_that_can_be_read(
+    step, pace, early, spec, hangs
+):
+    host = HostView("h0", 0, 0, "running", step=step, pace=pace, early=early, idle=60.0)
+    assert (decide(RUNNING, spec, seen(hosts=(host,)), NOW).act is Act.STOP) is hangs
+    moves = HostView("h1", 0, 1, "running", step=step, pace=pace, early=early, idle=59.0)
+    assert decide(RUNNING, spec, seen(hosts=(host, moves)), NOW).act is None
+
+
+HOSTS = st.builds(
+    HostView,
+    name=st.sampled_from(["h0", "h1", "h2"]),
+    slice=st.just(0),
+    index=st.just(0),
+    state=st.sampled_from(["running", "stopped", "waiting"]),
+    step=st.none() | st.integers(0, 9),
+    pace=st.sampled_from([0.0, 5.0, 100.0, math.inf]),
+    early=st.booleans(),
+    idle=st.floats(0, 1000),
+)
+
+
+@given(hosts=st.lists(HOSTS, max_size=3).map(tuple), spec=st.sampled_from([SPEC, UNSET]))
+def test_decide_host_is_taken_for_hung_only_by_steps_that_can_be_read_and_after_max_stall(hosts, spec):
+    if decide(RUNNING, spec, seen(hosts=hosts), NOW).act is Act.STOP:
+        readable = [one for one in hosts if one.step is not None or (one.early and spec is SPEC)]
+        assert readable
+        assert all(one.idle >= spec.max.stall for one in readable)
+        assert spec is SPEC or all(one.idle >= 3 * one.pace for one in readable)

@@ -148,6 +148,7 @@ class Plan:
             "machine": self.machine,
             **({"vms": asdict(vms)} if vms else {}),
             **({"log_stage": True} if self.log_stage else {}),
+            **({"stall_given": True} if "stall" in self.spec.max.given else {}),
         }
 
     @staticmethod
@@ -155,6 +156,8 @@ class Plan:
         """What was settled stays settled: neither today's checks nor today's catalogue read it differently."""
         try:
             spec = JobSpec.stored(doc["spec"])
+            if not doc.get("stall_given"):  # the stored spec holds defaults too
+                spec = spec.replace(max=spec.max.written(spec.max.given - {"stall"}))
             return Plan(
                 id=doc["id"],
                 place=doc["place"],

@@ -80,6 +80,7 @@ class Runs:
         spec = plan.spec
         stall = limits.stall if loss and loss.what is What.HANG else max(limits.stall, 60)
         bounds = spec.max.replace(restarts=RESTARTS if loss else 0, stall=stall, runtime=None)
+        bounds = bounds.written(bounds.given - {"stall"})  # compiling before the first step may take longer
         env = {**spec.env, "TPUKIT_TRACE": folders.traces}
         spec = spec.replace(workdir=folders.workdir, env=env, rule="pre", tensorboard=False, max=bounds)
         plan = replace(plan, id=self._site.job_id(name), spec=spec)

@@ -65,6 +65,15 @@ class Progress:
         if now - self._printed_at >= self._lines or self._values.get("saved") != self._printed.get("saved"):
             self._print()
 
+    def announce(self) -> None:
+        """Report that steps will follow, so that a program that hangs before its first one is noticed."""
+        text = json.dumps({"starting": True, "time": time.time()})
+        if self._path is not None:
+            self._replace(text)
+        if self._lines:
+            sys.stdout.write(f"{LINE}{text}\n")
+            sys.stdout.flush()
+
     def flush(self) -> None:
         """Write what has not been written yet."""
         self._write()
@@ -80,16 +89,21 @@ class Progress:
         if self._path is None or not self._pending:
             return
         self._last_write = self._clock()
+        self._pending = not self._replace(json.dumps(self._values))
+
+    def _replace(self, text: str) -> bool:
+        """Return whether the file holds `text` now."""
+        assert self._path is not None
         draft = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
         try:
-            draft.write_text(json.dumps(self._values), encoding="utf-8")
+            draft.write_text(text, encoding="utf-8")
             draft.replace(self._path)
         except OSError as error:
             if not self._warned:
                 _log.warning("progress is not reported, training goes on: %s", error)
             self._warned = True
-            return
-        self._pending = False
+            return False
+        return True
 
 
 def _json_safe(value: object) -> object:

@@ -92,6 +92,10 @@ class Host:
         """Whether runs are compared step by step: then digests of batches and parameters are worth their time."""
         return self._trace.on
 
+    def announce(self) -> None:
+        """Report that this program will report its steps. `start()` does so."""
+        self._progress.announce()
+
     def report(self, *, log: str = "", **values: float | str | None) -> None:
         """Say how far this host is, with step=, loss=, saved= and such: cheap enough for every step. batch= and params=
         are digests by which `tpu drill` knows what a step was trained on, and what came out.
@@ -129,7 +133,9 @@ def start() -> Host:
                 f"{world.index} of {world.hosts}: another cluster was detected; look for OMPI_* and SLURM_* variables"
             )
         _exit_without_peers_after_an_error()
-    return Host(world)
+    host = Host(world)
+    host.announce()
+    return host
 
 
 def _exit_without_peers_after_an_error() -> None:

@@ -92,7 +92,7 @@ def _running(job: Job, spec: JobSpec, attempt: Attempt, seen: Observation) -> St
     running = replace(_with(job, attempt), state=State.RUNNING, reason=None, message=seen.detail)
     if spec.max.runtime and seen.ran > spec.max.runtime:
         return _stop(running, spec, attempt, Reason.TIMEOUT)
-    if stalled := _stalled(seen.hosts, spec.max.stall):
+    if stalled := _stalled(seen.hosts, spec.max.stall, early="stall" in spec.max.given):
         return _stop(running, spec, attempt, Reason.HANG, stalled)
     act = Act.FOLLOW_UP if seen.follow_up else None
     if seen.warning and seen.warning != attempt.warning:
@@ -219,13 +219,18 @@ def _with(job: Job, attempt: Attempt) -> Job:
     return replace(job, attempts=(*job.attempts[:-1], attempt))
 
 
-def _stalled(hosts: tuple[HostView, ...], stall: float) -> str:
-    """The host that hangs, when no host moved for so long: one that is stopped, or that which is furthest behind.
+def _stalled(hosts: tuple[HostView, ...], stall: float, *, early: bool) -> str:
+    """Return the host that hangs, when no host moved for so long: one that is stopped, or the one furthest behind.
 
-    Only hosts that report steps can stall, and only by evidence: `idle` counts while their reports could be read. One
-    that reports by printing does so at its own pace, and has to be silent for longer than that.
+    Only hosts whose steps can be read can stall, and only by evidence: `idle` counts while their reports could be read.
+    A host that reports by printing does so at its own pace, and has to be silent for longer than that. `early`: the job
+    file sets max.stall, so it holds before the second step too, when no pace is known.
     """
-    reporting = [host for host in hosts if host.step is not None]
-    if not reporting or any(host.idle < max(stall, PACES * host.pace) for host in reporting):
+    reporting = [host for host in hosts if host.step is not None or (early and host.early)]
+    if not reporting or any(host.idle < _patience(host, stall, early) for host in reporting):
         return ""
     return min(reporting, key=lambda host: (host.state != "stopped", host.moved, host.step or 0)).name
+
+
+def _patience(host: HostView, stall: float, early: bool) -> float:
+    return stall if early and host.early else max(stall, PACES * host.pace)

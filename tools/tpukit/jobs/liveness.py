@@ -18,6 +18,7 @@ MOST_AT_ONCE = 10.0
 @dataclass(frozen=True, slots=True)
 class _Last:
     step: int | None
+    early: bool
     heard: float
     idle: float
 
@@ -28,18 +29,20 @@ class Liveness:
     def __init__(self) -> None:
         self._last: dict[tuple[str, int, str], _Last] = {}
 
-    def count(self, job_id: str, attempt: int, hosts: Iterable[HostView]) -> tuple[HostView, ...]:
-        """The hosts with `idle` filled in."""
-        return tuple(self._counted((job_id, attempt, host.name), host) for host in hosts)
+    def count(
+        self, job_id: str, attempt: int, hosts: Iterable[HostView], *, running: bool = True
+    ) -> tuple[HostView, ...]:
+        """Return the hosts with `idle` filled in. `running`: all of them have started, so none waits for another."""
+        return tuple(self._counted((job_id, attempt, host.name), host, running) for host in hosts)
 
-    def _counted(self, key: tuple[str, int, str], host: HostView) -> HostView:
+    def _counted(self, key: tuple[str, int, str], host: HostView, running: bool) -> HostView:
         last = self._last.get(key)
         if last is None and host.step is None and not host.heard:
             return host  # of most hosts of a large job nothing is read, and nothing is to be remembered
         idle = 0.0
-        if last and last.step == host.step:
+        if last and running and (last.step, last.early) == (host.step, host.early):
             idle = last.idle + min(max(0.0, host.heard - last.heard), MOST_AT_ONCE)
-        self._last[key] = _Last(host.step, host.heard, idle)
+        self._last[key] = _Last(host.step, host.early, host.heard, idle)
         return host if idle == host.idle else replace(host, idle=idle)
 
     def keep_only(self, job_ids: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from tpukit.errors import TpukitError
 from tpukit.jobs.liveness import Liveness
 from tpukit.jobs.plans import Plans
 from tpukit.places.base import Observation, Place
+from tpukit.reasons import State
 from tpukit.records import Job
 
 
@@ -43,6 +44,7 @@ class Observer:
     def _with_idle(self, job: Job, seen: Observation | TpukitError) -> Observation | TpukitError:
         if isinstance(seen, TpukitError) or job.attempt is None:
             return seen
-        seen = replace(seen, hosts=self._liveness.count(job.id, job.attempt.number, seen.hosts))
+        running = seen.state is State.RUNNING
+        seen = replace(seen, hosts=self._liveness.count(job.id, job.attempt.number, seen.hosts, running=running))
         self._observed(job.id, seen)
         return seen

@@ -75,6 +75,7 @@ class HostView:
     moved: float = 0.0  # when its step last changed, as far as it said
     heard: float = 0.0  # on the driver's monotonic clock: when its progress could last be read; 0: not yet
     pace: float = 0.0  # seconds that may pass between two of its reports; infinite: nobody can say yet
+    early: bool = False  # its steps can be read, and since it began it has shown one at most
     idle: float = 0.0  # seconds for which its progress could be read and did not change; the driver fills it in
 
 

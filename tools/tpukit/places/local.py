@@ -304,9 +304,8 @@ class LocalPlace:
     def _progress(self, handle: Handle, folder: Path, now: float) -> Progress:
         """What the program reports, or where it reports nothing, what its lines say."""
         reported = progress.read(folder / "progress", now)
-        if reported.step is not None or reported.saved >= 0:
-            return reported
-        return self._logs.read(folder / "log", handle.plan.spec.progress or "", now)
+        pattern = handle.plan.spec.progress or ""
+        return progress.first_of(reported, lambda: self._logs.read(folder / "log", pattern, now))
 
     def _saved(self, handle: Handle, since: float, now: float) -> int:
         """What the workdir says that is saved, of a program that does not say so itself. `now` is on the monotonic
@@ -435,6 +434,7 @@ def _view(name: str, index: int, hosts: int, state: PodState, said: Progress, he
         moved=said.moved,
         heard=heard,
         pace=said.pace,
+        early=said.early,
     )
 
 

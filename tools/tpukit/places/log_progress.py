@@ -20,10 +20,25 @@ LOGS_MOST = 4096
 class Pace:
     """The longest time between two reports. Programs print as rarely as they like, so silence alone is no hang."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
+        """`whole`: every line since the program began is read."""
         self.longest = math.inf
+        self._whole = whole
         self._step: int | None = None
         self._at = 0.0
+        self._first: int | None = None
+        self._several = False
+
+    @property
+    def early(self) -> bool:
+        """Whether the program has printed one step since it began, and no other."""
+        return self._whole and self._first is not None and not self._several
+
+    def saw(self, step: int | None) -> None:
+        """Count the step of one line: a read may bring many lines, and `note` gets only their last step."""
+        if step is not None:
+            self._several = self._several or self._first not in (None, step)
+            self._first = step if self._first is None else self._first
 
     def note(self, step: int | None, now: float) -> None:
         if step is None or step == self._step:
@@ -61,20 +76,23 @@ class LogProgress:
         if log is None or status.st_size < log.position:
             while len(self._logs) >= LOGS_MOST:
                 self._logs.pop(next(iter(self._logs)))
-            log = self._logs[path] = _Log(Reader(pattern), max(0, status.st_size - FIRST_BYTES))
+            start = max(0, status.st_size - FIRST_BYTES)
+            log = self._logs[path] = _Log(Reader(pattern), start, pace=Pace(whole=log is None and start == 0))
         until = log.position + BYTES_AT_ONCE
         for line, position in lines.read(path, log.position):
             log.position = position
             said = log.reader.read(self._text(line))
             if said:
+                log.pace.saw(said.step)
                 log.known = trainer_lines.merged(log.known, said)
                 log.moved = min(now, status.st_mtime)
             if position > until:
                 break
         log.pace.note(log.known.step, now)
-        return progress(log.known, log.moved, log.pace.longest)
+        return progress(log.known, log.moved, log.pace)
 
 
-def progress(said: Mention, moved: float, pace: float) -> Progress:
+def progress(said: Mention, moved: float, pace: Pace) -> Progress:
     saved = -1 if said.saved is None else said.saved
-    return Progress(said.step, said.loss, saved=saved, moved=moved, total=said.total, pace=pace)
+    longest, early = pace.longest, pace.early
+    return Progress(said.step, said.loss, saved=saved, moved=moved, total=said.total, pace=longest, early=early)

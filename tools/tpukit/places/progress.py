@@ -10,7 +10,8 @@ import json
 import math
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 BYTES_MOST = 64 * 1024
@@ -29,6 +30,7 @@ class Progress:
     moved: float = 0.0  # when it was said; 0: nothing was said
     total: int | None = None  # the steps that it is going to make
     pace: float = 0.0  # the longest time between two reports; infinite: not known yet; 0: it reports every step
+    early: bool = False  # its steps can be read, and since it began it has shown one at most
 
     @property
     def finished(self) -> bool:
@@ -41,16 +43,27 @@ def parse(text: bytes | str, now: float) -> Progress:
     values = _values(text)
     if values is None:
         return Progress()
-    saved = _count(values.get("saved"))
+    step, saved = _count(values.get("step")), _count(values.get("saved"))
     said = _number(values.get("time"))
     return Progress(
-        step=_count(values.get("step")),
+        step=step,
         loss=_number(values.get("loss")),
         steps_per_s=_number(values.get("steps_per_s")),
         saved=-1 if saved is None else saved,
         moved=now if said is None or said < _EARLIEST else min(said, now),
         total=_count(values.get("total")),
+        early=step is None and values.get("starting") is True,
     )
+
+
+def first_of(reported: Progress, printed: Callable[[], Progress]) -> Progress:
+    """Return the program's own report; where that shows no progress yet, what the lines of its log show."""
+    if reported.step is not None or reported.saved >= 0:
+        return reported
+    shown = printed()
+    if not reported.early or shown.step is not None:
+        return shown
+    return replace(shown, early=True, moved=max(shown.moved, reported.moved))
 
 
 def read(path: Path, now: float) -> Progress:

@@ -141,7 +141,13 @@ class Max(Model):
     restarts: int = field(
         Integer(0, 100), "Attempts after a failure of the program. Lost hardware is not counted.", 20, default=0
     )
-    stall: int = field(DURATION, "A job without a new step for this long hangs.", "10m", default=600)
+    stall: int = field(
+        DURATION,
+        "A job without a new step for this long hangs. If you set it, this includes the time before the first step of a"
+        " program that calls tpukit.host.start() and the time before the second step that a program prints.",
+        "10m",
+        default=600,
+    )
     grace: int = field(
         Duration(_short_grace),
         "Time between being told to leave and being killed, to save.",

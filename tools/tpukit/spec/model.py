@@ -93,6 +93,12 @@ class Model:
         made._fill({**vars(self), **values}, self.given | frozenset(values))
         return made
 
+    def written(self, names: Iterable[str]) -> Self:
+        """The same, with these fields as those that were written."""
+        made = type(self).__new__(type(self))
+        made._fill(vars(self), frozenset(names))
+        return made
+
     def to_json(self, *, given: bool = False) -> Any:
         """Plain data that `from_json` takes back; what was left out stays out. With `given`, defaults do too."""
         return {

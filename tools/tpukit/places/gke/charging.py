@@ -40,21 +40,30 @@ class Judge:
         failed_at: float,
         say: Callable[[failure.Hosts], Verdict],
     ) -> Judged:
-        """`pods` are those of the attempt as they are now, `later` those of attempts after it."""
-        names = handle.plan.host_names
+        """Return the verdict on an attempt that failed, or the host that has to settle before the user is charged.
+
+        `pods` are those of the attempt as they are now, `later` those of attempts after it.
+        """
+        names, team = handle.plan.host_names, handle.plan.team
         said = say({name: records.get(name) for name in names})
-        if MEANINGS[said.reason].budget is not Budget.USER:
+        if not _charges(said):
             return Judged(records, said)
-        around = self.evidence.lister.surroundings(handle.plan.team)
         failed_at = min((one.ended for one in records.values() if one.failed and one.ended), default=failed_at)
         others = frozenset(str(pod["metadata"]["uid"]) for pod in later)
+        waits_for, now = doubt.unsettled(pods), self.clock.now()
+        since = min(float(handle.attempt.learned.get(DOUBTED) or now), now)
+        if waits_for and now - since >= doubt.NODE_SECONDS:
+            waits_for = ""
+        # A node may have been lost and have come back since the nodes were last listed, and its pods have left with it.
+        # So a charge rests on a list that is newer than `pods`.
+        lister = self.evidence.lister
+        around = lister.surroundings(team) if waits_for else lister.nodes_and_events(team)
         records = doubt.with_lost_nodes(names, records, around.nodes, around.events, failed_at, others)
         said = say({name: records.get(name) for name in names})
-        waits_for = doubt.unsettled(pods)
-        if MEANINGS[said.reason].budget is not Budget.USER or not waits_for:
-            return Judged(records, said)
-        now = self.clock.now()
-        since = min(float(handle.attempt.learned.get(DOUBTED) or now), now)
-        if now - since >= doubt.NODE_SECONDS:
-            return Judged(records, said)
-        return Judged(records, None, waits_for, since)
+        if waits_for and _charges(said):
+            return Judged(records, None, waits_for, since)
+        return Judged(records, said)
+
+
+def _charges(said: Verdict) -> bool:
+    return MEANINGS[said.reason].budget is Budget.USER

@@ -182,6 +182,7 @@ def _view(
         moved=said.moved,
         heard=heard,
         pace=said.pace,
+        early=said.early,
     )
 
 

@@ -100,6 +100,10 @@ class Lister:
                 self._surroundings[namespace] = known
         return known[1]
 
+    def nodes_and_events(self, namespace: str) -> Surroundings:
+        """Return nodes, and events of the namespace, as they are now: what `surroundings` holds may be older."""
+        return Surroundings(None, allowed(self.cluster, "Node"), allowed(self.cluster, "Event", namespace) or [])
+
     def close(self) -> None:
         with self._lock:
             mirrors, self._mirrors = self._mirrors, {}

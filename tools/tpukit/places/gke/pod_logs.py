@@ -17,6 +17,7 @@ from tpukit.errors import TpukitError
 from tpukit.places import log_progress, progress, trainer_lines
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.log_cache import LogCache
+from tpukit.places.gke.log_lines import Position
 from tpukit.places.gke.pod_log import ANSWER_SECONDS, PodLog, Target
 from tpukit.places.log_progress import Pace
 from tpukit.places.progress import Progress
@@ -94,7 +95,8 @@ class PodLogs:
     def idle(self, attempt: str) -> float:
         """Seconds between the last report that brought something new and the last read, of the host that moved last."""
         with self._lock:
-            hosts = [one for (of, _), one in self._hosts.items() if of == attempt and one.progress.step is not None]
+            read = [one for (of, _), one in self._hosts.items() if of == attempt]
+            hosts = [one for one in read if one.progress.step is not None or one.progress.early]
             return min((one.heard - one.changed for one in hosts), default=0.0)
 
     def tails(self, attempt: str) -> dict[str, list[str]]:
@@ -133,9 +135,11 @@ class PodLogs:
     def _new(self, target: Target, due: float) -> _Host:
         """With what this machine has read of it before: it goes on from there."""
         if target.cache is None:
-            return _Host(PodLog(target), due, Reader(target.pattern))
+            return _Host(PodLog(target), due, Reader(target.pattern), pace=Pace(whole=True))
         cache = LogCache(target.cache)
-        host = _Host(PodLog(target, cache.position()), due, Reader(target.pattern))
+        position = cache.position()
+        pace = Pace(whole=position == Position())  # of what was read before, the cache gives only the last lines
+        host = _Host(PodLog(target, position), due, Reader(target.pattern), pace=pace)
         self._note(host, cache.tail())
         return host
 
@@ -199,7 +203,7 @@ class PodLogs:
         host.heard = self._clock.monotonic()
         if host.lines.step is not None and not host.reports:
             host.pace.note(host.lines.step, host.heard)
-            host.progress = dataclasses.replace(host.progress, pace=host.pace.longest)
+            host.progress = dataclasses.replace(host.progress, pace=host.pace.longest, early=host.pace.early)
         if more and host.due != float("inf"):
             host.due = host.heard
         return more and bool(lines)
@@ -209,14 +213,19 @@ class PodLogs:
             text = log_lines.text(line)
             if text.startswith(log_lines.PROGRESS):
                 said = progress.parse(text[len(log_lines.PROGRESS) :], self._clock.now())
-                host.reports = host.reports or said != Progress()
+                if said.early and host.progress.step is not None:
+                    continue
+                host.reports = host.reports or (said != Progress() and not said.early)
             else:
                 host.tail.append(text[:LINE_CHARACTERS])
                 mention = None if host.reports else host.reader.read(text)
                 if mention is None:
                     continue
+                host.pace.saw(mention.step)
                 host.lines = trainer_lines.merged(host.lines, mention)
-                said = log_progress.progress(host.lines, self._clock.now(), host.pace.longest)
+                said = log_progress.progress(host.lines, self._clock.now(), host.pace)
+                if said.step is None:
+                    said = dataclasses.replace(said, early=host.progress.early)
             if said == Progress():
                 continue
             if (said.step, said.saved) != (host.progress.step, host.progress.saved) or not host.changed:

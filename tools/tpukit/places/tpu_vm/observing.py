@@ -10,7 +10,7 @@ from tpukit import pods
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
 from tpukit.errors import Denied, TpukitError, Transient
-from tpukit.places import lines, log_tail
+from tpukit.places import lines, log_tail, progress
 from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.log_progress import LogProgress
 from tpukit.places.tpu_vm import outcome, target
@@ -145,8 +145,8 @@ class Observer:
         """With what its log says, as far as it was read."""
         file = self.logs.path(handle, name)
         said, state = report.progress, report.state
-        if said.step is None and said.saved < 0:
-            report = replace(report, progress=self.lines.read(file, handle.plan.spec.progress or "", now))
+        pattern = handle.plan.spec.progress or ""
+        report = replace(report, progress=progress.first_of(said, lambda: self.lines.read(file, pattern, now)))
         if state is None or state.phase is not Phase.ENDED:
             return report
         finished = state.signalled and log_tail.finished(pods.tail(file.parent, until=state.told_at))

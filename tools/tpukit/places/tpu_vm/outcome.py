@@ -185,4 +185,5 @@ def _view(handle: Handle, machines: Machines, index: int, report: Report, heard:
         moved=said.moved,
         heard=heard if state is not None else 0.0,
         pace=said.pace,
+        early=said.early,
     )
