@@ -50,7 +50,7 @@ def test_working_directories_are_set_swapped_and_forgotten(store, ada):
 def test_setting_aliases_lead_elsewhere_and_are_deleted(store, ada):
     assert users.set_alias(store, ada, "lr", "config.lr", RESERVED, 2.0).aliases["lr"] == "config.lr"
     assert "wd" not in users.delete_alias(store, ada, "wd", 3.0).aliases
-    with pytest.raises(NotFound, match="no short name wd"):
+    with pytest.raises(NotFound, match="no alias wd"):
         users.delete_alias(store, ada, "wd", 4.0)
     for alias, setting in (("kill", "config.x"), ("x", "lr"), ("x", "config."), ("x", "config.a b")):
         with pytest.raises(Invalid):

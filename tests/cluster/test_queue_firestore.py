@@ -133,7 +133,7 @@ def test_document_of_a_plain_client_runs_and_a_plain_client_reads_what_became_of
     assert all(isinstance(document[name], datetime) for name in TIMES)
     assert document["created_at"] <= document["scheduled_at"] <= document["started_at"] <= document["completed_at"]
     refused = until(lambda: (one := wrong.get().to_dict())["status"] == "failed" and one, servers.log, every=0.2)
-    assert "timeout: 'soon' is no number of seconds" in refused["error"]
+    assert "timeout: 'soon' must be a number of seconds" in refused["error"]
     until(lambda: heard and heard[-1] == "completed")
     assert heard[0] == "pending"
     watch.unsubscribe()

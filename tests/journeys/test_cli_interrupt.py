@@ -134,12 +134,12 @@ class Terminal:
 def test_ctrl_c_at_a_terminal_asks_and_obeys_each_answer(tpu):
     screen = Terminal(tpu, "run", tpu.file("sh", "-c", WAIT))
     job_id = tpu.the_job()
-    for answer in ("go on", "stop"):
+    for answer in ("continue", "stop"):
         screen.text = ""
         screen.presses_ctrl_c()
-        screen.shows("Stop the job, detach from it, or go on")
+        screen.shows("Stop the job, detach from it, or continue")
         screen.types(f"{answer}\n")
-        if answer == "go on":
+        if answer == "continue":
             screen.shows(f"{job_id}.*running")
     screen.shows("is being stopped")
     assert screen.process.wait(timeout=PATIENCE) == 1
@@ -150,7 +150,7 @@ def test_ctrl_c_at_the_question_itself_detaches_and_says_so(tpu):
     screen = Terminal(tpu, "run", tpu.file("sh", "-c", WAIT))
     job_id = tpu.the_job()
     screen.presses_ctrl_c()
-    screen.shows("Stop the job, detach from it, or go on")
+    screen.shows("Stop the job, detach from it, or continue")
     screen.presses_ctrl_c()
     screen.shows(f"detached: {job_id} goes on")
     assert screen.process.wait(timeout=PATIENCE) == 130

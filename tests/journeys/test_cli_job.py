@@ -190,7 +190,7 @@ def test_stop_leaves_nothing_of_a_program_that_will_not_leave(tpu):
     assert [host["exit_code"] for host in shown["hosts"]] == [137, 137]
 
     again = tpu("job", "stop", "train")
-    assert f"{job_id} has ended already: cancelled" in again.stderr
+    assert f"{job_id} has already ended: cancelled" in again.stderr
     assert len(tpu.show(job_id)["events"]) == len(shown["events"])
 
 
@@ -231,7 +231,7 @@ def test_stop_without_waiting_of_a_job_that_nobody_drives_is_done_at_once(tpu):
     host = tpu.pid(job_id)
     os.kill(run.pid, signal.SIGINT)
     assert run.wait(timeout=PATIENCE) == 130
-    assert "nobody drives it" in tpu("job", "stop", "train", "--no-wait").stderr
+    assert "no process drives it" in tpu("job", "stop", "train", "--no-wait").stderr
     until(lambda: not alive(host))
     assert "cancelled" in tpu("job", "stop", "train").stderr
 
@@ -270,7 +270,7 @@ def test_forget_is_refused_while_the_job_runs_and_asks_otherwise(tpu):
     assert f"`tpu job stop {job_id}`" in done.stderr
     (tpu.workdir(job_id) / "go").touch()
     assert run.wait(timeout=PATIENCE) == 0
-    assert "has ended already" in tpu("job", "forget", "train", "--yes").stderr
+    assert "has already ended" in tpu("job", "forget", "train", "--yes").stderr
     tpu("run", tpu.file("true", name="other"), "--detach")
     done = tpu("job", "forget", "other", code=130)  # nobody answers
     assert "Close other-" in done.stderr
@@ -373,7 +373,7 @@ def test_resume_keeps_the_workdir_and_rerun_begins_in_a_new_one(tpu):
     shown = tpu.show(job_id)
     assert [attempt["stage"] for attempt in shown["attempts"]] == [0, 1, 0, 1]
     assert shown["workdir"] == str(tpu.workdir(job_id) / "rerun-2")
-    assert any(event["text"].startswith("rerun asked for by ") for event in shown["events"])
+    assert any(event["text"].startswith("rerun requested by ") for event in shown["events"])
 
 
 def test_resume_of_a_job_that_runs_is_refused(tpu):

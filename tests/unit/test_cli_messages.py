@@ -98,3 +98,42 @@ def test_options_in_messages_of_commands_exist(path: Path) -> None:
         if option not in known and " " in text
     ]
     assert wrong == []
+
+
+BANNED = re.compile(
+    r"\b(?:nobody|somebody|whoever|anew|again and again|mend(?:s|ed|ing)?|unless told|if left out|could not be had"
+    r"|such as (?:are|may)|taken back|for ever)\b",
+    re.IGNORECASE,
+)
+FIRST = re.compile(r"(?:What|Of|That|Whether|So|Who|Whose|How|Where|Which|With the|And|But)\b")
+"""Words that a help text does not begin with: it says what the command does, or what the value is."""
+
+
+def named_commands(group: click.Command = cli.command, words: str = "tpu") -> Iterator[tuple[str, click.Command]]:
+    yield words, group
+    if isinstance(group, click.Group):
+        for name in group.list_commands(click.Context(group)):
+            inner = group.get_command(click.Context(group), name)
+            assert inner is not None
+            yield from named_commands(inner, f"{words} {name}")
+
+
+def help_texts() -> Iterator[tuple[str, str]]:
+    for words, command in named_commands():
+        yield words, (command.help or "").partition("\n\n\b")[0]
+        for param in command.params:
+            if isinstance(param, click.Option):
+                yield f"{words} {param.opts[-1]}", param.help or ""
+    for name, (_, text) in cli.COMMANDS.items():
+        yield f"tpu --help {name}", text
+    for one in spellings.SPELLINGS:
+        yield f"tpu help {one.words}", one.says
+
+
+def test_help_texts_say_what_a_command_does_and_what_a_value_is() -> None:
+    wrong = [
+        f"{where}: {text}"
+        for where, text in help_texts()
+        if not where.startswith("tpu fleet") and (FIRST.match(text) or BANNED.search(text))
+    ]
+    assert wrong == [], "\n".join(wrong)

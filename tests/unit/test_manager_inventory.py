@@ -92,7 +92,7 @@ def test_choose_takes_a_free_one_that_was_not_used_lately():
     assert inventory.choose(inventory.matching(rows(), [], on_demand=True), "v4-8").vm.name == "g-v4-8-9"
     with pytest.raises(NoCapacity, match="g-v3-8-spot-1 PREEMPTED"):
         inventory.choose(rows(), "v3-8")
-    with pytest.raises(NoCapacity, match="none in the inventory"):
+    with pytest.raises(NoCapacity, match="the inventory has none"):
         inventory.choose(rows(), "v6e-8")
 
 
@@ -154,7 +154,7 @@ def test_apply_twice_asks_once_and_delete_leaves_neither_tpu_nor_request(client)
     wait(lambda: shared_vms.gone(client, one))
     assert not [request for request in client.queued(ZONE) if request.name == one.name]
     assert not shared_vms.delete(client, one)
-    with pytest.raises(NotFound, match="is gone"):
+    with pytest.raises(NotFound, match="does not exist"):
         shared_vms.ready(client, one)
 
 

@@ -42,3 +42,15 @@ def test_cluster_that_does_not_tell_is_not_a_config_map_without_a_project(error)
 def test_cluster_without_a_config_map_is_what_is_given_and_what_is_not_is_named(error):
     with pytest.raises(Invalid, match="the project is not known"):
         identity(error, location="us-central2-b", cluster="c")
+
+
+def test_zones_of_a_regional_cluster_are_those_that_are_given():
+    regional = {**GIVEN, "location": "us-central2"}
+    asked = OneConfigMap({})
+    assert _identity(asked, "system", "us-central2-b,us-central2-a", **regional).zones == (
+        "us-central2-b",
+        "us-central2-a",
+    )
+    assert _identity(asked, "system", **regional).zones == ()
+    with pytest.raises(Invalid, match="Berlin"):
+        _identity(asked, "system", "Berlin", **regional)

@@ -180,7 +180,7 @@ def test_cancel_of_a_scheduled_job_removes_its_pod_first(world):
 
 @pytest.mark.parametrize(
     ("tpu", "said"),
-    [("v5e-3", "v5e-3"), ("v4-32", "hosts"), ("v5e-4:cheap", "no way to get a slice"), ("v2-8", "GKE has no")],
+    [("v5e-3", "v5e-3"), ("v4-32", "hosts"), ("v5e-4:cheap", "is not a capacity"), ("v2-8", "GKE has no")],
 )
 def test_job_that_asks_for_what_cannot_be_had_fails_and_says_so(world, tpu, said):
     asked = QueuedJob(code="result = 1", metadata={"tpu": tpu}, created_at=1.0)  # as an application writes it

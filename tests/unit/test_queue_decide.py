@@ -79,7 +79,7 @@ def test_fault_of_the_infrastructure_is_retried_later_each_time_and_ends_as_dead
             assert decide.claimable(job, job.not_before)
             waits.append(job.not_before - NOW)
     assert (job.status, job.dead_letter) == (FAILED, True)
-    assert "not tried again" in job.error
+    assert "given up after" in job.error
     assert all(2 ** (n + 1) / 2 <= wait <= 2 ** (n + 1) for n, wait in enumerate(waits))
 
 

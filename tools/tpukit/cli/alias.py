@@ -6,7 +6,7 @@ import click
 
 from tpukit.cli.who import reserved, user_name, user_option
 
-_tpu = click.option("--tpu", "of_tpu", is_flag=True, help="Of a TPU, for all users.")
+_tpu = click.option("--tpu", "of_tpu", is_flag=True, help="Alias of a TPU, shared by all users.")
 
 
 @click.group("alias", invoke_without_command=True)

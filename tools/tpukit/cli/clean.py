@@ -95,7 +95,7 @@ def _seconds(text: str) -> float:
     try:
         return float(durations.parse(text))
     except ValueError as error:
-        raise Invalid(Problem("--older-than", f"{text!r} is no duration", "write 30d, 12h or 45m")) from error
+        raise Invalid(Problem("--older-than", f"{text!r} is not a duration", "write 30d, 12h or 45m")) from error
 
 
 def _bytes(option: str, text: str) -> int:
@@ -104,9 +104,9 @@ def _bytes(option: str, text: str) -> int:
     try:
         number = amount(text.strip().removesuffix("B"))
     except InvalidOperation as error:
-        raise Invalid(Problem(option, f"{text!r} is no size", "write 20GiB or 500MiB")) from error
+        raise Invalid(Problem(option, f"{text!r} is not a size", "write 20GiB or 500MiB")) from error
     if not number.is_finite() or number < 0:
-        raise Invalid(Problem(option, f"{text!r} is no size", "write 20GiB or 500MiB"))
+        raise Invalid(Problem(option, f"{text!r} is not a size", "write 20GiB or 500MiB"))
     return int(number)
 
 

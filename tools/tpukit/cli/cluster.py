@@ -42,7 +42,7 @@ def state_options(function: Function) -> Function:
             type=click.Choice(["gcs", "local"]),
             default="gcs",
             show_default=True,
-            help="Where Terraform's state is kept; local is for rehearsals.",
+            help="Backend of Terraform's state; use local for rehearsals only.",
         ),
         click.option("--modules", type=click.Path(path_type=Path), help="Terraform files to use instead of ours."),
     ):
@@ -52,7 +52,9 @@ def state_options(function: Function) -> Function:
 
 def way_options(function: Function) -> Function:
     for option in (
-        click.option("--via", type=click.Choice(WAYS), default="local", show_default=True, help="Who runs Terraform."),
+        click.option(
+            "--via", type=click.Choice(WAYS), default="local", show_default=True, help="Program that runs Terraform."
+        ),
         click.option("--source", type=click.Path(path_type=Path), help="Checkout of tpukit that a build takes."),
     ):
         function = option(function)
@@ -102,7 +104,9 @@ def command() -> None:
 @state_options
 @evict_option
 @yes_option
-@click.option("--member", "members", multiple=True, metavar="WHO", help="Who may send jobs: user:EMAIL or group:EMAIL.")
+@click.option(
+    "--member", "members", multiple=True, metavar="WHO", help="Account that may send jobs: user:EMAIL or group:EMAIL."
+)
 @completed
 def up(dry_run: bool, yes: bool, members: tuple[str, ...], **words: Any) -> None:
     """From an empty project to a cluster that takes jobs: bootstrap, apply, credentials, addons, a team, settings.
@@ -223,7 +227,7 @@ def _change(verb: str, spec: ClusterSpec, ask: Ask, *, dry_run: bool, **words: A
 @json_option
 @completed
 def status(dry_run: bool, as_json: bool, **words: Any) -> None:
-    """What exists: resources in the state, the cluster, its pools and what they run, the add-ons."""
+    """Show what exists: resources in the state, the cluster, its pools and what they run, the add-ons."""
     from tpukit.infra import status as looking
 
     spec = _spec(**words)
@@ -313,7 +317,7 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _ask(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise Invalid(Problem("--yes", "there is nobody to ask here", "add --yes if you want it done"))
+        raise Invalid(Problem("--yes", "stdin is not a terminal to ask at", "add --yes if you want it done"))
     return click.confirm(question, err=True)
 
 
@@ -321,7 +325,7 @@ def _ask_for(name: str) -> Ask:
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
             hint = f"add --name {name} if you want it deleted"
-            raise Invalid(Problem("--name", "there is nobody to ask here", hint))
+            raise Invalid(Problem("--name", "stdin is not a terminal to ask at", hint))
         typed = click.prompt(f"{question} Type {name} to do so", default="", show_default=False, err=True)
         if typed.strip() != name:
             _say("nothing was deleted")

@@ -111,19 +111,19 @@ def unclaim(job_id: str) -> None:
 
 
 def lease(job_id: str) -> Lease | None:
-    """Held by whoever drives the job."""
+    """Return the lease of the process that drives the job."""
     return store().lease(f"{JOBS.name}/{job_id}")
 
 
 def driven_by_another(job_id: str) -> str:
-    """Who drives the job, where it is not this process; empty: nobody else does."""
+    """Return the process that drives the job, where it is not this one; empty: no other does."""
     held = lease(job_id)
     return "" if held is None or held.holder.name == holder().name else who(held.holder)
 
 
 def who(one: Holder) -> str:
     """`ada@desk, process 4711`."""
-    name = one.name.partition("/")[0] or one.user or "somebody"
+    name = one.name.partition("/")[0] or one.user or "an unknown user"
     return f"{name}, process {one.pid}" if one.pid else name
 
 

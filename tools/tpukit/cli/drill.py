@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report with plots to this file.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML to this file.")
 @click.option("--losses-per-day", default=1.0, show_default=True, help="Preemptions to expect, for what they cost.")
-@click.option("--zone", default="", help="Whose prices to use. Default: the cheapest zone with the job's slice.")
+@click.option("--zone", default="", help="Zone to take prices from (default: the cheapest one with the job's slice).")
 @click.option("--folder", type=click.Path(path_type=Path), help="Keep logs and checkpoints of all runs there.")
 def command(
     file: Path,
@@ -131,4 +131,4 @@ def _seconds(budget: str) -> float:
     try:
         return float(durations.parse(budget)) if budget else 0.0
     except ValueError as error:
-        raise Invalid(Problem("--budget", f"{budget!r} is no duration", "write 10m, or 90s")) from error
+        raise Invalid(Problem("--budget", f"{budget!r} is not a duration", "write 10m, or 90s")) from error

@@ -1,4 +1,4 @@
-"""A job that somebody follows: driven from this terminal where nobody else drives it, shown either way."""
+"""Follow a job: drive it from this terminal where no other process does, and show it either way."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Follower:
         except Transient:  # the host does not answer now: the next round tries again
             return
         self._loss = None
-        note = f"{victim.name} killed on purpose at step {victim.step} (--lose)"
+        note = f"{victim.name} killed at step {victim.step} (`--lose`)"
         change(context.store(), JOBS, self._id, lambda job: job, note=note, at=self._clock.now())
 
     def _say_unseen(self, loss: Loss, hosts: Sequence[HostView]) -> None:
@@ -228,7 +228,7 @@ class Follower:
             except TpukitError as error:
                 context.say(self._id, f"it was not told to stop: {error}")
                 return None
-            context.say(self._id, "is being stopped; Ctrl-C again leaves it to whoever drives it")
+            context.say(self._id, "is being stopped; Ctrl-C again detaches from it")
         return None
 
     def _ask(self) -> str:
@@ -239,9 +239,9 @@ class Follower:
         try:
             with self._interrupts.armed():
                 answer = click.prompt(
-                    "\nStop the job, detach from it, or go on?",
-                    type=click.Choice(["stop", "detach", "go on"]),
-                    default="go on",
+                    "\nStop the job, detach from it, or continue?",
+                    type=click.Choice(["stop", "detach", "continue"], case_sensitive=False),
+                    default="continue",
                     err=True,
                 )
         except (click.Abort, Interrupted, EOFError):
@@ -271,6 +271,6 @@ def ask_to_stop(job_id: str) -> None:
         JOBS,
         job_id,
         lambda job: job if job.state.ended else replace(job, wanted="stop"),
-        note=f"stop asked for by {context.owner()}",
+        note=f"stop requested by {context.owner()}",
         at=context.CLOCK.now(),
     )

@@ -27,9 +27,9 @@ def command() -> None:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=".")
 @click.option("--file", "dockerfile", default="Dockerfile", show_default=True, help="Dockerfile, below the folder.")
 @click.option("--name", default="train", show_default=True, help="Name of the image.")
-@click.option("--tag", help="Tag of the image; the time if left out.")
-@click.option("--repository", help="REGION-docker.pkg.dev/PROJECT/NAME; that of the settings if left out.")
-@click.option("--keep-default", is_flag=True, help="Leave the image of the settings as it is.")
+@click.option("--tag", help="Tag of the image (default: the time).")
+@click.option("--repository", help="REGION-docker.pkg.dev/PROJECT/NAME (default: the setting repository).")
+@click.option("--keep-default", is_flag=True, help="Do not change the setting image.")
 @click.option("--dry-run", is_flag=True, help="Print the command line, and run nothing.")
 def push(
     folder: Path,
@@ -57,7 +57,7 @@ def push(
     tag = tag or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     image = f"{target.url}/{name}:{tag}"
     if not (IMAGE.form and IMAGE.form.fits(image)):
-        raise Invalid(Problem("--name", f"{image} is no image", "write small letters, digits and -"))
+        raise Invalid(Problem("--name", f"{image} is not the name of an image", "write small letters, digits and -"))
     images.check(folder, dockerfile)
     if dry_run:
         click.echo(f"# tpu writes the build of {image} to {images.config_file()}")

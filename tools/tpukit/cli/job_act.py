@@ -36,7 +36,7 @@ def stop(job: str, wait: bool) -> None:
         unmanaged.stop(*record)
         return
     if record.state.ended:
-        click.echo(f"{record.id} has ended already: {record.state}", err=True)
+        click.echo(f"{record.id} has already ended: {record.state}", err=True)
         return
     ask_to_stop(record.id)
     reachable = _reachable(record)
@@ -49,8 +49,8 @@ def stop(job: str, wait: bool) -> None:
     elif reachable:
         _stop_once(record.id)
     else:
-        text = f"{record.id} will be stopped as soon as somebody drives it: it cannot be reached from this machine"
-        click.echo(f"{text}, and nobody drives it\n  {_for_unreachable(record)}", err=True)
+        text = f"{record.id} is marked to be stopped: this machine cannot reach it, and no process drives it"
+        click.echo(f"{text}\n  {_for_unreachable(record)}", err=True)
         if wait:
             sys.exit(1)
 
@@ -72,7 +72,7 @@ def _for_unreachable(record: Job) -> str:
 
 
 def _wait_for_end(job_id: str) -> None:
-    """Take over as soon as nobody else drives it; until then, wait for whoever does."""
+    """Drive the job to its end as soon as no other process does; until then, wait for that one."""
     from tpukit.cli import context
     from tpukit.errors import TpukitError, Transient
 
@@ -107,7 +107,7 @@ def _wait_for_end(job_id: str) -> None:
 
 
 def _stop_once(job_id: str) -> None:
-    """Nobody else drives it: tell its place, and say what is left to do."""
+    """Tell the place of a job that no process drives to stop it, and print what is left to do."""
     from tpukit.cli import context
 
     driver = context.driver()
@@ -117,8 +117,7 @@ def _stop_once(job_id: str) -> None:
         click.echo(f"{job_id} {context.get(job_id).state}", err=True)
         return
     click.echo(
-        f"{job_id} was told to stop from here and nobody drives it: `tpu serve`, or `tpu job stop {job_id}`, "
-        "sees it to its end",
+        f"{job_id} was told to stop; no process drives it: `tpu serve` or `tpu job stop {job_id}` waits for its end",
         err=True,
     )
 
@@ -162,7 +161,7 @@ def _again(name: str, wanted: str, on: str, detach: bool) -> None:
     window = _window(name)
     if on and window is None:
         raise Invalid(
-            Problem("--on", f"{name} is no window", "name the job as USER:NUMBER; `tpu job check` shows them")
+            Problem("--on", f"{name} is not a window", "name the job as USER:NUMBER; `tpu job check` shows them")
         )
     if window and on not in ("", window.tpu):
         from tpukit.cli import job_start
@@ -181,7 +180,7 @@ def _again(name: str, wanted: str, on: str, detach: bool) -> None:
     context.places()[meant.place].check_code(Plan.from_json(meant.plan))
     interrupts = Interrupts().start()
     context.claim(meant.id)
-    note = f"{wanted} asked for by {context.owner()}"
+    note = f"{wanted} requested by {context.owner()}"
     record = change(context.store(), JOBS, meant.id, ask, note=note, at=context.CLOCK.now()).value
     click.echo(record.id)
     follower = Follower(record.id, "ask", interrupts)
@@ -213,7 +212,7 @@ def _hold_again(window: Window) -> None:
 def forget(job: str, yes: bool) -> None:
     """Close a job whose cluster or machine is gone for good.
 
-    Its record ends as cancelled and says what may be left behind; nothing is stopped, and no driver takes it up again.
+    Its record ends as cancelled and names what may be left behind; nothing is stopped, and no driver acts on it again.
     Refused while its place answers and something of it runs or hardware is held for its next attempt, and while another
     process drives it: `tpu job stop` stops it and releases its hardware.
     """
@@ -224,12 +223,12 @@ def forget(job: str, yes: bool) -> None:
 
     record = context.find(job)
     if record.state.ended:
-        click.echo(f"{record.id} has ended already: {record.state}", err=True)
+        click.echo(f"{record.id} has already ended: {record.state}", err=True)
         return
     left = left_behind(record)
     if not yes:
         click.confirm(f"Close {record.id}? {left}", abort=True, err=True)
-    text = f"closed by {context.owner()} without its place's word. {left}"
+    text = f"closed by {context.owner()} without an answer from its place. {left}"
     now = context.CLOCK.now()
 
     def close(job: Job) -> Job:

@@ -18,7 +18,9 @@ READERS = 8
 NARROW = 120
 MOST_LINES, LEAST_BYTES = 50, 4096
 show_option = click.option(
-    "--show", default="", help="What to show: w window, d directory, t TPU, s state, v output; as your settings say."
+    "--show",
+    default="",
+    help="Fields to show: w window, d directory, t TPU, s state, v output (default: your settings).",
 )
 
 

@@ -32,14 +32,14 @@ FILE = "job.yaml"
 @click.option("--dir", "directory", type=click.IntRange(min=1), default=1, show_default=True, help="Working directory.")
 @set_option
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
-@click.option("--rule", default="", help="What follows when hardware is lost; `tpu job rules` lists them.")
+@click.option("--rule", default="", help="Rule for lost hardware; `tpu job rules` lists them.")
 @click.option("--reapply/--no-reapply", default=None, help="Recreate the TPU if it was preempted (default: ask).")
 @click.option("--monitor/--no-monitor", default=None, help="Follow the job (default: your setting monitor_after_run).")
 @click.option("--log-stage", is_flag=True, help="Tell the program as config.stage how often it was resumed.")
 @click.option("--notes", default="", help="Text beside the TPU for all to see; _ becomes a space.")
 @click.option("--ask-notes", is_flag=True, help="Ask for it.")
 @click.option(
-    "--place", default=places.MACHINES, show_default=True, help="Where to run; local tries it on this machine."
+    "--place", default=places.MACHINES, show_default=True, help="Place to run at; local tries it on this machine."
 )
 @click.option("--yes", is_flag=True, help="Use the TPU although an active job has it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Run what is in a working directory on TPU: a name, an alias, or a type such as v4-8 for any that is free.
 
-    The folder's job.yaml says what runs; the TPU says on what, and whether it may be taken back. The job's window,
+    The folder's job.yaml says what runs; the TPU says on what, and whether it is spot. The job's window,
     USER:NUMBER, is printed on stdout.
 
     \b
@@ -100,7 +100,7 @@ def command(
 
 
 def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> None:
-    """Go on with an ended job on another TPU, as a job of its own: from its last checkpoint, or from the beginning."""
+    """Send an ended job to another TPU as a new job: from its last checkpoint, or from the beginning."""
     from tpukit.cli import context, submission
     from tpukit.cli.interrupts import Interrupts
     from tpukit.manager import users
@@ -117,9 +117,7 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
     if wanted == "resume" and not workdir.startswith("~"):
         spec = spec.replace(workdir=workdir)
     elif wanted == "resume":
-        click.echo(
-            "its checkpoints are on the hosts of the old TPU: it begins anew; name a workdir for the next", err=True
-        )
+        click.echo("checkpoints of the job are on the hosts of the old TPU: it starts from the beginning", err=True)
     elif old.spec.workdir:
         spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
     plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=_settings(old, vm, old.place))

@@ -117,11 +117,11 @@ def show(job: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job")
-@click.option("--host", default="", help="Only this host: its name, or SLICE-HOST such as 0-1.")
-@click.option("--attempt", type=click.IntRange(min=0), help="Of this attempt; the newest unless told.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as lines come.")
+@click.option("--host", default="", help="Print only this host: its name, or SLICE-HOST such as 0-1.")
+@click.option("--attempt", type=click.IntRange(min=0), help="Number of the attempt (default: the newest).")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they come.")
 def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
-    """What the hosts of a job printed, each line behind its host."""
+    """Print the logs of a job's hosts, each line behind its host."""
     from tpukit.cli import context
     from tpukit.errors import NotFound
     from tpukit.places.base import Handle
@@ -135,7 +135,7 @@ def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
         unmanaged.logs(*record, follow)
         return
     if not record.attempts:
-        raise NotFound(f"{record.id} has no attempt yet", hint="`tpu serve` drives jobs that nobody follows")
+        raise NotFound(f"{record.id} has no attempt yet", hint="no driver has started it yet; `tpu serve` drives jobs")
     if (attempt or 0) > (last := record.attempts[-1].number):
         raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {last}")
     prefix = f"{record.id}-{SLICE_JOB}-"
@@ -143,7 +143,7 @@ def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
     handle = Handle.of(record, attempt)
     if name and name not in handle.plan.host_names:
         known = ", ".join(known.removeprefix(prefix) for known in handle.plan.host_names)
-        raise NotFound(f"{record.id} has no host {host}", hint=f"it has {known}")
+        raise NotFound(f"{record.id} has no host {host}", hint=f"its hosts: {known}")
     for line in context.places()[record.place].logs(handle, name, follow=follow):
         click.echo(line.text if host else f"{line.host.removeprefix(record.id + '-')}: {line.text}")
 

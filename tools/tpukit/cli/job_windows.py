@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 @click.option("--finished", is_flag=True, help="Only of jobs that completed.")
 @click.option("--error", is_flag=True, help="Only of jobs that failed or were stopped.")
 @click.option("--parents", is_flag=True, help="Also of ended jobs whose children are still active.")
-@click.option("--missing", is_flag=True, help="Only windows whose job is not remembered any more.")
-@click.option("--dead", is_flag=True, help="Close jobs of which nothing runs and that nobody drives, then clear them.")
+@click.option("--missing", is_flag=True, help="Clear only windows whose job's record was removed.")
+@click.option(
+    "--dead", is_flag=True, help="Close jobs that no process drives and of which nothing runs, then clear them."
+)
 def clear(user: str, finished: bool, error: bool, parents: bool, missing: bool, dead: bool) -> None:
     """Drop windows of jobs that have ended, and free their TPUs. The jobs stay in `tpu job list`."""
     from tpukit.cli import context
@@ -45,13 +47,13 @@ def clear(user: str, finished: bool, error: bool, parents: bool, missing: bool, 
         if due and (parents or not any(one and not one.state.ended for one in family)):
             _drop(window)
             dropped += 1
-    click.echo(f"{dropped} of {len(listed)} windows cleared", err=True)
+    click.echo(f"{dropped} of {len(listed)} {'window' if len(listed) == 1 else 'windows'} cleared", err=True)
 
 
 @click.command()
 @user_option
 def ack(user: str) -> None:
-    """Have whoever drives jobs look at the active ones now: yours with --user, all without."""
+    """Have the driver look at active jobs now: those of --user, or all."""
     from tpukit.cli import context
     from tpukit.manager import windows
     from tpukit.records import ACTIVE, JOBS
@@ -73,7 +75,7 @@ def ack(user: str) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rules(as_json: bool) -> None:
-    """What each rule does when hardware is lost. `pre` is the default on spot TPUs, `pass` on others."""
+    """Show what each rule does when hardware is lost. `pre` is the default on spot TPUs, `pass` on others."""
     from tpukit.cli import context
     from tpukit.reasons import Lost
     from tpukit.rules import RULES
@@ -87,7 +89,7 @@ def rules(as_json: bool) -> None:
     for name, rule in RULES.items():
         click.echo(f"{name:8} {rule[Lost.HOST]:10} {rule[Lost.PEER]}")
     click.echo("\nresume goes on from the last checkpoint, rerun from the beginning;", err=True)
-    click.echo("reapply deletes the TPU, makes it anew and resumes", err=True)
+    click.echo("reapply deletes and recreates the TPU, and resumes", err=True)
 
 
 @click.command("update-log")
@@ -130,7 +132,7 @@ def _window(text: str) -> str:
 
     name = window_name(text)
     if not name:
-        raise Invalid(Problem("WINDOW", f"{text!r} is no window", "write USER:NUMBER, such as ada:3"))
+        raise Invalid(Problem("WINDOW", f"{text!r} is not a window", "write USER:NUMBER, such as ada:3"))
     return name
 
 
@@ -154,7 +156,7 @@ def _closed(job: Job) -> Job | None:
     if left != job_act.NOTHING_RUNS:
         return None
     now = context.CLOCK.now()
-    text = f"closed: nobody drove it. {left}"
+    text = f"closed: no process drove it. {left}"
     return change(context.store(), JOBS, job.id, lambda one: job_act.closed(one, text, now), note=text, at=now).value
 
 

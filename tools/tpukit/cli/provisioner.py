@@ -25,10 +25,17 @@ _SYSTEM, _NAME = "tpu-provisioner-system", "tpu-provisioner"
 
 def _cluster_options(function: Any) -> Any:
     for option in (
-        click.option("--project", envvar="TPUKIT_PROJECT", help="Of the cluster; else as the ConfigMap says."),
+        click.option("--project", envvar="TPUKIT_PROJECT", help="Project of the cluster (default: the ConfigMap's)."),
         click.option("--location", envvar="TPUKIT_LOCATION", help="Region or zone of the cluster."),
         click.option("--cluster", envvar="TPUKIT_CLUSTER", help="Name of the cluster in GKE."),
-        click.option("--context", help="Of the kubeconfig; the current one unless told."),
+        click.option(
+            "--zones",
+            default="",
+            envvar="TPUKIT_ZONES",
+            help="Zones of pools, in order, where neither the JobSet nor the ConfigMap names any; a regional cluster "
+            "needs one of the three.",
+        ),
+        click.option("--context", help="Context of the kubeconfig (default: the current one)."),
         click.option("--system", default=_SYSTEM, show_default=True, help="Namespace of its ConfigMap and Lease."),
     ):
         function = option(function)
@@ -44,13 +51,15 @@ def command() -> None:
       tpu provisioner init my-project my-cluster --location us-central2 --zones us-central2-b
       kubectl apply --server-side -k deploy/my-project/my-cluster
       tpu provisioner explain train -n research      what it did, waits for and will do next
-      tpu provisioner run --project my-project --location us-central2 --cluster my-cluster
+      tpu provisioner run --project my-project --location us-central2 --cluster my-cluster --zones us-central2-b
     """
 
 
 @command.command("run")
 @_cluster_options
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Of health and metrics.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port of health and metrics."
+)
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
 @click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
 @click.option("--log", "log_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -59,6 +68,7 @@ def run(
     project: str | None,
     location: str | None,
     cluster: str | None,
+    zones: str,
     context: str | None,
     system: str,
     port: int,
@@ -85,7 +95,7 @@ def run(
     log = logging.getLogger("tpukit.provisioner")
     leaving = Leaving()
     clock, kube = SystemClock(), _kube(context)
-    who = _identity(kube, system, project=project, location=location, cluster=cluster)
+    who = _identity(kube, system, zones, project=project, location=location, cluster=cluster)
     gke = Client(who.project, who.location, who.cluster)
     wake = threading.Event()
     view = MirrorView(kube, system, _NAME, wake.set)
@@ -143,11 +153,13 @@ def run(
 
 @command.command("explain")
 @click.argument("jobset")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Of the JobSet.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the JobSet.")
 @_cluster_options
 @click.option("--json", "as_json", is_flag=True, help="Print an object.")
-def explain(jobset: str, namespace: str, context: str | None, system: str, as_json: bool, **given: str | None) -> None:
-    """Say what was done for a JobSet, what it waits for and what happens next."""
+def explain(
+    jobset: str, namespace: str, zones: str, context: str | None, system: str, as_json: bool, **given: str | None
+) -> None:
+    """Explain what was done for a JobSet, what it waits for and what happens next."""
     from dataclasses import asdict
 
     from tpukit.clock import SystemClock
@@ -155,7 +167,7 @@ def explain(jobset: str, namespace: str, context: str | None, system: str, as_js
     from tpukit.provisioner import explain as explaining
 
     kube = _kube(context)
-    who = _identity(kube, system, **given)
+    who = _identity(kube, system, zones, **given)
     gke = Client(who.project, who.location, who.cluster)
     said = explaining.explain(kube, gke, SystemClock(), (system, _NAME), (namespace, jobset), who.zones)
     if as_json:
@@ -182,10 +194,10 @@ def explain(jobset: str, namespace: str, context: str | None, system: str, as_js
 @click.argument("project")
 @click.argument("cluster")
 @click.option("--location", required=True, help="Region or zone of the cluster.")
-@click.option("--zones", default="", help="Where to make pools, in order; needed in a cluster of a region.")
-@click.option("--image", default="", help="Of the controller; REGION-docker.pkg.dev/... unless told.")
+@click.option("--zones", default="", help="Zones to make pools in, in order; required in a regional cluster.")
+@click.option("--image", default="", help="Image of the controller (default: REGION-docker.pkg.dev/...).")
 @click.option("--service-account", default="", help="Google account that it acts as; tpu-provisioner@PROJECT... .")
-@click.option("--node-service-account", default="", help="That nodes run as; GKE's default unless told.")
+@click.option("--node-service-account", default="", help="Google account that nodes run as (default: GKE's).")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("deploy"), show_default=True)
 def init(project: str, cluster: str, folder: Path, **values: str) -> None:
     """Write deploy/PROJECT/CLUSTER, filled in, and print what is left to do."""
@@ -220,10 +232,12 @@ def _kube(context: str | None) -> Cluster:
     return Cluster(None, context)
 
 
-def _identity(kube: Cluster, system: str, **given: str | None) -> Identity:
+def _identity(kube: Cluster, system: str, zones: str = "", **given: str | None) -> Identity:
     from tpukit.errors import Denied, NotFound, Unauthenticated
+    from tpukit.provisioner import settings
     from tpukit.provisioner.driven_cluster import identity
 
+    named = settings.of_config_map({"zones": zones}).options.zones if zones else ()
     data: dict[str, str] = {}
     if not all(given.values()):
         try:
@@ -232,4 +246,4 @@ def _identity(kube: Cluster, system: str, **given: str | None) -> Identity:
             raise
         except (NotFound, Denied):  # a cluster that does not answer just now is said as it is
             pass
-    return identity(given, data)
+    return identity(given, data, named)

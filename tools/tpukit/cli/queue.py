@@ -137,7 +137,7 @@ def send_tests(timeout: float) -> None:
     type=click.IntRange(min=0),
     default=0,
     envvar="JOB_COMPLETION_INDEX",
-    help="Which one of its slice this is; the first one, 0, writes how the job ended.",
+    help="Number of this host in its slice; the first one, 0, writes how the job ended.",
 )
 def work(job_id: str, host: int, **options: Any) -> None:
     """Run one job that was scheduled: what the pods do that `tpu queue serve --team` starts.
@@ -172,7 +172,7 @@ def work(job_id: str, host: int, **options: Any) -> None:
 @click.option("--network", is_flag=True, help="Let code use the network; slices of several hosts need it.")
 @click.option("--preload", default="jax,jax.numpy,numpy", show_default=True, help="Modules loaded ahead; empty: none.")
 @click.option("--team", default="", help="Start a pod for each job, in this team's queue, instead of running it here.")
-@click.option("--image", default="", help="Of those pods.")
+@click.option("--image", default="", help="Image of those pods.")
 @click.option(
     "--tpu",
     default="",
@@ -193,11 +193,15 @@ def work(job_id: str, host: int, **options: Any) -> None:
 @click.option(
     "--tick", type=click.FloatRange(min=0.05), default=TICK, show_default=True, help="Seconds between rounds."
 )
-@click.option("--until-idle", is_flag=True, help="Leave when no job is left.")
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Of health and metrics.")
+@click.option("--until-idle", is_flag=True, help="Exit when no job is left.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="Port of health and metrics."
+)
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address of health and metrics.")
 @click.option("--no-http", is_flag=True, help="Serve neither.")
-@click.option("--check", type=click.Choice(["live", "ready"]), help="Ask the one that runs here how it is, and leave.")
+@click.option(
+    "--check", type=click.Choice(["live", "ready"]), help="Print the health of the one that runs here, and exit."
+)
 def serve(
     workers: int,
     team: str,
@@ -271,7 +275,9 @@ def serve(
     "--bind", default="127.0.0.1", show_default=True, help="Address; TLS is the business of what is before it."
 )
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), help="With the token that callers show; made unless given."
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="File with the token that callers send (default: one that tpu makes).",
 )
 @click.option("--allow", multiple=True, metavar="EMAIL", help="Google account that may use it, too; may be repeated.")
 @click.option(
@@ -301,7 +307,7 @@ def rest(port: int, bind: str, token_file: Path | None, allow: tuple[str, ...], 
     access = Access(token, allow, verify)
     server = rest_server.start(client(), access, results or _results(), port=port, bind=bind)
     shown = str(token_file or own) if token else f"an identity token of {', '.join(allow)}"
-    _say(f"the queue is on http://{bind}:{server.port}, for whoever shows {shown}; Ctrl-C leaves")
+    _say(f"the queue is on http://{bind}:{server.port}, for callers with {shown}; Ctrl-C stops")
     leaving.wait()
     server.stop()
 

@@ -17,7 +17,7 @@ from tpukit.errors import Invalid, Problem, TpukitError
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
-@click.option("--place", default=places.DEFAULT, show_default=True, help=f"Where to run: {', '.join(places.NAMES)}.")
+@click.option("--place", default=places.DEFAULT, show_default=True, help=f"Place to run at: {', '.join(places.NAMES)}.")
 @click.option("--on", metavar="NAME", default="", help="The machines to run on, where the place lets you name them.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
 @click.option("--detach", is_flag=True, help="Send it and return; `tpu serve` drives it.")
@@ -28,7 +28,7 @@ from tpukit.errors import Invalid, Problem, TpukitError
     type=click.Choice(["ask", "stop", "detach"]),
     default="ask",
     show_default=True,
-    help="What Ctrl-C does once the job is sent. Without a terminal to ask at, it detaches.",
+    help="Action on Ctrl-C once the job is sent; without a terminal to ask at: detach.",
 )
 def command(
     file: Path,

@@ -21,7 +21,7 @@ _name = click.option(
     default="default",
     show_default=True,
     envvar="TPUKIT_SANDBOX",
-    help="Which sandbox; several may run side by side.",
+    help="Name of the sandbox; several may run side by side.",
 )
 
 
@@ -53,11 +53,13 @@ def command(context: click.Context) -> None:
 @command.command("up")
 @_name
 @click.option("--project", "projects", multiple=True, help="A Google Cloud project that exists in it (tpu-project).")
-@click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="How long Google's operations take (1).")
+@click.option("--seconds", multiple=True, metavar="[TYPE=]SECONDS", help="Seconds that Google's operations take (1).")
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="An API that is on already; * is all.")
-@click.option("--seed", type=int, help="Of faults that have a chance.")
+@click.option("--seed", type=int, help="Seed of the random faults.")
 @click.option("--addons", is_flag=True, help="Install JobSet and Kueue; --slices does so too.")
-@click.option("--operations", type=click.IntRange(min=1), help="That GKE lets run at once in one cluster (5).")
+@click.option(
+    "--operations", type=click.IntRange(min=1), help="Operations that GKE lets run at once in one cluster (5)."
+)
 @click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
 def up(
     name: str,

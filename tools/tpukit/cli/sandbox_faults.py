@@ -1,4 +1,4 @@
-"""`tpu sandbox faults`: troubles on order."""
+"""`tpu sandbox faults`: fault injection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import click
 
 from tpukit.errors import Invalid
 
-_name = click.option("--name", default="default", show_default=True, envvar="TPUKIT_SANDBOX", help="Which sandbox.")
+_name = click.option(
+    "--name", default="default", show_default=True, envvar="TPUKIT_SANDBOX", help="Name of the sandbox."
+)
 
 
 @click.group("faults", invoke_without_command=True)
@@ -16,7 +18,7 @@ _name = click.option("--name", default="default", show_default=True, envvar="TPU
 @click.option("--json", "as_json", is_flag=True, help="Print an object instead of a table.")
 @click.pass_context
 def command(context: click.Context, name: str, as_json: bool) -> None:
-    """What is ordered to go wrong in Google's APIs and with hosts, and how often it did.
+    """List the faults ordered for Google's APIs and hosts, and how often each struck.
 
     \b
     Examples:
@@ -25,10 +27,10 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
       tpu sandbox faults add rate --match 'GET tpu' --limit 10      ten requests a minute, and no more
       tpu sandbox faults add hang --match 'GET container' --times 1 no answer for a minute, then the connection is cut
       tpu sandbox faults add slow --match CREATE_NODE_POOL --seconds 30
-      tpu sandbox faults host preempt pool-0             take a spot slice away; it is back after 30 s
+      tpu sandbox faults host preempt pool-0             preempt a spot slice; it is back after 30 s
       tpu sandbox faults host lose pool-0-host --step 40 when a host of it reports step 40
-      tpu sandbox faults vm preempt my-tpu --grace 5     take a TPU VM back: notice, SIGTERM, 5 s, power off
-      tpu sandbox faults vm unreachable my-tpu --worker 1   that host answers nobody; `restore` ends it
+      tpu sandbox faults vm preempt my-tpu --grace 5     preempt a TPU VM: notice, SIGTERM, 5 s, power off
+      tpu sandbox faults vm unreachable my-tpu --worker 1   that host is unreachable; `restore` ends it
       tpu sandbox faults clear
     """
     if context.invoked_subcommand is not None:
@@ -55,15 +57,15 @@ def command(context: click.Context, name: str, as_json: bool) -> None:
 
 @command.command("add")
 @click.argument("kind")
-@click.option("--match", help="Regular expression for what it strikes; everything unless told.")
-@click.option("--times", type=click.IntRange(min=0), help="How often it strikes; 0: again and again.")
-@click.option("--chance", type=click.FloatRange(0, 1), help="Of striking each time it could.")
+@click.option("--match", help="Regular expression for what it strikes (default: everything).")
+@click.option("--times", type=click.IntRange(min=0), help="Number of strikes; 0: no limit.")
+@click.option("--chance", type=click.FloatRange(0, 1), help="Probability of each strike.")
 @click.option("--status", type=click.IntRange(400, 599), help="HTTP status of `refuse`.")
-@click.option("--message", help="What is said.")
+@click.option("--message", help="Message of the refusal.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    help="Of `slow`, `hang`, `rate` and `preempt`; the pause that `refuse` asks for.",
+    help="Duration of `slow`, `hang`, `rate` and `preempt`; the pause that `refuse` asks for.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="Requests of `rate`, in so many seconds.")
 @click.option("--as", "fault_name", help="A name for it; one of the same name is replaced.")
@@ -82,7 +84,7 @@ def add(name: str, kind: str, fault_name: str | None, **words: Any) -> None:
 @click.argument("fault", default="")
 @_name
 def clear(name: str, fault: str) -> None:
-    """Take a fault of Google's APIs away, or all of them."""
+    """Remove a fault of Google's APIs, or all of them."""
     from tpukit.sandbox import fault_commands, folder
 
     fault_commands.clear(folder.find(name), fault)
@@ -91,9 +93,11 @@ def clear(name: str, fault: str) -> None:
 @command.command("host")
 @click.argument("action", type=click.Choice(["preempt", "drain", "hang", "lose", "restore"]))
 @click.argument("target")
-@click.option("--grace", type=click.FloatRange(min=0), help="Of preempt: seconds that pods have to leave (25).")
-@click.option("--back", type=click.FloatRange(min=0), help="Of preempt and lose: seconds until it is back.")
-@click.option("--step", type=click.IntRange(min=0), help="When a host of it reports this step; at once unless told.")
+@click.option("--grace", type=click.FloatRange(min=0), help="preempt: seconds that pods have to leave (25).")
+@click.option("--back", type=click.FloatRange(min=0), help="preempt, lose: seconds until it is back.")
+@click.option(
+    "--step", type=click.IntRange(min=0), help="Strike when a host of it reports this step (default: at once)."
+)
 @_name
 def host(name: str, action: str, target: str, **words: Any) -> None:
     """Let something happen to a pool or to a host of one. `restore` ends whatever it was."""
@@ -116,14 +120,18 @@ def host(name: str, action: str, target: str, **words: Any) -> None:
     ),
 )
 @click.argument("node")
-@click.option("--worker", type=click.IntRange(min=0), help="One host of it; all unless told. Preempt and repair: all.")
-@click.option("--grace", type=click.FloatRange(0, 30), help="Of preempt, maintenance: seconds that programs have (30).")
-@click.option("--after", type=click.FloatRange(min=0), help="Of preempt: seconds until the API says so.")
-@click.option("--notice", type=click.FloatRange(min=0), help="Of maintenance: seconds that it is announced before.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Of repair and maintenance: until it is back.")
-@click.option("--health", help="Of unhealthy: UNHEALTHY_TENSORFLOW, UNHEALTHY_MAINTENANCE or TIMEOUT.")
-@click.option("--symptom", help="Of unhealthy: HBM_OUT_OF_MEMORY, MESH_BUILD_FAIL, …")
-@click.option("--details", help="Of unhealthy: what the API says about it.")
+@click.option(
+    "--worker",
+    type=click.IntRange(min=0),
+    help="Number of one host (default: all; preempt and repair always take all).",
+)
+@click.option("--grace", type=click.FloatRange(0, 30), help="preempt, maintenance: seconds that programs have (30).")
+@click.option("--after", type=click.FloatRange(min=0), help="preempt: seconds until the API reports it.")
+@click.option("--notice", type=click.FloatRange(min=0), help="maintenance: seconds of notice.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="repair, maintenance: seconds until it is back.")
+@click.option("--health", help="unhealthy: UNHEALTHY_TENSORFLOW, UNHEALTHY_MAINTENANCE or TIMEOUT.")
+@click.option("--symptom", help="unhealthy: HBM_OUT_OF_MEMORY, MESH_BUILD_FAIL, …")
+@click.option("--details", help="unhealthy: description in the API.")
 @_name
 def vm(name: str, action: str, node: str, **words: Any) -> None:
     """Let something happen to a TPU VM. Prints its state and health as the API has them then.

@@ -25,14 +25,14 @@ LEAVE_SECONDS = 1.0
 
 
 @click.command("serve")
-@click.option(
-    "--parallel", type=click.IntRange(min=1), help="Jobs on this machine at once; half the cores unless told."
-)
+@click.option("--parallel", type=click.IntRange(min=1), help="Jobs at once on this machine (default: half the cores).")
 @click.option("--tick", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds between rounds.")
-@click.option("--until-idle", is_flag=True, help="Leave when no job is left that can be driven from here.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Of health and metrics on loopback; 9464 unless told.")
+@click.option("--until-idle", is_flag=True, help="Exit when no job is left that can be driven from here.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of health and metrics on loopback (default: 9464).")
 @click.option("--no-http", is_flag=True, help="Serve neither health nor metrics.")
-@click.option("--check", type=click.Choice(["live", "ready"]), help="Ask the one that runs here how it is, and leave.")
+@click.option(
+    "--check", type=click.Choice(["live", "ready"]), help="Print the health of the one that runs here, and exit."
+)
 @click.option("--install", is_flag=True, help="Write a systemd user unit that runs it from now on.")
 @click.option("--uninstall", is_flag=True, help="Remove that unit.")
 @click.option("--now", is_flag=True, help="With --install and --uninstall: have systemd start or stop it too.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.group("store", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Where jobs are remembered: a file on this machine, or a Firestore database that a team shares.
+    """Show and move the store of jobs: a file on this machine, or a Firestore database that a team shares.
 
     \b
     Examples:
@@ -30,7 +30,7 @@ def command(ctx: click.Context) -> None:
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(as_json: bool = False) -> None:
-    """Which store is used, how many jobs it has, who holds which leases, and what cannot be read."""
+    """Show the store in use: its jobs, the holders of leases, and records that cannot be read."""
     with _current() as store:
         summary = _summary(store)
     if as_json:
@@ -80,7 +80,7 @@ def move(destination: str, delete: bool) -> None:
                 raise Invalid(f"{source.address} is where the jobs are", hint="name another store")
             if held := [*source.leases(), *target.leases()]:
                 who = ", ".join(sorted({lease.holder.name for lease in held}))
-                hint = "stop it first (`tpu serve`, or a `tpu run` that somebody follows), then move"
+                hint = "stop it first (`tpu serve`, or a `tpu run` in a terminal), then move"
                 raise Conflict(f"jobs are driven by {who}", hint=hint)
             if found := unreadable(source, JOBS):
                 names = ", ".join(one.key for one in found)

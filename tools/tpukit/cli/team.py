@@ -67,7 +67,7 @@ def command(context: click.Context) -> None:
 @click.option("--own-account", is_flag=True, help="A Google account of its own, for its folder of the bucket alone.")
 @click.option("--bucket", metavar="gs://NAME", help="The bucket for --own-account; artifacts of the settings.")
 @click.option("--bind", is_flag=True, help="Also make the account and let its jobs act as it, with gcloud.")
-@click.option("--allow-root/--no-allow-root", default=None, help="Whether its programs may run as root (they may not).")
+@click.option("--allow-root/--no-allow-root", default=None, help="Let its programs run as root.")
 @click.option(
     "--egress",
     multiple=True,
@@ -157,7 +157,7 @@ def show(name: str, as_json: bool) -> None:
 @click.argument("team", required=False, default="")
 @_json
 def queue(team: str, as_json: bool) -> None:
-    """What runs, what waits, in which order and why; of all teams or of one."""
+    """Show what runs and what waits, in which order and why, for all teams or one."""
     from tpukit.cli import team_tables
     from tpukit.teams import queue_rows, registry
 

@@ -80,14 +80,14 @@ def remove(name: str) -> None:
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
 @user_option
 def set_dir(number: int, folder: Path, user: str) -> None:
-    """Make FOLDER, this one unless told, working directory NUMBER."""
+    """Make FOLDER (default: this one) working directory NUMBER."""
     from tpukit.cli import context
     from tpukit.errors import Invalid, Problem
     from tpukit.manager import users
 
     path = folder.absolute()
     if not path.is_dir():
-        raise Invalid(Problem("FOLDER", f"{folder} is no folder", "write the folder of your code"))
+        raise Invalid(Problem("FOLDER", f"{folder} is not a folder", "write the folder of your code"))
     _dirs(users.set_directory(context.store(), user_name(user), number, str(path.resolve()), context.CLOCK.now()))
 
 
@@ -185,7 +185,7 @@ def set_window(number: int, user: str) -> None:
 @user_option
 @_json
 def log(everything: bool, user: str, as_json: bool) -> None:
-    """What happened to you and your jobs since you asked last."""
+    """Show what happened to you and your jobs since you last asked."""
     from tpukit import report
     from tpukit.cli import context
     from tpukit.manager import users

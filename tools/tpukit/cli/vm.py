@@ -1,4 +1,4 @@
-"""`tpu vm`: TPU VMs that people share: who holds which, and making, deleting and mending them."""
+"""`tpu vm`: manage shared TPU VMs: list holders, create, delete, repair."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _tpu = click.argument("tpu")
 @click.group("vm", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """TPU VMs that people share. A TPU is named in full, by an alias, or without what all names begin with.
+    """Manage shared TPU VMs. Name a TPU in full, by an alias, or without the prefix that all names share.
 
     \b
     Examples:
-      tpu vm                                what there is, and who holds it
-      tpu vm find v34 --on-demand           of generations v3 and v4, such as are not spot
-      tpu vm apply team-v4-8-spot-1         make it; the name says what: a spot v4-8
-      tpu vm solve v4-8-p1                  find out what is wrong with it, and mend that
+      tpu vm                                all TPUs and their holders
+      tpu vm find v34 --on-demand           of generations v3 and v4, not spot
+      tpu vm apply team-v4-8-spot-1         create it; the name says what: a spot v4-8
+      tpu vm solve v4-8-p1                  diagnose and repair it
       tpu vm release v4-8-p1 --user ada
       tpu vm list --csv > tpus.csv
     """
@@ -40,13 +40,13 @@ def list_(as_csv: bool = False, as_json: bool = False) -> None:
 
 @command.command()
 @click.argument("types", nargs=-1)
-@click.option("--spot", is_flag=True, help="Only such as may be taken back.")
-@click.option("--on-demand", is_flag=True, help="Only such as may not.")
-@click.option("--free", is_flag=True, help="Only such as are ready and free.")
+@click.option("--spot", is_flag=True, help="Show only spot TPUs.")
+@click.option("--on-demand", is_flag=True, help="Show only TPUs that are not spot.")
+@click.option("--free", is_flag=True, help="Show only TPUs that are ready and free.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @_json
 def find(types: tuple[str, ...], spot: bool, on_demand: bool, free: bool, as_csv: bool, as_json: bool) -> None:
-    """TPUs of TYPES: v4-32 is one, v5e a generation, v34 two of them, v* all."""
+    """List TPUs of TYPES: v4-32 is a type, v5e a generation, v34 two generations, v* all."""
     _show(types, as_csv, as_json, spot=spot, on_demand=on_demand, free=free)
 
 
@@ -54,7 +54,7 @@ def find(types: tuple[str, ...], spot: bool, on_demand: bool, free: bool, as_csv
 @_tpu
 @user_option
 def release(tpu: str, user: str) -> None:
-    """Say that a TPU is free. With --user: only if it is that user's."""
+    """Release a TPU. With --user: only if no active job of another user holds it."""
     from tpukit.cli import context, vms
     from tpukit.manager import inventory
 
@@ -77,7 +77,7 @@ def note(tpu: str, text: str) -> None:
 
 @command.command()
 @click.argument("sheet")
-@click.option("--tab", default=SHEET_TAB, show_default=True, help="Which tab of it; made where there is none.")
+@click.option("--tab", default=SHEET_TAB, show_default=True, help="Tab of the sheet; created if missing.")
 def mirror(sheet: str, tab: str) -> None:
     """Write the inventory into a Google Sheet, by the id in its address. The store stays the truth.
 
@@ -95,7 +95,7 @@ def mirror(sheet: str, tab: str) -> None:
 @command.command("check-status")
 @_tpu
 def check_status(tpu: str) -> None:
-    """The state of a TPU: READY, PREEMPTED, CREATING and others."""
+    """Print the state of a TPU: READY, PREEMPTED, CREATING and others."""
     from tpukit.cli import vms
     from tpukit.manager import shared_vms
 
@@ -107,7 +107,7 @@ def check_status(tpu: str) -> None:
 @_tpu
 @_json
 def describe(tpu: str, as_json: bool) -> None:
-    """What is known of a TPU: its state, its hosts, who holds it, what happened to it."""
+    """Show a TPU: its state, hosts, holder and events."""
     from tpukit import report
     from tpukit.cli import context, vms
     from tpukit.manager.inventory import HEADINGS, VMS

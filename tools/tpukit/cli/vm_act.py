@@ -13,9 +13,9 @@ SECONDS = 1800.0
 _tpu = click.argument("tpu")
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 _wait = click.option("--wait/--no-wait", default=True, show_default=True, help="Return when it is done.")
-_zone = click.option("--zone", default="", help="Where; that of the settings unless told.")
-_type = click.option("--type", "type_", default="", help="What, such as v4-8; the name says it unless told.")
-_spot = click.option("--spot/--on-demand", default=None, help="Whether it may be taken back; the name says it too.")
+_zone = click.option("--zone", default="", help="Zone (default: the setting zone).")
+_type = click.option("--type", "type_", default="", help="Type, such as v4-8 (default: what the name says).")
+_spot = click.option("--spot/--on-demand", default=None, help="Capacity (default: what the name says).")
 
 
 @click.command()
@@ -25,7 +25,7 @@ _spot = click.option("--spot/--on-demand", default=None, help="Whether it may be
 @_spot
 @_wait
 def apply(tpu: str, zone: str, type_: str, spot: bool | None, wait: bool) -> None:
-    """Make a TPU: wait in Google's queue until there is one. Nothing happens where it is there."""
+    """Create a TPU, waiting in Google's queue for capacity. Does nothing if it exists."""
     from tpukit.cli import vms
 
     make(vms.known(tpu, zone=zone, type_=type_, spot=spot), wait)
@@ -36,11 +36,11 @@ def apply(tpu: str, zone: str, type_: str, spot: bool | None, wait: bool) -> Non
 @_wait
 @_yes
 def reapply(tpu: str, wait: bool, yes: bool) -> None:
-    """Delete a TPU and make it anew. What its hosts have on their disks is lost."""
+    """Delete a TPU and recreate it. Data on its hosts' disks is lost."""
     from tpukit.cli import vms
 
     vm = vms.known(tpu)
-    _ask(vm, "Delete it and make it anew?", yes)
+    _ask(vm, "Delete and recreate it?", yes)
     make_anew(vm, wait)
 
 
@@ -57,16 +57,16 @@ def delete(tpu: str, wait: bool, yes: bool) -> None:
     _ask(vm, "Delete it?", yes)
     there = shared_vms.delete(vms.cloud(), vm)
     if wait:
-        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"{vm.name} to go")
+        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"deleting {vm.name}")
     inventory.forget(context.store(), vm.name)
-    click.echo(f"{vm.name} {'is deleted' if there else 'was not there'}", err=True)
+    click.echo(f"{vm.name} {'deleted' if there else 'did not exist'}", err=True)
 
 
 @click.command()
 @_tpu
 @_yes
 def restart(tpu: str, yes: bool) -> None:
-    """Turn a TPU of one host off and on again. Google does not stop larger ones: `tpu vm reapply` makes them anew."""
+    """Restart a TPU of one host. Google does not stop larger ones: `tpu vm reapply` recreates them."""
     from tpukit.cli import context, vms
     from tpukit.manager import shared_vms
 
@@ -91,9 +91,9 @@ def make(vm: Vm, wait: bool) -> None:
         queued=own.queued,
         external_ips=own.external_ips,
     )
-    click.echo(f"{vm.name} {'was asked for' if asked else 'is there, or on its way'}: {_state(vm)}", err=True)
+    click.echo(f"{vm.name} {'requested' if asked else 'exists, or is being created'}: {_state(vm)}", err=True)
     if wait:
-        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.ready(vms.cloud(), vm), f"{vm.name} to be ready")
+        shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.ready(vms.cloud(), vm), f"creating {vm.name}")
         click.echo(f"{vm.name} READY", err=True)
 
 
@@ -102,7 +102,7 @@ def make_anew(vm: Vm, wait: bool) -> None:
     from tpukit.manager import shared_vms
 
     shared_vms.delete(vms.cloud(), vm)
-    shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"{vm.name} to go")
+    shared_vms.wait(context.CLOCK, SECONDS, lambda: shared_vms.gone(vms.cloud(), vm), f"deleting {vm.name}")
     make(vm, wait)
 
 

@@ -18,11 +18,11 @@ _MARKS = {"good": ("✓", "green"), "mended": ("✓", "yellow"), "bad": ("✗", 
 
 @click.command()
 @click.argument("tpu")
-@click.option("--dry-run", is_flag=True, help="Say what is wrong, and mend nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask before processes are killed or the TPU is made anew.")
+@click.option("--dry-run", is_flag=True, help="Report what is wrong, and repair nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before processes are killed or the TPU is recreated.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Find out what is wrong with a TPU, and mend it. Exits 1 where something is left.
+    """Diagnose a TPU and repair it. Exits 1 if a fault is left.
 
     Nothing is done to the processes, disks and chips of a job that is active there.
     """
@@ -31,8 +31,10 @@ def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
 
 @click.command("mount-disk")
 @click.argument("tpu")
-@click.option("--disk", default="", metavar="SERVER:/PATH", help="The shared disk (NFS); that of the zone unless told.")
-@click.option("--at", "mount", default="", metavar="FOLDER", help="Where.")
+@click.option(
+    "--disk", default="", metavar="SERVER:/PATH", help="Shared disk, NFS (default: the last one of the zone)."
+)
+@click.option("--at", "mount", default="", metavar="FOLDER", help="Folder to mount it at (default: the last one).")
 def mount_disk(tpu: str, disk: str, mount: str) -> None:
     """Mount the shared disk on all hosts of a TPU. What was named once holds for the other TPUs of the zone."""
     from tpukit.cli import context, vms

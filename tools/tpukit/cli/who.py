@@ -1,4 +1,4 @@
-"""Whose command it is: --user, and who is meant where it is left out."""
+"""The user a command is for: --user, and the default."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ user_option = click.option(
     default="",
     envvar="TPUKIT_USER",
     metavar="USER",
-    help="Whose; $TPUKIT_USER, or the user of your login's name, or the only one there is.",
+    help="User (default: $TPUKIT_USER, the user named like your login, or the only user).",
 )
 
 
 def user_name(given: str) -> str:
-    """The user who is meant. Raises where that is not plain."""
+    """Return the user that a command is for. Invalid where several could be meant."""
     from tpukit.cli import context
     from tpukit.manager import users
     from tpukit.manager.users import USERS
@@ -32,7 +32,11 @@ def user_name(given: str) -> str:
         return next(iter(known))
     if not known:
         raise Invalid(Problem("USER", "there is no user yet", "`tpu user add NAME` adds one"))
-    raise Invalid(Problem("USER", "it is not plain who is meant", f"name one of {', '.join(sorted(known))}"))
+    raise Invalid(
+        Problem(
+            "USER", "several users exist, and none is named like your login", f"name one of {', '.join(sorted(known))}"
+        )
+    )
 
 
 def reserved() -> frozenset[str]:

@@ -1,6 +1,6 @@
-"""The inventory: which TPU VMs a group shares, and who holds which. What state they are in is Google's to say.
+"""The inventory: which TPU VMs a group shares, and who holds which. Their states come from Google.
 
-A TPU is held while a job on it is active: a job that has ended holds nothing, whether or not somebody released it.
+A TPU is held while a job on it is active: a job that has ended holds nothing, whether or not it was released.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec.structs import replace
@@ -72,7 +73,7 @@ class Row:
     @property
     def fields(self) -> tuple[str, ...]:
         vm = self.vm
-        job, since = (vm.job, f"{vm.since:.0f}") if self.held else ("", "")
+        job, since = (vm.job, _utc(vm.since)) if self.held else ("", "")
         bought = "spot" if vm.spot else ""
         return vm.name, self.short, vm.type, bought, vm.zone, self.state, self.user, job, vm.notes, since
 
@@ -137,9 +138,9 @@ def choose(rows: Iterable[Row], type_: str) -> Row:
     meant = [row for row in rows if row.vm.type == type_]
     free = [row for row in meant if row.free]
     if not free:
-        busy = ", ".join(f"{row.vm.name} {row.user or row.state}" for row in meant) or "there is none in the inventory"
+        busy = ", ".join(f"{row.vm.name} {row.user or row.state}" for row in meant) or "the inventory has none"
         raise NoCapacity(
-            f"no {type_} is free: {busy}", hint=f"name one, or `tpu vm apply NAME` makes one: `tpu find {type_}`"
+            f"no {type_} is free: {busy}", hint=f"`tpu find {type_}` lists them; `tpu vm apply NAME` creates one"
         )
     return min(free, key=lambda row: (row.vm.since, _natural(row.vm.name)))
 
@@ -173,7 +174,7 @@ def register(store: Store, vm: Vm, now: float) -> Vm:
     if known is None:
         try:
             return store.create(VMS, vm.name, vm, events=[Event(now, "added to the inventory")]).value
-        except Conflict:  # somebody was faster
+        except Conflict:  # another process was faster
             known = store.get(VMS, vm.name).value
     if (known.zone, known.type, known.spot) == (vm.zone, vm.type, vm.spot):
         return known
@@ -260,6 +261,10 @@ def _spot(node: Node) -> bool:
     """A node does not always say how it was bought: one that a queued resource made may leave that to it."""
     parsed = tpu_names.parse_tpu(node.name)
     return node.spot or bool(parsed and parsed.spot)
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:

@@ -37,10 +37,10 @@ class Line:
     def says(self) -> str:
         """What a person should know beside the state."""
         if self.job is None:
-            return "its job is not remembered: `tpu job clear --missing` drops the window"
+            return "the record of its job was removed: `tpu job clear --missing` drops the window"
         stage = self.job.attempt.stage if self.job.attempt else 0
         resumed = f"stage {stage}" if stage else ""
-        done = "its script says that it is done" if self.window.finished and not self.job.state.ended else ""
+        done = "its script reported the end" if self.window.finished and not self.job.state.ended else ""
         return "; ".join(filter(None, (resumed, done, self.job.message)))
 
 

@@ -52,7 +52,7 @@ def apply(
         return False
     if node is not None or request is not None:
         state = node.state if node else request.state if request else ""
-        raise Conflict(f"{vm.name} is {state}", hint=f"`tpu vm reapply {vm.name}` deletes it and makes it anew")
+        raise Conflict(f"{vm.name} is {state}", hint=f"`tpu vm reapply {vm.name}` deletes and recreates it")
     wanted = Request(
         vm.name,
         (vm.name,),
@@ -86,15 +86,15 @@ def restart(cloud: Cloud, vm: Vm, clock: Clock, seconds: float) -> None:
     """Off and on again. Its hosts may have other addresses then."""
     node, _ = _there(cloud, vm)
     if node is None:
-        raise NotFound(f"there is no TPU VM {vm.name} in {vm.zone}", hint=f"`tpu vm apply {vm.name}` makes it")
+        raise NotFound(f"there is no TPU VM {vm.name} in {vm.zone}", hint=f"`tpu vm apply {vm.name}` creates it")
     if len(node.hosts) > 1:  # https://cloud.google.com/tpu/docs/managing-tpus-tpu-vm
-        hint = f"`tpu vm reapply {vm.name}` deletes it and makes it anew"
-        raise Conflict(f"{vm.name} has {len(node.hosts)} hosts, and Google stops only single ones", hint=hint)
+        hint = f"`tpu vm reapply {vm.name}` deletes and recreates it"
+        raise Conflict(f"{vm.name} has {len(node.hosts)} hosts, and Google stops only TPUs of one host", hint=hint)
     if node.state == READY:
         cloud.stop(vm.zone, vm.name, node.id)
-    wait(clock, seconds, lambda: state(cloud, vm) == "STOPPED", f"{vm.name} to stop")
+    wait(clock, seconds, lambda: state(cloud, vm) == "STOPPED", f"stopping {vm.name}")
     cloud.start(vm.zone, vm.name, node.id)
-    wait(clock, seconds, lambda: state(cloud, vm) == READY, f"{vm.name} to start")
+    wait(clock, seconds, lambda: state(cloud, vm) == READY, f"starting {vm.name}")
 
 
 def ready(cloud: TpuVms, vm: Vm) -> bool:
@@ -103,13 +103,16 @@ def ready(cloud: TpuVms, vm: Vm) -> bool:
     if node is not None and node.state == READY:
         return True
     if request is not None and request.state == "FAILED":
-        raise NoCapacity(f"{vm.name} was refused: {request.error or 'no reason given'}", hint="try later, or elsewhere")
+        raise NoCapacity(
+            f"{vm.name} was refused: {request.error or 'no reason given'}",
+            hint="try later, or create one in another zone",
+        )
     if request is not None and request.state in ("SUSPENDING", "SUSPENDED"):
-        raise Conflict(f"{vm.name} was taken back", hint=f"`tpu vm reapply {vm.name}` asks for it again")
+        raise Conflict(f"{vm.name} was preempted", hint=f"`tpu vm reapply {vm.name}` recreates it")
     if node is not None and node.state in _ENDED:  # of itself it never comes back
-        raise Conflict(f"{vm.name} is {node.state}", hint=f"`tpu vm reapply {vm.name}` asks for it again")
+        raise Conflict(f"{vm.name} is {node.state}", hint=f"`tpu vm reapply {vm.name}` recreates it")
     if node is None and request is None:
-        raise NotFound(f"{vm.name} is gone", hint=f"`tpu vm apply {vm.name}` makes it")
+        raise NotFound(f"{vm.name} does not exist", hint=f"`tpu vm apply {vm.name}` creates it")
     return False
 
 
@@ -129,7 +132,9 @@ def wait(clock: Clock, seconds: float, done: Callable[[], bool], what: str) -> N
     until = clock.monotonic() + seconds
     while not done():
         if clock.monotonic() >= until:
-            raise NotYet(f"{seconds:.0f} s were not enough for {what}", hint="it goes on; ask again later")
+            raise NotYet(
+                f"{what} takes longer than {seconds:.0f} s", hint="the request stays; run the command again later"
+            )
         clock.sleep(POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Short names for TPU VMs, shared by all users of a store."""
+"""Aliases of TPU VMs, shared by all users of a store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ msgspec.json.Decoder(TpuAlias)
 
 
 def add(store: Store, name: str, tpu: str, reserved: Collection[str], now: float) -> TpuAlias:
-    """One that is there leads to another TPU from now on."""
+    """Add an alias, or point an existing one to another TPU."""
     tpu_names.check_alias(name, reserved, tpu=True)
     users.taken(store, name)
     if not tpu_names.is_node(tpu):
@@ -39,7 +39,7 @@ def delete(store: Store, name: str) -> None:
     try:
         store.delete(ALIASES, store.get(ALIASES, name))
     except NotFound as error:
-        raise NotFound(f"no TPU has the short name {name}", hint="`tpu alias list --tpu` shows all") from error
+        raise NotFound(f"no TPU has the alias {name}", hint="`tpu alias list --tpu` lists all") from error
 
 
 def listed(store: Store) -> dict[str, str]:

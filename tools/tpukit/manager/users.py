@@ -71,7 +71,7 @@ def directory(user: User, number: int) -> str:
     try:
         return user.directories[str(number)]
     except KeyError:
-        hint = f"go there and write `tpu user set-dir {number} --user {user.name}`"
+        hint = f"go to the folder and run `tpu user set-dir {number} --user {user.name}`"
         raise NotFound(f"{user.name} has no working directory {number}", hint=hint) from None
 
 
@@ -80,7 +80,7 @@ def delete_directory(store: Store, name: str, number: int, now: float) -> User:
         directory(user, number)
         return replace(user, directories={key: one for key, one in user.directories.items() if key != str(number)})
 
-    return _changed(store, name, without, f"working directory {number} forgotten", now)
+    return _changed(store, name, without, f"working directory {number} removed", now)
 
 
 def swap_directories(store: Store, name: str, one: int, other: int, now: float) -> User:
@@ -98,7 +98,7 @@ def set_alias(store: Store, name: str, alias: str, setting: str, reserved: Colle
         raise Invalid(Problem("SETTING", f"{setting!r} is not the name of a setting", hint))
     return _changed(
         *(store, name, lambda user: replace(user, aliases={**user.aliases, alias: setting})),
-        *(f"{alias} is short for {setting}", now),
+        *(f"alias {alias} stands for {setting}", now),
     )
 
 
@@ -106,10 +106,10 @@ def delete_alias(store: Store, name: str, alias: str, now: float) -> User:
     def without(user: User) -> User:
         if alias not in user.aliases:
             hint = f"`tpu alias list --user {name}` shows all"
-            raise NotFound(f"{name} has no short name {alias}", hint=hint)
+            raise NotFound(f"user {name} has no alias {alias}", hint=hint)
         return replace(user, aliases={key: one for key, one in user.aliases.items() if key != alias})
 
-    return _changed(store, name, without, f"{alias} is short for nothing any more", now)
+    return _changed(store, name, without, f"alias {alias} deleted", now)
 
 
 def set_setting(store: Store, name: str, key: str, text: str, now: float) -> User:
@@ -124,19 +124,19 @@ def reset_settings(store: Store, name: str, now: float) -> User:
 
 
 def set_last_window(store: Store, name: str, number: int, now: float) -> User:
-    """The next job gets the first free number behind it."""
+    """Set the counter: the next job gets the first free number after it."""
     if number < 0:
         raise Invalid(Problem("NUMBER", f"{number} is below 0", "write 0"))
     return _changed(store, name, lambda user: replace(user, last_window=number), f"windows count from {number}", now)
 
 
 def note(store: Store, name: str, text: str, now: float) -> None:
-    """A sentence for the user's log."""
+    """Add a sentence to the user's log."""
     _changed(store, name, lambda user: user, text, now)
 
 
 def news(store: Store, name: str, of_jobs: Sequence[Event], now: float, *, unread: bool = True) -> list[Event]:
-    """What happened since the user asked last, to the user and in `of_jobs`, oldest first. The next time begins now."""
+    """Return what happened since the user last asked, to the user and in `of_jobs`, oldest first, and mark it read."""
     user = get(store, name)
     since = user.read_until if unread else 0.0
     happened = [event for event in (*store.events(USERS, name), *of_jobs) if event.at > since]
@@ -151,6 +151,6 @@ def _changed(store: Store, name: str, how: Callable[[User], User], text: str, no
 
 
 def taken(store: Store, word: str) -> None:
-    """Conflict where a user has that name: a command could mean either."""
+    """Raise Conflict where a user has that name: a command could mean either."""
     if word in store.keys(USERS, word):
         raise Conflict(f"{word} is the name of a user", hint="use another name")

@@ -99,7 +99,11 @@ def _taken(hosts: Sequence[HostEnd]) -> Verdict | None:
         if end.lost or (end.code == KILLED and not end.signalled_by_us):
             if end.out_of_memory:
                 return Verdict(Reason.OUT_OF_MEMORY, end.host)
-            how = "it left no exit code (killed with its terminal or session?)" if end.lost else "killed by signal 9"
+            how = (
+                "the program ended without an exit code; the process or its machine was killed"
+                if end.lost
+                else "killed by signal 9"
+            )
             return Verdict(Reason.HOST_LOST, end.host, how)
     return None
 

@@ -1,4 +1,4 @@
-"""Which cluster of Google Cloud is driven: as given, else as the ConfigMap says."""
+"""The cluster of Google Cloud that is driven: as given, else as the ConfigMap says."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ class Identity:
     project: str
     location: str
     cluster: str
+    given_zones: tuple[str, ...] = ()
 
     @property
     def zones(self) -> tuple[str, ...]:
-        """Where pools go when nobody says: in the zone of a cluster that lies in one."""
+        """Zones for JobSets where neither they nor the ConfigMap name any: those given, or that of a zonal cluster."""
+        if self.given_zones:
+            return self.given_zones
         return (self.location,) if re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z]", self.location) else ()
 
 
-def identity(given: Mapping[str, str | None], data: Mapping[str, str]) -> Identity:
+def identity(given: Mapping[str, str | None], data: Mapping[str, str], zones: tuple[str, ...] = ()) -> Identity:
     values = {name: given.get(name) or data.get(name, "") for name in ("project", "location", "cluster")}
     if missing := [name for name, value in values.items() if not value]:
         where = f"ConfigMap {NAMESPACE}/{NAME}"
         raise Invalid([Problem("", f"the {name} is not known", f"--{name}, or {name} in {where}") for name in missing])
-    return Identity(**values)
+    return Identity(**values, given_zones=zones)

@@ -32,7 +32,7 @@ class Access:
     ) -> None:
         """`verify`: the verified address behind an identity token; raises Unauthenticated."""
         if not token and not (emails and verify):
-            raise Invalid("nobody could use it: there is neither a token nor an account that may")
+            raise Invalid("the queue would have no callers: give a token, or accounts with --allow")
         self._token, self._emails, self._verify, self._now = token, frozenset(emails), verify, now
         self._verified: dict[str, tuple[float, str]] = {}
 
@@ -48,7 +48,7 @@ class Access:
             raise Unauthenticated("this is not the token of this service", hint=_HINT)
         email = self._email(shown)
         if email not in self._emails:
-            raise Denied(f"{email} may not use this queue", hint="whoever runs it names accounts with --allow")
+            raise Denied(f"{email} may not use this queue", hint="its operator allows accounts with --allow")
         return email
 
     def _email(self, shown: str) -> str:

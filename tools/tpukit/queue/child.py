@@ -206,7 +206,7 @@ def _environment(scratch: Path, cache: Path | None) -> dict[str, str]:
 
 def _exit(status: object) -> str:
     if not isinstance(status, int):
-        return "nobody knows how"
+        return "exit code unknown"
     if status < 0:
         with suppress(ValueError):
             return f"killed by {signal.Signals(-status).name}"

@@ -155,7 +155,7 @@ class Client:
                     state = f"{job_id} is {job.status}"
                 left = POLL_SECONDS if due is None else min(POLL_SECONDS, due - time.monotonic())
                 if left <= 0:
-                    raise NotYet(state, hint=f"`tpu queue show {job_id}` says how it goes on")
+                    raise NotYet(state, hint=f"`tpu queue show {job_id}` shows its status")
                 changed.wait(left)
         finally:
             unwatch()

@@ -76,15 +76,15 @@ class Step:
 def problems(job: QueuedJob) -> str:
     """Why it can never run as it is; empty: it can."""
     if not isinstance(job.code, str) or not job.code.strip():
-        return "code: there is none; write a Python program as text"
+        return "code: missing; write a Python program as text"
     if len(job.code.encode("utf-8", "replace")) > CODE_LIMIT:
-        return f"code: it has more than {CODE_LIMIT:,} bytes; put large data into a bucket"
+        return f"code: larger than {CODE_LIMIT:,} bytes; put large data into a bucket"
     if not is_number(job.timeout) or not 0 < job.timeout <= LONGEST_TIMEOUT:
-        return f"timeout: {job.timeout!r} is no number of seconds between 0 and {LONGEST_TIMEOUT}"
+        return f"timeout: {job.timeout!r} must be a number of seconds between 0 and {LONGEST_TIMEOUT}"
     if not is_number(job.priority):
-        return f"priority: {job.priority!r} is no number"
+        return f"priority: {job.priority!r} must be a number"
     if job.metadata is not None and not isinstance(job.metadata, dict):
-        return f"metadata: {type(job.metadata).__name__} is no object"
+        return f"metadata: {type(job.metadata).__name__} must be an object"
     for name in ("challenge_number", "metadata"):
         if held := strange(getattr(job, name)):
             return f"{name}: it holds {held}, which cannot be stored"
@@ -227,7 +227,7 @@ def _again(key: str, job: QueuedJob, outcome: Outcome, now: float) -> QueuedJob:
     said = outcome.error or message(outcome.reason)
     job = replace(job, faults=faults, updated_at=now, reason=str(outcome.reason), error=said, logs=outcome.logs)
     if faults >= max(1, job.max_faults):
-        said = f"{said}; the infrastructure lost {faults} attempts at it, so it is not tried again"
+        said = f"{said}; given up after {faults} {'attempt' if faults == 1 else 'attempts'} lost by the infrastructure"
         return replace(_end(job, FAILED, outcome.reason, said, now, outcome.logs), dead_letter=True)
     return replace(job, status=PENDING, not_before=now + wait(key, faults), worker="")
 
@@ -266,4 +266,8 @@ def _later(job: QueuedJob, now: float) -> float:
 
 
 def _note(job: QueuedJob) -> str:
-    return f"{job.reason}: {job.error}" if job.status in ENDED else f"{job.error}; tried again at {job.not_before:.0f}"
+    return (
+        f"{job.reason}: {job.error}"
+        if job.status in ENDED
+        else f"{job.error}; retried in {max(0.0, job.not_before - job.updated_at):.0f} s"
+    )

@@ -50,7 +50,7 @@ def manifest(key: str, job: QueuedJob, target: Target) -> dict[str, Any]:
     asked = slices.requested(job)
     machine = _machine(asked or target.tpu)
     if machine.hosts > 1 and not target.network:
-        hint = "name a slice of one host; or whoever serves the queue allows code the network, with --network"
+        hint = "name a slice of one host; or serve the queue with --network, which lets code use the network"
         raise Invalid(
             f"metadata.tpu: {asked or target.tpu} has {machine.hosts} hosts, which use the network", hint=hint
         )

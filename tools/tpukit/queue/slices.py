@@ -18,7 +18,7 @@ def parse(text: str) -> tuple[str, str]:
     name, _, capacity = text.partition(":")
     if capacity and capacity not in CAPACITIES:
         hint = f"write {name}, or {name}: and one of {', '.join(CAPACITIES)}"
-        raise Invalid(f"metadata.tpu: {capacity!r} is no way to get a slice", hint=hint)
+        raise Invalid(f"metadata.tpu: {capacity!r} is not a capacity", hint=hint)
     try:
         return catalogue.find(name).name, capacity or "on-demand"
     except Invalid as error:

@@ -132,7 +132,7 @@ class Settings(Model):
     )
     store: str | None = field(
         _STORE,
-        "Where jobs are remembered: a file on this machine unless told, or a database that a team shares.",
+        "Store of jobs: sqlite, a file on this machine (the default), or a database that a team shares.",
         "firestore://my-project-1",
         default=None,
     )

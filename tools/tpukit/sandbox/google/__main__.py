@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         action="append",
         help="an API that is on from the beginning; '*': all; those of a new project if left out",
     )
-    words.add_argument("--seed", type=int, default=0, help="of faults that have a chance")
+    words.add_argument("--seed", type=int, default=0, help="seed of the random faults")
     said = words.parse_args(argv)
     try:
         settings = Settings(

@@ -28,10 +28,10 @@ class JaxChips:
         return on_hosts(patient.hosts.run(_COUNT, SECONDS), wrong)
 
     def fix(self, patient: Patient) -> str:
-        if not patient.allowed(f"Delete {patient.vm.name} and make it anew? What is on its disks is lost."):
+        if not patient.allowed(f"Delete {patient.vm.name} and recreate it? Data on its disks is lost."):
             return ""
         patient.make_anew()
-        return "the TPU was deleted and made anew"
+        return "the TPU was deleted and recreated"
 
 
 CHECK = JaxChips()

@@ -39,7 +39,7 @@ class StaleProcess:
             return ""
         patient.hosts.run(["sudo", "python3", "-c", f"{_HOLDERS}\nfor pid in held: os.kill(int(pid), 9)"])
         patient.hosts.run(["sudo", "rm", "-f", _LOCK])
-        return f"{len(pids)} processes killed"
+        return "1 process killed" if len(pids) == 1 else f"{len(pids)} processes killed"
 
 
 def _held(done: Done) -> str:

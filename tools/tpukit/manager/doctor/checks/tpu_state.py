@@ -22,11 +22,11 @@ class TpuState:
         if (
             patient.busy
             or not state.endswith(_GONE)
-            or not patient.allowed(f"{patient.vm.name} is {state}. Make it anew?")
+            or not patient.allowed(f"{patient.vm.name} is {state}. Recreate it?")
         ):
             return ""
         patient.make_anew()
-        return "deleted and made anew"
+        return "deleted and recreated"
 
 
 CHECK = TpuState()
