@@ -137,10 +137,12 @@ def run(mutation: Mutation, seeds: int) -> str:
         words = [sys.executable, "-m", "simulation", "--seeds", str(seeds), "--until-found"]
         done = subprocess.run(words, cwd=TESTS, env=env, capture_output=True, text=True)
         took = time.monotonic() - began
-    last = done.stdout.strip().splitlines()[-1:] or [done.stderr[-300:]]
-    if done.returncode != 1 or not last[0].startswith("found "):
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    if done.returncode == 0:
         return ""
-    _, seed, invariant = last[0].split(" ", 2)
+    if not last.startswith("found "):
+        raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
+    _, seed, invariant = last.split(" ", 2)
     return f"{seed} | {invariant} | {(int(seed) + 1) / took:.0f} | {took:.1f}"
 
 
