@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    cases: str  # of issue 26
+    cases: str  # letters of the table in README.md
     name: str
     file: str
     fixed: str
