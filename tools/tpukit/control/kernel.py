@@ -100,8 +100,8 @@ class Use(Protocol[T, S]):
     def decide(self, value: T, seen: S | None, now: float) -> Decision[T]:
         """Pure."""
 
-    def act(self, value: T, act: Any) -> None:
-        """Do it. Doing it twice does it once."""
+    def act(self, value: T, act: Any) -> Callable[[T], T] | None:
+        """Do it. Doing it twice does it once. Return what the record learns from it, if anything."""
 
     def failed(self, value: T, act: Any, error: TpukitError, now: float) -> Decision[T] | None:
         """What the record says of an act that cannot be done; None: nothing, it is tried again."""
@@ -323,7 +323,11 @@ class Kernel(Generic[T, S]):
             now = self._clock.now()
             decision = self._use.decide(entry.value, seen, now)
             if decision.value == entry.value and not decision.note:
-                return entry, decision
+                fresh = self._store.get(self._use.kind, entry.key) if decision.act is not None else entry
+                if fresh.revision == entry.revision:
+                    return entry, decision
+                entry = fresh  # changed since it was listed, and no write would have noticed: decide again
+                continue
             try:
                 return self._write(entry, lease, decision, now), decision
             except Conflict:
@@ -351,7 +355,7 @@ class Kernel(Generic[T, S]):
     def _act(self, entry: Entry[T], lease: Lease, decision: Decision[T]) -> Entry[T]:
         fence.check()
         try:
-            self._use.act(entry.value, decision.act)
+            learned = self._use.act(entry.value, decision.act)
         except LeaseLost:
             raise
         except TpukitError as error:
@@ -360,6 +364,22 @@ class Kernel(Generic[T, S]):
             if following is None:
                 raise
             return self._write(entry, lease, following, now)
+        return self._learn(entry, lease, learned) if learned else entry
+
+    def _learn(self, entry: Entry[T], lease: Lease, learned: Callable[[T], T]) -> Entry[T]:
+        """Write what an act taught. A person may have changed the record meanwhile: that change stays."""
+        for last in (False,) * (RACES - 1) + (True,):
+            value = learned(entry.value)
+            if value == entry.value:
+                break
+            try:
+                return self._store.put(self._use.kind, entry, value, lease=lease)
+            except Conflict:
+                if not self._still_held(lease):
+                    raise LeaseLost(f"another driver took over {lease.name}") from None
+                if last:
+                    raise
+                entry = self._store.get(self._use.kind, entry.key)
         return entry
 
     def _gone(self, key: str) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
+from tpukit import history
 from tpukit.errors import Invalid, TpukitError
 from tpukit.jobs.decide import Act
 from tpukit.places.base import FollowUp, Handle, Place
@@ -23,15 +26,27 @@ class Order:
     follow_up: FollowUp | None = None
 
 
-def act(places: Mapping[str, Place], job: Job, order: Order) -> None:
-    """Doing it twice does it once."""
+def act(places: Mapping[str, Place], job: Job, order: Order) -> Callable[[Job], Job] | None:
+    """Do it, and return what the record learns from it. Doing it twice does it once."""
     place = places[job.place]
     if order.act is Act.SUBMIT:
-        place.submit(Handle.of(job))
-    elif order.follow_up is not None:
+        handle = Handle.of(job)
+        learned = place.submit(handle)
+        return partial(_with_learned, handle.attempt.number, learned) if learned else None
+    if order.follow_up is not None:
         place.follow_up(Handle.of(job), order.follow_up)
     else:
         place.stop(Handle.of(job), order.grace)
+    return None
+
+
+def _with_learned(number: int, learned: Mapping[str, Any], job: Job) -> Job:
+    """Return the record with what its place needs to recognise the attempt, unless the attempt is over."""
+    attempt = job.attempt
+    if attempt is None or attempt.number != number or attempt.state.ended:
+        return job
+    attempt = replace(attempt, learned=history.learned(attempt.learned, learned))
+    return replace(job, attempts=(*job.attempts[:-1], attempt))
 
 
 def failed(job: Job, order: Order, error: TpukitError, now: float) -> Job | None:

@@ -69,8 +69,8 @@ class JobUse:
         step = decide(job, self._observer.plans.of(job).spec, seen, now)
         return Decision(step.job, Order(step.act, step.grace, step.follow_up) if step.act else None, step.note)
 
-    def act(self, job: Job, act: Order) -> None:
-        acting.act(self._places, job, act)
+    def act(self, job: Job, act: Order) -> Callable[[Job], Job] | None:
+        return acting.act(self._places, job, act)
 
     def failed(self, job: Job, act: Order, error: TpukitError, now: float) -> Decision[Job] | None:
         closing = acting.failed(job, act, error, now)

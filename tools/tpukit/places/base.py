@@ -169,8 +169,11 @@ class Place(Protocol):
     def group(self, plan: Plan) -> str | None:
         """Attempts of one group are observed in one call. None: this machine cannot reach where it runs."""
 
-    def submit(self, handle: Handle) -> None:
-        """Twice with the same handle is once. Invalid: it can never be started as it is."""
+    def submit(self, handle: Handle) -> Mapping[str, Any] | None:
+        """Start the attempt. Twice with the same handle is once. Invalid: it can never be started as it is.
+
+        Return what is to be remembered with the attempt, so that one that is removed later is not started again.
+        """
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
         """One call for many attempts of one group.

@@ -8,10 +8,11 @@ goes into the attempt's record, so another driver on another machine goes on fro
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
@@ -126,9 +127,10 @@ class GkePlace:
     def check_code(self, plan: Plan) -> None:
         self._connection(plan).sending.check_code(plan)
 
-    def submit(self, handle: Handle) -> None:
-        self._connection(handle.plan).sending.submit(handle)
+    def submit(self, handle: Handle) -> Mapping[str, Any]:
+        learned = self._connection(handle.plan).sending.submit(handle)
         self._note_sent()
+        return learned
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
         if not handles:

@@ -28,22 +28,28 @@ class Sending:
     clock: Clock
     sender: Callable[[], str]
 
-    def submit(self, handle: Handle) -> None:
+    def submit(self, handle: Handle) -> dict[str, Any]:
+        """Create the JobSet of an attempt, and return the position at which the attempt begins.
+
+        The record keeps it: without it, a JobSet that is deleted before it is observed looks as if it was never made.
+        """
         plan, attempt = handle.plan, handle.attempt
         state = self._fresh(plan)
         if state.jobset is not None and self._is_there(handle, state):
-            return
+            return _beginning(handle, state.uid)
         if state.jobset is not None or any(runs(pod) for pod in state.pods):
             if state.jobset is not None and not state.leaving:
                 self.lister.cluster.delete("JobSet", plan.id, plan.team, foreground=True, uid=state.uid)
             raise NotYet(f"hosts of the attempt before attempt {attempt.number} of {plan.id} are still leaving")
         parts = self._send_code(plan.team, plan.snapshot.digest) if plan.snapshot else 0
         limited = bool(plan.spec.max.unattended) and unattended.may_renew(self.lister.cluster, plan.team)
+        uid = ""
         for document in documents(plan, attempt, parts):
             document["metadata"]["annotations"][SENDER] = self.sender()
             if limited:
                 unattended.limit(document, plan.spec.max.unattended)
-            self._create(handle, document)
+            uid = self._create(handle, document)
+        return _beginning(handle, uid)
 
     def stop(self, handle: Handle, grace: float) -> None:
         plan = handle.plan
@@ -86,10 +92,10 @@ class Sending:
         ours = state.made_for == number or (known is not None and known.uid == state.uid)
         return ours and not state.leaving
 
-    def _create(self, handle: Handle, document: dict[str, Any]) -> None:
-        """Create and do not apply it: where another driver was faster, its JobSet has the name."""
+    def _create(self, handle: Handle, document: dict[str, Any]) -> str:
+        """Create and do not apply it: where another driver was faster, its JobSet has the name. Return its uid."""
         try:
-            self.lister.cluster.create(document)
+            return str(self.lister.cluster.create(document)["metadata"]["uid"])
         except LeaseLost:
             raise
         except Conflict:
@@ -98,6 +104,7 @@ class Sending:
                 raise Transient(f"JobSet {handle.plan.id} was there and is gone: it is made next time") from None
             if not self._is_there(handle, state):
                 raise NotYet(f"an earlier JobSet {handle.plan.id} is still there") from None
+            return state.uid
 
     def _hurry(self, plan: Plan, state: JobSetState, uids: set[str], grace: int) -> None:
         for pod in state.pods:
@@ -152,3 +159,8 @@ class Sending:
 
     def _fresh(self, plan: Plan) -> JobSetState:
         return self.lister.fresh(plan.team, plan.id)
+
+
+def _beginning(handle: Handle, uid: str) -> dict[str, Any]:
+    """Return what the record learns of a JobSet that was made for this attempt; nothing where it knows already."""
+    return {} if Position.of(handle.attempt.learned) or not uid else Position(uid).learned()
