@@ -35,8 +35,9 @@ class Machine:
         self.name = f"machine-{index}" if index >= 0 else "person"
         self.clock = SimulatedClock(world.scheduler, plan.offset, plan.drift)
         self.key = f"ssh-ed25519 KEY-{index}-0 tpukit"
-        self.faults: dict[int, Fault] = {one.call: one for one in world.plan.faults if one.machine == index}
-        self.calls = 0
+        mine = [one for one in world.plan.faults if one.machine == index]
+        self.faults = {(one.change, one.call): one for one in mine}
+        self.calls = self.changes = 0
         self.process = 0  # grows whenever a process of this machine ends
         self.cut: dict[str, float] = {}
         self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}
@@ -49,7 +50,11 @@ class Machine:
         if world.scheduler.stopped:
             raise Crashed
         number, self.calls = self.calls, self.calls + 1
-        fault = self.faults.get(number) if world.troubled else None
+        fault = self.faults.get((False, number))
+        if mutates:
+            fault = self.faults.get((True, self.changes)) or fault
+            self.changes += 1
+        fault = fault if world.troubled else None
         kind = fault.kind if fault else ""
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")
