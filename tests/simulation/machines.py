@@ -35,7 +35,10 @@ class Machine:
         self.name = f"machine-{index}" if index >= 0 else "person"
         self.clock = SimulatedClock(world.scheduler, plan.offset, plan.drift)
         self.key = f"ssh-ed25519 KEY-{index}-0 tpukit"
-        self.faults: dict[int, Fault] = {one.call: one for one in world.plan.faults if one.machine == index}
+        mine = [one for one in world.plan.faults if one.machine == index]
+        self.faults: dict[tuple[bool, int], Fault] = {  # a fault below 0 counts calls that change something, too
+            (one.change or one.call < 0, one.call if one.call >= 0 else -one.call - 1): one for one in mine
+        }
         self.calls = self.changes = 0
         self.process = 0  # grows whenever a process of this machine ends
         self.cut: dict[str, float] = {}  # by channel: until when nothing leaves
@@ -53,10 +56,11 @@ class Machine:
         if world.scheduler.stopped:
             raise Crashed
         number, self.calls = self.calls, self.calls + (not beside)
-        fault = self.faults.get(number) if world.troubled and not beside else None
-        if mutates:  # those below 0 count calls that change something
+        fault = None if beside else self.faults.get((False, number))
+        if mutates:
+            fault = self.faults.get((True, self.changes)) or fault
             self.changes += 1
-            fault = self.faults.get(-self.changes, fault) if world.troubled else None
+        fault = fault if world.troubled else None
         kind = fault.kind if fault else ""
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")

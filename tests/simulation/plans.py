@@ -17,9 +17,11 @@ class Fault:
     call: int  # counted over the calls of that machine; below 0: -1 is the first that changes something, and so on
     kind: str
     seconds: float = 0.0
+    change: bool = False  # counted over those of its calls that change something
 
     def __str__(self) -> str:
-        return f"machine-{self.machine} call {self.call}: {self.kind}" + (
+        what = "change" if self.change else "call"
+        return f"machine-{self.machine} {what} {self.call}: {self.kind}" + (
             f" {self.seconds:g} s" if self.seconds else ""
         )
 
@@ -180,7 +182,13 @@ def _fault(dice: random.Random, machines: int) -> Fault:
         seconds = dice.choice((5.0, 60.0, 300.0))
     else:
         seconds = dice.choice((30.0, 100.0, 600.0))
-    return Fault(dice.randrange(machines), call, kind, seconds)
+    machine = dice.randrange(machines)
+    # Few calls change something, and those are the ones before which a pause does harm.
+    return (
+        Fault(machine, int(2 ** dice.uniform(0, 4)) - 1, kind, seconds, True)
+        if dice.random() < 0.5
+        else Fault(machine, call, kind, seconds)
+    )
 
 
 def _event(dice: random.Random) -> Event:

@@ -60,6 +60,13 @@ class Cloud(TpuZones):
         super().delete_node(zone, name, expected)
         self.coming.pop(name, None)
 
+    def set_metadata(self, zone: str, name: str, expected: str, metadata: Mapping[str, str]) -> None:
+        self._pass_time()
+        self._expect(zone, name, expected)
+        if expected in self.foreign:
+            self.world.violate("foreign", f"changes the metadata of {name}, which is another user's")
+        super().set_metadata(zone, name, expected, metadata)
+
     def own(self, name: str) -> list[str]:
         """What carries the label `name` and costs money."""
         self._pass_time()
