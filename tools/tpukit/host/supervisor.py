@@ -121,20 +121,28 @@ def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
                 beside("host_uploader").start(folder, request["uploader"], MARK, run_shim)
         if request.get("unattended"):
             with suppress(OSError):  # on a full disk the job runs without the limit
-                beside("host_unattended").begin(folder, {**request["unattended"], "job": job, "attempt": number})
+                beside("host_unattended").begin(folder, {**request["unattended"], "job": job, "attempt": number}, MARK)
         return facts(job, number, None)
 
 
 def status(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Of the attempts that are asked for, and which of all attempts run. Asking is what keeps an attempt attended."""
+    """Describe the attempts that are asked for, and list all that run. Asking is what keeps an attempt attended."""
     for one in request["attempts"]:
-        with suppress(OSError):
-            os.utime(os.path.join(attempt_folder(one["job"], one["attempt"]), "asked"))
+        attend(attempt_folder(one["job"], one["attempt"]))
     return {
         "boot": boot(),
         "attempts": [facts(one["job"], one["attempt"], one.get("log")) for one in request["attempts"]],
         "running": running(),
     }
+
+
+def attend(folder: str) -> None:
+    """Note that a driver asks for an attempt. A watch that a reboot ended is started again."""
+    own = os.path.join(folder, "unattended")
+    with suppress(OSError):
+        os.utime(os.path.join(own, "asked"))
+        if not os.path.exists(os.path.join(own, "done")) and not is_locked(os.path.join(own, "lock")):
+            beside("host_unattended").ensure(folder, MARK)
 
 
 def stop(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:

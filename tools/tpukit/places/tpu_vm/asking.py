@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpukit.cloud.tpu_vm import Node, TpuVms
+from tpukit.cloud.clients import address
+from tpukit.cloud.tpu_vm import ENDPOINT, Node, TpuVms
 from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
@@ -20,8 +21,8 @@ from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.shared_code import Code, pack
 from tpukit.plan import Plan
 
-API = "https://tpu.googleapis.com/v2"
-"""As hosts reach it, to give back their own TPU VM."""
+API = ENDPOINT, "https://tpu.googleapis.com/v2/"
+"""The address at which hosts delete their own TPU VM."""
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
 MOUNT_SECONDS = 120.0
@@ -184,7 +185,7 @@ class Hosts:
         return {
             "store": target.store_label(self.sender()),
             "uploader": _uploader(plan) if index == 0 else [],
-            "unattended": _unattended(plan, first),
+            "unattended": _unattended(plan, machines.nodes[slice_index] or first),
             "argv": list(plan.command_of(attempt.stage)),
             "env": environment.host(plan, attempt, slice_index, host_index, first.hosts[0].internal),
             "workdir": workdir(plan, attempt.origin),
@@ -237,11 +238,12 @@ def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
 
 
 def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
-    """What ends by itself when no driver asks for the attempt any more; hardware only where the job created it."""
+    """The limit for a host of `node`, and what it deletes then: its own TPU VM, or the queued resource of all, and only
+    where the job created them."""
     if not plan.spec.max.unattended:
         return {}
     vms = target.of(plan)
-    where = f"{API}/projects/{vms.project}/locations/{vms.zone}"
+    where = f"{address(*API)}projects/{vms.project}/locations/{vms.zone}"
     url = f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
     labels = {name: node.labels.get(name, "") for name in (target.JOB, target.ATTEMPT, target.STORE)}
     return {
