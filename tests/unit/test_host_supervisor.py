@@ -233,3 +233,20 @@ def test_uploader_that_cannot_start_keeps_no_attempt_from_running(host):
     host.start("echo done", uploader=["/no/such/program"])
     until(lambda: host.facts()["end"])
     assert host.facts()["end"]["code"] == 0
+
+
+def test_host_reserved_for_deletion_takes_no_other_job_until_the_time_is_over(host):
+    about = {"job": "try-1", "attempt": 1}
+    assert host.ask("retire", **about, seconds=300) == {"running": [], "held": None}
+    assert host.start("true", job="other-2")["refused"] == "held"
+    assert host.ask("retire", job="other-2", attempt=0, seconds=300)["held"]["job"] == "try-1"
+    host.ask("retire", **about, seconds=-1)
+    host.start("true", job="other-2")
+    assert host.ended("other-2").code == 0
+
+
+def test_host_on_which_another_job_runs_is_not_reserved_for_deletion(host):
+    host.start("sleep 60", job="other-2")
+    answer = host.ask("retire", job="try-1", attempt=1, seconds=300)
+    assert [one["job"] for one in answer["running"]] == ["other-2"]
+    assert not (host.root / "retired").exists()

@@ -75,7 +75,7 @@ def test_watch_ends_with_an_attempt_that_holds_no_hardware(host, how):
     limited(host, LATER)
     watching(host)
     host.ask(how, job="try-1", attempt=0, grace=0)
-    until(lambda: (host.folder() / "unattended" / "done").exists(), "the watch to end")
+    until((host.folder() / "unattended" / "done").exists, "the watch to end")
     until(lambda: not watches(host))
     host.state()
     assert not watches(host), "a question starts it no more"
@@ -198,7 +198,7 @@ def test_hardware_that_carries_another_label_by_now_is_left_alone(lend, label):
     lent = lend("other-" + label[7:])
     lent.grant("roles/tpu.admin")
     limited(lent.host, AT_ONCE, url=lent.url, labels={**LABELS, label: "7"})
-    until(lambda: (lent.host.folder() / "unattended" / "done").exists(), "the watch to end")
+    until((lent.host.folder() / "unattended" / "done").exists, "the watch to end")
     assert lent.host.leaves()
     assert [lent.state(name) for name in lent.names] == ["ACTIVE", "ACTIVE"]
 

@@ -2,8 +2,8 @@
 
 Sent to a host beside the supervisor: standard library only. One process for each attempt watches the time at which a
 driver last asked for the attempt. Seconds count on a clock that stands still while the machine sleeps, and begin at 0
-with each question. After `seconds` without one, the watch stops the attempt as a driver would, and deletes the TPU VM or
-queued resource in `hardware` with the token of the machine's own service account, if that account may do so and the
+with each question. After `seconds` without one, the watch stops the attempt as a driver would, and deletes the TPU VM
+or queued resource in `hardware` with the token of the machine's own service account, if that account may do so and the
 object still carries the labels of this attempt.
 
 The watch ends with what it watches: when the attempt is over and holds no hardware, when a later attempt began, when

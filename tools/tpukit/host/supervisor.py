@@ -10,6 +10,7 @@ Files, below the folder that holds this program's own:
 
     lock                   held while an attempt is being started: one attempt at a time has the chips of a host
     code/DIGEST/           code as it was staged, named by its content
+    retired                the attempt that is about to have this machine deleted, and until when no other job begins
     setup/KEY              the command of that key has prepared this machine
     jobs/JOB/latest        the highest attempt of a job that was started or stopped: earlier ones never begin
     jobs/JOB/code/         the job's own copy of its code
@@ -46,6 +47,8 @@ PROGRESS_MOST = 64 << 10
 SAVED_SECONDS = 2.0
 """Between two readings of the names in a workdir."""
 SETUP_SECONDS = 1800
+RETIRED_MOST = 600.0
+"""Seconds for which a machine may be reserved to be deleted."""
 PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
 NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}")
 
@@ -190,6 +193,24 @@ def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
     return {}
 
 
+def retire(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Refuse attempts of other jobs from now on, for so many seconds: the machine is about to be deleted."""
+    with locked():
+        runs = running()
+        if all(one["job"] == request["job"] for one in runs) and retired(request["job"]) is None:
+            until = time.time() + min(float(request["seconds"]), RETIRED_MOST)
+            write(path("retired"), {"job": request["job"], "attempt": request["attempt"], "until": until})
+    return {"running": runs, "held": held(request["job"], request["attempt"])}
+
+
+def retired(job: str) -> dict[str, Any] | None:
+    """Return the attempt of another job that is about to have this machine deleted."""
+    note = read(path("retired"))
+    if note is None or note["job"] == job or not 0 <= note["until"] - time.time() <= RETIRED_MOST:
+        return None
+    return {"job": note["job"], "attempt": note["attempt"], "store": ""}
+
+
 def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     """Prepare the machine with a command, unless the same one did so before with the same files."""
     key, cwd = request["key"], path("code", request["code"]) if request.get("code") else os.path.expanduser("~")
@@ -225,6 +246,7 @@ def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 
 REQUESTS = {
+    "retire": retire,
     "mount": mount,
     "secret": secret,
     "prepare": prepare,
@@ -258,11 +280,11 @@ def fence(job: str, number: int) -> None:
 
 
 def held(job: str, number: int) -> dict[str, Any] | None:
-    """The attempt that has this host, other than the one that asks."""
+    """Return the attempt that has this host, or is about to have it deleted, other than the one that asks."""
     for one in running():
         if (one["job"], one["attempt"]) != (job, number):
             return one
-    return None
+    return retired(job)
 
 
 def running() -> list[dict[str, Any]]:
