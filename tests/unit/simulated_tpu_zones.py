@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tpukit import catalogue
+from tpukit import catalogue, fence
 from tpukit.clock import ManualClock
 from tpukit.cloud.tpu_vm import Host, Node, Request
 from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
@@ -41,6 +41,7 @@ class TpuZones(TpuCloud):
             self._later(request.name, 2, 20)
 
     def delete_queued(self, zone: str, name: str, expected: str) -> None:
+        fence.check()
         with self.lock:
             if name in self.requests:
                 for node in self.requests[name][0].nodes:
@@ -49,6 +50,7 @@ class TpuZones(TpuCloud):
             self._later(name, 20, 120)
 
     def delete_node(self, zone: str, name: str, expected: str) -> None:
+        fence.check()
         with self.lock:
             self._check_touch(name)
             super().delete_node(zone, name, expected)

@@ -141,6 +141,7 @@ class Trainings:
     running: dict[tuple[str, int], Training] = field(default_factory=dict)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)  # attempts, by address and job
     notes: set[tuple[str, str, int]] = field(default_factory=set)  # of stops, on hosts
+    retired: dict[str, tuple[str, float]] = field(default_factory=dict)  # addresses: for which job, until when
     violations: list[str] = field(default_factory=list)
     calm: bool = False  # peers do not lose each other any more
     advanced: float = 0.0  # until when
@@ -212,6 +213,17 @@ class Trainings:
             training.stops.setdefault(worker, (self.clock.now(), float(request["grace"])))
         return self._facts(address, job, number, None)
 
+    def _retire(self, address: str, worker: int, request: Answer) -> Answer:
+        holder = self.on(address)
+        if (holder is None or holder.job == request["job"]) and self._retirer(address, request["job"]) is None:
+            self.retired[address] = request["job"], self.clock.now() + request["seconds"]
+        runs = [{"job": holder.job, "attempt": holder.number, "store": ""}] if holder else []
+        return {"running": runs, "held": self._held(address, request)}
+
+    def _retirer(self, address: str, job: str) -> Answer | None:
+        by, until = self.retired.get(address, ("", 0.0))
+        return {"job": by, "attempt": 0, "store": ""} if by != job and self.clock.now() <= until else None
+
     def _new(self, request: Answer) -> Training:
         program = self.programs[request["argv"][-1]]
         done = program.saved.get(request["workdir"], 0.0)
@@ -229,7 +241,7 @@ class Trainings:
     def _held(self, address: str, request: Answer) -> Answer | None:
         holder = self.on(address)
         if holder is None or (holder.job, holder.number) == (request["job"], int(request["attempt"])):
-            return None
+            return self._retirer(address, request["job"])
         return {"job": holder.job, "attempt": holder.number, "store": ""}
 
     def _check_alone(self, job: str, number: int) -> None:

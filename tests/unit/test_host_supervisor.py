@@ -5,14 +5,12 @@ from __future__ import annotations
 import base64
 import fcntl
 import io
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import tarfile
-import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -22,73 +20,9 @@ import pytest
 
 from tpukit import pods
 from tpukit.host import host_netrc
-from tpukit.places.tpu_vm.channel import programs
-from tpukit.pods import Phase, PodState
+from tpukit.pods import Phase
+from unit.bare_host import Host
 from waiting import PATIENCE, until
-
-
-class Host:
-    """A bare machine that the program was sent to."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        folder = root / "programs" / "one"
-        folder.mkdir(parents=True)
-        for name, text in programs().items():
-            (folder / name).write_text(text)
-        self.argv = [sys.executable, "-I", "-S", str(folder / "supervisor.py")]
-
-    def open(self, request: dict[str, Any], content: bytes = b"") -> subprocess.Popen[bytes]:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.root), "SSH_CLIENT": "127.0.0.1 1 22"}
-        with tempfile.TemporaryFile() as asked:
-            asked.write(json.dumps(request).encode() + b"\n" + content)
-            asked.seek(0)
-            return subprocess.Popen(
-                self.argv, stdin=asked, stdout=subprocess.PIPE, env=environment, start_new_session=True
-            )
-
-    def ask(self, do: str, content: bytes = b"", **request: Any) -> Any:
-        process = self.open({"do": do, **request}, content)
-        text, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0
-        return json.loads(text)
-
-    def start(self, script: str, job: str = "try-1", attempt: int = 0, **more: Any) -> Any:
-        return self.ask("start", **self.request(script, job, attempt), **more)
-
-    def request(self, script: str, job: str = "try-1", attempt: int = 0) -> dict[str, Any]:
-        return {
-            "job": job,
-            "attempt": attempt,
-            "store": "mine",
-            "argv": ["sh", "-c", script],
-            "env": {"NAME": "value"},
-            "workdir": str(self.root / "work"),
-        }
-
-    def leaves(self, job: str = "try-1", attempt: int = 0) -> bool:
-        """Whether it was told to leave, seen without asking for it."""
-        return (self.root / "jobs" / job / f"attempt-{attempt}" / "stop").exists()
-
-    def facts(self, job: str = "try-1", attempt: int = 0, log: int | None = 0) -> Any:
-        return self.ask("status", attempts=[{"job": job, "attempt": attempt, "log": log}])["attempts"][0]
-
-    def state(self, job: str = "try-1", attempt: int = 0) -> PodState:
-        return state_of(self.facts(job, attempt))
-
-    def ended(self, job: str = "try-1", attempt: int = 0) -> PodState:
-        def over() -> PodState | None:
-            state = self.state(job, attempt)
-            return state if state.phase in (Phase.ENDED, Phase.LOST) else None
-
-        return until(over, f"{job} to end")
-
-    def log(self, job: str = "try-1", attempt: int = 0) -> str:
-        return base64.b64decode(self.facts(job, attempt)["log"]["bytes"]).decode()
-
-
-def state_of(facts: Any) -> PodState:
-    return pods.state_of(facts["began"], facts["end"], locked=facts["locked"], stopping=facts["stop"])
 
 
 @pytest.fixture
@@ -301,17 +235,18 @@ def test_uploader_that_cannot_start_keeps_no_attempt_from_running(host):
     assert host.facts()["end"]["code"] == 0
 
 
-def test_attempt_without_a_driver_for_longer_than_allowed_is_stopped(host):
-    host.start("sleep 600", unattended={"seconds": 0.5, "grace": 5, "hardware": {}})
-    until(host.leaves, "it to be told to leave")
-    assert host.ended().signalled
+def test_host_reserved_for_deletion_takes_no_other_job_until_the_time_is_over(host):
+    about = {"job": "try-1", "attempt": 1}
+    assert host.ask("retire", **about, seconds=300) == {"running": [], "held": None}
+    assert host.start("true", job="other-2")["refused"] == "held"
+    assert host.ask("retire", job="other-2", attempt=0, seconds=300)["held"]["job"] == "try-1"
+    host.ask("retire", **about, seconds=-1)
+    host.start("true", job="other-2")
+    assert host.ended("other-2").code == 0
 
 
-def test_attempt_that_a_driver_asks_for_is_attended(host):
-    host.start("sleep 600", unattended={"seconds": 3600, "grace": 5, "hardware": {}})
-    asked = host.root / "jobs" / "try-1" / "attempt-0" / "asked"
-    os.utime(asked, (1, 1))
-    host.state()
-    assert asked.stat().st_mtime > 1
-    assert not host.leaves()
-    host.ask("stop", job="try-1", attempt=0, grace=0)
+def test_host_on_which_another_job_runs_is_not_reserved_for_deletion(host):
+    host.start("sleep 60", job="other-2")
+    answer = host.ask("retire", job="try-1", attempt=1, seconds=300)
+    assert [one["job"] for one in answer["running"]] == ["other-2"]
+    assert not (host.root / "retired").exists()

@@ -10,6 +10,7 @@ Files, below the folder that holds this program's own:
 
     lock                   held while an attempt is being started: one attempt at a time has the chips of a host
     code/DIGEST/           code as it was staged, named by its content
+    retired                the attempt that is about to have this machine deleted, and until when no other job begins
     setup/KEY              the command of that key has prepared this machine
     jobs/JOB/latest        the highest attempt of a job that was started or stopped: earlier ones never begin
     jobs/JOB/code/         the job's own copy of its code
@@ -46,6 +47,8 @@ PROGRESS_MOST = 64 << 10
 SAVED_SECONDS = 2.0
 """Between two readings of the names in a workdir."""
 SETUP_SECONDS = 1800
+RETIRED_MOST = 600.0
+"""Seconds for which a machine may be reserved to be deleted."""
 PASSED_BY_SSH = re.compile(r"SSH_|OLDPWD$|PWD$|SHLVL$|_$")
 NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}")
 
@@ -121,20 +124,28 @@ def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
                 beside("host_uploader").start(folder, request["uploader"], MARK, run_shim)
         if request.get("unattended"):
             with suppress(OSError):  # on a full disk the job runs without the limit
-                beside("host_unattended").begin(folder, {**request["unattended"], "job": job, "attempt": number})
+                beside("host_unattended").begin(folder, {**request["unattended"], "job": job, "attempt": number}, MARK)
         return facts(job, number, None)
 
 
 def status(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
-    """Of the attempts that are asked for, and which of all attempts run. Asking is what keeps an attempt attended."""
+    """Describe the attempts that are asked for, and list all that run. Asking is what keeps an attempt attended."""
     for one in request["attempts"]:
-        with suppress(OSError):
-            os.utime(os.path.join(attempt_folder(one["job"], one["attempt"]), "asked"))
+        attend(attempt_folder(one["job"], one["attempt"]))
     return {
         "boot": boot(),
         "attempts": [facts(one["job"], one["attempt"], one.get("log")) for one in request["attempts"]],
         "running": running(),
     }
+
+
+def attend(folder: str) -> None:
+    """Note that a driver asks for an attempt. A watch that a reboot ended is started again."""
+    own = os.path.join(folder, "unattended")
+    with suppress(OSError):
+        os.utime(os.path.join(own, "asked"))
+        if not os.path.exists(os.path.join(own, "done")) and not is_locked(os.path.join(own, "lock")):
+            beside("host_unattended").ensure(folder, MARK)
 
 
 def stop(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
@@ -182,6 +193,24 @@ def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
     return {}
 
 
+def retire(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Refuse attempts of other jobs from now on, for so many seconds: the machine is about to be deleted."""
+    with locked():
+        runs = running()
+        if all(one["job"] == request["job"] for one in runs) and retired(request["job"]) is None:
+            until = time.time() + min(float(request["seconds"]), RETIRED_MOST)
+            write(path("retired"), {"job": request["job"], "attempt": request["attempt"], "until": until})
+    return {"running": runs, "held": held(request["job"], request["attempt"])}
+
+
+def retired(job: str) -> dict[str, Any] | None:
+    """Return the attempt of another job that is about to have this machine deleted."""
+    note = read(path("retired"))
+    if note is None or note["job"] == job or not 0 <= note["until"] - time.time() <= RETIRED_MOST:
+        return None
+    return {"job": note["job"], "attempt": note["attempt"], "store": ""}
+
+
 def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     """Prepare the machine with a command, unless the same one did so before with the same files."""
     key, cwd = request["key"], path("code", request["code"]) if request.get("code") else os.path.expanduser("~")
@@ -217,6 +246,7 @@ def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 
 REQUESTS = {
+    "retire": retire,
     "mount": mount,
     "secret": secret,
     "prepare": prepare,
@@ -250,11 +280,11 @@ def fence(job: str, number: int) -> None:
 
 
 def held(job: str, number: int) -> dict[str, Any] | None:
-    """The attempt that has this host, other than the one that asks."""
+    """Return the attempt that has this host, or is about to have it deleted, other than the one that asks."""
     for one in running():
         if (one["job"], one["attempt"]) != (job, number):
             return one
-    return None
+    return retired(job)
 
 
 def running() -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
@@ -22,15 +22,15 @@ class Acquiring:
 
     def assess(self, handle: Handle) -> Machines:
         zone = target.of(handle.plan).zone
-        nodes = {one.name: one for one in self.client.nodes(zone)}
-        return assess(handle, nodes, self.queued(zone))
+        queued = self.queued(zone)  # first: a request that is seen without its nodes has none, and may be deleted
+        return assess(handle, {one.name: one for one in self.client.nodes(zone)}, queued)
 
     def queued(self, zone: str) -> Mapping[str, Queued]:
         return {one.name: one for one in self.client.queued(zone)}
 
-    def acquire(self, handle: Handle, check_idle: Callable[[Machines], None]) -> Machines | None:
-        """The machines once hosts can be asked; None while they are on their way. `check_idle` raises where somebody
-        else's job runs on them: those are not made anew."""
+    def acquire(self, handle: Handle, retired: Callable[[Machines], AbstractContextManager[None]]) -> Machines | None:
+        """Return the machines once hosts can be asked; None while they are on their way. `retired` keeps other jobs off
+        TPU VMs that a person named while they are deleted, and raises where one runs."""
         seen = self.assess(handle)
         self._check_owner(handle, seen)
         if seen.ready:
@@ -41,9 +41,8 @@ class Acquiring:
             raise NotYet(seen.failed.words)  # the next observation ends the attempt
         plan, zone = handle.plan, target.of(handle.plan).zone
         if seen.queued or any(seen.nodes):
-            if not target.is_own(plan):
-                check_idle(seen)
-            self._remove(zone, seen)
+            with nullcontext() if target.is_own(plan) else retired(seen):
+                self._remove(zone, seen)
             raise NotYet(f"TPU VMs of an earlier attempt of {plan.id} are being deleted")
         for request in target.requests(plan, handle.attempt.number, self.sender(), self.public_key()):
             with suppress(Conflict):  # somebody was faster, or the answer to an earlier request was lost

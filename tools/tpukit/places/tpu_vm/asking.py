@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Conflict, Invalid, NotYet, TpukitError, Transient
+from tpukit import fence
+from tpukit.clock import Clock
+from tpukit.cloud.clients import address
+from tpukit.cloud.tpu_vm import ENDPOINT, Node, TpuVms
+from tpukit.errors import Conflict, Invalid, LeaseLost, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
 from tpukit.places.tpu_vm.channel import Answer, Call, Channel, Login
@@ -20,13 +24,15 @@ from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.shared_code import Code, pack
 from tpukit.plan import Plan
 
-API = "https://tpu.googleapis.com/v2"
-"""As hosts reach it, to give back their own TPU VM."""
+API = ENDPOINT, "https://tpu.googleapis.com/v2/"
+"""The address at which hosts delete their own TPU VM."""
 SETUP_SECONDS = 1800.0
 UPLOAD_SECONDS = 600.0
 MOUNT_SECONDS = 120.0
 STATUS_SECONDS = 15.0
 KEY_READERS = 16
+RETIRE_SECONDS, RETIRE_MARGIN = 240.0, 60.0
+"""For how long a driver relies on hosts that it reserved for deletion, and for how much longer they stay reserved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +99,40 @@ class Hosts:
             self.channel.ask([Call(login, {"do": "stop", "grace": 0, **holder}) for login, holder in there.items()])
             raise NotYet(f"an earlier attempt of {job} leaves {', '.join(login.address for login in there)}")
 
-    def check_idle(self, handle: Handle, machines: Machines) -> None:
-        """Raise Conflict where an attempt of another job runs on them, Transient where a host cannot be asked."""
+    @contextmanager
+    def retired(self, handle: Handle, machines: Machines, clock: Clock) -> Iterator[None]:
+        """Reserve the hosts for deletion, and fence the block by that: no other job begins there meanwhile.
+
+        Raises:
+            Conflict: An attempt of another job runs there.
+            Transient: A host cannot be asked.
+        """
+        began, outer = clock.elapsed(), fence.carry(fence.check)
+        self._retire(handle, machines)
+
+        def left() -> float:
+            rest = began + RETIRE_SECONDS - clock.elapsed()
+            if rest <= 0:
+                raise LeaseLost(f"hosts of {handle.plan.id} are not reserved any more")
+            return min(rest, outer())
+
+        with fence.held(left):
+            yield
+
+    def _retire(self, handle: Handle, machines: Machines) -> None:
         ready = [node if node is not None and node.state == "READY" else None for node in machines.nodes]
         logins = [login for login in self.logins(handle.plan, ready) if login is not None]
         if len(logins) < handle.plan.slice.hosts * sum(node is not None for node in ready):
             raise NotYet("TPU VMs that are to be recreated have not published their host keys: a job may run there")
-        answers = self.channel.ask(
-            [Call(one, {"do": "status", "attempts": []}, seconds=STATUS_SECONDS) for one in logins]
-        )
+        request = {"do": "retire", "job": handle.plan.id, "attempt": handle.attempt.number}
+        request["seconds"] = RETIRE_SECONDS + RETIRE_MARGIN
+        answers = self.channel.ask([Call(one, request, seconds=STATUS_SECONDS) for one in logins])
         for login, answer in zip(logins, answers, strict=True):
-            if isinstance(answer, TpukitError):
+            if isinstance(answer, TpukitError) or "running" not in answer:
                 names = ", ".join(target.nodes(handle.plan))
                 raise Transient(f"{names} cannot be recreated: it is not known whether a job runs there: {answer}")
-            for one in answer.get("running", ()):
-                if one["job"] != handle.plan.id:
+            for one in (*answer["running"], answer["held"]):
+                if one is not None and one["job"] != handle.plan.id:
                     words = f"attempt {one['attempt']} of job {one['job']} runs on {login.address}"
                     raise Conflict(words, hint="stop it first, or name another TPU VM")
 
@@ -184,7 +209,7 @@ class Hosts:
         return {
             "store": target.store_label(self.sender()),
             "uploader": _uploader(plan) if index == 0 else [],
-            "unattended": _unattended(plan, first),
+            "unattended": _unattended(plan, machines.nodes[slice_index] or first),
             "argv": list(plan.command_of(attempt.stage)),
             "env": environment.host(plan, attempt, slice_index, host_index, first.hosts[0].internal),
             "workdir": workdir(plan, attempt.origin),
@@ -237,11 +262,12 @@ def _mounts(plan: Plan) -> list[Mapping[str, Any]]:
 
 
 def _unattended(plan: Plan, node: Node) -> Mapping[str, Any]:
-    """What ends by itself when no driver asks for the attempt any more; hardware only where the job created it."""
+    """The limit for a host of `node`, and what it deletes then: its own TPU VM, or the queued resource of all, and only
+    where the job created them."""
     if not plan.spec.max.unattended:
         return {}
     vms = target.of(plan)
-    where = f"{API}/projects/{vms.project}/locations/{vms.zone}"
+    where = f"{address(*API)}projects/{vms.project}/locations/{vms.zone}"
     url = f"{where}/queuedResources/{node.queued}" if node.queued else f"{where}/nodes/{node.name}"
     labels = {name: node.labels.get(name, "") for name in (target.JOB, target.ATTEMPT, target.STORE)}
     return {

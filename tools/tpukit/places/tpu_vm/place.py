@@ -130,7 +130,7 @@ class TpuVmPlace:
         self._sweeper.note(target.of(plan))
         self._code.share(plan)
         hosts = self._hosts(plan)
-        machines = self._acquiring(plan).acquire(handle, lambda seen: hosts.check_idle(handle, seen))
+        machines = self._acquiring(plan).acquire(handle, lambda seen: hosts.retired(handle, seen, self._clock))
         if machines is not None and not machines.gone:
             hosts.admit(plan, machines)
             hosts.start(handle, machines)
