@@ -158,7 +158,7 @@ class QueueScene:
                 return
             except TpukitError:
                 continue
-        mine.over = mine.written = True
+        mine.over = True
         for _ in range(10):
             try:
                 outcome = Outcome(Reason.DONE, result=key)
