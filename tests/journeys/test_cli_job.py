@@ -255,7 +255,7 @@ def test_stop_of_a_job_of_another_machine_that_nobody_drives_says_so(tpu):
     job_id = tpu("run", tpu.file("true"), "--detach").stdout.strip()
     edit(tpu, job_id, lambda job: replace(job, plan={**job.plan, "machine": "elsewhere"}))
     done = tpu("job", "stop", "train", code=1)
-    assert "cannot be reached from this machine" in done.stderr
+    assert "this machine cannot reach it" in done.stderr
     assert f"tpu job forget {job_id}" in done.stderr
     tpu("serve", "--until-idle", "--no-http")  # it has nothing that it could drive
     assert "closed by" in tpu("job", "forget", "train", "--yes").stderr

@@ -113,7 +113,7 @@ def test_servers_killed_again_and_again_run_each_job_to_its_end_once(tpu, queue)
 
 def test_rest_front_end_is_on_loopback_asks_for_its_token_and_leaves_when_told(tpu, queue):
     serving = tpu.start("queue", "rest", "--port", "0")
-    until(lambda: "Ctrl-C leaves" in tpu.said(serving))
+    until(lambda: "Ctrl-C stops" in tpu.said(serving))
     url, token_file = re.search(r"(http://127\.0\.0\.1:\d+), for callers with (\S+);", tpu.said(serving)).groups()
 
     def ask(path, token="", body=None):
