@@ -251,7 +251,7 @@ def test_run_killed_with_its_terminal_and_hosts_is_seen_and_named(tpu):
     tpu("serve", "--until-idle", "--tick", "0.1")
     shown = tpu.show(job_id)
     assert (shown["state"], shown["reason"]) == ("failed", "host lost")
-    assert "killed with its terminal" in shown["message"]
+    assert "without an exit code" in shown["message"]
     assert [host["state"] for host in shown["hosts"]] == ["lost", "lost"]
 
 

@@ -79,7 +79,7 @@ class Attempt:
 
     def progress(self, name: str) -> int:
         path = self.workdir / f"progress-{self._last}"
-        return int(json.loads(path.read_text())[name] or 0) if path.exists() else 0
+        return int(json.loads(path.read_text()).get(name) or 0) if path.exists() else 0
 
     def codes(self) -> list[int]:
         self.wait(lambda: all(host.poll() is not None for host in self.hosts), "the end")

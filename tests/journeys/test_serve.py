@@ -197,6 +197,7 @@ def test_job_of_a_cluster_that_is_gone_can_be_closed_and_serve_goes_idle(tpu):
     serving = serve(tpu, "--until-idle")
     until(lambda: f"{job_id}: " in tpu.said(serving))
     assert serving.poll() is None
+    until(lambda: tpu.show(job_id)["message"])  # serve cannot see the cluster either
     done = tpu("job", "forget", job_id, "--yes")
     assert f"delete jobset {job_id}" in done.stderr or "never began" in done.stderr
     assert serving.wait(timeout=PATIENCE) == 0

@@ -61,7 +61,8 @@ class Running:
     found: int = -1  # the step it resumed from
 
     def ends(self) -> float:
-        by_itself = float("inf") if self.script.hangs else self.began + self.script.runs
+        never = self.script.hangs or not self.hosts  # one that was stopped before it began does not come to its own end
+        by_itself = float("inf") if never else self.began + self.script.runs
         return by_itself if self.told is None else min(by_itself, self.leaves_by)
 
 

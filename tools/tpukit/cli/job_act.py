@@ -270,7 +270,8 @@ def left_behind(record: Job) -> str:
                 f"{record.place} holds hardware for {record.id}", hint=f"`tpu job stop {record.id}` releases it"
             )
         return NOTHING_RUNS
-    if driver := context.driven_by_another(record.id):
+    driver = context.driven_by_another(record.id)
+    if driver and not record.message:  # a driver that cannot see the job either writes why to the record
         hint = f"`tpu job stop {record.id}` asks it to stop the job; or end that process first"
         raise Conflict(f"{record.id} is driven by {driver}, and {record.place} cannot be seen from here", hint=hint)
     try:
