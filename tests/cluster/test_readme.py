@@ -34,7 +34,11 @@ from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = "To a real cluster"
-ANSWERS = {r"\[y/N\]:": "y", r"Type tpu-cluster to do so:": "tpu-cluster"}
+ANSWERS = {  # a new project is asked about first, then the plan
+    r"create these in my-project-1\? \[y/N\]:": "y",
+    r"(?<!my-project-1\?) \[y/N\]:": "y",
+    r"Type tpu-cluster to do so:": "tpu-cluster",
+}
 BOOTSTRAP = re.compile(
     r"bucket my-project-1-(tf-state|image-source)$|object my-project-1-(tf-state|image-source)/"
     r"|account .*/(tpu-cluster-build|tpu-image-build|infrastructure-manager-sa|gke-sa|cloud-tpu-sa)@"
@@ -149,7 +153,7 @@ def test_up_shows_what_it_costs_and_killed_while_terraform_works_goes_on_with_th
     assert way.resources() == set()
     killed = way.type(LINES[0], until=lambda text: bool(re.search(r"google_compute_network\.this\S*: created", text)))
     assert killed.code == -9, killed.text[-5000:]
-    before, _, _ = " ".join(killed.text.split()).partition("[y/N]")
+    before, _, _ = " ".join(killed.text.split()).rpartition("[y/N]")
     assert re.search(r"2 × v4-16 spot ([\d.,]+ an hour \(as of|unknown)", before)
     assert re.search(r"together (at least )?[\d.,]+ an hour, [\d.,]+ a month", before)
     assert "Quota for 16 more chips of v4 (preemptible) in us-central2: " in before
