@@ -222,6 +222,6 @@ def test_driver_that_comes_back_keeps_hardware_that_was_not_deleted_yet(tmp_path
     os.utime(own / "asked", (1, 1))
     hardware = {"url": "http://127.0.0.1:1/nodes/vm", "labels": {}}
     with ThreadPoolExecutor(1) as pool:
-        deleted = pool.submit(host_unattended.released, tmp_path, {"attempt": 0, "hardware": hardware})
+        deleted = pool.submit(host_unattended.released, tmp_path, {"attempt": 0, "hardware": hardware}, 1.0)
         (own / "asked").touch()
         assert deleted.result() is False

@@ -77,26 +77,26 @@ def main(folder: Path) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
-        while watch(folder, wanted):
+        while (last := watch(folder, wanted)) is not None:
             stop(folder, wanted)
-            if not wanted["hardware"] or released(folder, wanted):
+            if not wanted["hardware"] or released(folder, wanted, last):
                 break
         with suppress(OSError):  # its folder was removed
             (own / "done").touch()
     return 0
 
 
-def watch(folder: Path, wanted: dict[str, Any]) -> bool:
-    """Wait until no driver has asked for long enough; False where there is nothing left to watch."""
+def watch(folder: Path, wanted: dict[str, Any]) -> float | None:
+    """Wait until no driver has asked for long enough, and return when one last did; None: nothing is left to watch."""
     last, since = asked(folder), time.monotonic()
     while needed(folder, wanted):
         if (now := asked(folder)) != last:
             last, since = now, time.monotonic()
         rest = wanted["seconds"] - (time.monotonic() - since)
         if rest <= 0:
-            return True
+            return last
         time.sleep(min(LOOK_SECONDS, max(0.1, rest)))
-    return False
+    return None
 
 
 def needed(folder: Path, wanted: dict[str, Any]) -> bool:
@@ -141,9 +141,8 @@ def stop(folder: Path, wanted: dict[str, Any]) -> None:
         time.sleep(1.0)
 
 
-def released(folder: Path, wanted: dict[str, Any]) -> bool:
-    """Delete the hardware, with retries; False once a driver asks, or nothing is left to watch."""
-    last = asked(folder)
+def released(folder: Path, wanted: dict[str, Any], last: float) -> bool:
+    """Delete the hardware, with retries; False once a driver has asked since `last`, or nothing is left to watch."""
     while asked(folder) == last and needed(folder, wanted):
         if release(wanted["hardware"]):
             return True
