@@ -34,7 +34,6 @@ def short_leases(server: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     server.reset()
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", server.address)
     monkeypatch.setattr(leases, "SECONDS", LEASE_SECONDS)
-    monkeypatch.setattr(leases, "RENEW", LEASE_SECONDS / 3)
 
 
 class Machine(World):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 
@@ -14,6 +15,9 @@ SECONDS = 45.0
 machine loses them at once."""
 
 
+log = logging.getLogger("tpukit.control")
+
+
 class Leases:
     """Safe from any thread.
 
@@ -21,10 +25,10 @@ class Leases:
     sent: a process that was suspended for longer than its lease knows so when it resumes.
     """
 
-    def __init__(self, store: Store, holder: Holder, clock: Clock, *, seconds: float = SECONDS) -> None:
+    def __init__(self, store: Store, holder: Holder, clock: Clock, *, seconds: float = 0.0) -> None:
         self.holder = holder
-        self._seconds = seconds
-        self._third = seconds / 3  # a lease older than this is renewed; an act needs this much of it
+        self._seconds = seconds or SECONDS
+        self._third = self._seconds / 3  # a lease older than this is renewed; an act needs this much of it
         self._store, self._clock = store, clock
         self._held: dict[str, tuple[Lease, float]] = {}  # with the moment of the last renewal
         self._lock = threading.Lock()
@@ -113,8 +117,10 @@ class Leases:
 
     def _keep(self) -> None:
         while not self._closed.wait(self._third / 2):
-            with suppress(TpukitError):
+            try:
                 self.renew()
+            except Exception:  # the store was closed, say: whoever acts next finds out whether the lease is held
+                log.debug("leases were not renewed", exc_info=True)
 
     def close(self) -> None:
         self._closed.set()

@@ -66,7 +66,8 @@ def encode(kind: Kind[T], value: T, raw: Mapping[str, Any], revision: int) -> di
         known = msgspec.to_builtins(old, str_keys=True)
         if not doc.items() <= known.items():  # mostly all is known, and need not be compared field by field
             new = _with_unknown(doc, known, new)
-            text = to_json(new) if kind.limit else text
+            # Fields of other programs may have types of the home's own: they are kept, and count with their text.
+            text = json.dumps(new, default=str) if kind.limit else text
     if kind.limit and (size := len(text.encode())) > kind.limit:
         what = f"the {kind.name.removesuffix('s')} takes {size:,} bytes, and a record has at most {kind.limit:,}"
         raise Invalid(what, hint="keep large things in a bucket and name them")
