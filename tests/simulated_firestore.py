@@ -8,6 +8,7 @@ Google's own emulator shows the same in tests/cluster; this one needs no Java, a
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,14 +37,22 @@ class Server:
     before: Callable[[str], None] = lambda call: None
     after: Callable[[str], None] = lambda call: None  # raises where the answer is lost
     _ticks: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def moment(self) -> datetime:
         """The time, never twice the same."""
-        self._ticks += 1
-        return datetime.fromtimestamp(self.now() + self._ticks * 1e-6, UTC)
+        with self._lock:
+            self._ticks += 1
+            return datetime.fromtimestamp(self.now() + self._ticks * 1e-6, UTC)
 
     def commit(self, writes: Sequence[Write]) -> list[Any]:
         self.before("commit")
+        with self._lock:
+            results = self._commit(writes)
+        self.after("commit")
+        return results
+
+    def _commit(self, writes: Sequence[Write]) -> list[Any]:
         at, staged = self.moment(), dict(self.documents)
         for write in writes:
             there = staged.get(write.path)
@@ -63,7 +72,6 @@ class Server:
             unchanged = there is not None and after == there.fields
             staged[write.path] = Stored(after, there.updated if there and unchanged else at)
         self.documents = staged
-        self.after("commit")
         return [Result(staged[write.path].updated if write.path in staged else at) for write in writes]
 
 
