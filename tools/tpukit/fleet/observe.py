@@ -11,7 +11,7 @@ from tpukit.fleet import listing
 from tpukit.fleet.listing import Recent, Zone, located
 from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.reach import Reach, Sight
-from tpukit.fleet.records import FLEET, OWNER, Worker
+from tpukit.fleet.records import FLEET, OWNER, Worker, mark_of
 from tpukit.fleet.seen import READY, Seen
 
 __all__ = ["located", "observe"]
@@ -96,12 +96,13 @@ def _sights(reach: Reach, zone: Zone, workers: Mapping[str, Worker]) -> Mapping[
 
 
 def _witnesses(reach: Reach, zone: Zone, asked: Mapping[str, Worker]) -> Sequence[str]:
-    fleets = {one.fleet for one in asked.values()}
+    """Return other TPU VMs of these fleets and owners that answer over the same channel."""
+    ours = {(one.fleet, mark) for one in asked.values() for mark in (one.mark, *one.adopted)}
     others = [
         piece.node
         for name, piece in zone.pieces.items()
         if piece.node and piece.node.state in READY and name not in asked
-        if all(labels.get(FLEET) in fleets for labels in piece.labels)
+        if all((labels.get(FLEET), mark_of(labels)) in ours for labels in piece.labels)
     ]
     return [node.name for node in others[:WITNESSES] if _answers(reach, zone.name, node)]
 
