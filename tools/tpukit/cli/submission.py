@@ -98,7 +98,7 @@ def stage_code(plan: Plan) -> Plan:
 
 
 def record(plan: Plan, owner: str = "") -> Plan:
-    """Write the job down; the plan with the id that it got. From here on it is driven, by us or by whoever comes.
+    """Record the job, and return the plan with the id that it got. From here on any driver may drive it.
 
     However often a try is repeated because its answer was lost, one job is there: the record names the submission.
     """

@@ -31,7 +31,7 @@ OBSERVE_SECONDS, STEP_SECONDS = 300.0, 3600.0
 """An observation, or the step of one key, that takes longer hangs and is abandoned. Every call has a shorter timeout of
 its own; the longest legitimate step runs a host's setup command."""
 MOST_ABANDONED = 5
-"""Threads that may hang for ever before the process should be restarted."""
+"""Threads that may hang before the process should be restarted."""
 
 
 @dataclass(frozen=True, slots=True)
