@@ -21,7 +21,7 @@ from tpukit.reasons import Reason, State
 from tpukit.store import Broken, Page
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
 from unit.tpu_vm_driving import SENDER, Driving, reasons
-from waiting import until
+from waiting import alive, until
 
 MARK = target.store_label(SENDER)
 WAITS = "while true; do sleep 0.1; done"
@@ -38,6 +38,7 @@ def cloud(home: Path) -> Iterator[TpuCloud]:
         made.lose(name)
     for attempt in (home / "hosts").glob("*/jobs/*/attempt-*"):
         pods.lose(attempt)
+    pods.kill_strays(home / "hosts")
 
 
 @pytest.fixture
@@ -90,6 +91,24 @@ def test_failed_program_is_charged_and_its_tpu_vms_are_given_back(driving, cloud
     job_id = driving.send("echo no such file; exit 3")
     job = driving.ended(job_id)
     assert (job.state, job.reason, cloud.made, cloud.requests) == (State.FAILED, Reason.USER_ERROR, {}, {})
+
+
+def test_program_that_removes_the_supervisors_files_runs_once_and_nothing_of_it_after_a_stop(driving, cloud):
+    removes = 'rm -rf "${TPUKIT_PROGRESS%/jobs/*}"; ' + WAITS
+    named(cloud)
+    job_id = driving.send(removes, on=("mine",))
+
+    def copies() -> list[int]:
+        return [pid for pid in pods.strays(cloud.folder) if alive(pid) and os.getsid(pid) == pid]
+
+    driving.until(job_id, lambda job: job.state == "running" or len(copies()) > 2, "it to run")
+    for _ in range(5):
+        driving.driver.round([job_id])
+    assert len(driving.job(job_id).attempts) == 1
+    assert len(copies()) == 2, "one on each of two hosts"
+    driving.stop(job_id)
+    assert driving.ended(job_id).state is State.CANCELLED
+    assert pods.strays(cloud.folder) == []
 
 
 def test_stopped_while_it_waits_in_the_queue_leaves_no_request(driving, cloud):

@@ -26,13 +26,21 @@ class Host:
             "PATH": os.environ["PATH"],
             "HOME": str(root),
             "SSH_CLIENT": "127.0.0.1 1 22",
+            "GCE_METADATA_HOST": "127.0.0.1:1",  # nothing answers there
             **environment,
         }
-        folder = root / "programs" / "one"
-        folder.mkdir(parents=True)
+        self.install()
+
+    @property
+    def argv(self) -> list[str]:
+        return [sys.executable, "-I", "-S", str(self.root / "programs" / "one" / "supervisor.py")]
+
+    def install(self) -> None:
+        """Send the program, as a driver does where a host has not got it."""
+        folder = self.root / "programs" / "one"
         for name, text in programs().items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-        self.argv = [sys.executable, "-I", "-S", str(folder / "supervisor.py")]
 
     def open(self, request: dict[str, Any], content: bytes = b"") -> subprocess.Popen[bytes]:
         with tempfile.TemporaryFile() as asked:

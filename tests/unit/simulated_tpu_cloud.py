@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import os
+import sys
 import threading
 import types
 from collections.abc import Iterator, Sequence
@@ -219,13 +220,19 @@ _LOADED: dict[Path, types.ModuleType] = {}
 def _supervisor(home: Path) -> types.ModuleType:
     """The program as the host has it, in its own folder."""
     folder = home / "programs" / version()
-    if folder not in _LOADED:
-        folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():  # a program may have removed it
         for name, text in programs().items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(f"supervisor_{len(_LOADED)}", folder / "supervisor.py")
+    if folder not in _LOADED:
+        name, package = f"supervision_{len(_LOADED)}", folder / "supervision"
+        spec = importlib.util.spec_from_file_location(
+            name, package / "__init__.py", submodule_search_locations=[str(package)]
+        )
         assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        _LOADED[folder] = module
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+        for part in ("unattended", "uploader", "netrc", "mounts"):  # before a program removes their files
+            importlib.import_module(f"{name}.{part}")
+        _LOADED[folder] = importlib.import_module(f"{name}.requests")
     return _LOADED[folder]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tpukit import pods
-from tpukit.host import host_netrc
+from tpukit.host.supervision import netrc
 from tpukit.pods import Phase
 from unit.bare_host import Host
 from waiting import PATIENCE, until
@@ -195,7 +195,7 @@ def _zombie(pid: str) -> bool:
 
 
 def test_key_is_not_laid_where_somebody_else_has_put_a_link(host, tmp_path):
-    laid = Path(host_netrc.file(str(host.root)))
+    laid = Path(netrc.file(str(host.root)))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     laid.parent.symlink_to(elsewhere)

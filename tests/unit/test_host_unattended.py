@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tpukit import pods
-from tpukit.host import host_unattended
+from tpukit.host.supervision import unattended
 from unit.bare_host import Host
 from unit.tpu_vm_world import NODES, PROJECT, V4_8, TpuVms
 from waiting import alive, until
@@ -50,7 +50,7 @@ def watches(host: Host, attempt: int = 0) -> list[int]:
 def watching(host: Host, attempt: int = 0) -> int:
     """The process, once it is at work."""
     lock = host.folder(attempt=attempt) / "unattended" / "lock"
-    until(lambda: lock.exists() and not host_unattended.is_free(lock), "the watch to begin")
+    until(lambda: lock.exists() and not unattended.is_free(lock), "the watch to begin")
 
     def only() -> int:  # one that finds the lock taken leaves at once
         found = watches(host, attempt)
@@ -89,17 +89,54 @@ def test_watch_stays_with_hardware_that_its_attempt_left(host):
     limited(host, LATER, "true", url="http://127.0.0.1:1/nodes/vm", labels={})
     pid = watching(host)
     host.ended()
-    assert host_unattended.needed(host.folder(), {"attempt": 0, "hardware": {"url": "..."}})
+    assert unattended.needed(host.folder(), {"attempt": 0, "hardware": {"url": "..."}})
     assert watches(host) == [pid]
 
 
-def test_watch_ends_when_its_folder_is_removed(host):
-    limited(host, LATER, url="http://127.0.0.1:1/nodes/vm", labels={})
+def test_watch_ends_when_the_home_is_removed(tmp_path):
+    host = Host(tmp_path / "home" / ".tpukit")
+    limited(host, LATER, "true", url="http://127.0.0.1:1/nodes/vm", labels={})
     pid = watching(host)
-    host.ask("stop", job="try-1", attempt=0, grace=0)
     host.ended()
-    shutil.rmtree(host.folder() / "unattended")
+    (tmp_path / "home").rename(tmp_path / "removed")
     until(lambda: not alive(pid), "the watch to end")
+
+
+def test_watch_whose_files_a_program_removes_still_stops_it(host, tmp_path):
+    limited(host, 1.0, f"rm -rf {host.root}; touch {tmp_path}/gone; sleep 600")
+    until((tmp_path / "gone").exists, "the files to be removed")
+    until(lambda: not [pid for pid in pods.strays(host.root / "jobs") if alive(pid)], "nothing to run")
+
+
+class Days:
+    """The watch's clock, and what drivers do at certain seconds of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **events: Callable[[], None]) -> None:
+        self.now, self.events = 0.0, {float(at[1:]): event for at, event in events.items()}
+        monkeypatch.setattr(unattended, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        for at in [at for at in self.events if at <= self.now]:
+            self.events.pop(at)()
+
+
+@pytest.mark.parametrize(("marks", "ends"), [({}, 3600), ({1500: "b"}, 5100), ({1500: "b", 3000: "c"}, 6600)])
+def test_watch_of_a_host_that_no_driver_reaches_counts_from_the_last_mark_in_the_metadata(
+    tmp_path, monkeypatch, marks, ends
+):
+    mark = ["a"]
+    monkeypatch.setattr(unattended, "mark", lambda known: mark[-1])
+    clock = Days(monkeypatch, **{f"t{at}": partial(mark.append, one) for at, one in marks.items()})
+    wanted = {"attempt": 0, "seconds": 3600.0, "hardware": {"url": "..."}}
+    lock = unattended.own(tmp_path / "attempt-0", wanted)
+    assert lock is not None
+    with lock:
+        assert unattended.watch(tmp_path / "attempt-0", wanted, lock) is not None
+    assert ends <= clock.now <= ends + 3600 / unattended.MARK_LOOKS + 10
 
 
 def test_watch_ends_when_a_later_attempt_begins(host):
@@ -188,6 +225,15 @@ def test_queued_resource_of_an_unattended_attempt_is_deleted_and_no_other(lend):
     assert lent.google.send("GET", f"{NODES}/own-other")[0] == 200
 
 
+def test_mark_that_a_driver_writes_into_the_metadata_of_a_tpu_vm_reaches_its_hosts(lend, monkeypatch):
+    lent = lend("renewed")
+    monkeypatch.setenv(unattended.METADATA_HOST, lent.host.environment[unattended.METADATA_HOST])
+    assert unattended.mark("known") == "known"
+    body = {"metadata": {unattended.RENEWED: "2"}}
+    lent.google.ask("PATCH", f"{NODES}/{lent.name}?updateMask=metadata", body)
+    until(lambda: unattended.mark("known") == "2", "the mark to arrive")
+
+
 def test_tpu_vm_without_a_queued_resource_is_deleted(lend):
     lent = lend("plain")
     lent.grant("roles/tpu.admin")
@@ -218,14 +264,15 @@ def test_account_without_the_right_stops_the_program_and_deletes_nothing(lend):
     assert watches(lent.host), "it retries"
 
 
-def test_driver_that_comes_back_keeps_hardware_that_was_not_deleted_yet(tmp_path):
+def test_driver_that_comes_back_keeps_hardware_that_was_not_deleted_yet(tmp_path, monkeypatch):
     own = tmp_path / "unattended"
     own.mkdir()
     (own / "wanted").touch()
     (own / "asked").touch()
     os.utime(own / "asked", (1, 1))
+    monkeypatch.setenv(unattended.METADATA_HOST, "127.0.0.1:1")
     hardware = {"url": "http://127.0.0.1:1/nodes/vm", "labels": {}}
     with ThreadPoolExecutor(1) as pool:
-        deleted = pool.submit(host_unattended.released, tmp_path, {"attempt": 0, "hardware": hardware}, 1.0)
+        deleted = pool.submit(unattended.released, tmp_path, {"attempt": 0, "hardware": hardware}, (1.0, ""))
         (own / "asked").touch()
         assert deleted.result() is False

@@ -16,6 +16,9 @@ the files it keeps in the pod's folder:
     log.1 ...  where a stamped log goes on when the file before it has "log_bytes" of pod.json
     root       an empty folder; in the pod's own view of the file system, where it has one, the root
 
+Where pod.json says "restores", files that were removed are written again on SIGHUP, on SIGTERM and at the end: a
+program may remove them, and without them nobody could stop it or learn its exit code.
+
 Started twice, it runs the pod once. When the pod's first process ends, everything it left behind is killed, except
 pods that it started, where pod.json says "starts_pods". So is a pod that takes more memory than it may. Where pod.json
 says "init", the pod is told to leave as a kernel tells the first process of a container: see hears().
@@ -65,7 +68,7 @@ def main(folder: str) -> int:
         os.close(lock)
         os.write(tell, b"+")
     else:
-        run(tell)
+        run(folder, lock, tell)
     return 0
 
 
@@ -84,7 +87,7 @@ def locked(lock: int) -> bool:
         time.sleep(0.001 + os.getpid() % 16 / 4000)  # shims that started together do not stay in step
 
 
-def run(tell: int) -> None:
+def run(folder: str, lock: int, tell: int) -> None:
     with open("pod.json", encoding="utf-8") as file:
         pod = json.load(file)
     watched = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
@@ -109,8 +112,10 @@ def run(tell: int) -> None:
         os.close(output[1])
         copied.acquire()
         _thread.start_new_thread(stamp, (output[0], copied, int(pod.get("log_bytes") or 0)))
-    fill(began, {"shim": os.getpid(), "pid": child, "at": time.time(), "awake": time.monotonic()})
+    beginning = {"shim": os.getpid(), "pid": child, "at": time.time(), "awake": time.monotonic()}
+    fill(began, beginning)
     os.replace("began.new", "began")
+    restore = restorer(folder, pod, beginning, lock, end) if pod.get("restores") else lambda: None
     # Only now may it run: one that ran before it was written down would be run again after this process was killed.
     with suppress(BrokenPipeError):
         os.write(opener, b"+")
@@ -121,9 +126,11 @@ def run(tell: int) -> None:
     os.close(tell)
     if os.path.exists("stop"):  # written too late to keep the pod from beginning, and too early to signal this process
         os.kill(os.getpid(), signal.SIGTERM)
-    code, told, greedy, (at, order) = wait(child, watched, pod) if not error else (128, None, False, clocks())
+    code, told, greedy, (at, order) = wait(child, watched, pod, restore) if not error else (128, None, False, clocks())
     sweep(spare_pods=pod["starts_pods"])
     copied.acquire(timeout=5.0)
+    restore()
+    own_log()
     record = {
         "at": at,
         "order": order,
@@ -135,6 +142,53 @@ def run(tell: int) -> None:
         "disk_full": disk_full((".", pod["cwd"], *pod["disks"])),
     }
     fill(end, record)
+
+
+def restorer(folder: str, pod: dict[str, Any], beginning: dict[str, Any], lock: int, end: int) -> Callable[[], None]:
+    """A function that writes the files of this folder again where they were removed, with the lock first and `began`
+    last. The numbers of open files stay: whoever fills `end` later fills the new one."""
+    log = -1
+    with suppress(OSError):
+        log = os.open("log", os.O_RDONLY | os.O_CREAT, 0o600)
+
+    def restore() -> None:
+        with suppress(OSError):
+            if os.path.samestat(os.stat(os.path.join(folder, "lock")), os.fstat(lock)):
+                return
+        with suppress(OSError):  # on a full disk, the next request tries it again
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            os.chdir(folder)
+            new = os.open("lock", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(new, fcntl.LOCK_EX)
+            move(new, lock)
+            move(blank("end"), end)
+            with open("pod.json", "w", encoding="utf-8") as file:
+                json.dump(pod, file)
+            with suppress(FileNotFoundError):
+                os.unlink("log")
+            os.symlink(f"/proc/{os.getpid()}/fd/{log}", "log")  # the program prints into the file that was removed
+            began = blank("began.new")
+            fill(began, beginning)
+            os.close(began)
+            os.replace("began.new", "began")
+
+    return restore
+
+
+def move(file: int, number: int) -> None:
+    """Have an open file under another number."""
+    os.dup2(file, number, inheritable=False)
+    os.close(file)
+
+
+def own_log() -> None:
+    """Turn a log that leads to a removed file into a file: the other one goes with this process."""
+    with suppress(OSError):
+        if os.path.islink("log"):
+            with open("log", "rb") as old, open("log.new", "wb") as new:
+                while piece := old.read(1 << 20):
+                    new.write(piece)
+            os.replace("log.new", "log")
 
 
 def spawn(pod: dict[str, Any], output: tuple[int, int] | None, gate: int, opener: int) -> tuple[int, int, int]:
@@ -254,7 +308,7 @@ def open_log(name: str) -> int:
 
 
 def wait(
-    child: int, watched: set[signal.Signals], pod: dict[str, Any]
+    child: int, watched: set[signal.Signals], pod: dict[str, Any], restore: Callable[[], None]
 ) -> tuple[int, int | None, bool, tuple[float, float]]:
     """Exit code of the pod's first process, how much it had printed when it was told to leave (None: it was not),
     whether it took too much memory, and when it ended.
@@ -273,7 +327,7 @@ def wait(
             greedy = takes_too_much()
             if greedy:
                 kill_group(child)
-        caught = signal.sigtimedwait(watched, left) if LINUX else poll(watched, left)
+        caught = next_signal(watched, left, restore)
         if caught is None and deadline is not None and time.monotonic() >= deadline:
             kill_group(child)
             deadline = time.monotonic() + 1.0
@@ -298,6 +352,14 @@ def wait(
             if pid == child:
                 code = os.waitstatus_to_exitcode(status)
                 return (code if code >= 0 else 128 - code), told, greedy, ended
+
+
+def next_signal(watched: set[signal.Signals], seconds: float, restore: Callable[[], None]) -> Any:
+    """Wait for a signal; None: none came. Files are restored before one is obeyed that a note in them explains."""
+    caught = signal.sigtimedwait(watched, seconds) if LINUX else poll(watched, seconds)
+    if caught is not None and caught.si_signo in (signal.SIGHUP, signal.SIGTERM):
+        restore()
+    return caught
 
 
 def reap() -> tuple[int, int, tuple[float, float]]:

@@ -62,18 +62,15 @@ class Channel(Protocol):
 
 @cache
 def programs() -> dict[str, str]:
-    """What is sent to a host before it can be asked, by file name."""
+    """Return the programs that are sent to a host before it can be asked, by their paths in its folder of programs."""
     package = Path(tpukit.__file__).parent
-    files = (
-        package / "host" / "supervisor.py",
-        package / "host" / "host_mounts.py",
-        package / "host" / "host_netrc.py",
-        package / "host" / "host_unattended.py",
-        package / "host" / "host_uploader.py",
-        package / "pods" / "shim.py",
-        package / "places" / "checkpoint_folder.py",
-    )
-    return {file.name: file.read_text(encoding="utf-8") for file in files}
+    files = {
+        "supervisor.py": package / "host" / "supervisor.py",
+        "shim.py": package / "pods" / "shim.py",
+        "checkpoint_folder.py": package / "places" / "checkpoint_folder.py",
+    }
+    files |= {f"supervision/{file.name}": file for file in (package / "host" / "supervision").glob("*.py")}
+    return {name: file.read_text(encoding="utf-8") for name, file in files.items()}
 
 
 @cache

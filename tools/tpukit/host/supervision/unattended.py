@@ -1,14 +1,18 @@
 """Ends an attempt whose driver never comes back, and releases its hardware.
 
-Sent to a host beside the supervisor: standard library only. One process for each attempt watches the time at which a
+One process for each attempt watches the time at which a
 driver last asked for the attempt. Seconds count on a clock that stands still while the machine sleeps, and begin at 0
 with each question. After `seconds` without one, the watch stops the attempt as a driver would, and deletes the TPU VM
 or queued resource in `hardware` with the token of the machine's own service account, if that account may do so and the
 object still carries the labels of this attempt.
 
+A driver that cannot reach this host, but reaches others or the API, renews the limit by a mark in the metadata of the
+TPU VM. Only a change of that mark counts, so no two clocks are compared.
+
 The watch ends with what it watches: when the attempt is over and holds no hardware, when a later attempt began, when
-its folder is removed. The supervisor starts it with the attempt, and whenever a driver asks and the watch is missing:
-after a reboot it counts from the first question on.
+the home in which it works is removed. It writes its own files again where a program removed them, and needs no other
+file to stop the attempt. The supervisor starts it with the attempt, and whenever a driver asks and the watch is
+missing: after a reboot it counts from the first question on.
 
 Files, in `unattended` in the folder of the attempt:
 
@@ -21,6 +25,7 @@ Files, in `unattended` in the folder of the attempt:
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import subprocess
@@ -31,22 +36,34 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
+from . import requests
+from .files import HERE, ROOT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TextIO
+
+    Attended = tuple[float, str]  # when a driver last asked, and the mark of one
 
 NAME = "unattended"
 METADATA_HOST = "GCE_METADATA_HOST"
 LOOK_SECONDS = 5.0
+BEGIN_SECONDS = 10.0
 RETRY_SECONDS = 60.0
 """Between two requests to delete hardware."""
 LEAVE_SECONDS = 120.0
 """How long an attempt may take to leave, beyond its grace, before its hardware is deleted."""
-_TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 (an address)
+RENEWED = "tpukit-renewed"
+"""Key of the mark in the metadata of a TPU VM."""
+MARK_LOOKS = 10
+"""How often the mark is read within the limit."""
+_TOKEN = "service-accounts/default/token"  # noqa: S105 (an address)
+_RENEWED = f"attributes/{RENEWED}"
 
 
 def begin(folder: str, wanted: dict[str, Any], mark: str) -> None:
-    """Watch an attempt from now on. Twice is once."""
+    """Watch an attempt from now on, which may begin once this returns: its program may remove what the watch is read
+    from. Twice is once."""
     own = Path(folder, NAME)
     own.mkdir(mode=0o700, exist_ok=True)
     if not (own / "wanted").exists():
@@ -55,6 +72,9 @@ def begin(folder: str, wanted: dict[str, Any], mark: str) -> None:
         new.write_text(json.dumps(wanted), encoding="utf-8")
         new.replace(own / "wanted")
     ensure(folder, mark)
+    due = time.monotonic() + BEGIN_SECONDS
+    while is_free(own / "lock") and time.monotonic() < due:
+        time.sleep(0.02)
 
 
 def ensure(folder: str, mark: str) -> None:
@@ -64,47 +84,83 @@ def ensure(folder: str, mark: str) -> None:
         return
     env = {name: value for name, value in os.environ.items() if name == METADATA_HOST}
     with (own / "log").open("ab") as log:
-        argv = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), folder]
+        argv = [sys.executable, "-I", "-S", str(Path(HERE, "supervisor.py")), folder]
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         subprocess.Popen(argv, **streams, env={**env, mark: str(own)}, cwd="/", start_new_session=True)
 
 
-def main(folder: Path) -> int:
-    own = folder / NAME
-    wanted = json.loads((own / "wanted").read_text(encoding="utf-8"))
-    with (own / "lock").open("w", encoding="ascii") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return 0
-        while (last := watch(folder, wanted)) is not None:
+def main(name: str) -> int:
+    folder = Path(name)
+    wanted = json.loads((folder / NAME / "wanted").read_text(encoding="utf-8"))
+    if (lock := own(folder, wanted)) is None:
+        return 0
+    with lock:
+        while (last := watch(folder, wanted, lock)) is not None:
             stop(folder, wanted)
             if not wanted["hardware"] or released(folder, wanted, last):
                 break
-        with suppress(OSError):  # its folder was removed
-            (own / "done").touch()
+        with suppress(OSError):
+            (folder / NAME / "done").touch()
     return 0
 
 
-def watch(folder: Path, wanted: dict[str, Any]) -> float | None:
-    """Wait until no driver has asked for long enough, and return when one last did; None: nothing is left to watch."""
-    last, since = asked(folder), time.monotonic()
+def own(folder: Path, wanted: dict[str, Any]) -> TextIO | None:
+    """Lock the watch of an attempt, with all its files in place; None where another process has it."""
+    files = folder / NAME
+    files.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = (files / "lock").open("w", encoding="ascii")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    if not (files / "asked").exists():
+        (files / "asked").touch()
+    (files / "wanted").write_text(json.dumps(wanted), encoding="utf-8")
+    return lock
+
+
+def watch(folder: Path, wanted: dict[str, Any], lock: TextIO) -> Attended | None:
+    """Wait until no driver has attended for long enough, and return the last sign of one; None: nothing is left to
+    watch."""
+    last, since = attended(folder, ""), time.monotonic()
+    read, every = since, max(LOOK_SECONDS, wanted["seconds"] / MARK_LOOKS)
     while needed(folder, wanted):
-        if (now := asked(folder)) != last:
-            last, since = now, time.monotonic()
+        restore(folder, wanted, lock)
         rest = wanted["seconds"] - (time.monotonic() - since)
-        if rest <= 0:
+        due = rest <= 0 or time.monotonic() - read >= every
+        if (now := attended(folder, last[1]) if due else (asked(folder), last[1])) != last:
+            last, since = now, time.monotonic()
+        elif rest <= 0:
             return last
+        read = time.monotonic() if due else read
         time.sleep(min(LOOK_SECONDS, max(0.1, rest)))
     return None
 
 
+def restore(folder: Path, wanted: dict[str, Any], lock: TextIO) -> None:
+    """Write the files again where a program removed them."""
+    with suppress(OSError):
+        if os.path.samestat((folder / NAME / "lock").stat(), os.fstat(lock.fileno())):
+            return
+    with suppress(OSError):  # on a full disk, the next look tries it again
+        if (new := own(folder, wanted)) is not None:
+            os.dup2(new.fileno(), lock.fileno(), inheritable=False)
+            new.close()
+
+
 def needed(folder: Path, wanted: dict[str, Any]) -> bool:
-    """Whether the attempt, or hardware that it left, is still there and no later attempt has a watch of its own."""
-    if not (folder / NAME / "wanted").exists() or superseded(folder, wanted):
+    """Return whether the attempt, or hardware that it left, is still there and no later attempt has a watch of its
+    own."""
+    if superseded(folder, wanted) or not Path(ROOT).parent.exists():
         return False
     began = (folder / "began").exists() or (folder / "end").exists()  # read before the lock, which is taken first
     return bool(wanted["hardware"]) or not began or not is_free(folder / "lock")
+
+
+def attended(folder: Path, known: str) -> Attended:
+    """Return the newest signs of a driver. `known`: the mark that was read last, for when it cannot be read now."""
+    return asked(folder), mark(known)
 
 
 def asked(folder: Path) -> float:
@@ -112,6 +168,15 @@ def asked(folder: Path) -> float:
         return (folder / NAME / "asked").stat().st_mtime
     except OSError:
         return 0.0
+
+
+def mark(known: str) -> str:
+    """Return the mark of a driver in the metadata of this TPU VM; `known` where there is none, or no answer."""
+    with suppress(OSError, ValueError):
+        request = urllib.request.Request(_metadata(_RENEWED), headers={"Metadata-Flavor": "Google"})  # noqa: S310
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            return str(answer.read(256).decode())
+    return known
 
 
 def superseded(folder: Path, wanted: dict[str, Any]) -> bool:
@@ -134,20 +199,19 @@ def is_free(lock: Path) -> bool:
 
 def stop(folder: Path, wanted: dict[str, Any]) -> None:
     request = {"do": "stop", "job": wanted["job"], "attempt": wanted["attempt"], "grace": wanted["grace"]}
-    supervisor = [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervisor.py"))]
-    subprocess.run(supervisor, input=json.dumps(request).encode() + b"\n", stdout=subprocess.DEVNULL, check=False)
+    requests.answer(request, io.BytesIO())
     due = time.monotonic() + wanted["grace"] + LEAVE_SECONDS
     while not is_free(folder / "lock") and time.monotonic() < due:
         time.sleep(1.0)
 
 
-def released(folder: Path, wanted: dict[str, Any], last: float) -> bool:
-    """Delete the hardware, with retries; False once a driver has asked since `last`, or nothing is left to watch."""
-    while asked(folder) == last and needed(folder, wanted):
+def released(folder: Path, wanted: dict[str, Any], last: Attended) -> bool:
+    """Delete the hardware, with retries; False once a driver has attended since `last`, or nothing is left to watch."""
+    while attended(folder, last[1]) == last and needed(folder, wanted):
         if release(wanted["hardware"]):
             return True
         due = time.monotonic() + RETRY_SECONDS
-        while asked(folder) == last and needed(folder, wanted) and time.monotonic() < due:
+        while asked(folder) == last[0] and needed(folder, wanted) and time.monotonic() < due:
             time.sleep(LOOK_SECONDS)
     return False
 
@@ -155,8 +219,7 @@ def released(folder: Path, wanted: dict[str, Any], last: float) -> bool:
 def release(hardware: dict[str, Any]) -> bool:
     """Delete what the attempt was given; return whether it is deleted, or belongs to another by now."""
     try:
-        server = os.environ.get(METADATA_HOST, "metadata.google.internal")
-        token = _ask("GET", f"http://{server}{_TOKEN}", {"Metadata-Flavor": "Google"})["access_token"]
+        token = _ask("GET", _metadata(_TOKEN), {"Metadata-Flavor": "Google"})["access_token"]
         signed = {"Authorization": f"Bearer {token}"}
         found = _ask("GET", hardware["url"], signed)
         specs = (found.get("tpu") or {}).get("nodeSpec") or [{"node": found}]
@@ -174,11 +237,11 @@ def release(hardware: dict[str, Any]) -> bool:
     return True
 
 
+def _metadata(name: str) -> str:
+    return f"http://{os.environ.get(METADATA_HOST, 'metadata.google.internal')}/computeMetadata/v1/instance/{name}"
+
+
 def _ask(method: str, url: str, headers: dict[str, str]) -> Any:
     # Without a proxy, as the metadata server wants it: no variable of one is in the watch's environment.
     with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers), timeout=60) as answer:  # noqa: S310
         return json.loads(answer.read() or b"{}")
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))

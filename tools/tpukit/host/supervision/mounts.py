@@ -1,4 +1,4 @@
-"""Shares and buckets that a job finds on a host. Sent to it beside the supervisor: standard library only."""
+"""Shares and buckets that a job finds on a host."""
 
 from __future__ import annotations
 

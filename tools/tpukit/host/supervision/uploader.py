@@ -1,5 +1,5 @@
-"""What copies TensorBoard data out of an attempt's workdir while the attempt runs. Sent to a host beside the
-supervisor: standard library only. Its files are those of an attempt, in a folder of the one that it belongs to."""
+"""The process that copies TensorBoard data out of an attempt's workdir while the attempt runs. Its files are those of
+an attempt, in a folder of the one that it belongs to."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Keys that programs on a host find through $NETRC: in memory, which goes with the machine, before what their user has.
-Sent to the host beside the supervisor: standard library only.
-"""
+"""Keys that programs on a host find through $NETRC: in memory, which goes with the machine, before the user's."""
 
 from __future__ import annotations
 

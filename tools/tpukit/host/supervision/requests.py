@@ -1,0 +1,212 @@
+"""Requests of drivers, each with its answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+from .attempts import (
+    RETIRED_MOST,
+    attempt_folder,
+    boot,
+    facts,
+    fence,
+    held,
+    is_alive,
+    kill_strays,
+    restore_files,
+    retired,
+    running,
+)
+from .files import ROOT, Refused, is_locked, locked, path, read, write
+from .processes import MARK
+from .starting import code, environment, own_code, pod, run_shim
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
+
+SETUP_SECONDS = 1800
+
+
+def answer(request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
+    try:
+        return REQUESTS[request["do"]](request, content)
+    except Refused as refused:
+        return {"refused": refused.kind, "message": str(refused)}
+    except OSError as error:
+        return {"refused": "machine", "message": str(error)}
+
+
+def prepare(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Whether an attempt could be started now: what is missing, and who is in the way."""
+    digest = request.get("code") or ""
+    with locked():
+        return {
+            "code": not digest or os.path.isdir(path("code", digest)),
+            "held": held(request["job"], request["attempt"]),
+            "boot": boot(),
+        }
+
+
+def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Start an attempt, unless it was started before; what is known of it then."""
+    job, number = request["job"], int(request["attempt"])
+    with locked():
+        fence(job, number)
+        if in_the_way := held(job, number):
+            raise Refused("held", f"job {in_the_way['job']} holds this host")
+        kill_strays()
+        folder = attempt_folder(job, number)
+        if is_alive(folder):  # its files may have been removed
+            return facts(job, number, None)
+        cwd = own_code(job, request.get("code") or "")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write(os.path.join(folder, "owner"), {"store": request["store"]})
+        if not os.path.exists(os.path.join(folder, "pod.json")):
+            write(os.path.join(folder, "pod.json"), pod(request, folder, cwd))
+        if request.get("unattended"):
+            from . import unattended
+
+            with suppress(OSError):  # on a full disk the job runs without the limit
+                unattended.begin(folder, {**request["unattended"], "job": job, "attempt": number}, MARK)
+        run_shim(folder)
+        if request.get("uploader"):
+            from . import uploader
+
+            with suppress(Refused, OSError):  # the job goes on without it
+                uploader.start(folder, request["uploader"], MARK, run_shim)
+        return facts(job, number, None)
+
+
+def status(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Describe the attempts that are asked for, and list all that run. Asking is what keeps an attempt attended."""
+    for one in request["attempts"]:
+        attend(attempt_folder(one["job"], one["attempt"]))
+    return {
+        "boot": boot(),
+        "attempts": [facts(one["job"], one["attempt"], one.get("log")) for one in request["attempts"]],
+        "running": running({}),  # `facts` has had missing files written
+    }
+
+
+def attend(folder: str) -> None:
+    """Note that a driver asks for an attempt. A watch that a reboot ended is started again."""
+    own = os.path.join(folder, "unattended")
+    with suppress(OSError):
+        os.utime(os.path.join(own, "asked"))
+        if not os.path.exists(os.path.join(own, "done")) and not is_locked(os.path.join(own, "lock")):
+            from . import unattended
+
+            unattended.ensure(folder, MARK)
+
+
+def stop(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Tell an attempt to leave; its shim kills it when the grace is over. One that has not begun never will."""
+    job, number = request["job"], int(request["attempt"])
+    folder = attempt_folder(job, number)
+    with locked():
+        with suppress(Refused):
+            fence(job, number)
+        restore_files()
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            write(os.path.join(folder, "stop"), {"grace": request["grace"]})
+        except OSError:
+            # On a full disk there is no note and so no grace, which is better than a program that nobody can stop.
+            kill(read(os.path.join(folder, "began")), folder)
+            raise
+    # Read after the note was written: we find the shim, or it finds the note.
+    began = read(os.path.join(folder, "began"))
+    if began is not None and is_locked(os.path.join(folder, "lock")):
+        with suppress(ProcessLookupError):
+            os.kill(began["shim"], signal.SIGTERM)
+    return facts(job, number, None)
+
+
+def kill(began: dict[str, Any] | None, folder: str) -> None:
+    if began is not None and is_locked(os.path.join(folder, "lock")):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(began["pid"], signal.SIGKILL)
+
+
+def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Kill an attempt with its shim, so that nothing says how it ended: as if the host had lost power."""
+    folder = attempt_folder(request["job"], request["attempt"])
+    began = read(os.path.join(folder, "began"))
+    if began is not None and is_locked(os.path.join(folder, "lock")):
+        with suppress(ProcessLookupError):
+            os.kill(began["shim"], signal.SIGKILL)
+    return {}
+
+
+def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
+    """Lay what follows, a line of netrc, where programs of this host find it."""
+    from . import netrc
+
+    if problem := netrc.lay(ROOT, content.read(65536).decode()):
+        raise Refused("machine", problem)
+    return {}
+
+
+def retire(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Refuse attempts of other jobs from now on, for so many seconds: the machine is about to be deleted."""
+    with locked():
+        runs = running(restore_files())
+        if all(one["job"] == request["job"] for one in runs) and retired(request["job"]) is None:
+            until = time.time() + min(float(request["seconds"]), RETIRED_MOST)
+            write(path("retired"), {"job": request["job"], "attempt": request["attempt"], "until": until})
+    return {"running": runs, "held": held(request["job"], request["attempt"])}
+
+
+def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Prepare the machine with a command, unless the same one did so before with the same files."""
+    key, cwd = request["key"], path("code", request["code"]) if request.get("code") else os.path.expanduser("~")
+    done = path("setup", key)
+    os.makedirs(path("setup"), exist_ok=True)
+    with locked("setup.lock"):
+        if os.path.exists(done):
+            return {"ran": False}
+        ran = subprocess.run(
+            request["argv"],
+            check=False,
+            cwd=cwd,
+            env=environment(request["env"]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=SETUP_SECONDS,
+        )
+        if ran.returncode:
+            last = ran.stdout[-2000:].decode("utf-8", "replace")
+            raise Refused("setup", f"set-up ended with exit code {ran.returncode}: {last}")
+        write(done, {"argv": request["argv"]})
+    return {"ran": True}
+
+
+def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
+    """Mount shares and buckets, but for those that are there already: a machine that was made anew has none."""
+    from . import mounts
+
+    with locked("mount.lock"):
+        for one in request["mounts"]:
+            if refusal := mounts.mount(one):
+                raise Refused(*refusal)
+    return {}
+
+
+REQUESTS = {
+    "retire": retire,
+    "mount": mount,
+    "secret": secret,
+    "prepare": prepare,
+    "code": code,
+    "setup": setup,
+    "start": start,
+    "status": status,
+    "stop": stop,
+    "lose": lose,
+}
