@@ -312,14 +312,36 @@ def test_many_jobs_of_a_zone_cost_one_list(driving, cloud):
         driving.ended(job_id)
 
 
-def test_host_lost_on_purpose_is_a_lost_host_that_is_not_charged(driving):
-    job_id = driving.send(f"[ $TPUKIT_ATTEMPT = 1 ] || {WAITS}", rule="pre")
+@pytest.mark.parametrize("rule", ["resume", "pre"])
+def test_program_killed_on_a_host_that_is_there_resumes_on_the_same_tpu_vms_and_is_not_charged(driving, cloud, rule):
+    job_id = driving.send(f"[ $TPUKIT_ATTEMPT = 1 ] || {WAITS}", rule=rule)
     driving.running(job_id)
+    before = {node.id for node in cloud.made.values()}
     handle = Handle.of(driving.job(job_id))
     driving.place.lose(handle, handle.plan.host_names[1])
+    driving.until(job_id, lambda job: len(job.attempts) == 2, "another attempt")
+    assert {node.id for node in cloud.made.values()} == before
     job = driving.ended(job_id)
-    assert reasons(job) == [Reason.HOST_LOST, Reason.DONE]
-    assert job.attempts[0].host == handle.plan.host_names[1]
+    assert reasons(job) == [Reason.PROCESS_LOST, Reason.DONE]
+    assert (job.attempts[0].host, job.attempts[1].action) == (handle.plan.host_names[1], "resume")
+
+
+def test_host_of_a_ready_tpu_vm_that_reboots_is_waited_for_and_the_job_resumes(driving, cloud):
+    gate = driving.folder / "gate"
+    leaves = f"while [ ! -e {gate} ]; do sleep 0.1; done; [ $TPUKIT_ATTEMPT = 1 ] || {{ {LEAVES}; }}"
+    job_id = driving.send(leaves, rule="resume")
+    driving.running(job_id)
+    address = next(iter(cloud.made.values())).hosts[1].internal
+    handle = Handle.of(driving.job(job_id))
+    driving.place.lose(handle, handle.plan.host_names[1])
+    cloud.silent.add(address)
+    gate.touch()
+    driving.until(job_id, lambda _: driving.seen[job_id].hosts[0].code == 134, "its peer to end")
+    for _ in range(3):
+        driving.driver.round([job_id])
+    assert not driving.job(job_id).state.ended
+    cloud.silent.clear()
+    assert reasons(driving.ended(job_id)) == [Reason.PROCESS_LOST, Reason.DONE]
 
 
 def test_checkpoints_in_the_workdir_of_a_host_are_seen_of_a_program_that_says_nothing(driving, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ TABLE = {
     "pre": ("reapply", "resume"),
 }
 GONE = (Reason.PREEMPTED, Reason.MAINTENANCE, Reason.HOST_LOST, Reason.NO_CAPACITY)
-APART = (Reason.PEER_LOST, Reason.HANG)
+APART = (Reason.PEER_LOST, Reason.PROCESS_LOST, Reason.HANG)
 HARDWARE = (*GONE, *APART)
 LOST = tuple(reason for reason in HARDWARE if reason is not Reason.NO_CAPACITY)  # programs that had begun
 USER = (Reason.USER_ERROR, Reason.OUT_OF_MEMORY, Reason.DISK_FULL, Reason.PORT_IN_USE)

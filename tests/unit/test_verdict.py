@@ -161,6 +161,24 @@ CASES = {
     "single host fails": (ends(HostEnd("a", 1)), Reason.USER_ERROR, "a"),
     "single host aborts: it has no peer to lose": (ends(HostEnd("a", 134)), Reason.USER_ERROR, "a"),
     "single host is killed": (ends(HostEnd("a", 137)), Reason.HOST_LOST, "a"),
+    "killed on a host that is there": (
+        ends(HostEnd("a", 137, there=True), HostEnd("b", 134)),
+        Reason.PROCESS_LOST,
+        "a",
+    ),
+    "lost on a host that is there": (ends(HostEnd("a", 137, lost=True, there=True)), Reason.PROCESS_LOST, "a"),
+    "out of memory on a host that is there": (
+        ends(HostEnd("a", 137, out_of_memory=True, there=True)),
+        Reason.OUT_OF_MEMORY,
+        "a",
+    ),
+    "single host whose runtime lost its connection": (
+        ends(
+            HostEnd("a", 134, tail=["E1115 11:11:15.658635 30370 coordination_service_agent.cc:288] Polled an error"])
+        ),
+        Reason.PEER_LOST,
+        "a",
+    ),
     "single host is told to leave by somebody else": (ends(HostEnd("a", 143)), Reason.PREEMPTED, "a"),
     "single host speaks of a connection": (
         ends(HostEnd("a", 1, tail=["ConnectionError: connection refused"])),

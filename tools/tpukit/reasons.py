@@ -29,6 +29,7 @@ class Reason(StrEnum):
     MAINTENANCE = "maintenance"
     HOST_LOST = "host lost"
     PEER_LOST = "peer lost"
+    PROCESS_LOST = "process lost"
     HANG = "hang"
     OUT_OF_MEMORY = "out of memory"
     DISK_FULL = "disk full"
@@ -89,6 +90,7 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.HOST_LOST: Meaning(_FAILED, _HARDWARE, Lost.HOST, "{host} was lost"),
     Reason.NO_CAPACITY: Meaning(_FAILED, _HARDWARE, Lost.HOST, "no such slice is free"),
     Reason.PEER_LOST: Meaning(_FAILED, _HARDWARE, Lost.PEER, "{host} lost its connection to a peer"),
+    Reason.PROCESS_LOST: Meaning(_FAILED, _HARDWARE, Lost.PEER, "the program on {host} was killed"),
     Reason.HANG: Meaning(_FAILED, _HARDWARE, Lost.PEER, "{host} stopped making progress"),
 }
 

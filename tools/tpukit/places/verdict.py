@@ -40,6 +40,7 @@ class HostEnd:
     error: str = ""  # what kept it from starting
     out_of_memory: bool = False
     disk_full: bool = False
+    there: bool = False  # the place sees its hardware, and the host answers
     taken: Reason | None = None  # the place says that its hardware went, and why
     how: str = ""  # in the place's words
     own_port: int = 0  # the port that tpukit chose for JAX's coordinator; 0: it chose none
@@ -104,6 +105,8 @@ def _taken(hosts: Sequence[HostEnd]) -> Verdict | None:
                 if end.lost
                 else "killed by signal 9"
             )
+            if end.there:
+                return Verdict(Reason.PROCESS_LOST, end.host, f"{how}; the host is there")
             return Verdict(Reason.HOST_LOST, end.host, how)
     return None
 
@@ -139,7 +142,10 @@ def _failed(hosts: Sequence[HostEnd]) -> Verdict | None:
     for end, reading in readings:
         # JAX never aborts in silence: whoever printed something, but none of its words, aborted by itself. Its peers
         # noticed later; a log of one that ended after them may be cut short.
-        if alone or (reading.cause is Cause.UNKNOWN and reading.words and end.order <= noticed):
+        # Its only host has no peer to lose, but may lose the service that the runtime talks to.
+        if (alone and reading.cause is not Cause.PEER) or (
+            reading.cause is Cause.UNKNOWN and reading.words and end.order <= noticed
+        ):
             return _charged(end, reading)
     return None
 

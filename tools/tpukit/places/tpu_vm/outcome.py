@@ -15,8 +15,9 @@ from tpukit.places.verdict import KILLED, TERMINATED, HostEnd, Verdict, verdict
 from tpukit.pods import Phase, PodState
 from tpukit.reasons import Reason, State
 
-SILENT_SECONDS = 60.0
-"""How long a host may not answer before it counts as lost, once a peer of its attempt has failed.
+SILENT_SECONDS = 240.0
+"""How long a host may not answer before it counts as lost, once a peer of its attempt has failed. A TPU VM that reboots
+takes minutes, and resumes on the same hardware.
 
 Silence alone is no evidence: our own way to the host may be broken. A peer that failed, or whose TPU VM is gone, is
 evidence that the attempt cannot go on, whatever the silent host does.
@@ -158,6 +159,7 @@ def _end(name: str, report: Report, now: float) -> HostEnd:
         code=KILLED if lost else state.code,
         order=state.ended or now,  # hosts have no other clock in common
         lost=lost,
+        there=True,
         signalled_by_us=state.signalled,
         error=state.error,
         out_of_memory=state.out_of_memory,
