@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tpukit.cloud.tpu_vm import Node, Queued, Request
+from tpukit.cloud.tpu_vm import Change, Node, Queued, Request
 from tpukit.errors import Conflict, NotFound
 from unit.simulated_tpu_zones import TpuZones
 
@@ -60,12 +60,12 @@ class Cloud(TpuZones):
         super().delete_node(zone, name, expected)
         self.coming.pop(name, None)
 
-    def set_metadata(self, zone: str, name: str, expected: str, metadata: Mapping[str, str]) -> None:
+    def set_metadata(self, zone: str, name: str, expected: str, change: Change) -> None:
         self._pass_time()
         self._expect(zone, name, expected)
         if expected in self.foreign:
             self.world.violate("foreign", f"changes the metadata of {name}, which is another user's")
-        super().set_metadata(zone, name, expected, metadata)
+        super().set_metadata(zone, name, expected, change)
 
     def own(self, name: str) -> list[str]:
         """What carries the label `name` and costs money."""

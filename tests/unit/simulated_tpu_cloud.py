@@ -94,11 +94,11 @@ class TpuCloud:
     def login(self, public_key: str) -> str:
         return ""
 
-    def set_metadata(self, zone: str, name: str, expected: str, metadata: Any) -> None:
+    def set_metadata(self, zone: str, name: str, expected: str, change: Any) -> None:
         fence.check()
         with self.lock:
             self._expect(zone, name, expected)
-            self.made[name] = replace(self.made[name], metadata=dict(metadata))
+            self.made[name] = replace(self.made[name], metadata=dict(change(self.made[name].metadata)))
 
     def preempt(self, name: str) -> None:
         """The machine goes first, then the API says so, then the queued resource."""

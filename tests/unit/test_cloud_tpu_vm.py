@@ -10,7 +10,7 @@ from google.type import interval_pb2
 
 from tpukit import fence
 from tpukit.cloud import clients, tpu_vm
-from tpukit.cloud.tpu_vm import Request
+from tpukit.cloud.tpu_vm import Request, with_key
 from tpukit.errors import Conflict, Denied, Invalid, LeaseLost, NoCapacity, NotFound
 from tpukit.sandbox.google import stock_and_quota
 from tpukit.sandbox.google.api_faults import Fault
@@ -65,12 +65,25 @@ def test_request_for_two_slices_becomes_two_tpu_vms_with_their_hosts_and_labels(
     assert (queued.state, queued.labels["tpukit-job"]) == ("ACTIVE", "two")
     with pytest.raises(Conflict):
         client.request(ZONE, request("two"))
-    client.set_metadata(ZONE, "two-0", nodes[0].id, {"ssh-keys": "me:ssh-ed25519 BBBB"})
+    client.set_metadata(ZONE, "two-0", nodes[0].id, lambda _: {"ssh-keys": "me:ssh-ed25519 BBBB"})
     until(lambda: node_of(client, "two-0").metadata == {"ssh-keys": "me:ssh-ed25519 BBBB"})
     withdraw(client, "two")
     until(lambda: not [one for one in client.nodes(ZONE) if one.name.startswith("two-")])
     with pytest.raises(NotFound):
         client.delete_queued(ZONE, "two", queued.id)
+
+
+def test_key_that_another_user_added_since_the_tpu_vm_was_listed_stays(client):
+    client.create(ZONE, request("shared", "shared", metadata={"ssh-keys": "ada:ssh-ed25519 AAAA"}))
+    listed = node_of(client, "shared")
+    client.set_metadata(ZONE, "shared", listed.id, lambda found: with_key(found, "eve:ssh-ed25519 EEEE"))
+    until(lambda: "eve:" in node_of(client, "shared").metadata["ssh-keys"])
+    client.set_metadata(
+        ZONE, "shared", listed.id, lambda found: with_key({**found, "note": "1"}, "bob:ssh-ed25519 BBBB")
+    )
+    keys = "ada:ssh-ed25519 AAAA\neve:ssh-ed25519 EEEE\nbob:ssh-ed25519 BBBB"
+    until(lambda: node_of(client, "shared").metadata == {"ssh-keys": keys, "note": "1"})
+    client.delete_node(ZONE, "shared", listed.id)
 
 
 def test_plain_node_is_made_and_deleted_without_a_queue(client):
@@ -132,7 +145,7 @@ def test_tpu_vm_that_was_recreated_under_its_name_is_neither_deleted_nor_changed
     second = node_of(client, "again")
     for call in (
         lambda: client.delete_node(ZONE, "again", first),
-        lambda: client.set_metadata(ZONE, "again", first, {"ssh-keys": "me:ssh-ed25519 AAAA"}),
+        lambda: client.set_metadata(ZONE, "again", first, lambda _: {"ssh-keys": "me:ssh-ed25519 AAAA"}),
         lambda: client.stop(ZONE, "again", first),
         lambda: client.start(ZONE, "again", first),
     ):
@@ -170,7 +183,7 @@ def test_driver_that_lost_its_lease_sends_nothing_that_changes_a_tpu_vm(client):
             lambda: client.create(ZONE, request("more", "more")),
             lambda: client.delete_node(ZONE, "held", node.id),
             lambda: client.delete_queued(ZONE, "line", queued.id),
-            lambda: client.set_metadata(ZONE, "held", node.id, {}),
+            lambda: client.set_metadata(ZONE, "held", node.id, lambda _: {"key": "value"}),
             lambda: client.stop(ZONE, "held", node.id),
             lambda: client.start(ZONE, "held", node.id),
         ):

@@ -19,6 +19,9 @@ from tpukit.cloud.clients import SECONDS, ask, sign_in
 from tpukit.errors import Conflict, Invalid
 
 ENDPOINT = "GOOGLE_TPU_V2_CUSTOM_ENDPOINT"
+SSH_KEYS = "ssh-keys"
+Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""New metadata from the present one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,9 @@ class TpuVms(Protocol):
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
         """Public host keys of each worker, as the machines published them; empty before they did."""
 
-    def set_metadata(self, zone: str, name: str, expected: str, metadata: Mapping[str, str]) -> None:
-        """Replace the metadata of a TPU VM. Conflict where it has another id."""
+    def set_metadata(self, zone: str, name: str, expected: str, change: Change) -> None:
+        """Replace the metadata of a TPU VM by what `change` makes of the present one. Conflict where it has another
+        id."""
 
     def login(self, public_key: str) -> str:
         """Register the key with OS Login and return the caller's user name; empty where the project has it off."""
@@ -167,17 +171,17 @@ class Client:
 
     def delete_node(self, zone: str, name: str, expected: str) -> None:
         asked = f"delete TPU VM {name} in {zone}"
-        message = self._types.DeleteNodeRequest(name=self._expected(asked, zone, name, expected))
+        message = self._types.DeleteNodeRequest(name=self._expected(asked, zone, name, expected).name)
         self._send(asked, self._client.delete_node, message)
 
     def stop(self, zone: str, name: str, expected: str) -> None:
         asked = f"stop TPU VM {name} in {zone}"
-        message = self._types.StopNodeRequest(name=self._expected(asked, zone, name, expected))
+        message = self._types.StopNodeRequest(name=self._expected(asked, zone, name, expected).name)
         self._send(asked, self._client.stop_node, message)
 
     def start(self, zone: str, name: str, expected: str) -> None:
         asked = f"start TPU VM {name} in {zone}"
-        message = self._types.StartNodeRequest(name=self._expected(asked, zone, name, expected))
+        message = self._types.StartNodeRequest(name=self._expected(asked, zone, name, expected).name)
         self._send(asked, self._client.start_node, message)
 
     def host_keys(self, zone: str, name: str) -> Sequence[Sequence[str]]:
@@ -190,21 +194,27 @@ class Client:
             for worker in type(answer).pb(answer).guest_attributes
         ]
 
-    def set_metadata(self, zone: str, name: str, expected: str, metadata: Mapping[str, str]) -> None:
+    def set_metadata(self, zone: str, name: str, expected: str, change: Change) -> None:
         asked = f"change the metadata of {name} in {zone}"
-        node = self._types.Node(name=self._expected(asked, zone, name, expected), metadata=dict(metadata))
+        found = self._expected(asked, zone, name, expected)
+        present = dict(found.metadata)
+        metadata = dict(change(present))
+        if metadata == present:
+            return
+        # Nodes have no etag: what another user writes between the call above and this one is lost.
+        node = self._types.Node(name=found.name, metadata=metadata)
         message = self._types.UpdateNodeRequest(node=node, update_mask={"paths": ["metadata"]})
         self._send(asked, self._client.update_node, message)
 
     def login(self, public_key: str) -> str:
         return os_login.login(self._project, public_key)
 
-    def _expected(self, asked: str, zone: str, name: str, expected: str) -> str:
-        """Return the full name of a node that still has this id."""
+    def _expected(self, asked: str, zone: str, name: str, expected: str) -> Any:
+        """Return a node that still has this id."""
         full = f"{self._parent(zone)}/nodes/{name}"
         found = ask(asked, lambda: self._client.get_node(name=full, timeout=SECONDS))
         _expect(asked, str(found.id), expected)
-        return full
+        return found
 
     def _send(self, asked: str, method: Callable[..., Any], message: Any) -> None:
         """Send a request that changes something, with the fence checked as the last thing before it."""
@@ -221,6 +231,12 @@ class Client:
 
     def _parent(self, zone: str) -> str:
         return f"projects/{self._project}/locations/{zone}"
+
+
+def with_key(metadata: Mapping[str, str], line: str) -> Mapping[str, str]:
+    """Add a line to the SSH keys in the metadata of a TPU VM, beside those that are there."""
+    known = metadata.get(SSH_KEYS, "").splitlines()
+    return metadata if line in known else {**metadata, SSH_KEYS: "\n".join([*known, line])}
 
 
 def _expect(asked: str, found: str, expected: str) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tpukit import fence, pods
-from tpukit.cloud.tpu_vm import Node, TpuVms
+from tpukit.cloud.tpu_vm import SSH_KEYS, Node, TpuVms, with_key
 from tpukit.errors import Conflict, Invalid, LeaseLost, NotYet, TpukitError, Transient
 from tpukit.fleet.records import Worker
 from tpukit.fleet.seen import Host
@@ -65,10 +65,8 @@ class Reach:
 
     def admit(self, zone: str, node: Node) -> None:
         """Let our key into a TPU VM that another driver made."""
-        known = node.metadata.get("ssh-keys", "").splitlines()
-        if self.ssh_keys not in known:
-            metadata = {**node.metadata, "ssh-keys": "\n".join([*known, self.ssh_keys])}
-            self.client.set_metadata(zone, node.name, node.id, metadata)
+        if self.ssh_keys not in node.metadata.get(SSH_KEYS, "").splitlines():
+            self.client.set_metadata(zone, node.name, node.id, lambda found: with_key(found, self.ssh_keys))
 
     def look(self, zone: str, asked: Sequence[tuple[Worker, Node]]) -> list[Sight]:
         """Ask many hosts at once. A host that refuses our key, and one that our key could not be written to, is unseen

@@ -15,7 +15,7 @@ from typing import Any
 from tpukit import fence
 from tpukit.clock import Clock
 from tpukit.cloud.clients import address
-from tpukit.cloud.tpu_vm import ENDPOINT, Node, TpuVms
+from tpukit.cloud.tpu_vm import ENDPOINT, SSH_KEYS, Node, TpuVms, with_key
 from tpukit.errors import Conflict, Invalid, LeaseLost, NotYet, TpukitError, Transient
 from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import environment, secrets, target
@@ -163,7 +163,7 @@ class Hosts:
             return self.channel.public_key() in self.registered
         line = f"{target.of(plan).user}:{self.channel.public_key()}"
         return all(
-            node is None or line in node.metadata.get("ssh-keys", "").splitlines()
+            node is None or line in node.metadata.get(SSH_KEYS, "").splitlines()
             for index, node in enumerate(machines.nodes)
             if index not in machines.gone
         )
@@ -180,11 +180,9 @@ class Hosts:
         for index, node in enumerate(machines.nodes):
             if index in machines.gone:  # another one of that name is none of ours
                 continue
-            known = node.metadata.get("ssh-keys", "") if node is not None else line
-            if node is not None and line not in known.splitlines():
-                keys = "\n".join([*known.splitlines(), line])
-                metadata = {**node.metadata, "ssh-keys": keys}
-                self.client.set_metadata(target.of(plan).zone, node.name, node.id, metadata)
+            if node is not None and line not in node.metadata.get(SSH_KEYS, "").splitlines():
+                zone = target.of(plan).zone
+                self.client.set_metadata(zone, node.name, node.id, lambda found: with_key(found, line))
 
     def _all(self, plan: Plan, machines: Machines) -> list[Login]:
         logins = self.logins(plan, machines.nodes)
