@@ -13,6 +13,7 @@ from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Denied, LeaseLost, TpukitError, Transient
 from tpukit.places.base import FollowUp, Handle
 from tpukit.places.tpu_vm import TpuVmPlace, outcome
+from tpukit.places.tpu_vm.renewals import RENEWED
 from tpukit.reasons import Reason, State
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
 from unit.tpu_vm_driving import SENDER, Driving, reasons
@@ -151,6 +152,20 @@ def test_one_silent_host_of_a_job_that_runs_is_waited_for(driving, cloud):
     rounds(driving, job_id)
     assert (driving.job(job_id).state, reasons(driving.job(job_id))) == (State.RUNNING, [None])
     assert [host.state for host in driving.seen[job_id].hosts] == ["running"] * 2
+
+
+def test_limit_for_unattended_hardware_is_renewed_by_the_metadata_where_one_host_is_silent(driving, cloud):
+    job_id = driving.send(WAITS, max={"unattended": "8s"})
+    driving.running(job_id)
+    rounds(driving, job_id)
+    node = next(iter(cloud.made.values()))
+    assert RENEWED not in node.metadata
+    cloud.silent.add(addresses(cloud)[1])
+    driving.until(job_id, lambda _: RENEWED in cloud.made[node.name].metadata, "the limit to be renewed")
+    first = cloud.made[node.name].metadata[RENEWED]
+    driving.until(job_id, lambda _: cloud.made[node.name].metadata[RENEWED] != first, "it to be renewed again")
+    assert cloud.made[node.name].metadata["ssh-keys"] == node.metadata["ssh-keys"]
+    assert driving.job(job_id).state is State.RUNNING
 
 
 def test_silent_host_whose_peers_lost_it_is_a_lost_host(driving, cloud):

@@ -15,6 +15,7 @@ import pytest
 
 from tpukit import pods
 from tpukit.host.supervision import unattended
+from tpukit.places.tpu_vm import renewals
 from unit.bare_host import Host
 from unit.tpu_vm_world import NODES, PROJECT, V4_8, TpuVms
 from waiting import alive, until
@@ -229,6 +230,7 @@ def test_mark_that_a_driver_writes_into_the_metadata_of_a_tpu_vm_reaches_its_hos
     lent = lend("renewed")
     monkeypatch.setenv(unattended.METADATA_HOST, lent.host.environment[unattended.METADATA_HOST])
     assert unattended.mark("known") == "known"
+    assert unattended.RENEWED == renewals.RENEWED
     body = {"metadata": {unattended.RENEWED: "2"}}
     lent.google.ask("PATCH", f"{NODES}/{lent.name}?updateMask=metadata", body)
     until(lambda: unattended.mark("known") == "2", "the mark to arrive")

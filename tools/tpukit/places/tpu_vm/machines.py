@@ -42,6 +42,11 @@ class Machines:
     failed: Gone | None = None
     queued: tuple[Queued, ...] = ()  # requests for these nodes
 
+    @property
+    def there(self) -> list[Node]:
+        """TPU VMs that the attempt has."""
+        return [node for index, node in enumerate(self.nodes) if node is not None and index not in self.gone]
+
 
 def assess(handle: Handle, nodes: Mapping[str, Node], queued: Mapping[str, Queued]) -> Machines:
     """`nodes` and `queued`: all of the zone, by name. `queued` may be empty where all nodes are READY."""

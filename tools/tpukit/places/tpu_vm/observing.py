@@ -13,7 +13,7 @@ from tpukit.errors import Denied, TpukitError, Transient
 from tpukit.places import lines, log_tail, progress
 from tpukit.places.base import FollowUp, Handle, Observation
 from tpukit.places.log_progress import LogProgress
-from tpukit.places.tpu_vm import outcome, target
+from tpukit.places.tpu_vm import outcome, renewals, target
 from tpukit.places.tpu_vm.asking import Hosts, bytes_of
 from tpukit.places.tpu_vm.channel import Answer, Call, Login
 from tpukit.places.tpu_vm.log_store import LogStore
@@ -124,7 +124,12 @@ class Observer:
             return judged.observation if pending else replace(judged.observation, follow_up=FollowUp(admit=True))
         if judged.unseen and not handle.attempt.state.ended:
             return _unseen(handle, machines, errors)
-        return errors[0] if errors and pending else judged.observation
+        if errors and pending:
+            return errors[0]
+        seen, silent = judged.observation, max((report.silent for report in reports), default=0.0)
+        if seen.state is State.RUNNING and renewals.are_due(handle.plan, machines, silent, now):
+            return replace(seen, follow_up=replace(seen.follow_up or FollowUp(), renew=True))
+        return seen
 
     def _report(
         self, handle: Handle, machines: Machines, index: int, answer: Answer | TpukitError | None, now: float, at: float

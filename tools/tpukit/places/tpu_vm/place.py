@@ -19,7 +19,7 @@ from tpukit.cloud.tpu_vm import Node, TpuVms
 from tpukit.errors import Denied, Invalid, Problem, TpukitError, Transient
 from tpukit.places import lines
 from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
-from tpukit.places.tpu_vm import secrets, target
+from tpukit.places.tpu_vm import renewals, secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
 from tpukit.places.tpu_vm.channel import Channel
@@ -151,6 +151,10 @@ class TpuVmPlace:
         hosts, machines = self._hosts(handle.plan), self._acquiring(handle.plan).assess(handle)
         if what.admit:
             hosts.admit(handle.plan, machines)
+        if what.renew:
+            renewals.renew(hosts.client, handle.plan, machines, self._clock.now())
+        if not what.leave:
+            return
         logins = hosts.logins(handle.plan, self._there(machines))
         names = handle.plan.host_names
         leaving = [login for name, login in zip(names, logins, strict=True) if name in what.leave]
