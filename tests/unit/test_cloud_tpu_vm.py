@@ -136,6 +136,17 @@ def test_request_that_somebody_made_for_later_says_from_when_on_and_can_be_withd
     until(lambda: not [one for one in client.queued(ZONE) if one.name == "later"])
 
 
+def test_request_that_was_not_fulfilled_in_its_time_has_expired(client, emulator):
+    emulator.cloud.faults.set(Fault("stockout", match="brief"))
+    client.request(ZONE, request("brief", valid_seconds=1))
+    found = until(
+        lambda: next((one for one in client.queued(ZONE) if (one.name, one.state) == ("brief", "FAILED")), None)
+    )
+    assert found.expired
+    withdraw(client, "brief")
+    emulator.cloud.faults.clear()
+
+
 def test_tpu_vm_that_was_recreated_under_its_name_is_neither_deleted_nor_changed(client):
     client.create(ZONE, request("again", "again"))
     first = node_of(client, "again").id

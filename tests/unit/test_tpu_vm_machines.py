@@ -35,6 +35,19 @@ def queued(state: str, made_for: int = 0, error: str = "") -> Queued:
     return Queued(PLAN.id, state, by_service=True, error=error, labels=labels, nodes=target.nodes(PLAN))
 
 
+def test_request_that_expired_is_made_again_for_the_same_attempt():
+    request = replace(queued("FAILED"), expired=True)
+    seen = seen_by(handle(), [None, None], request)
+    assert (seen.failed, seen.waits, seen.ready, seen.queued) == (None, "", False, (request,))
+
+
+@pytest.mark.parametrize(("on", "seconds"), [((), 86400), (("mine", "yours"), 0)])
+def test_request_of_a_job_expires_with_the_limit_for_unattended_hardware(on, seconds):
+    assert target.is_own(PLAN)
+    own = replace(PLAN, vms=VmTarget("p", "us-central2-b", "ada", on))
+    assert {one.valid_seconds for one in target.requests(own, 0, "store", "key")} == {seconds}
+
+
 def handle(number: int = 0, action: str = "rerun", begun: bool = False) -> Handle:
     learned = {NODES: ["1", "1"]} if begun else {}
     return Handle(PLAN, Attempt(number, stage=0, origin=0, action=action, learned=learned))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from tpukit import fence
@@ -20,6 +20,8 @@ from tpukit.errors import Conflict, Invalid
 
 ENDPOINT = "GOOGLE_TPU_V2_CUSTOM_ENDPOINT"
 SSH_KEYS = "ssh-keys"
+CLOCK_SECONDS = 300.0
+"""How far the clocks of Google and of this machine may be apart."""
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 """New metadata from the present one."""
 
@@ -61,6 +63,7 @@ class Queued:
     state: str  # CREATING ACCEPTED WAITING_FOR_RESOURCES PROVISIONING ACTIVE SUSPENDING SUSPENDED FAILED DELETING
     by_service: bool = False  # Google brought it into this state, not a user
     error: str = ""  # of one that FAILED
+    expired: bool = False  # it FAILED because it was not fulfilled in the time that it is valid for
     labels: Mapping[str, str] = field(default_factory=dict)  # of the nodes that it asks for
     nodes: tuple[str, ...] = ()  # their names
     after: str = ""  # it may be fulfilled from then on, as people read it; empty: at any time
@@ -80,6 +83,7 @@ class Request:
     labels: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     external_ips: bool = True
+    valid_seconds: int = 0  # a queued request that is not fulfilled by then fails; 0: it waits for ever
 
 
 class TpuVms(Protocol):
@@ -149,6 +153,10 @@ class Client:
         elif request.reservation:
             queued.guaranteed = types.QueuedResource.Guaranteed()  # `reserved` is a field of v2alpha1's alone
             queued.reservation_name = request.reservation
+        if request.valid_seconds:
+            # https://cloud.google.com/tpu/docs/queued-resources: a request that is not filled by then expires.
+            policy = types.QueuedResource.QueueingPolicy(valid_until_duration=timedelta(seconds=request.valid_seconds))
+            queued.queueing_policy = policy
         message = types.CreateQueuedResourceRequest(
             parent=parent, queued_resource_id=request.name, queued_resource=queued
         )
@@ -273,6 +281,7 @@ def _queued(queued: Any) -> Queued:
         state=_enum(queued.state, "state"),
         by_service=_enum(queued.state, "state_initiator") == "SERVICE",
         error=queued.state.failed_data.error.message,
+        expired=_enum(queued.state, "state") == "FAILED" and _is_over(queued),
         labels=labels[0] if labels else {},
         nodes=tuple(name for spec in specs for name in _names(spec, queued.name.rpartition("/")[2])),
         after=_after(queued),
@@ -288,6 +297,15 @@ def _after(queued: Any) -> str:
     else:
         at = policy.valid_after_time.seconds or policy.valid_interval.start_time.seconds
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC" if at else ""
+
+
+def _is_over(queued: Any) -> bool:
+    """Return whether the time for which a request was valid is over, as far as clocks agree."""
+    policy = queued.queueing_policy
+    if not policy.HasField("valid_until_duration"):
+        return False
+    left = queued.create_time.seconds + policy.valid_until_duration.seconds - datetime.now(UTC).timestamp()
+    return left <= CLOCK_SECONDS or "expired" in queued.state.failed_data.error.message
 
 
 def _names(spec: Any, queued: str) -> list[str]:

@@ -101,7 +101,7 @@ def _request(handle: Handle, seen: Machines) -> Machines:
         if one.state in _WAITING:
             short = one.state == "WAITING_FOR_RESOURCES"
             return replace(seen, waits=_waits(one), short=short)
-        if one.state == "FAILED" and made == number:
+        if one.state == "FAILED" and made == number and not one.expired:
             return replace(seen, failed=Gone(_why_failed(one.error), one.error or f"queued resource {one.name} failed"))
     if coming := [node for node in seen.nodes if node is not None and node.state in _COMING]:
         return replace(seen, waits=f"TPU VM {coming[0].name} is {coming[0].state}")

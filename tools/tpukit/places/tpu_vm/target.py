@@ -88,6 +88,8 @@ def requests(plan: Plan, attempt: int, sender: str, key: str) -> list[Request]:
             labels={JOB: plan.id, ATTEMPT: str(attempt), **({STORE: store_label(sender)} if is_own(plan) else {})},
             metadata={"ssh-keys": f"{target.user}:{key}"},
             external_ips=plan.settings.external_ips,
+            # Without a driver nothing would use the hardware. A driver that is there makes the request again.
+            valid_seconds=plan.spec.max.unattended if is_own(plan) else 0,
         )
         for name, members in groups
     ]
