@@ -12,7 +12,7 @@ from tpukit import fence, pods
 from tpukit.cloud.tpu_vm import Request
 from tpukit.errors import Denied, LeaseLost, TpukitError, Transient
 from tpukit.places.base import FollowUp, Handle
-from tpukit.places.tpu_vm import TpuVmPlace, outcome
+from tpukit.places.tpu_vm import TpuVmPlace, outcome, stopping
 from tpukit.places.tpu_vm.renewals import RENEWED
 from tpukit.reasons import Reason, State
 from unit.simulated_tpu_cloud import Hosts, TpuCloud
@@ -143,6 +143,39 @@ def test_blocked_ssh_leaves_the_attempt_and_its_vm_as_they_are_and_says_so(drivi
     cloud.silent.clear()
     driving.until(job_id, lambda job: not job.message, "to see it run")
     assert len(driving.job(job_id).attempts) == 1
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+def test_stopped_job_whose_hosts_are_unreachable_ends_when_its_own_vms_are_deleted_through_the_api(
+    driving, cloud, silent, monkeypatch
+):
+    monkeypatch.setattr(stopping, "UNREACHABLE_SECONDS", 0.5)
+    job_id = driving.send(WAITS)
+    driving.running(job_id)
+    cloud.silent.update(addresses(cloud)[-silent:])
+    driving.stop(job_id)
+    driving.until(job_id, lambda job: "deleted through the API" in job.message, "to be told what follows")
+    assert driving.ended(job_id).state is State.CANCELLED
+    assert (cloud.made, cloud.requests) == ({}, {})
+    assert any("were deleted through the API" in note for note in driving.notes)
+
+
+def test_stopped_job_on_a_named_vm_that_is_unreachable_says_what_is_not_known_and_leaves_the_vm(
+    driving, cloud, monkeypatch
+):
+    monkeypatch.setattr(stopping, "UNREACHABLE_SECONDS", 0.0)
+    cloud.create("us-central2-b", Request("mine", ("mine",), "v4-16", "tpu-ubuntu2204-base"))
+    job_id = driving.send(WAITS, on=("mine",))
+    driving.running(job_id)
+    cloud.silent.update(addresses(cloud))
+    driving.stop(job_id)
+    job = driving.until(job_id, lambda job: "is not known" in job.message, "to be told")
+    assert "tpu vm delete mine" in job.message
+    rounds(driving, job_id)
+    assert (driving.job(job_id).state.ended, list(cloud.made)) == (False, ["mine"])
+    cloud.silent.clear()
+    assert driving.ended(job_id).state is State.CANCELLED
+    assert pods.strays(cloud.folder) == []
 
 
 def test_one_silent_host_of_a_job_that_runs_is_waited_for(driving, cloud):

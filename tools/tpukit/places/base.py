@@ -20,6 +20,7 @@ class Handle:
     plan: Plan
     attempt: Attempt
     earlier: tuple[Attempt, ...] = ()  # attempts of the job before it that its record holds
+    cancelled: bool = False  # a person asked to stop the job
 
     @staticmethod
     def of(job: Job, number: int | None = None) -> Handle:
@@ -35,7 +36,7 @@ class Handle:
             hint = f"it holds {job.attempts[0].number} to {last}" + (", and 0" if folded else "")
             raise NotFound(f"the record of {job.id} holds no attempt {number}", hint=hint)
         earlier = tuple(one for one in (*folded, *job.attempts) if one.number < found[-1].number)
-        return Handle(plan, found[-1], earlier)
+        return Handle(plan, found[-1], earlier, job.wanted == "stop")
 
 
 @dataclass(frozen=True, slots=True)

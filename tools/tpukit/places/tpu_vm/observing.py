@@ -123,6 +123,8 @@ class Observer:
         if any(isinstance(error, Denied) for error in errors) and not self.hosts.is_admitted(handle.plan, machines):
             return judged.observation if pending else replace(judged.observation, follow_up=FollowUp(admit=True))
         if judged.unseen and not handle.attempt.state.ended:
+            if handle.cancelled:  # the stop itself says what is not known, and ends what is ours to delete
+                return replace(judged.observation, active=True)
             return _unseen(handle, machines, errors)
         if errors and pending:
             return errors[0]

@@ -22,11 +22,12 @@ from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Lin
 from tpukit.places.tpu_vm import renewals, secrets, target
 from tpukit.places.tpu_vm.acquiring import Acquiring
 from tpukit.places.tpu_vm.asking import Hosts, workdir
-from tpukit.places.tpu_vm.channel import Channel
+from tpukit.places.tpu_vm.channel import Answer, Channel, Login
 from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.machines import Machines
 from tpukit.places.tpu_vm.observing import Observer
 from tpukit.places.tpu_vm.shared_code import Code
+from tpukit.places.tpu_vm.stopping import Stopping
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.plan import Plan, VmTarget
 from tpukit.spec import durations
@@ -72,6 +73,7 @@ class TpuVmPlace:
         self._logs = LogStore(root)
         self._code = code or Code(root / "code")
         self._sweeper = Sweeper(root / "tpu-vm-zones", clock, sender)
+        self._stopping = Stopping(clock)
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -183,9 +185,13 @@ class TpuVmPlace:
         machines = acquiring.assess(handle)
         if machines.ready:
             there = self._there(machines)
-            answers = hosts.tell(handle, hosts.logins(handle.plan, there), "stop", grace=grace)
+            logins = hosts.logins(handle.plan, there)
+            answers = hosts.tell(handle, logins, "stop", grace=grace)
             if any(isinstance(answer, Denied) for answer in answers):
                 hosts.admit(handle.plan, machines)  # the next call finds them open
+            if handle.cancelled and not handle.attempt.state.ended:
+                unreachable = _unreachable(handle.plan, there, logins, answers)
+                self._stopping.note(handle, unreachable, lambda: acquiring.release(handle))
         acquiring.withdraw(handle, machines)
         if handle.attempt.state.ended:
             self._observer(handle.plan).read_logs(handle, handle.plan.host_names)
@@ -260,6 +266,16 @@ class TpuVmPlace:
                 hosts = Hosts(client, channel, self._code, self._sender)
                 self._observers[key] = Observer(client, hosts, self._logs, self._clock)
             return self._observers[key]
+
+
+def _unreachable(
+    plan: Plan, there: Sequence[Node | None], logins: Sequence[Login | None], answers: Sequence[Answer | TpukitError]
+) -> list[str]:
+    """Return the hosts of TPU VMs that are there and did not answer."""
+    said = iter(answers)
+    silent = [login is None or isinstance(next(said), TpukitError) for login in logins]
+    hosts = plan.slice.hosts
+    return [name for index, name in enumerate(plan.host_names) if silent[index] and there[index // hosts] is not None]
 
 
 def _limit(plan: Plan) -> list[str]:

@@ -1,0 +1,48 @@
+"""Stopping an attempt on hosts that a driver cannot reach.
+
+Whether a program runs on such a host is not known. TPU VMs that tpukit created for the job can be deleted without an
+answer of their hosts. TPU VMs that a person named are not ours to delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tpukit.clock import Clock
+from tpukit.errors import Transient
+from tpukit.places.base import Handle
+from tpukit.places.tpu_vm import target
+
+UNREACHABLE_SECONDS = 180.0
+"""How long hosts may not answer a stop before TPU VMs that tpukit created are deleted through the API."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    clock: Clock
+    since: dict[tuple[str, int], float] = field(default_factory=dict)  # attempts whose hosts do not answer
+
+    def note(self, handle: Handle, unreachable: Sequence[str], release: Callable[[], None]) -> None:
+        """Take note of the hosts that did not answer a stop, and `release` the hardware when it is time.
+
+        Raises:
+            Transient: Hosts do not answer. It says what follows from that.
+        """
+        key = handle.plan.id, handle.attempt.number
+        if not unreachable:
+            self.since.pop(key, None)
+            return
+        now = self.clock.elapsed()
+        words = f"{', '.join(unreachable)} not reachable over SSH: whether the program runs there is not known"
+        nodes = ", ".join(target.nodes(handle.plan))
+        if not target.is_own(handle.plan):
+            raise Transient(
+                f"{words}; tpukit did not create {nodes} and does not delete it",
+                hint=f"restore SSH access, or run `tpu vm delete {target.nodes(handle.plan)[0]}`",
+            )
+        left = self.since.setdefault(key, now) + UNREACHABLE_SECONDS - now
+        if left > 0:
+            raise Transient(f"{words}; {nodes} will be deleted through the API in {left:.0f} s")
+        release()
+        raise Transient(f"{words}; {nodes} were deleted through the API after {UNREACHABLE_SECONDS:.0f} s")
