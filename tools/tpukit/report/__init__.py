@@ -20,7 +20,7 @@ from tpukit.store import Event
 LONGEST_SECONDS = 1e10
 """Three centuries: a difference of two times that is more is no duration, one of the times was none."""
 UNSEEN_SECONDS = 300.0
-"""Time that a program may take to its first step before it is reported that none can be seen: compiling takes minutes."""
+"""Time to its first step before a program is reported to show none: compiling takes minutes."""
 _LARGEST = 2**63
 """Numbers beyond it are not shown: no step count is one, and not every reader of JSON takes them."""
 
