@@ -10,7 +10,7 @@ WITH_CHECKOV := PATH="$(CURDIR)/.venv-checkov/bin:$$PATH"
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test simulate check bench e2e clean
+.PHONY: help setup run test simulate losses check bench e2e clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,11 @@ SEEDS := 10000
 FIRST := 0
 simulate: $(READY) ## Simulated worlds with faults: SEEDS=N of them, from seed FIRST on
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation --seeds $(SEEDS) --first $(FIRST)
+
+MOMENTS := 50
+SEED := 1
+losses: $(READY) ## Hosts lost at MOMENTS moments, chosen by SEED, in a sandbox (about 10 minutes)
+	cd tests && ../$(BIN)/python losses.py --moments $(MOMENTS) --seed $(SEED)
 
 check: $(READY) $(CHECKOV) ## Format, lint, types, layers, catalogue, manifests
 	$(BIN)/ruff format --check .

@@ -196,7 +196,7 @@ def test_hosts_that_never_met_are_noticed(home, tmp_path, how, warned):
 IMPATIENT = (
     "import sys; from tpukit import report; report.UNSEEN_SECONDS = 0.2; from tpukit.__main__ import main; main()"
 )
-"""`tpu` that waits no half a minute for a first step."""
+"""`tpu` that does not wait minutes for a first step."""
 
 
 class Impatient(Tpu):

@@ -134,23 +134,35 @@ class Terminal:
 def test_ctrl_c_at_a_terminal_asks_and_obeys_each_answer(tpu):
     screen = Terminal(tpu, "run", tpu.file("sh", "-c", WAIT))
     job_id = tpu.the_job()
-    for answer in ("continue", "stop"):
+    for answer in ("continue", "g", "what"):
         screen.text = ""
         screen.presses_ctrl_c()
-        screen.shows("Stop the job, detach from it, or continue")
+        screen.shows("Stop the job, detach from it, or go on")
+        screen.text = ""
         screen.types(f"{answer}\n")
-        if answer == "continue":
-            screen.shows(f"{job_id}.*running")
+        screen.shows("type s, d or g" if answer == "what" else f"{job_id}.*running")
+    screen.types("s\n")
     screen.shows("is being stopped")
     assert screen.process.wait(timeout=PATIENCE) == 1
     assert tpu.show(job_id)["state"] == "cancelled"
+
+
+def test_job_is_driven_on_while_the_question_waits_for_an_answer(tpu):
+    screen = Terminal(tpu, "run", tpu.file("sh", "-c", WAIT))
+    job_id = tpu.the_job()
+    screen.shows("running")
+    screen.presses_ctrl_c()
+    screen.shows("Stop the job, detach from it, or go on")
+    (tpu.workdir(job_id) / "go").touch()
+    until(lambda: sent(tpu)[job_id].state == "completed", f"{job_id} to complete though nobody answers")
+    assert screen.process.wait(timeout=PATIENCE) == 0
 
 
 def test_ctrl_c_at_the_question_itself_detaches_and_says_so(tpu):
     screen = Terminal(tpu, "run", tpu.file("sh", "-c", WAIT))
     job_id = tpu.the_job()
     screen.presses_ctrl_c()
-    screen.shows("Stop the job, detach from it, or continue")
+    screen.shows("Stop the job, detach from it, or go on")
     screen.presses_ctrl_c()
     screen.shows(f"detached: {job_id} goes on")
     assert screen.process.wait(timeout=PATIENCE) == 130

@@ -314,6 +314,17 @@ def test_run_in_a_workdir_that_is_a_file_is_refused_before_anything_is_sent(tpu)
     assert tpu.jobs() == []
 
 
+def test_run_in_the_workdir_of_another_job_is_refused_unless_resume_is_asked_for(tpu):
+    file = tpu.file("sh", "-c", "touch $TPUKIT_WORKDIR/result", workdir=str(tpu.folder / "work"))
+    first = tpu("run", file).stdout.strip()
+    refused = tpu("run", file, "--dry-run", code=2)
+    assert f"holds the output of job {first}" in refused.stderr
+    assert f"`tpu job resume {first}`" in refused.stderr
+    second = tpu("run", file, "--resume").stdout.strip()
+    tpu("job", "resume", first)
+    assert [tpu.show(one)["state"] for one in (first, second)] == ["completed", "completed"]
+
+
 def test_job_that_can_never_start_ends_with_its_reason_and_holds_no_slot(tpu):
     first = tpu("run", tpu.file("true", name="first", workdir=str(tpu.folder / "work")), "--detach").stdout.strip()
     second = tpu("run", tpu.file("true", name="second"), "--detach").stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,11 @@ import pytest
 from tpukit import plan
 from tpukit.cli import context, submission
 from tpukit.clock import ManualClock
-from tpukit.errors import Invalid, Transient
-from tpukit.records import JOBS, PLAN_BYTES
+from tpukit.errors import Denied, Invalid, Transient
+from tpukit.places.base import Capabilities
+from tpukit.places.workdirs import Workdirs
+from tpukit.reasons import State
+from tpukit.records import JOBS, PLAN_BYTES, Job
 from tpukit.spec import JobSpec, Settings
 from tpukit.store import Store
 
@@ -20,6 +24,7 @@ SPEC = {"name": "train", "tpu": "v4-16", "command": ["true"]}
 
 class Place:
     name = "local"
+    capabilities = Capabilities(uses_this_machine=True)
 
     def __init__(self) -> None:
         self.ids: frozenset[str] = frozenset()
@@ -32,6 +37,9 @@ class Place:
 
     def check(self, one: plan.Plan) -> tuple[()]:
         return ()
+
+    def workdir(self, one: plan.Plan, origin: int) -> str:
+        return one.workdir_of(origin)
 
 
 @pytest.fixture
@@ -96,3 +104,51 @@ def test_record_of_a_plan_without_room_for_its_history_is_refused_before_it_is_s
     with pytest.raises(Invalid, match="bytes"):
         submission.record(submission.settle(made(config={"x": "x" * PLAN_BYTES})))
     assert not store.keys(JOBS)
+
+
+@pytest.fixture
+def left(store, tmp_path) -> plan.Plan:
+    """A job that marked the folder that its file names."""
+    one = submission.settle(made(workdir=str(tmp_path / "work")))
+    Workdirs().claim(one, one.workdir, this_machine=True)
+    return one
+
+
+def recorded(store: Store, one: plan.Plan, state: State) -> None:
+    store.create(JOBS, one.id, Job(one.id, one.place, one.team, "ada", 0.0, one.to_json(), state=state))
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.COMPLETED])
+def test_settle_in_a_workdir_with_the_output_of_another_job_is_refused(store, left, tmp_path, state):
+    recorded(store, left, state)
+    (tmp_path / "work" / "result.json").touch()
+    with pytest.raises(Invalid, match=f"holds the output of job {left.id}"):
+        submission.settle(made(workdir=left.workdir))
+
+
+def test_settle_with_resume_in_a_workdir_with_the_output_of_another_job_is_sent(store, left, tmp_path):
+    (tmp_path / "work" / "result.json").touch()
+    assert submission.settle(replace(made(workdir=left.workdir), resume=True)).resume
+
+
+def test_settle_in_the_workdir_of_a_job_that_ended_without_output_is_sent_and_may_claim_it(store, left):
+    recorded(store, left, State.FAILED)
+    one = submission.settle(made(workdir=left.workdir))
+    Workdirs().claim(one, one.workdir, this_machine=True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_settle_in_the_workdir_of_a_job_that_may_still_run_is_refused(store, left, known):
+    if known:
+        recorded(store, left, State.RUNNING)
+    with pytest.raises(Invalid, match=f"is the workdir of job {left.id}"):
+        submission.settle(made(workdir=left.workdir))
+
+
+def test_settle_in_a_bucket_that_cannot_be_read_warns_and_is_sent(store, monkeypatch, capsys):
+    def denied(*args: Any, **options: Any) -> Any:
+        raise Denied("no storage.objects.get")
+
+    monkeypatch.setattr(Workdirs, "held", denied)
+    assert submission.settle(made(workdir="gs://bucket/run")).id
+    assert "could not check whether gs://bucket/run holds another job's output" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tpukit.errors import Denied, Transient
 from tpukit.places.gke.doubt import NODE_SECONDS
 from tpukit.reasons import Reason, State
+from tpukit.records import JOBS
 from unit import lost_hosts
 from unit.gke_driving import Driving, charged
 from unit.lost_hosts import LOOPS, tail_of
@@ -275,3 +276,23 @@ def test_lost_host_in_any_order_of_evidence_charges_nothing_and_ends_no_job(
         assert (job.state, charged(job)) == (State.RUNNING, 0)
     finally:
         driving.close()
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_lost_host_that_does_not_come_back_is_named_with_its_node_while_the_next_attempt_waits(driving, restarts):
+    job_id, node = begin(driving, max={"restarts": restarts})
+    lost_hosts.lose(driving.cluster, node)
+    driving.tick(5)
+    lost_hosts.peers_fail(driving.cluster, job_id, tail_of("allgather"))
+    driving.tick(35)
+    lost_hosts.notice(driving.cluster, node)
+    for _ in range(60):
+        driving.cluster.leave(job_id)
+        driving.tick()
+    job = driving.job(job_id)
+    assert job.state is State.SCHEDULED
+    assert f"{job_id}-slice-0-1 of the last attempt is terminating on node {node}, which is NotReady since" in (
+        job.message
+    )
+    events = [one.text for one in driving.store.events(JOBS, job_id)]
+    assert sum("is terminating on node" in text for text in events) == 1

@@ -346,3 +346,12 @@ def test_unseen_is_said_only_of_programs_that_ran_a_while_without_a_step():
     assert report.unseen([silent], 0.0, 1000.0) == ""
     assert report.unseen([silent, training], 100.0, 1000.0) == ""
     assert report.unseen([], 100.0, 1000.0) == ""
+
+
+def test_unseen_is_not_said_of_a_program_that_announced_its_steps_however_long_it_compiles():
+    silent, starting = HostView("a", 0, 0, "running"), HostView("b", 0, 1, "running", early=True)
+    assert report.unseen([silent, starting], 100.0, 100_000.0) == ""
+
+
+def test_unseen_is_not_said_within_minutes_in_which_programs_compile():
+    assert report.unseen([HostView("a", 0, 0, "running")], 100.0, 340.0) == ""

@@ -73,6 +73,7 @@ class Plan:
     machine: str = ""  # of a place that is this machine
     vms: VmTarget | None = None  # of a place with TPU VMs
     log_stage: bool = False  # the program is told the stage as config.stage
+    resume: bool = False  # it may start from what another job left in its workdir
 
     @property
     def team(self) -> str:
@@ -148,6 +149,7 @@ class Plan:
             "machine": self.machine,
             **({"vms": asdict(vms)} if vms else {}),
             **({"log_stage": True} if self.log_stage else {}),
+            **({"resume": True} if self.resume else {}),
             **({"stall_given": True} if "stall" in self.spec.max.given else {}),
         }
 
@@ -169,6 +171,7 @@ class Plan:
                 machine=doc.get("machine", ""),
                 vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
                 log_stage=bool(doc.get("log_stage")),
+                resume=bool(doc.get("resume")),
             )
         except (KeyError, TypeError, AttributeError) as error:
             hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"
@@ -184,13 +187,14 @@ def make(
     cluster: ClusterName | None = None,
     machine: str = "",
     taken: Container[str] = (),
+    resume: bool = False,
 ) -> Plan:
     """The plan for sending `spec` to `place`. Its id is a stand-in, the first free one for this spec: what is sent gets
     one of its own (`with_fresh_id`)."""
     nonce = 0
     while (job_id := _id(spec, nonce)) in taken:
         nonce += 1
-    return Plan(job_id, place, spec, settings, spec.slice, snapshot, cluster, machine)
+    return Plan(job_id, place, spec, settings, spec.slice, snapshot, cluster, machine, resume=resume)
 
 
 def with_fresh_id(plan: Plan, taken: Container[str]) -> Plan:

@@ -236,17 +236,13 @@ class Follower:
             return self._on_interrupt
         if not sys.stdin.isatty():
             return "detach"
+        from tpukit.cli import choices
+
         try:
             with self._interrupts.armed():
-                answer = click.prompt(
-                    "\nStop the job, detach from it, or continue?",
-                    type=click.Choice(["stop", "detach", "continue"], case_sensitive=False),
-                    default="continue",
-                    err=True,
-                )
-        except (click.Abort, Interrupted, EOFError):
+                return choices.ask(self._round, TICK_SECONDS)
+        except (Interrupted, EOFError):
             return "detach"
-        return str(answer)
 
     def _detach(self) -> int:
         from tpukit.cli import context, unattended

@@ -11,7 +11,7 @@ import click
 
 from tpukit import places
 from tpukit.cli import questions
-from tpukit.cli.submission import set_option
+from tpukit.cli.submission import resume_option, set_option
 from tpukit.cli.who import user_name, user_option
 from tpukit.errors import Conflict, Invalid, Problem
 
@@ -31,6 +31,7 @@ FILE = "job.yaml"
 @user_option
 @click.option("--dir", "directory", type=click.IntRange(min=1), default=1, show_default=True, help="Working directory.")
 @set_option
+@resume_option
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
 @click.option("--rule", default="", help="Rule for lost hardware; `tpu job rules` lists them.")
 @click.option("--reapply/--no-reapply", default=None, help="Recreate the TPU if it was preempted (default: ask).")
@@ -48,6 +49,7 @@ def command(
     user: str,
     directory: int,
     sets: tuple[str, ...],
+    resume: bool,
     tags: tuple[str, ...],
     rule: str,
     reapply: bool | None,
@@ -80,7 +82,7 @@ def command(
     submission.check_place(place)
     vm, instead_of = _tpu(tpu, place, person, reapply, yes, dry_run)
     plan = _plan(folder, vm, place, _sets(vm, place, rule, sets), tags, person)
-    plan = submission.settle(replace(plan, log_stage=log_stage))
+    plan = submission.settle(replace(plan, log_stage=log_stage, resume=resume))
     submission.warn(plan)
     if dry_run:
         submission.describe(submission.inspect(plan), details=True)
@@ -120,7 +122,8 @@ def again_on(job: Job, window: Window, wanted: str, tpu: str, detach: bool) -> N
         click.echo("checkpoints of the job are on the hosts of the old TPU: it starts from the beginning", err=True)
     elif old.spec.workdir:
         spec = spec.replace(workdir=f"{old.spec.workdir}/rerun-of-{window.number}-{int(context.CLOCK.now())}")
-    plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=_settings(old, vm, old.place))
+    settings = _settings(old, vm, old.place)
+    plan = replace(old, spec=spec, slice=spec.slice, vms=None, settings=settings, resume=wanted == "resume")
     plan = submission.settle(_on(plan, vm))
     context.places()[plan.place].check_code(plan)
     submission.warn(plan)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from tpukit import places
 from tpukit.cli.interrupts import Interrupted, Interrupts
-from tpukit.cli.submission import set_option
+from tpukit.cli.submission import resume_option, set_option
 from tpukit.errors import Invalid, Problem, TpukitError
 
 
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @set_option
+@resume_option
 @click.option("--place", default=places.DEFAULT, show_default=True, help=f"Place to run at: {', '.join(places.NAMES)}.")
 @click.option("--on", metavar="NAME", default="", help="The machines to run on, where the place lets you name them.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Mark the job; repeatable.")
@@ -33,6 +35,7 @@ from tpukit.errors import Invalid, Problem, TpukitError
 def command(
     file: Path,
     sets: tuple[str, ...],
+    resume: bool,
     place: str,
     on: str,
     tags: tuple[str, ...],
@@ -67,7 +70,7 @@ def command(
             plan = submission.on_machines(submission.make_plan(file, sets, place, tags), on)
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
             _check_loss(lose, detach, place)
-            plan = submission.settle(plan)
+            plan = submission.settle(replace(plan, resume=resume))
             if dry_run:
                 submission.describe(submission.inspect(plan), details=True)
                 submission.warn(plan)

@@ -60,7 +60,7 @@ def command(context: click.Context) -> None:
 @click.option(
     "--operations", type=click.IntRange(min=1), help="Operations that GKE lets run at once in one cluster (5)."
 )
-@click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices, a queue and a bucket to run jobs with.")
+@click.option("--slices", multiple=True, metavar="TPU=COUNT", help="Slices to add, with a queue and a bucket.")
 def up(
     name: str,
     projects: tuple[str, ...],

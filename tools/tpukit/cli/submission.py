@@ -23,6 +23,9 @@ PAUSES = (0.5, 1.0, 2.0, 4.0)
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
 )
+resume_option = click.option(
+    "--resume", is_flag=True, help="Start from the checkpoints that another job left in the workdir."
+)
 
 
 def make_plan(
@@ -212,7 +215,40 @@ def _with_free_id(place: Place, plan: Plan) -> Plan:
     plan = planning.with_fresh_id(plan, taken)
     if problems := place.check(plan):
         raise Invalid(problems)
-    return plan
+    return plan if plan.resume or not plan.spec.workdir else _in_free_workdir(place, plan)
+
+
+def _in_free_workdir(place: Place, plan: Plan) -> Plan:
+    """Return the plan, for a workdir that holds nothing of another job. Raises Invalid where it does.
+
+    What a job of this store left that has ended without any output is free too.
+    """
+    from tpukit.errors import TpukitError
+    from tpukit.places.workdirs import Workdirs
+
+    try:
+        here = place.capabilities.uses_this_machine
+        held = Workdirs().held(plan, place.workdir(plan, 0), this_machine=here)
+    except (TpukitError, OSError) as error:
+        said = getattr(error, "message", str(error))
+        click.echo(f"could not check whether {plan.workdir} holds another job's output: {said}", err=True)
+        return plan
+    if held is None:
+        return plan
+    if held.output or not _has_ended(held.job):
+        raise Invalid(held.problem)
+    return replace(plan, resume=True)
+
+
+def _has_ended(job_id: str) -> bool:
+    from tpukit.cli import context
+    from tpukit.errors import NotFound
+    from tpukit.records import JOBS
+
+    try:
+        return context.store().get(JOBS, job_id).value.state.ended
+    except (NotFound, Conflict):  # a job of another store, or a record of a newer version
+        return False
 
 
 def _own_folders() -> tuple[Path, ...]:

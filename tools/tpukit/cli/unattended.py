@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from tpukit.places.base import Observation
+    from tpukit.places.base import Observation, Place
     from tpukit.records import Job
 
 SECONDS = 10.0
 """How long places may take to answer: a command that shows jobs must not hang with them."""
+ATTEMPTS_MOST = 20
+"""Attempts that a place has begun by itself and that are followed to show one job."""
 START = "start one with `tpu serve`, or with `tpu serve --install --now` for good"
 
 
@@ -53,7 +55,7 @@ def as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
     behind = [job for job in undriven(jobs) if job.attempts]
     if not behind:
         return list(jobs)
-    seen: dict[str, Observation] = {}
+    seen: dict[str, Job] = {}
     asked = [
         threading.Thread(target=_collect, args=(name, behind, seen), daemon=True)
         for name in sorted({job.place for job in behind})
@@ -62,15 +64,10 @@ def as_seen_by_places(jobs: Sequence[Job]) -> list[Job]:
         one.start()
     for one in asked:
         one.join(SECONDS)  # of a place that answers later the record is shown
-    return [_updated(job, seen[job.id]) if job.id in seen else job for job in jobs]
+    return [seen.get(job.id, job) for job in jobs]
 
 
-def _collect(name: str, jobs: Sequence[Job], seen: dict[str, Observation]) -> None:
-    for job_id, one in _observed(name, jobs):
-        seen[job_id] = one
-
-
-def _observed(name: str, jobs: Sequence[Job]) -> Iterator[tuple[str, Observation]]:
+def _collect(name: str, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
     from tpukit.cli import context
     from tpukit.errors import TpukitError
     from tpukit.places.base import Handle
@@ -85,22 +82,49 @@ def _observed(name: str, jobs: Sequence[Job]) -> Iterator[tuple[str, Observation
             if group is not None:
                 groups.setdefault(group, []).append(job)
         for members in groups.values():
-            for job, one in zip(members, place.observe([Handle.of(job) for job in members]), strict=True):
-                if not isinstance(one, TpukitError):
-                    yield job.id, one
+            _follow(place, members, seen)
     except TpukitError as error:
         context.say(name, f"jobs are shown as they were last seen: {error}")
 
 
+def _follow(place: Place, jobs: Sequence[Job], seen: dict[str, Job]) -> None:
+    """Observe the jobs, and again those of which the place has begun another attempt by itself."""
+    from tpukit.errors import TpukitError
+    from tpukit.places.base import Handle
+
+    for _ in range(ATTEMPTS_MOST):
+        onward = []
+        for job, one in zip(jobs, place.observe([Handle.of(job) for job in jobs]), strict=True):
+            if not isinstance(one, TpukitError):
+                seen[job.id] = _updated(job, one)
+                if one.next is not None:
+                    onward.append(seen[job.id])
+        jobs = [job for job in onward if not job.state.ended]
+        if not jobs:
+            return
+
+
 def _updated(job: Job, seen: Observation) -> Job:
-    """A job whose attempt was lost is not over: it waits for a driver that decides what follows."""
+    """Return the job as a driver would record it. One whose attempt was lost is not over.
+
+    Where the place does nothing by itself, the job waits for a driver that decides what follows.
+    """
     from msgspec.structs import replace
 
+    from tpukit.cli import context
+    from tpukit.jobs.decide import decide
+    from tpukit.plan import Plan
     from tpukit.reasons import State
 
     if seen.state is State.PENDING:
         return job
-    if _drives_itself(job.place) or seen.state is not State.FAILED:
+    if _drives_itself(job.place):
+        after = decide(job, Plan.from_json(job.plan).spec, seen, context.CLOCK.now()).job
+        if after.outcome is None:
+            return after
+        how = after.outcome
+        return replace(after, state=how.state, reason=how.reason, message=how.message, ended=seen.ended)
+    if seen.state is not State.FAILED:
         return replace(job, state=seen.state, message=seen.detail or job.message, ended=seen.ended)
     why = f"{seen.reason}" if seen.reason else "its attempt ended"
     text = f"{why}; waits for a driver to decide what follows"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import logging
 import os
 import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -73,6 +75,11 @@ def upload_file(address: str, file: Path) -> None:
         raise Transient(f"{address} is not what {file} is: it was damaged on its way, or the file changed meanwhile")
 
 
+def names(address: str, most: int) -> list[str]:
+    """Return what follows gs://BUCKET/PREFIX in the names of objects that begin so; at most so many."""
+    return [name for name, _ in islice(_items(address, "name"), most)]
+
+
 def listed(address: str) -> dict[str, tuple[str, int]]:
     """MD5 and size of all objects whose names begin as gs://BUCKET/PREFIX, by what follows that."""
     found = _items(address, "name,size,md5Hash")
@@ -117,7 +124,10 @@ def _host() -> str:
 
 def _ask(method: str, url: str, asked: str, **options: Any) -> bytes:
     """What passes by itself is asked again: every request here may be done twice."""
-    session = _session()
+    try:
+        session = _session()
+    except Exception as error:
+        raise translated(error, asked) from error
     for number in range(TRIES):
         if number and hasattr(options.get("data"), "seek"):
             options["data"].seek(0)
@@ -149,5 +159,6 @@ def _session() -> Any:
     import google.auth
     from google.auth.transport.requests import AuthorizedSession
 
+    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # what it warns of is in the error too
     credentials, _ = google.auth.default(scopes=[_SCOPE])
     return AuthorizedSession(credentials)

@@ -77,7 +77,8 @@ def _decide(job: Job, spec: JobSpec, seen: Observation | None, now: float) -> St
     if seen.state.ended:
         return _end(job, spec, attempt, seen, now)
     if seen.state is State.PENDING:
-        return Step(job, Act.SUBMIT)
+        waits = replace(job, message=seen.detail) if seen.detail else job
+        return Step(waits, Act.SUBMIT, note=f"waits: {seen.detail}" if waits.message != job.message else "")
     if seen.state is State.SCHEDULED:
         waits = replace(job, state=State.SCHEDULED, reason=seen.reason, message=seen.detail)
         note = f"waits: {seen.detail}" if seen.detail and seen.detail != job.message else ""

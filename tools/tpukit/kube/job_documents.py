@@ -152,8 +152,39 @@ class ContainerDoc(TypedDict, total=False):
     resources: ResourcesDoc
 
 
+class TolerationDoc(TypedDict, total=False):
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+class NodeRuleDoc(TypedDict, total=False):
+    key: str
+    operator: str
+    values: list[str]
+
+
+class NodeSelectorTermDoc(TypedDict, total=False):
+    matchExpressions: list[NodeRuleDoc]
+
+
+class NodeSelectorDoc(TypedDict, total=False):
+    nodeSelectorTerms: list[NodeSelectorTermDoc]
+
+
+class NodeAffinityDoc(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelectorDoc
+
+
+class AffinityDoc(TypedDict, total=False):
+    nodeAffinity: NodeAffinityDoc
+
+
 class PodTemplateSpecDoc(TypedDict, total=False):
     nodeSelector: dict[str, str]
+    affinity: AffinityDoc
+    tolerations: list[TolerationDoc]
     containers: list[ContainerDoc]
     initContainers: list[ContainerDoc]
 

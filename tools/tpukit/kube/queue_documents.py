@@ -121,6 +121,10 @@ class EventMetaDoc(TypedDict, total=False):
     creationTimestamp: str
 
 
+class SeriesDoc(TypedDict, total=False):
+    lastObservedTime: str
+
+
 class EventDoc(TypedDict, total=False):
     apiVersion: str
     kind: str
@@ -133,3 +137,4 @@ class EventDoc(TypedDict, total=False):
     firstTimestamp: str | None
     lastTimestamp: str | None
     eventTime: str | None
+    series: SeriesDoc | None

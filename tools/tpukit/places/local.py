@@ -28,6 +28,7 @@ from tpukit.places.meeting import Meeting
 from tpukit.places.progress import Progress
 from tpukit.places.suspects import Suspects
 from tpukit.places.verdict import TERMINATED, HostEnd, verdict
+from tpukit.places.workdirs import Workdirs
 from tpukit.plan import UPLOADER_JOB, Plan, host_name
 from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
@@ -67,6 +68,7 @@ class LocalPlace:
         self._boards = root / "tensorboard"
         self._clock = clock
         self._suspects = Suspects()
+        self._workdirs = Workdirs()
         self._logs = LogProgress()
         self._meetings: dict[Path, Meeting] = {}
         self._saves: dict[Path, tuple[float, int]] = {}  # by attempt: when its workdir was read, and what it held
@@ -131,6 +133,8 @@ class LocalPlace:
         workdir = self.workdir(plan, attempt.origin)
         if "://" not in workdir:
             Path(workdir).mkdir(parents=True, exist_ok=True)
+        if not attempt.number:
+            self._workdirs.claim(plan, workdir, this_machine=True)
         port = _port(folder)
         trainers = [
             Pod(

@@ -19,8 +19,8 @@ from tpukit.store import Event
 
 LONGEST_SECONDS = 1e10
 """Three centuries: a difference of two times that is more is no duration, one of the times was none."""
-UNSEEN_SECONDS = 30.0
-"""So long a program may take to its first step before it is said that none can be seen."""
+UNSEEN_SECONDS = 300.0
+"""Time to its first step before a program is reported to show none: compiling takes minutes."""
 _LARGEST = 2**63
 """Numbers beyond it are not shown: no step count is one, and not every reader of JSON takes them."""
 
@@ -101,9 +101,13 @@ def restarts(job: Job) -> str:
 
 
 def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
-    """What is to be said of a program that has run for a while and shows no step; empty where there is nothing to say.
-    A job that hangs cannot be told from it, nor can a step be waited for."""
-    if not hosts or not started or until - started < UNSEEN_SECONDS or any(host.step is not None for host in hosts):
+    """Return a sentence about a program that has run for a while, shows no step and has not announced any; else empty.
+
+    A job that hangs cannot be told from it, nor can a step be waited for.
+    """
+    if not hosts or not started or until - started < UNSEEN_SECONDS:
+        return ""
+    if any(host.step is not None or host.early for host in hosts):
         return ""
     return f"no step of it can be seen, so a hang is not noticed: {SAY_PROGRESS}"
 

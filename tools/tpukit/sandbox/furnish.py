@@ -9,7 +9,8 @@ import json
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 from tpukit import render
 from tpukit.errors import Transient
@@ -28,16 +29,15 @@ _CPUS, _MEMORY_GB = 8, 32
 
 
 def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
-    """Safe to repeat."""
+    """Add what is missing of these slices. What the sandbox has of others stays, in the queue too. Safe to repeat."""
     machines, cluster, settings = agent(place), Cluster(place.kubeconfig), Settings()
-    numbers: Counter[str] = Counter()  # pools of one shape are numbered, however they were bought
-    for kind in (kind for kind, count in slices.items() for _ in range(count)):
-        name = f"{kind.shape.name}-{numbers[kind.shape.name]}"
-        machines.add_pool(of_slice(name, kind.shape, ZONE, capacity=kind.capacity))
-        numbers[kind.shape.name] += 1
+    there = [Pool.from_json(record["pool"]) for record in machines.pools().values()]
+    missing, total = additions(there, slices)
+    for pool in missing:
+        machines.add_pool(pool)
     labels = dict([render.node_labels.CPU_POOL])
     machines.add_pool(Pool("cpu", f"e2-standard-{_CPUS}", {"cpu-0": ZONE}, labels=labels))
-    for document in render.queues(slices, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB):
+    for document in render.queues(total, [settings.team], cpus=_CPUS, memory_gb=_MEMORY_GB):
         writes = [document]
         if document["kind"] == "ClusterQueue":
             writes = settling.renewed(document, cluster.list("ClusterQueue"))
@@ -49,6 +49,27 @@ def furnish(place: Folder, slices: Mapping[PoolKind, int]) -> None:
     _post(place, "emulator/services", {})
     bucket = {"name": BUCKET, "location": "US"}
     _post(place, f"storage/v1/b?project={project or Google().projects[0]}", bucket)
+
+
+def additions(there: Sequence[Pool], slices: Mapping[PoolKind, int]) -> tuple[list[Pool], dict[PoolKind, int]]:
+    """Return the pools that are missing, and how many slices of each kind the sandbox has with them.
+
+    Pools of one shape are numbered, however they were bought.
+    """
+    own = [pool for pool in there if not pool.cluster]
+    names, total = {pool.name for pool in own}, Counter[PoolKind]()
+    for pool in own:
+        if pool.slice:
+            capacity = f"{pool.capacity}:{pool.reservation}" if pool.reservation else pool.capacity
+            total[PoolKind(pool.slice, capacity)] += 1
+    missing: list[Pool] = []
+    for kind, wanted in slices.items():
+        while total[kind] < wanted:
+            name = next(name for number in count() if (name := f"{kind.shape.name}-{number}") not in names)
+            names.add(name)
+            missing.append(of_slice(name, kind.shape, ZONE, capacity=kind.capacity))
+            total[kind] += 1
+    return missing, dict(total)
 
 
 def _post(place: Folder, path: str, body: Mapping[str, str]) -> None:

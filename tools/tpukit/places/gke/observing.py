@@ -100,12 +100,20 @@ class Observer:
             )
         known = hosts.recorded(attempt.learned)
         if where is Where.NOT_MADE or (where is Where.OLDER and not began.uid):
-            return self._seen(handle, State.PENDING, known, active=self.evidence.active(handle, state))
+            return self._to_be_made(handle, state, known)
         if where in (Where.GONE, Where.OLDER):
             return self._gone(handle, state, known)
         if where is Where.OVERTAKEN:
             return self._overtaken(handle, state, began, known)
         return self._current(handle, state, began, known)
+
+    def _to_be_made(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
+        """No JobSet was made for the attempt. That has to wait until the hosts of the last one have left."""
+        seen = self._seen(handle, State.PENDING, known, active=self.evidence.active(handle, state))
+        if not pending.leaving(state, None):
+            return seen
+        nodes = self.evidence.lister.surroundings(handle.plan.team).nodes
+        return replace(seen, detail=pending.leaving(state, nodes))
 
     def _current(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
         """The attempt that the JobSet is at."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.failure import image_trouble
-from tpukit.places.gke.jobsets import Doc, JobSetState, host_of, phase, runs, true_condition
+from tpukit.places.gke.jobsets import Doc, JobSetState, condition, host_of, phase, runs, true_condition
 from tpukit.plan import Plan
 from tpukit.reasons import Reason
 from tpukit.render.node_labels import capacity_word, host_labels
@@ -18,6 +18,7 @@ _BEING_MADE = ("TriggeredScaleUp", "NodePoolCreationStarted", "ProvisioningReque
 """Events that say that nodes are on their way."""
 _USUAL = ("follower pod node selector", "already exists")
 """In refusals that pass by themselves: the first host of a slice has no node yet; a Job of the last attempt leaves."""
+_NOT_READY = "NotReady"
 _NEVER = "can never run"
 """How teams.waiting says that a queue is too small."""
 _MOUNT_ADVICE = {
@@ -68,8 +69,9 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         ) or _said(around.events, state.jobset, ("JobCreationFailed",))
         if refused:
             return Waiting(f"its hosts cannot be made: {refused}")
-    if stuck := _stuck(state, around.nodes or ()):
-        return Waiting(stuck)
+    last = leaving(state, around.nodes)
+    if last and (not pods or _NOT_READY in last):
+        return Waiting(last)
     if unplaced := [pod for pod in pods if _unscheduled(pod)]:
         short = shortage(around.events, {plan.id, *(str(pod["metadata"]["name"]) for pod in unplaced)})
         return Waiting(_no_nodes(plan, unplaced, around), short.reason if short else None)
@@ -79,15 +81,34 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
     return Waiting(f"{running} of {plan.hosts} hosts have started")
 
 
-def _stuck(state: JobSetState, nodes: Sequence[Doc]) -> str:
-    """A host of the last attempt that cannot leave: its node does not answer, and the next attempt waits for it."""
-    silent = {one["metadata"]["name"] for one in nodes if not true_condition(one, "Ready")}
-    for pod in state.pods:
-        node = pod.get("spec", {}).get("nodeName")
-        if "deletionTimestamp" in pod["metadata"] and runs(pod) and node in silent:
+def leaving(state: JobSetState, nodes: Sequence[Doc] | None) -> str:
+    """Return which hosts of the last attempt have not left, so that the next one cannot start; empty: none.
+
+    Kubernetes cannot end a pod whose node is silent. It stays until the node is back, replaced or deleted.
+    """
+    stay = sorted((pod for pod in state.pods if "deletionTimestamp" in pod["metadata"] and runs(pod)), key=host_of)
+    if not stay:
+        return ""
+    if stuck := _stuck(stay, nodes or ()):
+        return stuck
+    first, node = host_of(stay[0]), stay[0].get("spec", {}).get("nodeName", "")
+    if len(stay) == 1:
+        return f"{first} of the last attempt is leaving node {node}"
+    return f"{len(stay)} hosts of the last attempt are leaving; the first is {first} on node {node}"
+
+
+def _stuck(leaving: Sequence[Doc], nodes: Sequence[Doc]) -> str:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair has the ten minutes."""
+    silent = {one["metadata"]["name"]: one for one in nodes if not true_condition(one, "Ready")}
+    for pod in leaving:
+        name = pod.get("spec", {}).get("nodeName")
+        if name in silent:
+            since = str((condition(silent[name], "Ready") or {}).get("lastTransitionTime") or "")[11:19]
             return (
-                f"{host_of(pod)} of the last attempt is terminating on node {node}, which is not ready; the next "
-                "attempt starts when the node is back or deleted"
+                f"{host_of(pod)} of the last attempt is terminating on node {name}, which is {_NOT_READY}"
+                + (f" since {since} UTC" if since else "")
+                + "; the next attempt starts when the node is back, replaced or deleted: GKE repairs a node that stays "
+                "NotReady for about 10 minutes"
             )
     return ""
 

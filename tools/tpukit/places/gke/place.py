@@ -41,6 +41,7 @@ from tpukit.places.gke.rerunning import Rerun
 from tpukit.places.gke.sending import Sending
 from tpukit.places.gke.sweeping import Sweeper
 from tpukit.places.gke.unattended import Renewal
+from tpukit.places.workdirs import Workdirs
 from tpukit.plan import ClusterName, Plan
 from tpukit.render import documents
 from tpukit.render import jobset as manifest
@@ -74,11 +75,13 @@ class GkePlace:
         clusters: Clusters | None = None,
         log_workers: int = 4,
         connect: Callable[[Cluster, Clock], Lister] = Lister,
+        workdirs: Workdirs | None = None,
     ) -> None:
         """`sender`: the mark of this store on what it sends. `log_workers`: threads that read logs of one cluster."""
         self._root, self._clock, self._sender = root, clock, sender
         self._log_workers, self._connect = log_workers, connect
         self.clusters = clusters or Clusters(clock)
+        self._workdirs = workdirs or Workdirs()
         self._connected: dict[int, _Connected] = {}
         self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
@@ -128,6 +131,8 @@ class GkePlace:
         self._connection(plan).sending.check_code(plan)
 
     def submit(self, handle: Handle) -> Mapping[str, Any]:
+        if not handle.attempt.number:
+            self._workdirs.claim(handle.plan, handle.plan.workdir)
         learned = self._connection(handle.plan).sending.submit(handle)
         self._note_sent()
         return learned

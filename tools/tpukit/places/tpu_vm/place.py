@@ -29,6 +29,7 @@ from tpukit.places.tpu_vm.observing import Observer
 from tpukit.places.tpu_vm.shared_code import Code
 from tpukit.places.tpu_vm.stopping import Stopping
 from tpukit.places.tpu_vm.sweeping import Sweeper
+from tpukit.places.workdirs import Workdirs
 from tpukit.plan import Plan, VmTarget
 from tpukit.spec import durations
 from tpukit.spec import settings as settings_file
@@ -63,6 +64,7 @@ class TpuVmPlace:
         cloud: Callable[[str], TpuVms] = google,
         channel: Callable[[Path, str | None], Channel] = over_ssh,
         code: Code | None = None,
+        workdirs: Workdirs | None = None,
     ) -> None:
         """`sender`: the mark of this store on what it makes."""
         self._root, self._clock, self._sender = root, clock, sender
@@ -72,6 +74,7 @@ class TpuVmPlace:
         self._observers: dict[tuple[str, str | None], Observer] = {}
         self._logs = LogStore(root)
         self._code = code or Code(root / "code")
+        self._workdirs = workdirs or Workdirs()
         self._sweeper = Sweeper(root / "tpu-vm-zones", clock, sender)
         self._stopping = Stopping(clock)
         self._lock = threading.Lock()
@@ -129,6 +132,8 @@ class TpuVmPlace:
 
     def submit(self, handle: Handle) -> None:
         plan = handle.plan
+        if not handle.attempt.number:
+            self._workdirs.claim(plan, plan.workdir)
         self._sweeper.note(target.of(plan))
         self._code.share(plan)
         hosts = self._hosts(plan)
