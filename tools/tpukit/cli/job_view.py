@@ -28,25 +28,30 @@ def find(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
         return unmanaged.find(name, missing)
 
 
-def _up_to_date(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
-    """The same, brought up to what its place has, where that goes on while nobody drives the job."""
+def _up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[HostView, ...] | None]:
+    """The same, brought up to what its place has, where that goes on while nobody drives the job; and its hosts, where
+    they were seen on the way."""
     from tpukit.cli import context
     from tpukit.errors import TpukitError
+    from tpukit.places.base import Observation
     from tpukit.records import Job
 
     job = find(name)
     if not isinstance(job, Job) or job.state.ended or job.place not in context.places():
-        return job
+        return job, None
     if not context.places()[job.place].capabilities.drives_itself:
-        return job
+        return job, None
+    observed: list[Observation] = []
     try:
-        driver = context.driver()
+        driver = context.driver(observed=lambda job_id, seen: observed.append(seen))
         driver.round([job.id])
         driver.close()
-        return context.get(job.id)
+        after = context.get(job.id)
     except TpukitError as error:  # what is remembered of it is worth showing all the same
         context.say(job.id, str(error))
-        return job
+        return job, None
+    same = bool(job.attempt and after.attempt and job.attempt.number == after.attempt.number)
+    return after, observed[-1].hosts if observed and same else None
 
 
 @click.command()
@@ -58,14 +63,14 @@ def show(job: str, as_json: bool) -> None:
     from tpukit.cli import context
     from tpukit.records import JOBS, Job
 
-    record = _up_to_date(job)
+    record, seen = _up_to_date(job)
     if not isinstance(record, Job):
         from tpukit.cli import unmanaged
 
         unmanaged.show(*record, as_json)
         return
     plan = _plan(record)
-    hosts = _hosts(record) if plan else ()
+    hosts = seen if seen is not None else _hosts(record) if plan else ()
     events = context.store().events(JOBS, record.id)
     origin = record.attempt.origin if record.attempt else 0
     place = context.places().get(record.place)
@@ -89,7 +94,7 @@ def show(job: str, as_json: bool) -> None:
     from tpukit.report import tables
 
     attempt = record.attempt
-    progress = report.unseen(hosts, attempt.started, attempt.ended or context.CLOCK.now()) if attempt else ""
+    unseen = report.unseen(hosts, attempt.started, attempt.ended or context.CLOCK.now()) if attempt else ""
     warning = attempt.warning if attempt else ""
     console = tables.console()
     console.print(
@@ -102,7 +107,7 @@ def show(job: str, as_json: bool) -> None:
         ("workdir", workdir),
         ("restarts", report.restarts(record)),
         ("attempts", f"{record.folded.count} earlier ones are counted, not listed" if record.folded else ""),
-        ("progress", progress),
+        ("progress", report.progress(hosts) or unseen),
         ("warning", warning),
         ("tags", " ".join(record.tags)),
         ("driver", _driver(record)),
@@ -128,7 +133,7 @@ def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
     from tpukit.plan import SLICE_JOB
     from tpukit.records import Job
 
-    record = _up_to_date(job)
+    record, _ = _up_to_date(job)
     if not isinstance(record, Job):
         from tpukit.cli import unmanaged
 

@@ -105,7 +105,7 @@ def _places(only: str, used: set[str]) -> Iterator[UnmanagedJobs]:
     """Those that can tell. Unless one is named, those that jobs were sent to or that this machine was set up for."""
     for name in context.places():
         worth = name == only if only else name in used or by_name.is_set_up(name)
-        if worth and by_name.is_shared(name) and context.places()[name].capabilities.unmanaged:
+        if worth and by_name.has_unmanaged(name):
             yield cast("UnmanagedJobs", context.places()[name])
 
 

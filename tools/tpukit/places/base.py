@@ -72,6 +72,7 @@ class HostView:
     loss: float | None = None
     steps_per_s: float | None = None
     saved: int = -1
+    total: int | None = None  # the steps that it is going to make, where its program says so
     moved: float = 0.0  # when its step last changed, as far as it said
     heard: float = 0.0  # on the driver's monotonic clock: when its progress could last be read; 0: not yet
     pace: float = 0.0  # seconds that may pass between two of its reports; infinite: nobody can say yet

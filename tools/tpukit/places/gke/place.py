@@ -30,7 +30,7 @@ from tpukit.places.base import (
     Unmanaged,
     unclaimed,
 )
-from tpukit.places.gke import archived_logs, unmanaged
+from tpukit.places.gke import unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
 from tpukit.places.gke.log_reading import LogReader
@@ -149,11 +149,11 @@ class GkePlace:
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         lister = self._connection(handle.plan).lister
-        return LogReader(lister, self._clock, self._cache, archived_logs.read).logs(handle, host, follow=follow)
+        return LogReader(lister, self._clock, self._cache, _archived).logs(handle, host, follow=follow)
 
     def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
         lister = self._connection(handle.plan).lister
-        return LogReader(lister, self._clock, self._cache, archived_logs.read).tail(handle, host, size)
+        return LogReader(lister, self._clock, self._cache, _archived).tail(handle, host, size)
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
@@ -263,6 +263,12 @@ class GkePlace:
             (self._root / "sent").touch()
         except OSError:
             return  # then this machine sweeps nothing
+
+
+def _archived(handle: Handle, host: str) -> Iterator[Line]:
+    from tpukit.places.gke import archived_logs
+
+    return archived_logs.read(handle, host)
 
 
 def _exists(cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:

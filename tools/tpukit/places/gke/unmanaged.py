@@ -5,11 +5,13 @@ sent with kubectl. What is not ours can be looked at; it is touched only after i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
 from tpukit.kube import Cluster, Docs
 from tpukit.kube.documents import SLIM
+from tpukit.kube.together import together
 from tpukit.places.base import HostView, Line, Unmanaged
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.jobsets import JOBSET, NAME, Doc, JobSetState, host_of, label, phase, seconds
@@ -29,17 +31,21 @@ _SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Fai
 
 def listed(cluster: Cluster, teams: Sequence[str] = ()) -> list[Unmanaged]:
     """Newest first. Whoever may not list everywhere gives the teams to list."""
-    jobsets, workloads = _list(cluster, "JobSet", teams), _list(cluster, "Workload", teams)
+    jobsets, workloads, reruns = together(
+        *(partial(_list, cluster, kind, teams) for kind in ("JobSet", "Workload")), partial(_reruns, cluster, teams)
+    )
     by_owner = {owner["uid"]: one for one in workloads for owner in one["metadata"].get("ownerReferences", [])}
     states = [JobSetState(one, by_owner.get(one["metadata"]["uid"])) for one in jobsets]
     queues = None
     if any(one.admitted_at is None and not one.finished for one in states):
-        local_queues = _list(cluster, "LocalQueue", teams)
-        cluster_queues, flavors = allowed(cluster, "ClusterQueue"), allowed(cluster, "ResourceFlavor")
+        local_queues, cluster_queues, flavors = together(
+            partial(_list, cluster, "LocalQueue", teams),
+            *(partial(allowed, cluster, kind) for kind in ("ClusterQueue", "ResourceFlavor")),
+        )
         if cluster_queues is not None and flavors is not None:
             queues = Queues(workloads, local_queues, cluster_queues, flavors)
     there = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in jobsets}
-    half_way = [one for one in _half_way(cluster, teams) if (one.team, one.id.partition("/")[2]) not in there]
+    half_way = [one for one in _half_way(reruns) if (one.team, one.id.partition("/")[2]) not in there]
     return sorted([*(_described(one, queues) for one in states), *half_way], key=lambda one: -one.created)
 
 
@@ -99,13 +105,16 @@ def _list(cluster: Cluster, kind: str, teams: Sequence[str], labels: str = "") -
         return [one for team in teams for one in cluster.list(kind, team, labels=labels, type=slim)]
 
 
-def _half_way(cluster: Cluster, teams: Sequence[str]) -> Iterator[Unmanaged]:
-    """Those whose old JobSet is gone and whose new one is not made yet, because whoever did it was cut off."""
+def _reruns(cluster: Cluster, teams: Sequence[str]) -> Docs:
     try:
-        documents = _list(cluster, "ConfigMap", teams, labels=RERUN)
+        return _list(cluster, "ConfigMap", teams, labels=RERUN)
     except Denied:
-        return
-    for one in documents:
+        return []
+
+
+def _half_way(reruns: Docs) -> Iterator[Unmanaged]:
+    """Those whose old JobSet is gone and whose new one is not made yet, because whoever did it was cut off."""
+    for one in reruns:
         if pending := pending_of(one):
             state = JobSetState(pending["jobset"])
             team, name = one["metadata"]["namespace"], pending["jobset"]["metadata"]["name"]
