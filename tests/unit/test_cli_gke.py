@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from tpukit.cli import command, context
+from tpukit.errors import Invalid
 from tpukit.reasons import State
+from tpukit.records import JOBS
 from unit.gke_driving import Driving
 
 
@@ -84,3 +86,45 @@ def test_show_of_an_ended_job_has_the_last_step_loss_and_save_of_its_hosts(drivi
     driving.new_driver()  # nothing but the record is left
     host = shown(job_id)["hosts"][0]
     assert (host["step"], host["loss"], host["saved_step"]) == (40, 1.5, 30)
+
+
+def job_file(driving: Driving, name: str, **fields) -> str:
+    file = driving.folder / f"{name}.yaml"
+    given = {"name": name, "tpu": "v4-16", "command": ["x"], "image": "us-docker.pkg.dev/p/r/i:1", "team": "research"}
+    file.write_text(json.dumps({**given, "workdir": "gs://my-bucket/runs", **fields}))
+    return str(file)
+
+
+@pytest.fixture
+def queue(driving):
+    for kind, name, team in (("LocalQueue", "research", "research"), ("Namespace", "research", "")):
+        document = {"kind": kind, "metadata": {"name": name, "namespace": team}, "spec": {"clusterQueue": "tpu"}}
+        driving.cluster._add(kind, document)
+
+
+def test_several_files_are_sent_with_one_set_of_lists(driving, queue):
+    files = [job_file(driving, name) for name in ("one", "two", "three")]
+    tpu("run", job_file(driving, "alone"), "--place", "gke", "--detach")
+    driving.cluster.asked.clear()
+    ids = tpu("run", *files, "--place", "gke", "--detach").split()
+    assert [one.rpartition("-")[0] for one in ids] == ["one", "two", "three"]
+    assert all(driving.cluster.jobset(one) for one in ids)
+    asked = driving.cluster.asked
+    assert asked["list JobSet"] == 1  # names in use
+    assert asked["get LocalQueue"] == 0  # seen a moment ago by this process
+    per_job = {"get JobSet": 1, "list Job": 1, "list Pod": 1}  # what is there already is looked for before each send
+    assert {kind: asked[kind] / len(ids) for kind in per_job} == per_job
+
+
+def test_several_files_of_which_one_is_wrong_send_nothing(driving, queue):
+    files = [job_file(driving, "good"), job_file(driving, "bad", tpu="v4-17"), job_file(driving, "worse", slices=0)]
+    with pytest.raises(Invalid) as refused:
+        tpu("run", *files, "--place", "gke", "--detach")
+    assert "bad.yaml" in str(refused.value)
+    assert "worse.yaml" in str(refused.value)
+    assert driving.store.keys(JOBS) == frozenset()
+
+
+def test_several_files_that_are_to_be_followed_are_refused(driving):
+    with pytest.raises(Invalid, match="only one job can be followed"):
+        tpu("run", job_file(driving, "one"), job_file(driving, "two"))
