@@ -11,7 +11,7 @@ from tpukit.cli import command, context
 from tpukit.errors import Invalid
 from tpukit.reasons import State
 from tpukit.records import JOBS
-from unit.gke_driving import Driving
+from unit.gke_driving import Driving, place_on
 
 
 @pytest.fixture
@@ -128,3 +128,64 @@ def test_several_files_of_which_one_is_wrong_send_nothing(driving, queue):
 def test_several_files_that_are_to_be_followed_are_refused(driving):
     with pytest.raises(Invalid, match="only one job can be followed"):
         tpu("run", job_file(driving, "one"), job_file(driving, "two"))
+
+
+def test_owner_and_time_of_sending_are_seen_from_a_second_machine(driving, queue, monkeypatch, tmp_path):
+    monkeypatch.setattr(context, "owner", lambda: "ada")
+    sent_at = driving.clock.now()
+    (job_id,) = tpu("run", job_file(driving, "train"), "--place", "gke", "--detach").split()
+    driving.clock.sleep(3600)
+    second = place_on(driving.cluster, tmp_path / "second", sender="another-store")
+    (seen,) = second.unmanaged(["research"])
+    assert (seen.id, seen.owner, seen.created) == (f"research/{job_id}", "ada", int(sent_at))
+    second.close()
+    annotations = driving.cluster.jobset(job_id)["metadata"]["annotations"]
+    assert annotations["tpukit.dev/owner"] == "ada"
+
+
+def test_show_has_who_sent_the_job_and_when(driving):
+    job_id = driving.send()
+    assert "sent     2023-11-14" in tpu("job", "show", job_id)
+    assert " by me" in tpu("job", "show", job_id)
+
+
+def lines(driving: Driving, job_id: str, *texts: str) -> None:
+    for text in texts:
+        for pod in driving.cluster.pods(job_id):
+            driving.cluster.say(pod, text)
+        driving.clock.sleep(60)
+
+
+@pytest.fixture
+def printed(driving):
+    """A job on one host that printed a line in each of the last three minutes."""
+    job_id = driving.send(tpu="v4-8", slices=1)
+    driving.run(job_id)
+    release(driving)
+    lines(driving, job_id, "one", "two", "three")
+    return job_id
+
+
+def test_logs_tail_prints_the_last_lines_of_each_host(driving, printed):
+    assert tpu("job", "logs", printed, "--tail", "2") == "slice-0-0: two\nslice-0-0: three\n"
+    assert tpu("job", "logs", printed, "--tail", "0") == ""
+
+
+def test_logs_since_prints_what_is_not_older(driving, printed):
+    assert tpu("job", "logs", printed, "--since", "90s") == "slice-0-0: three\n"
+    with pytest.raises(Invalid, match="'soon' is not a duration\n  write 30s"):
+        tpu("job", "logs", printed, "--since", "soon")
+
+
+def test_logs_timestamps_come_before_each_line(driving, printed):
+    (line,) = tpu("job", "logs", printed, "--host", "0-0", "--timestamps", "--tail", "1").splitlines()
+    stamp, text = line.split(" ")
+    assert text == "three"
+    assert stamp.startswith("2023-11-14T22:") and stamp.endswith("Z")
+
+
+def test_logs_followed_to_the_end_print_no_line_twice_and_say_how_the_job_ended(driving, printed):
+    driving.cluster.complete(printed)
+    done = CliRunner().invoke(command, ["job", "logs", printed, "-f", "--tail", "1"], catch_exceptions=False)
+    assert done.stdout == "slice-0-0: three\n"
+    assert f"{printed} completed (done)" in done.stderr

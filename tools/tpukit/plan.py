@@ -73,6 +73,8 @@ class Plan:
     machine: str = ""  # of a place that is this machine
     vms: VmTarget | None = None  # of a place with TPU VMs
     log_stage: bool = False  # the program is told the stage as config.stage
+    owner: str = ""  # who sent it; empty before it is sent
+    sent: float = 0.0  # when, in seconds since the epoch
 
     @property
     def team(self) -> str:
@@ -148,6 +150,7 @@ class Plan:
             "machine": self.machine,
             **({"vms": asdict(vms)} if vms else {}),
             **({"log_stage": True} if self.log_stage else {}),
+            **({"owner": self.owner, "sent": self.sent} if self.owner else {}),
             **({"stall_given": True} if "stall" in self.spec.max.given else {}),
         }
 
@@ -169,6 +172,8 @@ class Plan:
                 machine=doc.get("machine", ""),
                 vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
                 log_stage=bool(doc.get("log_stage")),
+                owner=str(doc.get("owner") or ""),
+                sent=float(doc.get("sent") or 0.0),
             )
         except (KeyError, TypeError, AttributeError) as error:
             hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"

@@ -131,6 +131,7 @@ def record(plan: Plan, owner: str = "") -> Plan:
 
     _check_size(plan)
     now, owner, submission = context.CLOCK.now(), owner or context.owner(), secrets.token_hex(16)
+    plan = replace(plan, owner=owner, sent=now)
     pauses = iter(PAUSES)
     while True:
         job = Job(plan.id, plan.place, plan.team, owner, now, plan.to_json(), tuple(plan.spec.tags))

@@ -80,12 +80,6 @@ def show(place: UnmanagedJobs, one: Unmanaged, as_json: bool) -> None:
         console.print(tables.hosts(hosts))
 
 
-def logs(place: UnmanagedJobs, one: Unmanaged, follow: bool) -> None:
-    name = one.id.partition("/")[2]
-    for line in place.unmanaged_logs(one, follow=follow):
-        click.echo(f"{line.host.removeprefix(name + '-')}: {line.text}")
-
-
 def stop(place: UnmanagedJobs, one: Unmanaged) -> None:
     place.stop_unmanaged(one)
     click.echo(f"{one.id} is being removed", err=True)

@@ -121,6 +121,7 @@ class Line:
 
     host: str
     text: str
+    at: float = 0.0  # when it was printed, in seconds since the epoch; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,8 @@ class Capabilities:
     uses_this_machine: bool = False  # its attempts take this machine's cores
     drives_itself: bool = False  # an attempt that it has taken is restarted and ended without a driver
     kills_hosts: bool = False  # hosts can be lost on purpose (`--lose`)
+    log_times: bool = False  # it knows when lines were printed
+    executes: bool = False  # it runs commands on hosts (`tpu job exec`)
     unmanaged: bool = False  # it can tell what runs there that no store knows
     named_machines: bool = False  # a person may say which machines a job runs on (`--on`)
 

@@ -63,7 +63,7 @@ class _Connected:
 
 class GkePlace:
     name = "gke"
-    capabilities = Capabilities(drives_itself=True, unmanaged=True)
+    capabilities = Capabilities(drives_itself=True, log_times=True, unmanaged=True)
 
     def __init__(
         self,

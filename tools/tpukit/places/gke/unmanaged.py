@@ -19,6 +19,7 @@ from tpukit.places.gke.namespace import allowed
 from tpukit.places.gke.pod_log import PodLog, Target
 from tpukit.places.gke.rerunning import RERUN, pending_of
 from tpukit.reasons import State
+from tpukit.render.jobset import OWNER, SENT
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 
@@ -67,8 +68,8 @@ def logs(cluster: Cluster, job: Unmanaged, clock: Clock, *, follow: bool) -> Ite
         for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
             reader = readers.setdefault(pod["metadata"]["uid"], PodLog(Target.of(cluster, pod)))
             try:
-                for line in reader.rest():
-                    yield Line(reader.target.host, log_lines.text(line))
+                for text, at in log_lines.timed(reader.rest()):
+                    yield Line(reader.target.host, text, at)
             except TpukitError as error:
                 if not follow:
                     yield Line(reader.target.host, f"(its log ends here: {error.message})")
@@ -143,20 +144,30 @@ def _summary(state: JobSetState, team: str, now: State, message: str, created: f
     managers = [
         one.get("manager", "") for one in metadata.get("managedFields", []) if one.get("subresource") != "status"
     ]
-    adopted_by = str((metadata.get("annotations") or {}).get(ADOPTED, ""))
+    annotations = metadata.get("annotations") or {}
+    adopted_by = str(annotations.get(ADOPTED, ""))
+    sender = str(annotations.get(OWNER) or ("another tpukit" if state.sender else managers[0] if managers else ""))
     return Unmanaged(
         id=f"{team}/{metadata['name']}",
         team=team,
         state=now,
-        created=created,
+        created=_sent(annotations.get(SENT)) or created,
         ended=ended,
         message=message,
-        owner=adopted_by or ("another tpukit" if state.sender else managers[0] if managers else ""),
+        owner=adopted_by or sender,
         tpu=" ".join(filter(None, words)) or "-",
         slices=int(trains.get("replicas", 1)),
         attempts=state.made_for + state.restarts + state.evictions + 1,
         adopted=bool(adopted_by),
     )
+
+
+def _sent(text: str | None) -> float:
+    """Others may write anything into an annotation."""
+    try:
+        return seconds(text)
+    except ValueError:
+        return 0.0
 
 
 def _now(state: JobSetState, queues: Queues | None) -> tuple[State, str, float]:
