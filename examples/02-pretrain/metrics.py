@@ -86,6 +86,7 @@ class Metrics:
                 journal.write(json.dumps(line) + "\n")
         self._host.report(
             step=step,
+            steps=self._steps,
             loss=loss,
             batch=batch,
             saved=self._checkpoints.saved,

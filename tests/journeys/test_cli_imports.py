@@ -23,6 +23,7 @@ HEAVY = {
     "starlette",
 }
 MEDIUM = {"rich", "jinja2", "pydantic", "yaml", "pathspec", "sqlite3"}
+WITHOUT_A_CLUSTER = HEAVY | {"urllib3", "requests", "jinja2", "asyncssh"}
 LOADED = """
 import contextlib, io, json, sys
 sys.argv = ["tpu", *sys.argv[1:]]
@@ -65,3 +66,27 @@ def test_command_loads_nothing_that_it_does_not_need(tpu, arguments, forbidden):
     )
     assert done.returncode == 0, done.stderr
     assert forbidden & set(json.loads(done.stdout)) == set()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["job"], ["job", "list", "--json"], ["job", "show", "pretrain"], ["team", "queue"]],
+    ids=" ".join,
+)
+def test_command_without_a_cluster_loads_no_client_to_say_so(tpu, arguments):
+    python = tpu.argv()[0]
+    done = subprocess.run(
+        [
+            python,
+            "-c",
+            LOADED.replace("assert not end.code, end.code", "pass").replace("assert out", "out"),
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**tpu.env, "KUBECONFIG": str(tpu.folder / "missing")},
+        cwd=tpu.folder,
+    )
+    assert done.returncode == 0, done.stderr
+    assert WITHOUT_A_CLUSTER & set(json.loads(done.stdout)) == set()

@@ -125,7 +125,7 @@ def test_show_tells_everything_about_a_job(tpu):
     shown = tpu.show("train")
     assert set(shown) == {
         *("id", "state", "reason", "message", "place", "team", "owner", "tags", "created", "ended", "attempts"),
-        *("workdir", "command", "code", "hosts", "events"),
+        *("tpu", "slices", "workdir", "command", "code", "hosts", "events"),
     }
     assert shown["command"] == ["sh", "-c", script]
     assert [(host["state"], host["exit_code"]) for host in shown["hosts"]] == [("ended", 0), ("ended", 4)]
@@ -166,7 +166,8 @@ def test_logs_followed_come_as_they_are_written_and_end_with_the_job(tpu):
     until(lambda: tpu.said(follow) == "slice-0-0: first\n")
     (tpu.workdir(job_id) / "go").touch()
     assert follow.wait(timeout=PATIENCE) == 0
-    assert tpu.said(follow) == "slice-0-0: first\nslice-0-0: second\n"
+    ended = f"{job_id} completed (done): all hosts ended well\n"
+    assert tpu.said(follow) == f"slice-0-0: first\nslice-0-0: second\n{ended}"
     assert run.wait(timeout=PATIENCE) == 0
 
 
@@ -422,3 +423,56 @@ def test_job_whose_staged_code_is_gone_is_refused_before_its_record_changes(tpu,
     refused = tpu("job", asked, job_id, code=2)
     assert "code" in refused.stderr
     assert (tpu.show(job_id)["state"], len(tpu.show(job_id)["attempts"])) == ("completed", 1)
+
+
+def test_logs_with_times_where_the_place_knows_none_are_refused(tpu):
+    tpu("run", tpu.file("true"))
+    assert "local does not know when a line was printed" in tpu("job", "logs", "train", "--since", "1m", code=2).stderr
+    assert tpu("job", "logs", "train", "--tail", "1").stdout == ""
+
+
+WAITS = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
+
+
+def test_stop_takes_several_jobs_and_those_of_a_tag(tpu):
+    names = ("one", "two", "three", "four")
+    for name in names:
+        tags = ["sweep"] if name in ("three", "four") else []
+        tpu("run", tpu.file("sh", "-c", WAITS, name=name, tags=tags), "--detach")
+    tpu("job", "stop", "one", "two")
+    assert {job["id"].split("-")[0]: job["state"] for job in tpu.jobs()} == {
+        **dict.fromkeys(("one", "two"), "cancelled"),
+        **dict.fromkeys(("three", "four"), "pending"),
+    }
+    said = tpu("job", "stop", "--tag", "sweep").stderr
+    assert {job["state"] for job in tpu.jobs()} == {"cancelled"}
+    assert "three-" in said and "four-" in said
+    assert "no active job has the tag sweep" in tpu("job", "stop", "--tag", "sweep", code=1).stderr
+    assert "name the jobs" in tpu("job", "stop", code=2).stderr
+
+
+def test_list_state_shows_jobs_in_that_state_alone(tpu):
+    tpu("run", tpu.file("false", name="bad"), code=1)
+    tpu("run", tpu.file("true", name="good"))
+    shown = json.loads(tpu("job", "list", "--state", "failed", "--json").stdout)
+    assert [job["state"] for job in shown] == ["failed"]
+    both = json.loads(tpu("job", "list", "--state", "failed", "--state", "completed", "--json").stdout)
+    assert len(both) == 2
+    assert "no jobs in state running" in tpu("job", "list", "--state", "running").stderr
+
+
+def test_wait_ends_with_the_jobs_and_tells_by_its_exit_code_whether_they_completed(tpu):
+    tpu("run", tpu.file("true", name="good"))
+    tpu("run", tpu.file("false", name="bad"), code=1)
+    assert "good-" in tpu("job", "wait", "good").stderr
+    assert "failed" in tpu("job", "wait", "good", "bad", code=1).stderr
+    tpu("run", tpu.file("true", name="later"), "--detach")
+    waiting = tpu.start("job", "wait", "later")
+    until(lambda: "not driven" in tpu.said(waiting))
+    tpu("serve", "--until-idle")
+    assert waiting.wait(timeout=PATIENCE) == 0
+
+
+def test_wait_that_takes_too_long_exits_with_its_own_code(tpu):
+    tpu("run", tpu.file("true"), "--detach")
+    assert "still pending after 1s" in tpu("job", "wait", "train", "--timeout", "1s", code=124).stderr

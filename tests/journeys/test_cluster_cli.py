@@ -261,3 +261,59 @@ def test_locked_state_names_the_line_that_unlocks_it_with_its_folder(machine):
     done = machine.tpu("plan")
     folder = machine.folder / "home" / "data" / "clusters" / "my-project-1" / "tpu-cluster" / "gcs"
     assert f"`terraform -chdir={folder} force-unlock ID`" in done.stderr
+
+
+THERE = ({"to": ["clusters describe"], "out": "{}"}, {"to": ["kubectl"], "out": '{"items": []}'})
+
+
+def inits(machine) -> int:
+    return sum(" init " in call for call in machine.calls())
+
+
+@pytest.fixture
+def initialized(machine):
+    """A machine on which a plan was made: Terraform has its data folder."""
+    (machine.folder / "home/data/clusters/my-project-1/tpu-cluster/gcs/.terraform").mkdir(parents=True)
+    assert machine.tpu("plan").returncode == 0
+    assert inits(machine) == 1
+    return machine
+
+
+def test_plan_where_nothing_changed_runs_no_init(initialized):
+    initialized.answer(*THERE)
+    assert initialized.tpu("plan").returncode == 0
+    assert initialized.tpu("status").returncode == 0
+    assert inits(initialized) == 1
+
+
+@pytest.mark.parametrize("change", ["a module", "the lock file", "the backend", "the program", "terraform's folder"])
+def test_plan_where_something_changed_runs_init(initialized, change):
+    folder = initialized.folder / "home/data/clusters/my-project-1/tpu-cluster/gcs"
+    options = []
+    if change == "a module":
+        (folder / "main.tf").write_text("")  # as another version of the modules would differ
+        (folder / ".terraform/tpukit-init").write_text("of another version")
+    elif change == "the lock file":
+        (folder / ".terraform.lock.hcl").write_text("# others")
+    elif change == "the backend":
+        options = ["--set", "tf_state_bucket=another-bucket"]
+    elif change == "the program":
+        os.utime(initialized.folder / "bin/terraform", (1, 1))
+    else:
+        (folder / ".terraform/tpukit-init").unlink()
+        (folder / ".terraform").rmdir()
+    assert initialized.tpu("plan", *options).returncode == 0
+    assert inits(initialized) == 2
+
+
+def test_plan_whose_providers_are_gone_runs_init_and_goes_on(initialized):
+    gone = "Error: Required plugins are not installed\n\nrun terraform init"
+    initialized.answer({"to": ["terraform", " plan "], "code": 1, "err": gone, "times": 1})
+    assert initialized.tpu("plan").returncode == 0
+    assert inits(initialized) == 2
+
+
+def test_status_asks_google_for_the_cluster_once(machine):
+    machine.answer(*THERE)
+    assert machine.tpu("status").returncode == 0
+    assert sum("clusters describe" in call for call in machine.calls()) == 1

@@ -123,3 +123,35 @@ def test_destroy_at_a_terminal_wants_the_name_typed(machine, typed, deleted, tmp
     done = terminal.run(argv, os.environ | {"PYTHONPATH": str(ROOT / "tools")}, tmp_path, answers={"to do so": typed})
     assert any(" apply " in call for call in machine.calls()) == deleted, done.text
     assert ("nothing was deleted" in done.text) != deleted
+
+
+OUTPUTS = {
+    "project_id": {"value": "my-project-1"},
+    "artifact_bucket": {"value": "gs://my-artifacts"},
+    "image_repository": {"value": "us-central2-docker.pkg.dev/my-project-1/tpu-cluster"},
+}
+SETTINGS = """\
+# mine
+project: my-project-1
+context: gke_my-project-1_us-central2_tpu-cluster
+artifacts: gs://my-artifacts
+image: us-central2-docker.pkg.dev/my-project-1/tpu-cluster/train:1
+ssh_user: ada
+"""
+
+
+def test_destroy_removes_the_settings_that_led_to_the_cluster_and_no_others(machine):
+    (machine.folder / "settings.yaml").write_text(SETTINGS)
+    machine.answer(shown_plan(), {"to": ["terraform", "output"], "out": json.dumps(OUTPUTS)})
+    done = machine.tpu("destroy", "--name", "tpu-cluster")
+    assert done.returncode == 0, done.stderr
+    assert (machine.folder / "settings.yaml").read_text() == "# mine\nproject: my-project-1\nssh_user: ada\n"
+    assert "settings.yaml: artifacts, image, context, which led to tpu-cluster" in done.stderr
+
+
+def test_destroy_of_another_cluster_leaves_the_settings_as_they_are(machine):
+    other = SETTINGS.replace("_tpu-cluster\n", "_another\n", 1)
+    (machine.folder / "settings.yaml").write_text(other)
+    machine.answer(shown_plan())
+    assert machine.tpu("destroy", "--name", "tpu-cluster").returncode == 0
+    assert (machine.folder / "settings.yaml").read_text() == other

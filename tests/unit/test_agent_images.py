@@ -44,3 +44,24 @@ def test_image_of_policy_always_is_asked_for_each_time():
     images._there.add(("one", "us-docker.pkg.dev/p/r/train:1"))
     assert images.refusal("one", "us-docker.pkg.dev/p/r/train:1") is None
     assert images.refusal("one", "us-docker.pkg.dev/p/r/train:1", "Always")
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        ("registry.invalid/train:1", "lookup registry.invalid: no such host"),
+        ("example.com/team/train", "lookup example.com: no such host"),
+        ("registry.example:5000/train:1", "lookup registry.example: no such host"),
+        ("mars-docker.pkg.dev/p/r/train:1", "lookup mars-docker.pkg.dev: no such host"),
+        ("us-docker.pkg.dev/p/train:1", "not found"),
+    ],
+)
+def test_image_that_no_registry_can_have_is_not_pulled(image: str, words: str):
+    refused = PulledImages(EmulatorDoor("", "")).refusal("one", image)
+    assert refused is not None
+    assert (refused.reason, words in refused.message) == ("ErrImagePull", True)
+
+
+@pytest.mark.parametrize("image", ["us-docker.pkg.dev/p/r/train:1", "europe-west4-docker.pkg.dev/p/r/a/b", "python:3"])
+def test_image_that_a_registry_may_have_is_pulled(image: str):
+    assert PulledImages(EmulatorDoor("", "")).refusal("one", image) is None

@@ -1,5 +1,7 @@
 """Why a job on a cluster does not run yet: one sentence, whatever it is."""
 
+import pytest
+
 from tpukit.places.gke.jobsets import JobSetState
 from tpukit.places.gke.pending import Surroundings
 from tpukit.places.gke.pending import why as waiting
@@ -93,6 +95,15 @@ def creating(reason="ContainerCreating"):
     one = pod(phase="Pending")
     one["status"]["containerStatuses"] = [{"name": "host", "image": "i", "state": {"waiting": {"reason": reason}}}]
     return one
+
+
+@pytest.mark.parametrize("where", ["containerStatuses", "initContainerStatuses"])
+def test_why_image_that_is_not_pulled_is_said_with_the_kubelets_reason(where):
+    one = pod(phase="Pending")
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    one["status"][where] = [{"name": "host", "image": "i", "state": state}]
+    said = why(PLAN, state_of(one, *(pod(f"h-{n}-x") for n in range(3))), Surroundings())
+    assert said == "the image cannot be had: i: ImagePullBackOff: Back-off pulling image"
 
 
 def not_mounted(message, at="2026-01-01T00:00:00Z"):

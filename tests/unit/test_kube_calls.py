@@ -353,7 +353,7 @@ def test_kube_read_by_a_driver_that_lost_its_lease_is_sent(api, cluster):
 
 
 def test_kube_mutation_may_take_what_is_left_of_the_lease_and_no_longer(api, cluster, monkeypatch):
-    pool, given = cluster._connection._client.rest_client.pool_manager, []
+    pool, given = cluster._connection._pool, []
     sent = pool.request
 
     def request(*words, timeout, **named):

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient, Unauthenticated
-from tpukit.kube import Cluster, Context, contexts, current_context, signin
+from tpukit.kube import Cluster, Context, contexts, current_context, kubeconfig_file, signin, transport
 from unit.kube_server import KubeServer, kubeconfig
 
 SERVER = "http://127.0.0.1:1"
@@ -86,14 +86,11 @@ def test_kubeconfig_that_is_missing_says_where_to_get_one(tmp_path):
 
 def test_kubeconfig_that_may_not_be_read_says_so(tmp_path, monkeypatch):
     file = kubeconfig(tmp_path, SERVER)
-    opened = open
 
-    def refusing(path, *arguments, **options):
-        if str(path) == str(file):
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return opened(path, *arguments, **options)
+    def refusing(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr("builtins.open", refusing)  # whoever runs this may be root, to whom every file is open
+    monkeypatch.setattr(Path, "read_bytes", refusing)  # whoever runs this may be root, to whom every file is open
     with pytest.raises(Denied, match=r"kubeconfig may not be read"):
         Cluster(file)
 
@@ -225,36 +222,34 @@ def test_plugin_that_went_away_is_not_taken_for_an_object_that_is_gone(tmp_path)
         cluster.delete("JobSet", "j", "team")
 
 
-@pytest.mark.parametrize("where", ["no folder for temporary files", "the file"])
-def test_full_disk_is_said_and_leaves_no_half_certificate(tmp_path, monkeypatch, where):
+def test_full_disk_is_said_and_leaves_no_key_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    authority = base64.b64encode(os.urandom(30)).decode()
-    cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": authority}
-    file = kubeconfig(tmp_path, "", clusters=[{"name": "main", "cluster": cluster}])
+    secret = base64.b64encode(b"secret").decode()
+    cluster = {"server": "https://127.0.0.1:1"}
+    user = {"client-certificate-data": secret, "client-key-data": secret}
+    file = kubeconfig(tmp_path, "", user, clusters=[{"name": "main", "cluster": cluster}])
     before = set(tmp_path.iterdir())
-    with monkeypatch.context() as full:
-        if where == "the file":
-            opened = open
+    opened = os.fdopen
 
-            def failing(path, mode="r", *arguments, **options):
-                stream = opened(path, mode, *arguments, **options)
-                if "w" in mode:
-                    stream.close()
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                return stream
+    def full(descriptor, *arguments):
+        opened(descriptor, *arguments).close()
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-            full.setattr("builtins.open", failing)
-        else:
-
-            def no_folder(**_):
-                raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
-
-            full.setattr(tempfile, "mkstemp", no_folder)
-        with pytest.raises(Transient, match=r"disk is full[^!]*TMPDIR"):
-            Cluster(file)
+    with monkeypatch.context() as patched, pytest.raises(Transient, match=r"disk is full[^!]*TMPDIR"):
+        patched.setattr(os, "fdopen", full)
+        Cluster(file)
     assert set(tmp_path.iterdir()) == before
-    made = Cluster(file)._connection._client.configuration.ssl_ca_cert
-    assert Path(made).read_bytes() == base64.b64decode(authority)
+
+
+def test_certificates_that_are_none_are_refused_and_leave_no_key_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    secret = base64.b64encode(b"secret").decode()
+    user = {"client-certificate-data": secret, "client-key-data": secret}
+    file = kubeconfig(tmp_path, "", user, clusters=[{"name": "main", "cluster": {"server": "https://127.0.0.1:1"}}])
+    before = set(tmp_path.iterdir())
+    with pytest.raises(Denied, match=r"certificates of .* cannot be used"):
+        Cluster(file)
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_certificate_that_is_no_base64_is_no_kubeconfig(tmp_path):
@@ -263,15 +258,54 @@ def test_certificate_that_is_no_base64_is_no_kubeconfig(tmp_path):
         Cluster(kubeconfig(tmp_path, "", clusters=[{"name": "main", "cluster": cluster}]))
 
 
-def test_server_whose_name_the_kubeconfig_cannot_check_says_so(tmp_path):
+def test_authority_that_is_none_is_refused_with_what_to_do(tmp_path):
+    entry = {"server": "https://127.0.0.1:1", "certificate-authority-data": "bm8="}
+    with pytest.raises(Denied, match=r"cannot be used.*\n.*tpu cluster credentials"):
+        Cluster(kubeconfig(tmp_path, "", clusters=[{"name": "main", "cluster": entry}]))
+
+
+def test_server_that_speaks_no_tls_is_unreachable(tmp_path):
     server = KubeServer()
     try:
-        entry = {"server": server.url.replace("http:", "https:"), "certificate-authority-data": "bm8="}
+        entry = {"server": server.url.replace("http:", "https:")}
         cluster = Cluster(kubeconfig(tmp_path, "", clusters=[{"name": "main", "cluster": entry}]))
-        with pytest.raises(Denied, match=r"do not fit.*\n.*tpu cluster credentials"):
+        with pytest.raises(Transient, match="does not answer"):
             cluster.version()
     finally:
         server.close()
+
+
+def test_files_are_merged_and_the_first_that_names_something_wins(tmp_path, monkeypatch):
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    first = kubeconfig(folders[0], "http://one", users=[], contexts=[])
+    second = kubeconfig(folders[1], "http://two", {"tokenFile": "token"})
+    (folders[1] / "token").write_text("from-two\n")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{first}:{second}")
+    cluster = Cluster()
+    assert cluster.server == "http://one"
+    assert cluster._connection._credentials() == {"authorization": "Bearer from-two"}
+    (folders[1] / "token").write_text("renewed")
+    assert cluster._connection._credentials() == {"authorization": "Bearer renewed"}
+
+
+@pytest.mark.parametrize(
+    ("server", "environment", "proxy"),
+    [
+        ("https://10.0.0.1", {"HTTPS_PROXY": "http://proxy:3128"}, "http://proxy:3128"),
+        ("https://10.0.0.1", {"https_proxy": "http://proxy:3128", "NO_PROXY": "10.0.0.1"}, ""),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://proxy:3128"}, ""),
+        ("https://10.0.0.1", {}, ""),
+    ],
+)
+def test_proxy_of_the_environment_is_used_unless_it_is_told_not_to(monkeypatch, server, environment, proxy):
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert transport.proxy_of(kubeconfig_file.Access(server)) == proxy
 
 
 def test_contexts_are_listed_with_their_servers_without_asking_anybody(tmp_path, monkeypatch):

@@ -104,6 +104,8 @@ def test_job_json_has_fixed_keys_and_iso_times():
         "place": "local",
         "team": "team",
         "owner": "me",
+        "tpu": "v4-16",
+        "slices": 2,
         "tags": ["a", "b"],
         "created": "2023-11-14T22:13:20.000+00:00",
         "ended": "2023-11-14T22:14:25.000+00:00",
@@ -155,6 +157,7 @@ def test_host_json_unknown_is_null():
         "loss": None,
         "steps_per_s": None,
         "saved_step": None,
+        "total_steps": None,
     }
 
 
@@ -355,3 +358,26 @@ def test_unseen_is_not_said_of_a_program_that_announced_its_steps_however_long_i
 
 def test_unseen_is_not_said_within_minutes_in_which_programs_compile():
     assert report.unseen([HostView("a", 0, 0, "running")], 100.0, 340.0) == ""
+
+
+def running(step: int, total: int | None, rate: float | None, state: str = "running") -> HostView:
+    return HostView("h", 0, 0, state, step=step, total=total, steps_per_s=rate)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        ([running(40, 1000, 2.0)], "step 40 of 1000 (4 %), about 8m 0s left"),
+        ([running(40, 1000, 2.0), running(20, 1000, 1.0)], "step 20 of 1000 (2 %), about 16m 20s left"),
+        ([running(40, 1000, None)], "step 40 of 1000 (4 %)"),
+        ([running(40, 1000, float("nan"))], "step 40 of 1000 (4 %)"),
+        ([running(1000, 1000, 2.0)], "step 1000 of 1000 (100 %)"),
+        ([running(40, 1000, 2.0, "ended")], "step 40 of 1000 (4 %)"),
+        ([running(40, None, 2.0)], ""),
+        ([running(40, 0, 2.0)], ""),
+        ([running(40, 10, 2.0)], ""),
+        ([], ""),
+    ],
+)
+def test_progress_has_the_time_that_is_left_where_the_program_says_its_steps(hosts, words):
+    assert report.progress(hosts) == words

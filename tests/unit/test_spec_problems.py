@@ -327,3 +327,13 @@ def test_load_path_that_no_file_can_have_is_invalid():
         load("a\0b")
     with pytest.raises(Invalid, match="the file cannot be read: File name too long"):
         load("a" * 300)
+
+
+def test_file_that_is_missing_is_not_answered_with_another_kind_of_file(tmp_path):
+    (tmp_path / "cluster.yaml").write_text("project_id: my-project-1\n")
+    with pytest.raises(Invalid) as error:
+        load(tmp_path / "job.yaml")
+    assert str(error.value).endswith("there is no such file\n  write the path of a job file")
+    (tmp_path / "train.yaml").write_text("name: train\ntpu: v4-8\ncommand: [x]\n")
+    with pytest.raises(Invalid, match=r"write .*train\.yaml"):
+        load(tmp_path / "job.yaml")

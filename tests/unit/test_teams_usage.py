@@ -60,6 +60,16 @@ def test_queues_are_shown_as_their_jobs_are():
     assert waiting.why(second, queues) == "needs 1 × v4-16, none free; red/first (medium) runs there"
 
 
+def test_waiting_job_is_counted_in_the_row_of_the_slice_that_it_waits_for():
+    queue = cluster_queue()
+    (group,) = queue["spec"]["resourceGroups"]
+    group["flavors"].append({**group["flavors"][0], "name": "v4-2x2x4"})
+    labels = {**FLAVORS[0]["spec"]["nodeLabels"], "cloud.google.com/gke-tpu-topology": "2x2x4"}
+    flavors = [*FLAVORS, {"metadata": {"name": "v4-2x2x4"}, "spec": {"nodeLabels": labels}}]
+    queues = Queues([workload("first"), workload("second")], [local_queue()], [queue], flavors)
+    assert {row.tpu: row.waiting for row in queue_rows.queues_of(queues)} == {"v4-16": 2, "v4-32": 0}
+
+
 def test_without_all_jobs_kueues_own_counts_are_shown():
     queues = Queues([], [local_queue()], [{**cluster_queue(used=1)}], FLAVORS)
     queues.cluster_queues[0]["status"]["pendingWorkloads"] = 3

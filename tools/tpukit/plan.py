@@ -74,6 +74,8 @@ class Plan:
     vms: VmTarget | None = None  # of a place with TPU VMs
     log_stage: bool = False  # the program is told the stage as config.stage
     resume: bool = False  # it may start from what another job left in its workdir
+    owner: str = ""  # who sent it; empty before it is sent
+    sent: float = 0.0  # when, in seconds since the epoch
 
     @property
     def team(self) -> str:
@@ -150,6 +152,7 @@ class Plan:
             **({"vms": asdict(vms)} if vms else {}),
             **({"log_stage": True} if self.log_stage else {}),
             **({"resume": True} if self.resume else {}),
+            **({"owner": self.owner, "sent": self.sent} if self.owner else {}),
             **({"stall_given": True} if "stall" in self.spec.max.given else {}),
         }
 
@@ -172,6 +175,8 @@ class Plan:
                 vms=_known(VmTarget, doc["vms"]) if doc.get("vms") else None,
                 log_stage=bool(doc.get("log_stage")),
                 resume=bool(doc.get("resume")),
+                owner=str(doc.get("owner") or ""),
+                sent=float(doc.get("sent") or 0.0),
             )
         except (KeyError, TypeError, AttributeError) as error:
             hint = "it may come from a newer tpukit: upgrade, or close the job with `tpu job forget`"

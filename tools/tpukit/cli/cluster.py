@@ -206,7 +206,33 @@ def destroy(yes: bool, name: str | None, **words: Any) -> None:
     if (name is not None and name != spec.cluster_name) or (yes and name is None):
         what = "--yes alone deletes nothing" if name is None else f"the file says {spec.cluster_name}"
         raise Invalid(Problem("--name", what, f"add --name {spec.cluster_name} if you want it deleted"))
-    _change("destroy", spec, (lambda question: True) if name else _ask_for(spec.cluster_name), **words)
+    made = {} if words["dry_run"] else _settings_made(spec, **words)
+    if _change("destroy", spec, (lambda question: True) if name else _ask_for(spec.cluster_name), **words):
+        _forget_settings(spec, made, words["context"])
+
+
+def _settings_made(spec: ClusterSpec, **words: Any) -> dict[str, str]:
+    """The settings that the outputs of the cluster became, where the person's settings lead to it."""
+    from tpukit.infra import outputs
+    from tpukit.spec import settings
+
+    if settings.load().context != (words["context"] or spec.context):
+        return {}
+    try:
+        return outputs.settings_from(_way(spec, _console(stderr=True), **words).outputs())
+    except TpukitError:  # an environment that was half made has no outputs
+        return {}
+
+
+def _forget_settings(spec: ClusterSpec, made: dict[str, str], context: str) -> None:
+    from tpukit.infra import outputs
+    from tpukit.spec import settings
+
+    stale = outputs.stale_settings(settings.load(), made, context or spec.context)
+    for name in stale:
+        settings.remove(name)
+    if stale:
+        _say(f"removed from {settings.path()}: {', '.join(stale)}, which led to {spec.cluster_name}")
 
 
 def _change(verb: str, spec: ClusterSpec, ask: Ask, *, dry_run: bool, **words: Any) -> bool:

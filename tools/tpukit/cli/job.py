@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tpukit import places
-from tpukit.cli import job_act, job_check, job_list, job_monitor, job_start, job_view, job_windows
+from tpukit.cli import job_act, job_check, job_list, job_logs, job_monitor, job_start, job_stop, job_view, job_windows
 from tpukit.cli.submission import check_tags, make_plan, set_option
 
 
@@ -32,8 +32,9 @@ def command(ctx: click.Context) -> None:
 for one in (
     job_list.command,
     job_view.show,
-    job_view.logs,
-    job_act.stop,
+    job_logs.logs,
+    job_stop.stop,
+    job_stop.wait,
     job_act.resume,
     job_act.rerun,
     job_act.forget,

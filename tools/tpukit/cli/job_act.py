@@ -1,4 +1,4 @@
-"""What `tpu job` does to jobs: stop, resume, rerun, forget, adopt."""
+"""What `tpu job` does to jobs: resume, rerun, forget, adopt."""
 
 from __future__ import annotations
 
@@ -13,113 +13,9 @@ if TYPE_CHECKING:
     from tpukit.manager.windows import Window
     from tpukit.records import Job
 
-WAIT_SECONDS = 0.1
 NOTHING_RUNS = "Nothing of it runs."
-ASK_SECONDS = 1.0
 _on = click.option("--on", default="", metavar="TPU", help="On another TPU.")
 detach_option = click.option("--detach", is_flag=True, help="Return at once; `tpu serve` drives it.")
-
-
-@click.command()
-@click.argument("job")
-@click.option("--wait/--no-wait", default=True, help="Return when nothing of it runs any more.", show_default=True)
-def stop(job: str, wait: bool) -> None:
-    """Stop a job. Hosts get their grace time to save; nothing of it is left running."""
-    from tpukit.cli import context
-    from tpukit.cli.follow import ask_to_stop
-    from tpukit.records import Job
-
-    record = job_view.find(job)
-    if not isinstance(record, Job):
-        from tpukit.cli import unmanaged
-
-        unmanaged.stop(*record)
-        return
-    if record.state.ended:
-        click.echo(f"{record.id} has already ended: {record.state}", err=True)
-        return
-    ask_to_stop(record.id)
-    reachable = _reachable(record)
-    driven_by = context.driven_by_another(record.id)
-    if wait and (reachable or driven_by):
-        _wait_for_end(record.id)
-        click.echo(f"{record.id} {context.get(record.id).state}", err=True)
-    elif driven_by:
-        click.echo(f"{record.id} will be stopped by {driven_by}", err=True)
-    elif reachable:
-        _stop_once(record.id)
-    else:
-        text = f"{record.id} is marked to be stopped: this machine cannot reach it, and no process drives it"
-        click.echo(f"{text}\n  {_for_unreachable(record)}", err=True)
-        if wait:
-            sys.exit(1)
-
-
-def _reachable(record: Job) -> bool:
-    from tpukit.cli import context
-    from tpukit.errors import TpukitError
-    from tpukit.plan import Plan
-
-    place = context.places().get(record.place)
-    try:
-        return place is not None and place.group(Plan.from_json(record.plan)) is not None
-    except TpukitError:  # a plan that this version cannot read
-        return False
-
-
-def _for_unreachable(record: Job) -> str:
-    return f"start `tpu serve` where it runs; `tpu job forget {record.id}` closes it if that is gone for good"
-
-
-def _wait_for_end(job_id: str) -> None:
-    """Drive the job to its end as soon as no other process does; until then, wait for that one."""
-    from tpukit.cli import context
-    from tpukit.errors import TpukitError, Transient
-
-    said: set[str] = set()
-
-    def say(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            context.say(job_id, text)
-
-    def complain(_name: str, text: str) -> None:
-        say(f"{text}\n  tried again; if it is gone for good, `tpu job forget {job_id}` closes the job")
-
-    driver = context.driver(complain=complain)
-    asked = 0.0
-    while True:
-        try:
-            if not driver.round([job_id]):
-                break
-            if context.CLOCK.monotonic() - asked > ASK_SECONDS:
-                asked = context.CLOCK.monotonic()
-                if driven_by := context.driven_by_another(job_id):
-                    say(f"is being stopped by {driven_by}")
-        except Transient as error:
-            complain(job_id, str(error))
-            context.CLOCK.sleep(ASK_SECONDS)
-        except TpukitError:
-            driver.close()
-            raise
-        context.CLOCK.sleep(WAIT_SECONDS)
-    driver.close()
-
-
-def _stop_once(job_id: str) -> None:
-    """Tell the place of a job that no process drives to stop it, and print what is left to do."""
-    from tpukit.cli import context
-
-    driver = context.driver()
-    driver.round([job_id])
-    driver.close()
-    if context.get(job_id).state.ended:
-        click.echo(f"{job_id} {context.get(job_id).state}", err=True)
-        return
-    click.echo(
-        f"{job_id} was told to stop; no process drives it: `tpu serve` or `tpu job stop {job_id}` waits for its end",
-        err=True,
-    )
 
 
 @click.command()

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tpukit.records import Job
     from tpukit.store import Broken, Entry
 
+STATES = ("pending", "scheduled", "running", "completed", "failed", "cancelled")
+"""Of `tpukit.reasons.State`, which `--help` does not load."""
 MOST = 50
 """Jobs that are listed unless all are asked for."""
 PAGE = 500
@@ -24,10 +26,23 @@ PAGE = 500
 @click.option("--all", "unlimited", is_flag=True, help=f"All of them, not the newest {MOST}.")
 @click.option("--active", is_flag=True, help="Only jobs that have not ended.")
 @click.option("--tag", default="", help="Only jobs with this tag.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES),
+    metavar="STATE",
+    help=f"Only jobs in this state; repeatable: {', '.join(STATES)}.",
+)
 @click.option("--place", default="", help=f"Only jobs of this place: {', '.join(places.NAMES)}.")
 @json_option
 def command(
-    unlimited: bool = False, active: bool = False, tag: str = "", place: str = "", as_json: bool = False
+    unlimited: bool = False,
+    active: bool = False,
+    tag: str = "",
+    states: tuple[str, ...] = (),
+    place: str = "",
+    as_json: bool = False,
 ) -> None:
     """List jobs, newest first.
 
@@ -36,18 +51,20 @@ def command(
     from tpukit.cli import context, unattended
 
     check_place(place)
-    limit = 0 if unlimited or tag or active or place else MOST + 1
-    jobs, broken = _matching(active, tag, place, limit)
+    limit = 0 if unlimited or tag or active or place or states else MOST + 1
+    jobs, broken = matching(active=active, tag=tag, place=place, limit=limit)
     theirs = [] if tag else _unmanaged(jobs, place, active)
     cut = bool(limit) and len(jobs) + len(broken) > MOST
     jobs = unattended.as_seen_by_places(jobs[:MOST] if cut else jobs)
+    if states:
+        jobs, theirs = ([job for job in some if job.state in states] for some in (jobs, theirs))
     if as_json:
         from tpukit import report
 
         context.print_json([report.job_json(job) for job in [*jobs, *theirs]] + [_broken_json(one) for one in broken])
         return
     if not jobs and not theirs and not broken:
-        click.echo(_nothing(active, tag, place), err=True)
+        click.echo(_nothing(active, tag, place, states), err=True)
         return
     from tpukit.report import tables
 
@@ -66,7 +83,8 @@ def command(
         tables.console().print(tables.jobs(theirs, now))
 
 
-def _matching(active: bool, tag: str, place: str, limit: int) -> tuple[list[Job], list[Broken]]:
+def matching(*, active: bool = False, tag: str = "", place: str = "", limit: int = 0) -> tuple[list[Job], list[Broken]]:
+    """Jobs of the store, newest first, and those that cannot be read. `limit`: about so many; 0: all."""
     jobs: list[Job] = []
     broken: list[Broken] = []
     for page_jobs, page_broken in _pages(active, limit):
@@ -102,7 +120,7 @@ def _unmanaged(jobs: Sequence[Job], place: str, active: bool) -> list[Job]:
     return [job for job in unmanaged.listed(jobs, place) if not active or not job.state.ended]
 
 
-def _nothing(active: bool, tag: str, place: str) -> str:
+def _nothing(active: bool, tag: str, place: str, states: tuple[str, ...]) -> str:
     from tpukit.cli import context
     from tpukit.records import JOBS
 
@@ -110,6 +128,7 @@ def _nothing(active: bool, tag: str, place: str) -> str:
         return "no jobs yet; `tpu run FILE` sends one"
     kind = "active jobs" if active else "jobs"
     which = (f" with the tag {tag}" if tag else "") + (f" of {place}" if place else "")
+    which += f" in state {' or '.join(states)}" if states else ""
     return f"no {kind}{which}; `tpu job list` shows the others"
 
 

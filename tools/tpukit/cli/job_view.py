@@ -1,4 +1,4 @@
-"""`tpu job show` and `tpu job logs`: one job in detail, wherever it runs."""
+"""`tpu job show`: one job in detail, wherever it runs."""
 
 from __future__ import annotations
 
@@ -28,25 +28,30 @@ def find(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
         return unmanaged.find(name, missing)
 
 
-def _up_to_date(name: str) -> Job | tuple[UnmanagedJobs, Unmanaged]:
-    """The same, brought up to what its place has, where that goes on while nobody drives the job."""
+def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[HostView, ...] | None]:
+    """The same, brought up to what its place has, where that goes on while nobody drives the job; and its hosts, where
+    they were seen on the way."""
     from tpukit.cli import context
     from tpukit.errors import TpukitError
+    from tpukit.places.base import Observation
     from tpukit.records import Job
 
     job = find(name)
     if not isinstance(job, Job) or job.state.ended or job.place not in context.places():
-        return job
+        return job, None
     if not context.places()[job.place].capabilities.drives_itself:
-        return job
+        return job, None
+    observed: list[Observation] = []
     try:
-        driver = context.driver()
+        driver = context.driver(observed=lambda job_id, seen: observed.append(seen))
         driver.round([job.id])
         driver.close()
-        return context.get(job.id)
+        after = context.get(job.id)
     except TpukitError as error:  # what is remembered of it is worth showing all the same
         context.say(job.id, str(error))
-        return job
+        return job, None
+    same = bool(job.attempt and after.attempt and job.attempt.number == after.attempt.number)
+    return after, observed[-1].hosts if observed and same else None
 
 
 @click.command()
@@ -58,14 +63,14 @@ def show(job: str, as_json: bool) -> None:
     from tpukit.cli import context
     from tpukit.records import JOBS, Job
 
-    record = _up_to_date(job)
+    record, seen = up_to_date(job)
     if not isinstance(record, Job):
         from tpukit.cli import unmanaged
 
         unmanaged.show(*record, as_json)
         return
     plan = _plan(record)
-    hosts = _hosts(record) if plan else ()
+    hosts = seen if seen is not None else _hosts(record) if plan else ()
     events = context.store().events(JOBS, record.id)
     origin = record.attempt.origin if record.attempt else 0
     place = context.places().get(record.place)
@@ -89,20 +94,21 @@ def show(job: str, as_json: bool) -> None:
     from tpukit.report import tables
 
     attempt = record.attempt
-    progress = report.unseen(hosts, attempt.started, attempt.ended or context.CLOCK.now()) if attempt else ""
+    unseen = report.unseen(hosts, attempt.started, attempt.ended or context.CLOCK.now()) if attempt else ""
     warning = attempt.warning if attempt else ""
     console = tables.console()
     console.print(
         Text.assemble((record.id, "bold"), " ", (record.state, tables.STYLES[record.state]), f"  {record.message}")
     )
     for label, value in (
+        ("sent", f"{report.clock_time(record.created)} by {record.owner or 'an unknown user'}"),
         ("tpu", report.shape(record)),
         ("command", " ".join(command)),
         ("code", code),
         ("workdir", workdir),
         ("restarts", report.restarts(record)),
         ("attempts", f"{record.folded.count} earlier ones are counted, not listed" if record.folded else ""),
-        ("progress", progress),
+        ("progress", report.progress(hosts) or unseen),
         ("warning", warning),
         ("tags", " ".join(record.tags)),
         ("driver", _driver(record)),
@@ -113,39 +119,6 @@ def show(job: str, as_json: bool) -> None:
         if table.row_count:
             console.print()
             console.print(table)
-
-
-@click.command()
-@click.argument("job")
-@click.option("--host", default="", help="Print only this host: its name, or SLICE-HOST such as 0-1.")
-@click.option("--attempt", type=click.IntRange(min=0), help="Number of the attempt (default: the newest).")
-@click.option("-f", "--follow", is_flag=True, help="Print new lines as they come.")
-def logs(job: str, host: str, attempt: int | None, follow: bool) -> None:
-    """Print the logs of a job's hosts, each line behind its host."""
-    from tpukit.cli import context
-    from tpukit.errors import NotFound
-    from tpukit.places.base import Handle
-    from tpukit.plan import SLICE_JOB
-    from tpukit.records import Job
-
-    record = _up_to_date(job)
-    if not isinstance(record, Job):
-        from tpukit.cli import unmanaged
-
-        unmanaged.logs(*record, follow)
-        return
-    if not record.attempts:
-        raise NotFound(f"{record.id} has no attempt yet", hint="no driver has started it yet; `tpu serve` drives jobs")
-    if (attempt or 0) > (last := record.attempts[-1].number):
-        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {last}")
-    prefix = f"{record.id}-{SLICE_JOB}-"
-    name = f"{prefix}{host}" if host and not host.startswith(record.id) else host
-    handle = Handle.of(record, attempt)
-    if name and name not in handle.plan.host_names:
-        known = ", ".join(known.removeprefix(prefix) for known in handle.plan.host_names)
-        raise NotFound(f"{record.id} has no host {host}", hint=f"its hosts: {known}")
-    for line in context.places()[record.place].logs(handle, name, follow=follow):
-        click.echo(line.text if host else f"{line.host.removeprefix(record.id + '-')}: {line.text}")
 
 
 def _plan(record: Job) -> Plan | None:

@@ -16,7 +16,7 @@ from tpukit.errors import Invalid, Problem, TpukitError
 
 
 @click.command("run")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @set_option
 @resume_option
 @click.option("--place", default=places.DEFAULT, show_default=True, help=f"Place to run at: {', '.join(places.NAMES)}.")
@@ -33,7 +33,7 @@ from tpukit.errors import Invalid, Problem, TpukitError
     help="Action on Ctrl-C once the job is sent; without a terminal to ask at: detach.",
 )
 def command(
-    file: Path,
+    files: tuple[Path, ...],
     sets: tuple[str, ...],
     resume: bool,
     place: str,
@@ -44,7 +44,7 @@ def command(
     dry_run: bool,
     on_interrupt: str,
 ) -> None:
-    """Send the job in FILE and follow it to its end.
+    """Send the job in FILE and follow it to its end. Several files are sent together, with --detach.
 
     The job's id is printed on stdout, progress on stderr. Exits 0 when the job completed, 1 when it failed or was
     stopped, 2 when FILE is wrong, 130 when you left with Ctrl-C.
@@ -54,6 +54,7 @@ def command(
       tpu run job.yaml
       tpu run job.yaml --set slices=4 --set lr=0.01 --tag sweep-3
       tpu run job.yaml --detach && tpu serve
+      tpu run a.yaml b.yaml --detach             both, or neither if one of them is wrong
       tpu run job.yaml --lose 1-0@30             does it survive the loss of a host?
       tpu run job.yaml --place gke               on the cluster that kubectl would use
       tpu run job.yaml --place tpu-vm            on TPU VMs that are made for it
@@ -63,10 +64,23 @@ def command(
     try:
         with interrupts.armed():
             from tpukit import rehearsal
-            from tpukit.cli import context, submission, unattended
+            from tpukit.cli import batch, context, submission, unattended
             from tpukit.cli.follow import Follower
 
             submission.check_tags("--tag", tags)
+            if len(files) > 1:
+                _check_several(detach or dry_run, on, lose)
+                plans = batch.plans(files, sets, place, tags)
+                for one in plans:
+                    if dry_run:
+                        submission.describe(submission.inspect(one), details=True)
+                    submission.warn(one)
+                if dry_run:
+                    return
+        if len(files) > 1:
+            sys.exit(batch.send(plans, interrupts))
+        with interrupts.armed():
+            (file,) = files
             plan = submission.on_machines(submission.make_plan(file, sets, place, tags), on)
             loss = rehearsal.parse(lose, plan.spec.slices, plan.slice.hosts) if lose else None
             _check_loss(lose, detach, place)
@@ -95,6 +109,19 @@ def command(
     with suppress(OSError):  # nobody reads it any more: the job goes on all the same
         submission.describe(plan)
     sys.exit(follower.follow())
+
+
+def _check_several(detached: bool, on: str, lose: str | None) -> None:
+    """Invalid for what makes sense for one job alone."""
+    problems = []
+    if not detached:
+        hint = "add --detach; `tpu job wait JOB...` waits for their ends, `tpu job logs JOB -f` follows one"
+        problems.append(Problem("FILE...", "only one job can be followed", hint))
+    for option, given in (("--on", on), ("--lose", lose)):
+        if given:
+            problems.append(Problem(option, "is for one job", "send the jobs one by one"))
+    if problems:
+        raise Invalid(problems)
 
 
 def _check_loss(lose: str | None, detach: bool, place: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,6 +79,27 @@ def settle(plan: Plan) -> Plan:
     return _with_free_id(place, place.prepare(plan))
 
 
+def settle_all(plans: Sequence[Plan]) -> tuple[list[Plan], list[tuple[int, Problem]]]:
+    """The same for several plans of one place, which is asked once what is in use there; and what it would refuse, with
+    the number of the plan."""
+    from tpukit.cli import context
+
+    settled: list[Plan] = []
+    problems: list[tuple[int, Problem]] = []
+    taken: dict[str, frozenset[str]] = {}  # by team
+    for number, plan in enumerate(plans):
+        place = context.places()[plan.place]
+        try:
+            prepared = place.prepare(plan)
+            if plan.team not in taken:
+                taken[plan.team] = _taken(place, prepared)
+            settled.append(_with_free_id(place, prepared, taken[plan.team]))
+            taken[plan.team] |= {settled[-1].id}
+        except Invalid as error:
+            problems += [(number, one) for one in error.problems]
+    return settled, problems
+
+
 def inspect(plan: Plan) -> Plan:
     """The plan with its code as it is now; nothing is stored. Raises what would keep it from being staged."""
     from tpukit import stage
@@ -113,6 +134,7 @@ def record(plan: Plan, owner: str = "") -> Plan:
 
     _check_size(plan)
     now, owner, submission = context.CLOCK.now(), owner or context.owner(), secrets.token_hex(16)
+    plan = replace(plan, owner=owner, sent=now)
     pauses = iter(PAUSES)
     while True:
         job = Job(plan.id, plan.place, plan.team, owner, now, plan.to_json(), tuple(plan.spec.tags))
@@ -206,13 +228,17 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _with_free_id(place: Place, plan: Plan) -> Plan:
-    from tpukit import plan as planning
+def _taken(place: Place, plan: Plan) -> frozenset[str]:
     from tpukit.cli import context
     from tpukit.records import JOBS
 
-    taken = context.store().keys(JOBS, plan.spec.name) | place.taken(plan)
-    plan = planning.with_fresh_id(plan, taken)
+    return context.store().keys(JOBS) | place.taken(plan)
+
+
+def _with_free_id(place: Place, plan: Plan, taken: frozenset[str] | None = None) -> Plan:
+    from tpukit import plan as planning
+
+    plan = planning.with_fresh_id(plan, _taken(place, plan) if taken is None else taken)
     if problems := place.check(plan):
         raise Invalid(problems)
     return plan if plan.resume or not plan.spec.workdir else _in_free_workdir(place, plan)

@@ -57,7 +57,13 @@ def print_team(team: Team, account: str, rows: Sequence[JobRow]) -> None:
 
 
 def print_queues(rows: Sequence[QueueRow]) -> None:
-    found = [(row.queue, row.tpu, row.own, row.used, row.borrowed, row.limit, str(row.waiting)) for row in rows]
+    found = [
+        (
+            *(row.queue, row.tpu, row.own, row.used, row.borrowed, row.limit),
+            "" if row.waiting is None else str(row.waiting),
+        )
+        for row in rows
+    ]
     _print(("queue", "tpu", "own", "used", "borrowed", "may borrow", "waits"), found)
     click.echo()
 

@@ -80,12 +80,6 @@ def show(place: UnmanagedJobs, one: Unmanaged, as_json: bool) -> None:
         console.print(tables.hosts(hosts))
 
 
-def logs(place: UnmanagedJobs, one: Unmanaged, follow: bool) -> None:
-    name = one.id.partition("/")[2]
-    for line in place.unmanaged_logs(one, follow=follow):
-        click.echo(f"{line.host.removeprefix(name + '-')}: {line.text}")
-
-
 def stop(place: UnmanagedJobs, one: Unmanaged) -> None:
     place.stop_unmanaged(one)
     click.echo(f"{one.id} is being removed", err=True)
@@ -105,7 +99,7 @@ def _places(only: str, used: set[str]) -> Iterator[UnmanagedJobs]:
     """Those that can tell. Unless one is named, those that jobs were sent to or that this machine was set up for."""
     for name in context.places():
         worth = name == only if only else name in used or by_name.is_set_up(name)
-        if worth and by_name.is_shared(name) and context.places()[name].capabilities.unmanaged:
+        if worth and by_name.has_unmanaged(name):
             yield cast("UnmanagedJobs", context.places()[name])
 
 

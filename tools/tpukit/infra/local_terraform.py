@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
@@ -27,6 +27,7 @@ from tpukit.infra import (
     screen,
     terraform,
 )
+from tpukit.infra.initialized import Initialized
 from tpukit.infra.programs import Cancelled, Command
 from tpukit.infra.screen import Screen
 from tpukit.infra.spec import ClusterSpec
@@ -37,7 +38,9 @@ from tpukit.infra.unfinished import Unfinished, import_name
 from tpukit.infra.ways import Ask
 from tpukit.infra.workspace import Workspace
 
+T = TypeVar("T")
 _POLL_SECONDS = 0.5
+_ASKS_FOR_INIT = re.compile(r"\b(terraform|tofu) init\b|initialization required|plugins are not installed", re.I)
 _ON_GKE = re.compile(rf"""\b(?P<kind>{busy_pools.POOL}|{busy_pools.CLUSTER})\.this(?:\["(?P<key>[^"]+)"\])?$""")
 
 
@@ -108,14 +111,13 @@ class Local:
 
     def resources(self) -> list[str]:
         with self._alone():
-            self._init()
-            listed = self._terraform.read(self._terraform.state_list(), "reading the state")
-            return listed.split("\n")[:-1]
+            run = self._terraform
+            return self._initialized(lambda: run.read(run.state_list(), "reading the state")).split("\n")[:-1]
 
     def outputs(self) -> dict[str, Any]:
         with self._alone():
-            self._init()
-            return outputs.values(json.loads(self._terraform.read(self._terraform.output(), "reading the outputs")))
+            run = self._terraform
+            return outputs.values(json.loads(self._initialized(lambda: run.read(run.output(), "reading the outputs"))))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -179,15 +181,30 @@ class Local:
         begun.ended(())
         return True
 
-    def _init(self) -> None:
-        terraform.check(self._terraform.program)
+    def _initialized(self, work: Callable[[], T]) -> T:
+        """What `work` returns, after `terraform init` where that has something to do."""
         self._workspace.prepare()
+        order = self._terraform.init(self._backend())
+        mark = Initialized(self._workspace.folder, self._terraform.program, order)
+        if mark.holds():
+            try:
+                return work()
+            except Cancelled:
+                raise
+            except TpukitError as error:
+                # Providers may be gone from a cache that they are linked from: Terraform then asks for `init`.
+                if not _ASKS_FOR_INIT.search(str(error)):
+                    raise
+                mark.forget()
+        terraform.check(self._terraform.program)
         # What it says of itself is of no use, but fetching providers may take a while.
-        self._run(self._terraform.init(self._backend()), "Preparing", "init", quiet=True)
+        self._run(order, "Preparing", "init", quiet=True)
+        mark.note()
+        return work()
 
     def _plan(self, *, destroy: bool) -> tuple[Progress, dict[str, Any]]:
-        self._init()
-        progress = self._run(self._terraform.plan(self._spec.variables(), destroy=destroy), "Planning", "plan")
+        order = self._terraform.plan(self._spec.variables(), destroy=destroy)
+        progress = self._initialized(lambda: self._run(order, "Planning", "plan"))
         plan: dict[str, Any] = json.loads(self._terraform.read(self._terraform.show(), "reading the plan"))
         screen.show_plan(progress, self._console, differences.by_address(plan))
         return progress, plan

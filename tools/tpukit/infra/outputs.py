@@ -33,3 +33,18 @@ def settings_from(outputs: Mapping[str, Any]) -> dict[str, str]:
     settings = {name: str(value) for name, value in found.items() if value}
     Settings.from_json(settings)
     return settings
+
+
+_SURVIVES = ("project", "region", "zone")
+
+
+def stale_settings(mine: Settings, made: Mapping[str, str], context: str) -> list[str]:
+    """Names of the settings that lead to a cluster that was deleted. `made`: the settings that its outputs became."""
+    has = mine.to_json(given=True)
+    if has.get("context") != context:
+        return []
+    stale = [name for name, value in made.items() if name not in _SURVIVES and has.get(name) == value]
+    repository = made.get("repository")
+    if repository and str(has.get("image") or "").startswith(f"{repository}/"):
+        stale.append("image")
+    return [*stale, "context"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tpukit.errors import TpukitError
@@ -11,6 +12,7 @@ from tpukit.infra import busy_pools, diagnosis, gcloud, programs
 from tpukit.infra.busy_pools import POOL_LABEL, TOPOLOGY_LABEL, Doomed
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
+from tpukit.kube.together import together
 
 
 def lines(spec: ClusterSpec, context: str) -> list[str]:
@@ -18,15 +20,18 @@ def lines(spec: ClusterSpec, context: str) -> list[str]:
 
 
 def read(spec: ClusterSpec, context: str, resources: Callable[[], list[str]]) -> dict[str, Any]:
-    """Plain data for `--json`. A part that cannot be seen is {"problem": …}."""
-    return {
-        "cluster_name": spec.cluster_name,
-        "context": context,
-        "resources": _try(lambda: {"count": len(resources())}),
-        "cluster": _try(lambda: _cluster(spec)),
-        "pools": _try(lambda: _pools(spec, context)),
-        "addons": _try(lambda: {name: _version(question) for name, question in _questions(context).items()}),
+    """Plain data for `--json`, asked for at the same time. A part that cannot be seen is {"problem": …}.
+
+    Terraform runs in the calling thread, which hears Ctrl-C.
+    """
+    parts: dict[str, Callable[[], Any]] = {
+        "resources": lambda: {"count": len(resources())},
+        "cluster": lambda: _cluster(spec),
+        "pools": lambda: _pools(spec, context),
+        "addons": lambda: _addon_versions(context),
     }
+    read = together(*(partial(_try, part) for part in parts.values()))
+    return {"cluster_name": spec.cluster_name, "context": context, **dict(zip(parts, read, strict=True))}
 
 
 def _try(part: Callable[[], Any]) -> Any:
@@ -37,9 +42,7 @@ def _try(part: Callable[[], Any]) -> Any:
 
 
 def _cluster(spec: ClusterSpec) -> Any:
-    question = gcloud.describe_cluster(spec)
-    there = gcloud.exists(question, "looking for the cluster")
-    return gcloud.read_json(question, "looking at the cluster") if there else None
+    return json.loads(gcloud.read_if_there(gcloud.describe_cluster(spec), "looking for the cluster") or "null")
 
 
 def _pools(spec: ClusterSpec, context: str) -> dict[str, Any]:
@@ -76,6 +79,11 @@ def _questions(context: str) -> dict[str, Command]:
         )
         for name in ("jobset", "kueue")
     }
+
+
+def _addon_versions(context: str) -> dict[str, str | None]:
+    questions = _questions(context)
+    return dict(zip(questions, together(*(partial(_version, one) for one in questions.values())), strict=True))
 
 
 def _addons(context: str) -> tuple[Command, ...]:

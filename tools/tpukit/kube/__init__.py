@@ -1,8 +1,7 @@
 """Thin access to a Kubernetes cluster, with plain dicts both ways.
 
-The package `kubernetes` reads the kubeconfig, signs in and holds the connection; paths and documents are ours, so that
-nothing is converted twice and resources that it does not know (JobSets, Workloads) are like all others. What goes
-wrong is raised as one of tpukit.errors.
+Kubeconfig, signing in, paths and documents are our own over urllib3: the package `kubernetes` takes most of a
+second to import. What goes wrong is raised as one of tpukit.errors.
 
 `tpukit.kube.mirror` keeps a copy of all objects of a kind; `tpukit.kube.documents` names the fields that it needs.
 """

@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 
 from tpukit import fence
 from tpukit.errors import Denied, TpukitError, Transient, Unauthenticated
-from tpukit.kube import answers, kubeconfig_file
+from tpukit.kube import answers, kubeconfig_file, transport
 from tpukit.kube.kinds import Doc, encode
 from tpukit.kube.requests import REQUESTS
+from tpukit.kube.signin import Credentials
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -27,13 +28,16 @@ _STRANGER = ("CERTIFICATE_VERIFY_FAILED", "NO_CERTIFICATE_OR_CRL_FOUND", "PEM li
 
 class Connection:
     def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
-        self._client = kubeconfig_file.load(kubeconfig, context)
+        self._access = kubeconfig_file.load(kubeconfig, context)
         self._signing_in = threading.Lock()
+        with kubeconfig_file.explained(self._access.files):
+            self._signin = Credentials(self._access)
+            self._certificate = self._signin.certificate
+            self._pool = transport.pool(self._access, self._certificate)
 
     @property
     def server(self) -> str:
-        server: str = self._client.configuration.host
-        return server
+        return self._access.server
 
     def call(
         self,
@@ -104,7 +108,7 @@ class Connection:
                 total = seconds = fence.deadline(ANSWER_SECONDS if seconds is None else seconds)
             connect = CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)
             with closing(
-                self._client.rest_client.pool_manager.request(
+                self._pool.request(
                     method,
                     f"{self.server}{path}" + (f"?{urlencode(query)}" if query else ""),
                     body=encoded,
@@ -126,12 +130,15 @@ class Connection:
         """One at a time: a token that is about to end is renewed once, however many threads need it."""
         try:
             with self._signing_in:
-                settings = self._client.configuration.auth_settings().values()
+                headers = self._signin.headers()
+                if self._signin.certificate != self._certificate:  # renewed: connections of before are not reused
+                    self._certificate = self._signin.certificate
+                    self._pool = transport.pool(self._access, self._certificate)
+                return headers
         except TpukitError:
             raise
-        except Exception as error:  # the package asks whoever gives tokens, and lets through what that raised
+        except Exception as error:  # a token file that is gone, a certificate that does not fit its key
             raise Unauthenticated(f"signing in to {self.server} failed: {error}", hint=answers.SIGN_IN) from error
-        return {one["key"]: one["value"] for one in settings if one["in"] == "header" and one["value"]}
 
     def _unreachable(self, error: Exception) -> TpukitError:
         said = str(error)

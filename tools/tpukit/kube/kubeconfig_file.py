@@ -1,25 +1,27 @@
 """The kubeconfig: its contexts, and how to reach and sign in to the cluster of one of them.
 
-The package `kubernetes` reads it, and raises or logs whatever Python did on the way. What comes out of this module is
-an error that says which file is wrong and what to do.
+Files are merged as kubectl merges them: the first that names a context, cluster or user wins, and paths are relative
+to the file that they are in. https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
+Errors name the file that is wrong and what to do. They never quote what the file holds: that may be a secret.
 """
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
 
 _GET_ONE = "`tpu cluster credentials` gets one, KUBECONFIG names one; `tpu sandbox up` makes one on this machine"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_LISTS = ("contexts", "clusters", "users")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,78 +32,178 @@ class Context:
     server: str
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An API server, and what the kubeconfig says about signing in to it."""
+
+    server: str
+    files: str = ""  # where it is from, for messages
+    folder: Path = Path()  # relative paths of the user start here
+    authority: str = field(default="", repr=False)  # PEM; empty: the authorities that this machine trusts
+    verify: bool = True
+    server_name: str = ""  # in its certificate, where that is not its address
+    proxy: str = ""
+    user: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    cluster: Mapping[str, Any] = field(default_factory=dict, repr=False)  # as written, for plugins that want it
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Entries by list and name, each with the folder of the file that it is in."""
+
+    current: str
+    entries: Mapping[str, Mapping[str, tuple[Mapping[str, Any], Path]]]
+
+
+class _Shape(Exception):
+    """The kubeconfig lacks a part. The text says which."""
+
+
 def current_context() -> str:
     """Name of the context that the settings name, or else that kubectl would use; empty in a pod, which needs none."""
     if _in_cluster():
         return ""
     files = _files(None)
-    with _explained(files):
-        return _chosen(_merged(files).value, files, _preferred())
+    with explained(files):
+        return _chosen(_merged(files), files, _preferred())
 
 
 def contexts(kubeconfig: Path | None = None) -> list[Context]:
-    """All contexts, in the order of the kubeconfig. Nobody is asked: no connection, no signing in."""
+    """All contexts, in the order of the kubeconfig, without a connection or signing in."""
     if kubeconfig is None and _in_cluster():
         return []
     files = _files(kubeconfig)
-    with _explained(files):
-        document = _merged(files).value
-        servers = {
-            one["name"]: str((one["cluster"] or {}).get("server", "")).rstrip("/")
-            for one in map(_plain, document["clusters"])
-        }
+    with explained(files):
+        merged = _merged(files)
+        servers = {name: _server(entry) for name, (entry, _) in merged.entries["clusters"].items()}
         return [
-            Context(str(one["name"]), servers.get((one.get("context") or {}).get("cluster", ""), ""))
-            for one in map(_plain, document["contexts"])
+            Context(name, servers.get((entry.get("context") or {}).get("cluster", ""), ""))
+            for name, (entry, _) in merged.entries["contexts"].items()
         ]
 
 
-def load(kubeconfig: Path | None, context: str | None) -> Any:
-    """The package's client, signed in. By default as kubectl: $KUBECONFIG, ~/.kube/config, or the pod around this."""
-    _need_package()
-    from kubernetes import client, config
-
-    settings = client.Configuration()
-    settings.socket_options = _keep_alive()
+def load(kubeconfig: Path | None, context: str | None) -> Access:
+    """By default as kubectl: $KUBECONFIG, ~/.kube/config, or the pod that this runs in."""
     if kubeconfig is None and _in_cluster():
-        try:
-            config.load_incluster_config(client_configuration=settings)
-        except (config.ConfigException, OSError) as error:
-            raise NotFound(f"no cluster to talk to: {error}", hint=_GET_ONE) from error
-        return client.ApiClient(settings)
+        return _of_pod()
     files = _files(kubeconfig)
-    from tpukit.kube import signin
-
-    with _explained(files):
+    with explained(files):
         merged = _merged(files)
         wanted = context or (_preferred() if kubeconfig is None else None)
-        signin.loader(merged, _chosen(merged.value, files, wanted)).load_and_set(settings)
-        if urlsplit(settings.host).hostname in ("127.0.0.1", "localhost", "::1"):
-            settings.proxy = None  # no proxy of the user's leads back to this machine
-        if not settings.verify_ssl:  # whoever wrote so into the kubeconfig knows; a warning with each call tells nobody
-            import urllib3
+        chosen, _ = _part(merged, "contexts", _chosen(merged, files, wanted), "context")
+        if "cluster" not in chosen:
+            raise _Shape("its context names no cluster")
+        cluster, folder = _part(merged, "clusters", chosen["cluster"], "cluster")
+        if not cluster.get("server"):
+            raise _Shape(f"its cluster {chosen['cluster']} has no server")
+        authority = content(cluster, "certificate-authority", folder)
+        user: Mapping[str, Any] = {}
+        if chosen.get("user") in merged.entries["users"]:
+            user, folder = _part(merged, "users", chosen["user"], "user")
+        return Access(
+            str(cluster["server"]).rstrip("/"),
+            files,
+            folder,
+            authority,
+            not cluster.get("insecure-skip-tls-verify"),
+            str(cluster.get("tls-server-name") or ""),
+            str(cluster.get("proxy-url") or ""),
+            user,
+            cluster,
+        )
 
-            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-        return client.ApiClient(settings)
+
+def content(entry: Mapping[str, Any], name: str, folder: Path) -> str:
+    """A certificate or key of an entry: `NAME-data` in base64, or the file `NAME`; empty where there is neither."""
+    if data := entry.get(f"{name}-data"):
+        return base64.b64decode(str(data), validate=True).decode()
+    return (folder / str(entry[name])).read_text() if entry.get(name) else ""
+
+
+@contextmanager
+def explained(files: str) -> Iterator[None]:
+    """Raise whatever Python raises for a document of another shape as an error about the kubeconfig."""
+    try:
+        yield
+    except Exception as error:
+        raise _explanation(error, files) from error
+
+
+def _of_pod() -> Access:
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    try:
+        authority = (_IN_POD / "ca.crt").read_text()
+        (_IN_POD / "token").read_text()
+    except OSError as error:
+        raise NotFound(f"no cluster to talk to: {error}", hint=_GET_ONE) from error
+    host = f"[{host}]" if ":" in host else host
+    return Access(f"https://{host}:{port}", authority=authority, user={"tokenFile": str(_IN_POD / "token")})
 
 
 def _files(kubeconfig: Path | None) -> str:
     return str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or "~/.kube/config"
 
 
-def _merged(files: str) -> Any:
-    from kubernetes.config.kube_config import KubeConfigMerger
-
-    merged = KubeConfigMerger(files).config
-    if merged is None:
+def _merged(files: str) -> _Merged:
+    read = [(path, text) for path, text in ((path, _text(path)) for path in _paths(files)) if text is not None]
+    if not read:
         raise NotFound(f"no cluster to talk to: there is no kubeconfig {files}", hint=_GET_ONE)
-    return merged
+    current = ""
+    entries: dict[str, dict[str, tuple[Mapping[str, Any], Path]]] = {name: {} for name in _LISTS}
+    for path, text in read:
+        document = _document(text)
+        current = current or str(document.get("current-context") or "")
+        for kind in _LISTS:
+            for entry in document.get(kind) or []:
+                entries[kind].setdefault(str(entry["name"]), (entry, path.parent.absolute()))
+    return _Merged(current, entries)
 
 
-def _chosen(document: dict[str, Any], files: str, context: str | None) -> str:
+def _paths(files: str) -> list[Path]:
+    return [Path(one).expanduser() for one in files.split(os.pathsep) if one]
+
+
+def _text(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _document(text: bytes) -> Mapping[str, Any]:
+    import yaml
+
+    document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
+    if document is None:
+        raise _Shape("it is empty")
+    if not isinstance(document, dict):
+        raise TypeError
+    for kind in _LISTS:
+        if not isinstance(document.get(kind) or [], list):
+            raise TypeError
+    return document
+
+
+def _part(merged: _Merged, kind: str, name: object, part: str) -> tuple[Mapping[str, Any], Path]:
+    found = merged.entries[kind].get(str(name))
+    if found is None:
+        raise _Shape(f"there is no object with name {name} in its {kind}")
+    value = found[0].get(part)
+    if not isinstance(value, dict):
+        if part == "user" and value is None:
+            return {}, found[1]
+        raise _Shape(f"an object in its {kind} has no {part}")
+    return value, found[1]
+
+
+def _server(entry: Mapping[str, Any]) -> str:
+    return str((entry["cluster"] or {}).get("server", "")).rstrip("/")
+
+
+def _chosen(merged: _Merged, files: str, context: str | None) -> str:
     """The name of a context that is there."""
-    names = [str(_plain(one)["name"]) for one in document["contexts"]]
-    name = context or document.get("current-context") or ""
+    names = list(merged.entries["contexts"])
+    name = context or merged.current
     choices = f"it has {', '.join(names[:5])}" + (", …" if len(names) > 5 else "") if names else "it has none"
     if not name:
         hint = f"{choices}; `kubectl config use-context NAME` chooses one, `tpu cluster credentials` writes one"
@@ -125,34 +227,15 @@ def _preferred() -> str | None:
     return settings.load().context
 
 
-def _plain(node: Any) -> dict[str, Any]:
-    value: dict[str, Any] = getattr(node, "value", node)
-    return value
-
-
-@contextmanager
-def _explained(files: str) -> Iterator[None]:
-    """The package checks little: a document of another shape comes out as any of Python's own errors."""
-    _need_package()
-    from kubernetes.config import kube_config
-
-    before = set(kube_config._temp_files.values())
-    try:
-        yield
-    except Exception as error:
-        # Certificates that are half on the disk are not to be taken for the real ones next time.
-        for file in set(kube_config._temp_files.values()) - before:
-            with suppress(OSError):
-                Path(file).unlink()
-        raise _explanation(error, files) from error
-
-
 def _explanation(error: Exception, files: str) -> TpukitError:
     if isinstance(error, TpukitError):
         return error
     if isinstance(error, OSError) and (error.errno in _FULL or "temporary directory" in str(error)):
         hint = "make room where temporary files go, or let TMPDIR name another folder"
         return Transient("the disk is full: the certificates of the kubeconfig cannot be put into files", hint=hint)
+    if type(error).__name__ == "SSLError":
+        hint = "`tpu cluster credentials` writes them anew"
+        return Denied(f"the certificates of {files} cannot be used: {error}", hint=hint)
     if isinstance(error, PermissionError):
         hint = "make it yours (`ls -l` shows whose it is), or let KUBECONFIG name another"
         return Denied(f"{error.filename or files} may not be read", hint=hint)
@@ -160,41 +243,20 @@ def _explanation(error: Exception, files: str) -> TpukitError:
 
 
 def _wrong(error: Exception) -> str:
-    """Without what the file holds: that may be a secret."""
+    if isinstance(error, _Shape):
+        return str(error)
     if isinstance(error, IsADirectoryError):
         return "it is a folder"
     if isinstance(error, UnicodeDecodeError):
         return "it is not text"
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
     if (mark := getattr(error, "problem_mark", None)) is not None:
         return f"it is not YAML, line {mark.line + 1}"
     if type(error).__name__ == "ReaderError":
         return "it is not text"
-    if type(error).__name__ == "ConfigException":
-        return re.sub(r"^Invalid kube-config( file)?\. |/\{.*", "", str(error), flags=re.DOTALL)
     return f"what it holds has another shape ({type(error).__name__})"
-
-
-def _keep_alive() -> list[tuple[int, int, int]]:
-    """A stream without a word for hours is told from a connection that is lost: that ends after about a minute."""
-    import socket
-
-    from urllib3.connection import HTTPConnection
-
-    options = [*HTTPConnection.default_socket_options, (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
-    return options
 
 
 def _in_cluster() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
-
-
-def _need_package() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("kubernetes") is None:
-        raise NotFound("the package kubernetes is not installed", hint="pip install 'tpukit[gke]'")

@@ -1,80 +1,104 @@
-"""Signing in with the program that a kubeconfig names (`gke-gcloud-auth-plugin`).
+"""Credentials of a kubeconfig's user: a token, a file with one, a certificate, or a program (`gke-gcloud-auth-plugin`).
 
-The package `kubernetes` runs it too; but it waits for ever, and what goes wrong it prints and then asks as nobody.
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from tpukit.errors import Invalid, TpukitError, Transient, Unauthenticated
 from tpukit.kube.answers import SIGN_IN
+from tpukit.kube.kubeconfig_file import Access, content
 
 PLUGIN_SECONDS = 30.0
+_EARLY = timedelta(minutes=5)
+"""A token is renewed this long before it ends: clocks differ."""
 _GKE_PLUGIN = "gke-gcloud-auth-plugin"
 
 
-def loader(config: Any, context: str) -> Any:
-    """The package's reader of a kubeconfig, with our way of asking the plugin; it does so again before a token ends."""
-    from kubernetes.config import kube_config
+class Credentials:
+    """Signs in when it is made, and again before what it got expires. One thread at a time."""
 
-    class Loader(kube_config.KubeConfigLoader):  # type: ignore[misc]
-        expiry: datetime
+    def __init__(self, access: Access) -> None:
+        self._access, self._user = access, access.user
+        self._token = ""
+        self._until: datetime | None = None
+        self.certificate = tuple(
+            content(self._user, name, access.folder) for name in ("client-certificate", "client-key")
+        )
+        if self._asks_plugin:
+            self._ask_plugin()
 
-        def _load_from_exec_plugin(self) -> bool | None:
-            if "exec" not in self._user:
-                return None
-            folder = self._get_base_path(self._cluster.path)
+    def headers(self) -> dict[str, str]:
+        """The header that signs a request; none where a certificate does."""
+        if self._asks_plugin and self._until and self._until - _EARLY <= datetime.now(UTC):
             try:
-                status = credential(kube_config.ExecProvider(self._user["exec"], folder, self._cluster), _hint(self))
+                self._ask_plugin()
             except TpukitError:
-                if "token" in self.__dict__ and "expiry" in self.__dict__ and self.expiry > datetime.now(UTC):
-                    return True  # asked for the next one early, and this one still holds
-                raise
-            if "token" in status:
-                self.token = f"Bearer {status['token']}"
-            else:
-                for name, key in (("cert_file", "clientCertificateData"), ("key_file", "clientKeyData")):
-                    data = kube_config.FileOrData(status, None, data_key_name=key, base64_file_content=False)
-                    setattr(self, name, data.as_file())
-            if "expirationTimestamp" in status:
-                self.expiry = kube_config.parse_rfc3339(status["expirationTimestamp"])
-            return True
+                if self._until <= datetime.now(UTC):
+                    raise  # else the token still holds
+        value = self._authorization()
+        return {"authorization": value} if value else {}
 
-    return Loader(config, active_context=context, config_base_path=None)
+    @property
+    def _asks_plugin(self) -> bool:
+        return "exec" in self._user and not self._user.get("token") and not self._user.get("tokenFile")
+
+    def _authorization(self) -> str:
+        if file := self._user.get("tokenFile"):  # renewed by whoever writes it, as the kubelet does in pods
+            return f"Bearer {(self._access.folder / str(file)).read_text().strip()}"
+        if token := self._user.get("token") or self._token or _oidc_token(self._user):
+            return f"Bearer {token}"
+        if self._user.get("username") and self._user.get("password"):
+            pair = f"{self._user['username']}:{self._user['password']}"
+            return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return ""
+
+    def _ask_plugin(self) -> None:
+        status = credential(self._user["exec"], self._access)
+        self._token = str(status.get("token") or "")
+        if not self._token:
+            self.certificate = str(status["clientCertificateData"]), str(status["clientKeyData"])
+        self._until = _moment(status["expirationTimestamp"]) if status.get("expirationTimestamp") else None
 
 
-def credential(plugin: Any, install_hint: str = "") -> dict[str, Any]:
+def credential(plugin: Mapping[str, Any], access: Access) -> dict[str, Any]:
     """The status of the ExecCredential that the plugin prints: a token, or a certificate with its key."""
-    name = str(plugin.args[0])
-    asked: dict[str, Any] = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    if plugin.cluster:
-        asked["spec"]["cluster"] = plugin.cluster.value
+    command, version = str(plugin["command"]), str(plugin["apiVersion"])
+    asked: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    if plugin.get("provideClusterInfo"):
+        asked["spec"]["cluster"] = dict(access.cluster)
+    environment = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or []}
+    program = str(access.folder / command) if "/" in command else command
     try:
         ran = subprocess.run(
-            plugin.args,
+            [program, *(str(one) for one in plugin.get("args") or [])],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            cwd=plugin.cwd,
-            env={**plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
+            cwd=access.folder,
+            env={**os.environ, **environment, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
             timeout=PLUGIN_SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        message = f"{name}, which signs in to the cluster, did not end within {PLUGIN_SECONDS:.0f} s"
+        message = f"{command}, which signs in to the cluster, did not end within {PLUGIN_SECONDS:.0f} s"
         raise Transient(message, hint=SIGN_IN) from error
     except OSError as error:
-        message = f"{name}, which signs in to the cluster, cannot be started: {error.strerror or error}"
+        message = f"{command}, which signs in to the cluster, cannot be started: {error.strerror or error}"
         # Not NotFound: to whoever deletes an object, that says that the object is gone.
-        raise Unauthenticated(message, hint=install_hint or _install(name)) from error
+        raise Unauthenticated(message, hint=_install_hint(plugin) or _install(command)) from error
     if ran.returncode:
         said = ran.stderr.decode(errors="replace").strip()[-500:] or "it did not say why"
-        raise Unauthenticated(f"{name} could not sign in (exit code {ran.returncode}): {said}", hint=SIGN_IN)
-    return _status(ran.stdout, name, plugin.api_version)
+        raise Unauthenticated(f"{command} could not sign in (exit code {ran.returncode}): {said}", hint=SIGN_IN)
+    return _status(ran.stdout, command, version)
 
 
 def _status(printed: bytes, name: str, version: str) -> dict[str, Any]:
@@ -93,12 +117,23 @@ def _status(printed: bytes, name: str, version: str) -> dict[str, Any]:
     return dict(status)
 
 
-def _hint(reader: Any) -> str:
+def _oidc_token(user: Mapping[str, Any]) -> str:
+    """The token that an OpenID Connect provider gave; `kubectl` renews it."""
+    provider = user.get("auth-provider") or {}
+    return str((provider.get("config") or {}).get("id-token") or "") if provider.get("name") == "oidc" else ""
+
+
+def _moment(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _install_hint(plugin: Mapping[str, Any]) -> str:
     """What the kubeconfig itself says about getting the plugin; several lines, of which the first says it."""
-    return str(reader._user["exec"].safe_get("installHint") or "").strip().partition("\n")[0]
+    return str(plugin.get("installHint") or "").strip().partition("\n")[0]
 
 
 def _install(name: str) -> str:
-    if os.path.basename(name) == _GKE_PLUGIN:  # noqa: PTH119 (text of a kubeconfig, maybe no path at all)
+    if Path(name).name == _GKE_PLUGIN:
         return f"`gcloud components install {_GKE_PLUGIN}`, and have it on PATH"
     return f"install {name} and have it on PATH, or let `tpu cluster credentials` write the kubeconfig anew"

@@ -73,6 +73,7 @@ class HostView:
     loss: float | None = None
     steps_per_s: float | None = None
     saved: int = -1
+    total: int | None = None  # the steps that it is going to make, where its program says so
     moved: float = 0.0  # when its step last changed, as far as it said
     heard: float = 0.0  # on the driver's monotonic clock: when its progress could last be read; 0: not yet
     pace: float = 0.0  # seconds that may pass between two of its reports; infinite: nobody can say yet
@@ -121,6 +122,7 @@ class Line:
 
     host: str
     text: str
+    at: float = 0.0  # when it was printed, in seconds since the epoch; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,8 @@ class Capabilities:
     uses_this_machine: bool = False  # its attempts take this machine's cores
     drives_itself: bool = False  # an attempt that it has taken is restarted and ended without a driver
     kills_hosts: bool = False  # hosts can be lost on purpose (`--lose`)
+    log_times: bool = False  # it knows when lines were printed
+    executes: bool = False  # it runs commands on hosts (`tpu job exec`)
     unmanaged: bool = False  # it can tell what runs there that no store knows
     named_machines: bool = False  # a person may say which machines a job runs on (`--on`)
 

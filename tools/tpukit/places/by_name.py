@@ -37,9 +37,9 @@ def places(root: Path, clock: Clock, sender: Callable[[], str]) -> Mapping[str, 
     return _Lazy(dict(zip(NAMES, (local, gke, tpu_vm), strict=True)))
 
 
-def is_shared(name: str) -> bool:
-    """Whether others may run things there. One that is not need not be made to say so."""
-    return name != "local"
+def has_unmanaged(name: str) -> bool:
+    """Whether the place can tell what others run there. It need not be made to answer."""
+    return name == "gke"
 
 
 def is_set_up(name: str) -> bool:

@@ -435,6 +435,7 @@ def _view(name: str, index: int, hosts: int, state: PodState, said: Progress, he
         loss=said.loss,
         steps_per_s=said.steps_per_s,
         saved=said.saved,
+        total=said.planned or said.total,
         moved=said.moved,
         heard=heard,
         pace=said.pace,

@@ -28,7 +28,8 @@ class Progress:
     steps_per_s: float | None = None
     saved: int = -1
     moved: float = 0.0  # when it was said; 0: nothing was said
-    total: int | None = None  # the steps that it is going to make
+    total: int | None = None  # the steps that it is going to make: it has ended when it reaches them
+    planned: int | None = None  # the same for people alone: something may follow the last step
     pace: float = 0.0  # the longest time between two reports; infinite: not known yet; 0: it reports every step
     early: bool = False  # its steps can be read, and since it began it has shown one at most
 
@@ -52,6 +53,7 @@ def parse(text: bytes | str, now: float) -> Progress:
         saved=-1 if saved is None else saved,
         moved=now if said is None or said < _EARLIEST else min(said, now),
         total=_count(values.get("total")),
+        planned=_count(values.get("steps")),
         early=step is None and values.get("starting") is True,
     )
 

@@ -91,13 +91,14 @@ def _next(step: Step, now: float) -> str:
 
 
 def _events(cluster: Cluster, namespace: str, jobset: str) -> Sequence[tuple[str, str, str]]:
-    events = [
-        (one.get("lastTimestamp") or "", one.get("reason", ""), one.get("message", ""))
-        for one in cluster.list("Event", namespace)
-        if (one.get("source") or {}).get("component") == COMPONENT
-        and _is_about(one.get("involvedObject") or {}, jobset)
-    ]
-    return sorted(events)
+    """Each once, with the time at which it was last told: some are told of the pod and of the JobSet."""
+    last: dict[tuple[str, str], str] = {}
+    for one in cluster.list("Event", namespace):
+        own = (one.get("source") or {}).get("component") == COMPONENT
+        if own and _is_about(one.get("involvedObject") or {}, jobset):
+            said = one.get("reason", ""), one.get("message", "")
+            last[said] = max(last.get(said, ""), one.get("lastTimestamp") or "")
+    return sorted((at, *said) for said, at in last.items())
 
 
 def _is_about(thing: dict[str, str], jobset: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from tpukit.errors import Invalid, Problem
@@ -29,6 +30,8 @@ CODE_DIGEST = "tpukit.dev/code"
 """Annotation of a JobSet, and of the ConfigMaps that hold its code: the digest of the code, all of it. As a label, its
 first characters."""
 COMMIT = "tpukit.dev/commit"
+OWNER = "tpukit.dev/owner"
+SENT = "tpukit.dev/sent"
 """Annotation of a JobSet: the commit that its code came from, with -dirty behind it where files differed from it."""
 _DAY = 86400
 
@@ -131,6 +134,9 @@ def job(plan: Plan, attempt: Attempt) -> Job:
     if spec.priority:
         labels["kueue.x-k8s.io/priority-class"] = spec.priority
     annotations = {ATTEMPT: str(attempt.number)}
+    if plan.owner:
+        annotations[OWNER] = plan.owner
+        annotations[SENT] = datetime.fromtimestamp(plan.sent, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if spec.tags:
         annotations["tpukit.dev/tags"] = json.dumps(spec.tags, ensure_ascii=False)
     if plan.snapshot:

@@ -67,15 +67,24 @@ def measure(number: float, digits: int) -> str:
 
 def shape(job: Job) -> str:
     """`2 × v4-16`, as the user wrote it; `?` for what a record of another version says in a way that is not known."""
-    spec = _spec(job)
-    tpu = spec.get("tpu")
-    if isinstance(tpu, dict):
-        tpu = tpu.get("type") or " ".join(str(tpu[key]) for key in ("generation", "topology") if tpu.get(key))
-    name = tpu if isinstance(tpu, str) and tpu else "?"
-    slices = spec.get("slices", 1)
-    if not isinstance(slices, int) or isinstance(slices, bool) or not 0 < slices < _LARGEST:
+    name, slices = tpu(job) or "?", slice_count(job)
+    if slices is None:
         return f"? × {name}"
     return name if slices == 1 else f"{slices} × {name}"
+
+
+def tpu(job: Job) -> str | None:
+    """The slice as the user wrote it; None where a record of another version says it in a way that is not known."""
+    said = _spec(job).get("tpu")
+    if isinstance(said, dict):
+        said = said.get("type") or " ".join(str(said[key]) for key in ("generation", "topology") if said.get(key))
+    return said if isinstance(said, str) and said else None
+
+
+def slice_count(job: Job) -> int | None:
+    slices = _spec(job).get("slices", 1)
+    known = isinstance(slices, int) and not isinstance(slices, bool) and 0 < slices < _LARGEST
+    return slices if known else None
 
 
 def no_jobs(*, filtered: bool, active: bool = False) -> str:
@@ -112,6 +121,20 @@ def unseen(hosts: Sequence[HostView], started: float, until: float) -> str:
     return f"no step of it can be seen, so a hang is not noticed: {SAY_PROGRESS}"
 
 
+def progress(hosts: Sequence[HostView]) -> str:
+    """`step 40 of 1000 (4 %), about 12m 5s left`, by the host that is furthest behind; empty where none says how many
+    steps it is going to make."""
+    known = [host for host in hosts if host.step is not None and host.total and host.step <= host.total]
+    if not known:
+        return ""
+    last = min(known, key=lambda host: (host.step or 0) / (host.total or 1))
+    step, total = last.step or 0, last.total or 1
+    rates = [host.steps_per_s for host in known if host.steps_per_s and math.isfinite(host.steps_per_s)]
+    running = any(host.state == "running" for host in known)
+    left = f", about {duration((total - step) / min(rates))} left" if rates and min(rates) > 0 and running else ""
+    return f"step {count(step)} of {count(total)} ({100 * step // total} %){left if step < total else ''}"
+
+
 def job_json(job: Job) -> dict[str, Any]:
     """A job as `--json` prints it: times in ISO 8601, the plan left out."""
     attempts = [
@@ -138,6 +161,8 @@ def job_json(job: Job) -> dict[str, Any]:
         "place": job.place,
         "team": job.team,
         "owner": job.owner,
+        "tpu": tpu(job),
+        "slices": slice_count(job),
         "tags": list(job.tags),
         "created": iso(job.created),
         "ended": iso(job.ended),
@@ -158,6 +183,7 @@ def host_json(host: HostView) -> dict[str, Any]:
         "loss": _finite(host.loss),
         "steps_per_s": _finite(host.steps_per_s),
         "saved_step": _saved(host.saved),
+        "total_steps": host.total,
     }
 
 

@@ -80,7 +80,11 @@ class Screen:
             self._console.print(Text(unseen), soft_wrap=True)
         self._unseen = unseen or self._unseen
         if self._live:
-            head = Text.assemble((job.id, "bold"), " ", (job.state, tables.STYLES[job.state]), f" {_since(job, now)}")
+            progress = report.progress(self._hosts)
+            head = Text.assemble(
+                *((job.id, "bold"), " ", (job.state, tables.STYLES[job.state]), f" {_since(job, now)}"),
+                f"  {progress}" if progress else "",
+            )
             self._live.update(Group(head, tables.hosts(self._hosts)), refresh=True)
         elif now - self._last_lines >= LINES_SECONDS or now < self._last_lines or job.state.ended:
             self._last_lines = now
@@ -107,7 +111,12 @@ class Screen:
                 self._console.print(Text(f"{report.clock_time(event.at)[11:]} {event.text}"), soft_wrap=True)
 
     def _lines(self, hosts: tuple[HostView, ...]) -> None:
-        """One line per host that moved since the last time."""
+        """One line per host that moved since the last time, and how far the job is, as often as that changes by 1 %."""
+        progress = report.progress(hosts)
+        share = progress.partition("(")[2].partition(" ")[0]
+        if progress and self._shown.get("") != share:
+            self._shown[""] = share
+            self._console.print(Text(f"{self._id} {progress}"), soft_wrap=True)
         for host in hosts:
             if host.step is None:
                 continue

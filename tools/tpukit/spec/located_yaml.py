@@ -208,5 +208,20 @@ def _neighbour(path: Path, kind: str) -> str:
         names = sorted(entry.name for entry in path.parent.iterdir() if entry.suffix in (".yaml", ".yml"))
     except (OSError, ValueError):
         return f"there is no folder {path.parent} either"
-    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.4) or names[:1]
+    of_kind = [name for name in names if _is_of_kind(path.with_name(name), kind)]
+    near = difflib.get_close_matches(path.name, of_kind, n=1, cutoff=0.4) or of_kind[:1]
     return f"write {path.with_name(near[0])}" if near else f"write the path of a {kind} file"
+
+
+_BEGINS = {"job": r"^(tpu|command)\s*:", "fleet": r"^(dataset|zones)\s*:", "cluster": r"^(project_id|cluster_name)\s*:"}
+
+
+def _is_of_kind(path: Path, kind: str) -> bool:
+    """Whether a file is called after its kind, or has a field that files of this kind have."""
+    if kind not in _BEGINS or path.stem == kind:
+        return True
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return re.search(_BEGINS[kind], file.read(65536), re.MULTILINE) is not None
+    except OSError:
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpukit.teams import naming, shares, workloads
-from tpukit.teams.waiting import Queues, why
+from tpukit.teams.waiting import Queues, flavors_of, why
 from tpukit.teams.workloads import CHIPS, Doc
 
 
@@ -30,7 +30,7 @@ class QueueRow:
     used: str
     borrowed: str
     limit: str  # of borrowing
-    waiting: int
+    waiting: int | None  # jobs; None: counted in the first row of the queue
 
 
 def jobs(queues: Queues, team: str = "") -> list[JobRow]:
@@ -49,10 +49,27 @@ def jobs(queues: Queues, team: str = "") -> list[JobRow]:
 
 
 def queues_of(queues: Queues, only: str = "", *, all_teams: bool = True) -> list[QueueRow]:
-    """What each ClusterQueue has of each kind of slice, and uses; or one of them alone.
+    """What each ClusterQueue has of each kind of slice, uses, and has jobs waiting for; or one of them alone.
 
-    Who waits is counted where the jobs of all teams are there; else it is what Kueue counted last.
+    Waiting jobs are counted where the jobs of all teams are there. Else Kueue's own count of a queue is in its first
+    row: it does not say what they wait for.
     """
+    return [
+        row
+        for queue in queues.cluster_queues
+        if only in ("", queue["metadata"]["name"])
+        for row in _queue(queue, queues, all_teams)
+    ]
+
+
+def _queue(queue: Doc, queues: Queues, all_teams: bool) -> list[QueueRow]:
+    wanted = [flavors_of(one, queue, queues.flavors) for one in queues.line(queue)]
+    shown = [
+        (key, share)
+        for key, share in shares.shares(queue).items()
+        if key[1] == CHIPS and (share.own or share.used or share.limit != 0) and naming.shape(key[0])
+    ]
+    pending = int(queue.get("status", {}).get("pendingWorkloads", 0))
     return [
         QueueRow(
             queue["metadata"]["name"],
@@ -61,12 +78,9 @@ def queues_of(queues: Queues, only: str = "", *, all_teams: bool = True) -> list
             naming.number_of(share.used, key),
             naming.number_of(share.borrowed, key),
             "all that is left" if share.limit is None else naming.number_of(share.limit, key),
-            len(queues.line(queue)) if all_teams else int(queue.get("status", {}).get("pendingWorkloads", 0)),
+            sum(key[0] in flavors for flavors in wanted) if all_teams else None if number else pending,
         )
-        for queue in queues.cluster_queues
-        if only in ("", queue["metadata"]["name"])
-        for key, share in shares.shares(queue).items()
-        if key[1] == CHIPS and (share.own or share.used or share.limit != 0) and naming.shape(key[0])
+        for number, (key, share) in enumerate(shown)
     ]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tpukit import render
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, NotFound, NotYet
 from tpukit.kube import KINDS, Cluster, Kind
+from tpukit.kube.together import together
 from tpukit.render import kueue
 from tpukit.render.kueue import EGRESS, MADE_WITH, MEMBER, Subject
 from tpukit.teams import lock, naming, quotas, settling, transition, usage, workloads
@@ -56,24 +58,20 @@ def read_queues(cluster: Cluster, team: str = "") -> tuple[Queues, bool]:
     Who may see one team alone gets what there is of that.
     """
     try:
-        every = ""
-        jobs = cluster.list("Workload")
+        return _read_queues(cluster, ""), True
     except Denied as error:
         if not team:
             hint = "name your team: `tpu team queue TEAM`"
             raise Denied("you may not see the jobs of all teams", hint=hint) from error
-        every = team
-        jobs = cluster.list("Workload", team)
+        return _read_queues(cluster, team), False
     except NotFound as error:
         raise _kueue_missing(cluster) from error
-    there = cluster.list("ClusterQueue")
-    queues = Queues(
-        jobs,
-        cluster.list("LocalQueue", every),
-        there if every else usage.counted(there, jobs),
-        cluster.list("ResourceFlavor"),
-    )
-    return queues, not every
+
+
+def _read_queues(cluster: Cluster, team: str) -> Queues:
+    kinds = (("Workload", team), ("ClusterQueue", ""), ("LocalQueue", team), ("ResourceFlavor", ""))
+    jobs, there, local, flavors = together(*(partial(cluster.list, kind, where) for kind, where in kinds))
+    return Queues(jobs, local, there if team else usage.counted(there, jobs), flavors)
 
 
 def read_teams(cluster: Cluster, account: str, name: str = "") -> list[Team]:

@@ -177,6 +177,12 @@ def _otherwise(workload: Doc, queues: Queues) -> str:
     return f"Kueue says: {said}" if (said := workloads.message(workload)) else "it is Kueue's turn to start it"
 
 
+def flavors_of(workload: Doc, cluster_queue: Doc, flavors: Sequence[Doc]) -> set[str]:
+    """The flavors that Kueue takes for the chips of a workload."""
+    asks = [ask for ask in workloads.asks(workload) if ask.requests.get(CHIPS)]
+    return {_flavor(ask, cluster_queue, flavors) for ask in asks}
+
+
 def _flavor(ask: workloads.Ask, cluster_queue: Doc, flavors: Iterable[Doc]) -> str:
     """The flavor that Kueue takes for these pods: the first whose labels they do not contradict and whose taints they
     tolerate."""

@@ -29,7 +29,7 @@ def read(handle: Handle, host: str) -> Iterator[Line]:
         until=attempt.ended + SLACK_SECONDS if attempt.ended else None,
     )
     lines = cloud_logging.read(where, wanted)
-    return (Line(one.host, one.text) for one in lines if not one.text.startswith(PROGRESS))
+    return (Line(one.host, one.text, one.at) for one in lines if not one.text.startswith(PROGRESS))
 
 
 def _since(handle: Handle) -> float | None:

@@ -45,6 +45,7 @@ class Evidence:
         )
         wanted = dict.fromkeys([*failed[:TAILS_MOST], handle.plan.host_names[0]])
         self.logs.settle(key_of(handle), [targets[name] for name in wanted if name in targets])
+        records = hosts.with_progress(records, self.logs.progress(key_of(handle)))
         return hosts.with_tails(records, self.logs.tails(key_of(handle)))
 
     def active(self, handle: Handle, state: JobSetState) -> bool:

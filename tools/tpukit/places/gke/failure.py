@@ -151,8 +151,8 @@ def image_trouble(pods: Sequence[Doc]) -> ImageTrouble | None:
         for container in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
             waiting = container.get("state", {}).get("waiting") or {}
             if waiting.get("reason") in _NO_IMAGE:
-                message = str(waiting.get("message") or waiting["reason"])
-                said = f"{container.get('image', 'image')}: {message}"
+                message = str(waiting.get("message") or "")
+                said = f"{container.get('image', 'image')}: {waiting['reason']}" + (f": {message}" if message else "")
                 if _NOT_ALLOWED.search(message):
                     return ImageTrouble(host_of(pod), f"{said}; {_MAY_READ}", hopeless=True)
                 hopeless = waiting["reason"] == "InvalidImageName" or _NO_SUCH_IMAGE.search(message) is not None

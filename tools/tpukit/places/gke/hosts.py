@@ -41,6 +41,9 @@ class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     out_of_memory: bool = False
     lost: str = ""  # how it is known that its node was lost
     tail: tuple[str, ...] = ()  # of its log
+    step: int | None = None  # as it last reported, as are the next two
+    loss: float | None = None
+    saved: int = -1
 
     @staticmethod
     def of(pod: Doc, node: Doc | None = None, before: HostRecord | None = None) -> HostRecord:
@@ -71,6 +74,9 @@ class HostRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             out_of_memory=ended.get("reason") == "OOMKilled",
             lost=before.lost if before else "",
             tail=before.tail if before else (),
+            step=before.step if before else None,
+            loss=before.loss if before else None,
+            saved=before.saved if before else -1,
         )
 
     @property
@@ -150,6 +156,16 @@ def with_tails(records: Mapping[str, HostRecord], tails: Mapping[str, Sequence[s
     }
 
 
+def with_progress(records: Mapping[str, HostRecord], progress: Mapping[str, tuple[Progress, float]]) -> Records:
+    """Records of an attempt that ends, with how far each host was."""
+    return {
+        name: replace(one, step=said.step, loss=said.loss, saved=max(one.saved, said.saved))
+        if (said := progress.get(name, (Progress(), 0.0))[0]).step is not None
+        else one
+        for name, one in records.items()
+    }
+
+
 def views(
     plan: Plan,
     records: Mapping[str, HostRecord],
@@ -175,10 +191,11 @@ def _view(
         state="ended" if over else state,
         node=record.node if record else "",
         code=record.code if record else None,
-        step=said.step,
-        loss=said.loss,
+        step=record.step if record and said.step is None else said.step,
+        loss=record.loss if record and said.step is None else said.loss,
         steps_per_s=said.steps_per_s,
-        saved=said.saved,
+        saved=max(said.saved, record.saved if record else -1),
+        total=said.planned or said.total,
         moved=said.moved,
         heard=heard,
         pace=said.pace,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 PROGRESS = "tpukit-progress "
 """How a host's line begins that says how far it is (tpukit.host.progress)."""
@@ -46,6 +47,18 @@ def for_people(lines: Iterable[str]) -> Iterator[str]:
         plain = text(line)
         if not plain.startswith(PROGRESS):
             yield plain
+
+
+def timed(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """The same, each with the time at which it was printed, in seconds since the epoch; 0: it has none."""
+    for line in lines:
+        if not (plain := text(line)).startswith(PROGRESS):
+            at = moment(line)
+            yield plain, _seconds(at) if at else 0.0
+
+
+def _seconds(at: Moment) -> float:
+    return datetime.fromisoformat(f"{at[0]}+00:00").timestamp() + float(f"0.{at[1] or 0}")
 
 
 class NewLines:

@@ -48,7 +48,7 @@ class LogReader:
             return
         logs: dict[str, PodLog] = {}
         for name in names:  # what this machine has goes first: hosts forget the beginning of a long log
-            yield from (Line(name, text) for text in log_lines.for_people(LogCache(self.cache(handle, name)).lines()))
+            yield from _lines(name, LogCache(self.cache(handle, name)).lines())
         while True:
             self._open(handle, logs, pods)
             try:
@@ -143,7 +143,7 @@ class LogReader:
     def _from_elsewhere(self, handle: Handle, host: str, names: Sequence[str]) -> Iterator[Line]:
         cached = [name for name in names if LogCache(self.cache(handle, name)).position().count]
         for name in cached:
-            yield from (Line(name, text) for text in log_lines.for_people(LogCache(self.cache(handle, name)).lines()))
+            yield from _lines(name, LogCache(self.cache(handle, name)).lines())
         if any(name in cached for name in handle.plan.host_names) and len(cached) >= len(names) - 1:
             return  # the uploader may have had nothing to say
         empty = not cached
@@ -160,7 +160,7 @@ class LogReader:
 
 
 def _lines(name: str, lines: Iterator[str]) -> Iterator[Line]:
-    return (Line(name, text) for text in log_lines.for_people(lines))
+    return (Line(name, text, at) for text, at in log_lines.timed(lines))
 
 
 def _locate(handle: Handle, state: JobSetState) -> tuple[Where, Position]:

@@ -221,7 +221,9 @@ class Observer:
         if all(name in known and known[name].phase == "Succeeded" for name in names):
             said = Verdict(Reason.DONE)
         state_then = State.COMPLETED if said.reason is Reason.DONE else State.FAILED
-        return self._seen(handle, state_then, known, verdict=said, active=False, ended=ended)
+        records = hosts.with_progress(known, self.evidence.logs.progress(key_of(handle)))
+        learned = _hosts(records, handle)
+        return self._seen(handle, state_then, records, verdict=said, active=False, ended=ended, learned=learned)
 
     def _seen(
         self,

@@ -30,7 +30,7 @@ from tpukit.places.base import (
     Unmanaged,
     unclaimed,
 )
-from tpukit.places.gke import archived_logs, unmanaged
+from tpukit.places.gke import unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
 from tpukit.places.gke.log_reading import LogReader
@@ -64,7 +64,7 @@ class _Connected:
 
 class GkePlace:
     name = "gke"
-    capabilities = Capabilities(drives_itself=True, unmanaged=True)
+    capabilities = Capabilities(drives_itself=True, log_times=True, unmanaged=True)
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class GkePlace:
         self._connected: dict[int, _Connected] = {}
         self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
+        self._there: set[tuple[int, str, str, str]] = set()  # queues and priorities that were seen
 
     def close(self) -> None:
         """End all threads; nothing that hangs is waited for."""
@@ -116,10 +117,10 @@ class GkePlace:
             return [Problem("", f"{cluster.server} has no place for the job: {error.message}", hint)]
         except Invalid as error:
             problems += error.problems
-        if not _exists(cluster, "LocalQueue", plan.team, plan.team):
+        if not self._exists(cluster, "LocalQueue", plan.team, plan.team):
             hint = f"`tpu team add {plan.team}` makes it, `tpu team list` shows those that there are"
             problems.append(Problem("", f"team: {plan.team} has no queue", hint))
-        if plan.spec.priority and not _exists(cluster, "WorkloadPriorityClass", plan.spec.priority):
+        if plan.spec.priority and not self._exists(cluster, "WorkloadPriorityClass", plan.spec.priority):
             what = f"priority: the cluster has no {plan.spec.priority}"
             problems.append(Problem("", what, "write low, medium or high"))
         return problems
@@ -154,11 +155,11 @@ class GkePlace:
 
     def logs(self, handle: Handle, host: str = "", *, follow: bool = False) -> Iterator[Line]:
         lister = self._connection(handle.plan).lister
-        return LogReader(lister, self._clock, self._cache, archived_logs.read).logs(handle, host, follow=follow)
+        return LogReader(lister, self._clock, self._cache, _archived).logs(handle, host, follow=follow)
 
     def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
         lister = self._connection(handle.plan).lister
-        return LogReader(lister, self._clock, self._cache, archived_logs.read).tail(handle, host, size)
+        return LogReader(lister, self._clock, self._cache, _archived).tail(handle, host, size)
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
@@ -262,6 +263,20 @@ class GkePlace:
         """Where lines of a host are kept on this machine."""
         return self._root / "runs" / handle.plan.id / f"attempt-{handle.attempt.number}" / host / "log"
 
+    def _exists(self, cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
+        """One that was there is not asked for again: many jobs may be sent at once."""
+        key = id(cluster), kind, namespace, name
+        if key in self._there:
+            return True
+        try:
+            cluster.get(kind, name, namespace)
+        except NotFound:
+            return False
+        except Denied:  # who may not see it finds out when the job is sent
+            return True
+        self._there.add(key)
+        return True
+
     def _note_sent(self) -> None:
         try:
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -270,11 +285,7 @@ class GkePlace:
             return  # then this machine sweeps nothing
 
 
-def _exists(cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
-    try:
-        cluster.get(kind, name, namespace)
-    except NotFound:
-        return False
-    except Denied:  # who may not see it finds out when the job is sent
-        return True
-    return True
+def _archived(handle: Handle, host: str) -> Iterator[Line]:
+    from tpukit.places.gke import archived_logs
+
+    return archived_logs.read(handle, host)

@@ -5,11 +5,13 @@ sent with kubectl. What is not ours can be looked at; it is touched only after i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, Denied, NotFound, TpukitError, Transient
 from tpukit.kube import Cluster, Docs
 from tpukit.kube.documents import SLIM
+from tpukit.kube.together import together
 from tpukit.places.base import HostView, Line, Unmanaged
 from tpukit.places.gke import log_lines
 from tpukit.places.gke.jobsets import JOBSET, NAME, Doc, JobSetState, host_of, label, phase, seconds
@@ -17,6 +19,7 @@ from tpukit.places.gke.namespace import allowed
 from tpukit.places.gke.pod_log import PodLog, Target
 from tpukit.places.gke.rerunning import RERUN, pending_of
 from tpukit.reasons import State
+from tpukit.render.jobset import OWNER, SENT
 from tpukit.teams.waiting import Queues
 from tpukit.teams.waiting import why as why_in_queue
 
@@ -29,17 +32,21 @@ _SHOWN = {"Pending": "waiting", "Running": "running", "Succeeded": "ended", "Fai
 
 def listed(cluster: Cluster, teams: Sequence[str] = ()) -> list[Unmanaged]:
     """Newest first. Whoever may not list everywhere gives the teams to list."""
-    jobsets, workloads = _list(cluster, "JobSet", teams), _list(cluster, "Workload", teams)
+    jobsets, workloads, reruns = together(
+        *(partial(_list, cluster, kind, teams) for kind in ("JobSet", "Workload")), partial(_reruns, cluster, teams)
+    )
     by_owner = {owner["uid"]: one for one in workloads for owner in one["metadata"].get("ownerReferences", [])}
     states = [JobSetState(one, by_owner.get(one["metadata"]["uid"])) for one in jobsets]
     queues = None
     if any(one.admitted_at is None and not one.finished for one in states):
-        local_queues = _list(cluster, "LocalQueue", teams)
-        cluster_queues, flavors = allowed(cluster, "ClusterQueue"), allowed(cluster, "ResourceFlavor")
+        local_queues, cluster_queues, flavors = together(
+            partial(_list, cluster, "LocalQueue", teams),
+            *(partial(allowed, cluster, kind) for kind in ("ClusterQueue", "ResourceFlavor")),
+        )
         if cluster_queues is not None and flavors is not None:
             queues = Queues(workloads, local_queues, cluster_queues, flavors)
     there = {(one["metadata"]["namespace"], one["metadata"]["name"]) for one in jobsets}
-    half_way = [one for one in _half_way(cluster, teams) if (one.team, one.id.partition("/")[2]) not in there]
+    half_way = [one for one in _half_way(reruns) if (one.team, one.id.partition("/")[2]) not in there]
     return sorted([*(_described(one, queues) for one in states), *half_way], key=lambda one: -one.created)
 
 
@@ -61,8 +68,8 @@ def logs(cluster: Cluster, job: Unmanaged, clock: Clock, *, follow: bool) -> Ite
         for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
             reader = readers.setdefault(pod["metadata"]["uid"], PodLog(Target.of(cluster, pod)))
             try:
-                for line in reader.rest():
-                    yield Line(reader.target.host, log_lines.text(line))
+                for text, at in log_lines.timed(reader.rest()):
+                    yield Line(reader.target.host, text, at)
             except TpukitError as error:
                 if not follow:
                     yield Line(reader.target.host, f"(its log ends here: {error.message})")
@@ -99,13 +106,16 @@ def _list(cluster: Cluster, kind: str, teams: Sequence[str], labels: str = "") -
         return [one for team in teams for one in cluster.list(kind, team, labels=labels, type=slim)]
 
 
-def _half_way(cluster: Cluster, teams: Sequence[str]) -> Iterator[Unmanaged]:
-    """Those whose old JobSet is gone and whose new one is not made yet, because whoever did it was cut off."""
+def _reruns(cluster: Cluster, teams: Sequence[str]) -> Docs:
     try:
-        documents = _list(cluster, "ConfigMap", teams, labels=RERUN)
+        return _list(cluster, "ConfigMap", teams, labels=RERUN)
     except Denied:
-        return
-    for one in documents:
+        return []
+
+
+def _half_way(reruns: Docs) -> Iterator[Unmanaged]:
+    """Those whose old JobSet is gone and whose new one is not made yet, because whoever did it was cut off."""
+    for one in reruns:
         if pending := pending_of(one):
             state = JobSetState(pending["jobset"])
             team, name = one["metadata"]["namespace"], pending["jobset"]["metadata"]["name"]
@@ -134,20 +144,30 @@ def _summary(state: JobSetState, team: str, now: State, message: str, created: f
     managers = [
         one.get("manager", "") for one in metadata.get("managedFields", []) if one.get("subresource") != "status"
     ]
-    adopted_by = str((metadata.get("annotations") or {}).get(ADOPTED, ""))
+    annotations = metadata.get("annotations") or {}
+    adopted_by = str(annotations.get(ADOPTED, ""))
+    sender = str(annotations.get(OWNER) or ("another tpukit" if state.sender else managers[0] if managers else ""))
     return Unmanaged(
         id=f"{team}/{metadata['name']}",
         team=team,
         state=now,
-        created=created,
+        created=_sent(annotations.get(SENT)) or created,
         ended=ended,
         message=message,
-        owner=adopted_by or ("another tpukit" if state.sender else managers[0] if managers else ""),
+        owner=adopted_by or sender,
         tpu=" ".join(filter(None, words)) or "-",
         slices=int(trains.get("replicas", 1)),
         attempts=state.made_for + state.restarts + state.evictions + 1,
         adopted=bool(adopted_by),
     )
+
+
+def _sent(text: str | None) -> float:
+    """Others may write anything into an annotation."""
+    try:
+        return seconds(text)
+    except ValueError:
+        return 0.0
 
 
 def _now(state: JobSetState, queues: Queues | None) -> tuple[State, str, float]:

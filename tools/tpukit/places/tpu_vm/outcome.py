@@ -184,6 +184,7 @@ def _view(handle: Handle, machines: Machines, index: int, report: Report, heard:
         loss=said.loss,
         steps_per_s=said.steps_per_s,
         saved=said.saved if said.saved >= 0 else report.saved,
+        total=said.planned or said.total,
         moved=said.moved,
         heard=heard if state is not None else 0.0,
         pace=said.pace,

@@ -50,5 +50,23 @@ def missing(image: str) -> bool:
     return MISSING in image or image.startswith(_GONE) or (bool(_RELEASES.match(image)) and image not in ELSEWHERE)
 
 
+_RESERVED = re.compile(r"([^/:]*\.)?(test|example|invalid|example\.(com|net|org))(:[0-9]+)?/")
+"""Names that no registry can have: https://www.rfc-editor.org/rfc/rfc2606"""
+_REGISTRY = re.compile(r"(?P<place>[a-z0-9-]+)-docker\.pkg\.dev/(?P<path>[^:@]*)")
+_PLACE = re.compile(r"us|europe|asia|[a-z]+-[a-z]+[0-9]{1,2}")
+
+
+def impossible(image: str) -> str:
+    """Why no registry can have the image, in the words of a container runtime; empty where one might."""
+    host, _, path = image.partition("/")
+    found = _REGISTRY.match(image)
+    if _RESERVED.match(image) or (found and not _PLACE.fullmatch(found["place"])):
+        head = f'failed to do request: Head "https://{host}/v2/{re.split("[:@]", path)[0]}/manifests"'
+        return f"{head}: dial tcp: lookup {host.partition(':')[0]}: no such host"
+    if found and found["path"].count("/") < 2:  # PROJECT/REPOSITORY/IMAGE
+        return "not found"
+    return ""
+
+
 def in_artifact_registry(image: str) -> bool:
     return "-docker.pkg.dev/" in image

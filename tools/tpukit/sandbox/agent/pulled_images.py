@@ -49,6 +49,8 @@ class PulledImages:
     def _not_pulled(self, node: str, image: str) -> str:
         if image_names.missing(image):
             return f'failed to resolve reference "{image}": not found'
+        if why := image_names.impossible(image):
+            return f'failed to resolve reference "{image}": {why}'
         if not self._google.url or not image_names.in_artifact_registry(image):
             return ""
         try:

@@ -1,0 +1,94 @@
+"""Several job files sent by one command: all are checked before the first is sent, and their place is asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.cli.interrupts import Interrupted, Interrupts
+from tpukit.errors import Invalid, Problem, TpukitError
+
+if TYPE_CHECKING:
+    from tpukit.plan import Plan
+
+
+def plans(files: Sequence[Path], sets: tuple[str, ...], place: str, tags: tuple[str, ...]) -> list[Plan]:
+    """The plans of all files, as they would be sent now.
+
+    Raises:
+        Invalid: Files are wrong, or the place would refuse their jobs. Has the problems of all, each with its file.
+    """
+    from tpukit.cli import submission
+
+    made, problems = [], list[Problem]()
+    for file in files:
+        try:
+            made.append(submission.make_plan(file, sets, place, tags))
+        except Invalid as error:
+            problems += [_of(file, one) for one in error.problems]
+    if problems:
+        raise Invalid(problems)
+    settled, problems = submission.settle_all(made)
+    if problems:
+        raise Invalid([_of(files[number], one) for number, one in problems])
+    return settled
+
+
+def send(plans: Sequence[Plan], interrupts: Interrupts) -> int:
+    """Record all jobs, print their ids, and drive them until their place has them: the exit code."""
+    from tpukit.cli import context, submission, unattended
+
+    sent = []
+    try:
+        for plan in plans:
+            sent.append(submission.record(submission.stage_code(plan)).id)
+            click.echo(sent[-1])
+        with interrupts.armed():
+            _hand_over(sent)
+    except Interrupted:
+        click.echo(f"\n{len(sent)} of {len(plans)} jobs were sent; `tpu serve` drives them", err=True)
+        return 130
+    except TpukitError as error:
+        raise type(error)(f"{len(sent)} of {len(plans)} jobs were sent: {error.message}", hint=error.hint) from error
+    click.echo(f"{len(sent)} jobs were sent; `tpu job list` shows them", err=True)
+    unattended.say([context.get(job_id) for job_id in sent])
+    return 0
+
+
+def _hand_over(job_ids: Sequence[str]) -> None:
+    """Drive the jobs until their place has all of them, where it then goes on by itself."""
+    from tpukit.cli import context
+    from tpukit.cli.follow import HAND_OVER_SECONDS, TICK_SECONDS
+
+    place = context.places()[context.get(job_ids[0]).place]
+    driver = context.driver()
+    due = context.CLOCK.monotonic() + HAND_OVER_SECONDS
+    left = list(job_ids)
+    try:
+        while place.capabilities.drives_itself and left:
+            driver.round(left)
+            left = [job_id for job_id in left if not _is_there(job_id)]
+            if left and context.CLOCK.monotonic() > due:
+                text = f"{len(left)} jobs were not taken in {HAND_OVER_SECONDS:.0f} s"
+                click.echo(f"{text}; `tpu serve` goes on, `tpu job show JOB` says why", err=True)
+                return
+            if left:
+                context.CLOCK.sleep(TICK_SECONDS)
+    finally:
+        driver.close()
+
+
+def _is_there(job_id: str) -> bool:
+    """Whether its place has the job: the record of an attempt that was sent says where it is."""
+    from tpukit.cli import context
+
+    job = context.get(job_id)
+    return job.state.ended or bool(job.attempt and job.attempt.learned)
+
+
+def _of(file: Path, problem: Problem) -> Problem:
+    where = problem.where if problem.where.startswith(str(file)) else f"{file}: {problem.where}".rstrip(": ")
+    return Problem(where, problem.what, problem.hint)

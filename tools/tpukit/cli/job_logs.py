@@ -1,0 +1,187 @@
+"""`tpu job logs`: what hosts print, and how the job ended where it was followed to its end."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from tpukit.places.base import Handle, Line, Place, Unmanaged
+    from tpukit.places.unmanaged import UnmanagedJobs
+    from tpukit.records import Job
+
+SETTLE_SECONDS = 10.0
+"""How long the record may take to say how an attempt ended whose hosts have ended."""
+POLL_SECONDS = 0.2
+
+
+@click.command()
+@click.argument("job")
+@click.option("--host", default="", help="Print only this host: its name, or SLICE-HOST such as 0-1.")
+@click.option("--attempt", type=click.IntRange(min=0), help="Number of the attempt (default: the newest).")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, and how the job ended.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="LINES", help="Print only the last lines of each host.")
+@click.option("--since", default="", metavar="DURATION", help="Print only lines of the last 30s, 10m or 2h.")
+@click.option("--timestamps", is_flag=True, help="Print the time (UTC) before each line.")
+def logs(
+    job: str, host: str, attempt: int | None, follow: bool, tail: int | None, since: str, timestamps: bool
+) -> None:
+    """Print the logs of a job's hosts, each line behind its host.
+
+    Only some places know when a line was printed: --since and --timestamps are for jobs on gke.
+
+    \b
+    Examples:
+      tpu job logs pretrain -f                        all hosts, to the end
+      tpu job logs pretrain --host 0-1 --tail 20      the last lines of one host
+      tpu job logs pretrain --since 10m --timestamps
+    """
+    from tpukit.cli import context, job_view
+    from tpukit.records import Job
+
+    age = _seconds(since)
+    record, _ = job_view.up_to_date(job)
+    if not isinstance(record, Job):
+        theirs, one = record
+        prefix = f"{one.id.partition('/')[2]}-"
+        _print(partial(_unmanaged, theirs, one), tail, follow, age, _printer(prefix, False, timestamps))
+        return
+    place = context.places()[record.place]
+    if since or timestamps:
+        _check_times(record.place, place.capabilities.log_times)
+    handle, name = _handle(record, host, attempt)
+    _print(
+        partial(_of_place, place, handle, name), tail, follow, age, _printer(f"{record.id}-", bool(host), timestamps)
+    )
+    if follow:
+        _say_end(record.id, handle.attempt.number)
+
+
+def _unmanaged(place: UnmanagedJobs, one: Unmanaged, follow: bool) -> Iterator[Line]:
+    return place.unmanaged_logs(one, follow=follow)
+
+
+def _of_place(place: Place, handle: Handle, host: str, follow: bool) -> Iterator[Line]:
+    return place.logs(handle, host, follow=follow)
+
+
+def _handle(record: Job, host: str, attempt: int | None) -> tuple[Handle, str]:
+    """The attempt, and the full name of the host; empty: all of them."""
+    from tpukit.errors import NotFound
+    from tpukit.places.base import Handle
+
+    if not record.attempts:
+        raise NotFound(f"{record.id} has no attempt yet", hint="no driver has started it yet; `tpu serve` drives jobs")
+    if (attempt or 0) > (last := record.attempts[-1].number):
+        raise NotFound(f"{record.id} has no attempt {attempt}", hint=f"the last one is {last}")
+    handle = Handle.of(record, attempt)
+    return handle, host_name(handle, host)
+
+
+def host_name(handle: Handle, host: str) -> str:
+    """The full name of a host that a person wrote as SLICE-HOST or in full; empty stays empty."""
+    from tpukit.errors import NotFound
+    from tpukit.plan import SLICE_JOB
+
+    job_id = handle.plan.id
+    prefix = f"{job_id}-{SLICE_JOB}-"
+    name = f"{prefix}{host}" if host and not host.startswith(job_id) else host
+    if name and name not in handle.plan.host_names:
+        known = ", ".join(known.removeprefix(prefix) for known in handle.plan.host_names)
+        raise NotFound(f"{job_id} has no host {host}", hint=f"its hosts: {known}")
+    return name
+
+
+def _print(
+    read: Callable[[bool], Iterable[Line]],
+    tail: int | None,
+    follow: bool,
+    age: float,
+    show: Callable[[Line], None],
+) -> None:
+    from tpukit.cli import context
+
+    since = context.CLOCK.now() - age if age else 0.0
+    printed: Counter[str] = Counter()
+    if tail is not None:
+        last: dict[str, deque[Line]] = defaultdict(lambda: deque(maxlen=tail))
+        for line in read(False):
+            printed[line.host] += 1
+            last[line.host].append(line)
+        for lines in last.values():
+            _show(lines, since, show)
+        if not follow:
+            return
+    _show(_behind(read(follow), printed), since, show)
+
+
+def _behind(lines: Iterable[Line], printed: Counter[str]) -> Iterator[Line]:
+    """Those that were not among the first of each host."""
+    for line in lines:
+        if printed[line.host] > 0:
+            printed[line.host] -= 1
+        else:
+            yield line
+
+
+def _show(lines: Iterable[Line], since: float, show: Callable[[Line], None]) -> None:
+    for line in lines:
+        if not since or line.at >= since:
+            show(line)
+
+
+def _printer(prefix: str, alone: bool, timestamps: bool) -> Callable[[Line], None]:
+    from datetime import UTC, datetime
+
+    def show(line: Line) -> None:
+        stamp = ""
+        if timestamps:
+            at = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="milliseconds") if line.at else "-"
+            stamp = f"{at.replace('+00:00', 'Z')} "
+        click.echo(stamp + (line.text if alone else f"{line.host.removeprefix(prefix)}: {line.text}"))
+
+    return show
+
+
+def _seconds(since: str) -> float:
+    from tpukit.errors import Invalid, Problem
+    from tpukit.spec import durations
+
+    try:
+        return float(durations.parse(since)) if since else 0.0
+    except ValueError as error:
+        raise Invalid(Problem("--since", f"{since!r} is not a duration", "write 30s, 10m or 2h")) from error
+
+
+def _check_times(place: str, known: bool) -> None:
+    from tpukit.errors import Invalid, Problem
+
+    if not known:
+        hint = "leave --since and --timestamps out; --tail prints the last lines"
+        raise Invalid(Problem("--since, --timestamps", f"{place} does not know when a line was printed", hint))
+
+
+def _say_end(job_id: str, attempt: int) -> None:
+    """Print how the attempt that was followed ended, and what becomes of the job."""
+    from tpukit.cli import context, job_view
+
+    due = context.CLOCK.monotonic() + SETTLE_SECONDS
+    while True:
+        job_view.up_to_date(job_id)
+        job = context.get(job_id)
+        ended = next((one for one in job.attempts if one.number == attempt and one.state.ended), None)
+        if job.state.ended or (ended and job.attempts[-1].number > attempt) or context.CLOCK.monotonic() > due:
+            break
+        context.CLOCK.sleep(POLL_SECONDS)
+    if job.state.ended:
+        reason = f" ({job.reason})" if job.reason else ""
+        click.echo(f"{job.id} {job.state}{reason}" + (f": {job.message}" if job.message else ""), err=True)
+    elif ended:
+        text = f"{job.id}: attempt {attempt} ended ({ended.reason or ended.state})"
+        click.echo(f"{text}; `tpu job logs {job.id} -f` follows attempt {job.attempts[-1].number}", err=True)
+    else:
+        click.echo(f"{job.id}: no host of attempt {attempt} runs; the job is {job.state}", err=True)

@@ -1,0 +1,222 @@
+"""`tpu job stop` and `tpu job wait`: several jobs at once, to their ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from tpukit.errors import Invalid, NotFound, Problem
+
+if TYPE_CHECKING:
+    from tpukit.records import Job
+
+WAIT_SECONDS = 0.1
+ASK_SECONDS = 1.0
+TIMED_OUT = 124
+"""Exit code, as of `timeout`."""
+
+
+@click.command()
+@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.option("--tag", default="", help="Stop all active jobs with this tag.")
+@click.option("--wait/--no-wait", default=True, help="Return when nothing of them runs any more.", show_default=True)
+def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
+    """Stop jobs. Hosts get their grace time to save; nothing of the jobs is left running.
+
+    \b
+    Examples:
+      tpu job stop pretrain
+      tpu job stop one two --no-wait
+      tpu job stop --tag sweep-3
+    """
+    from tpukit.cli import job_view
+    from tpukit.cli.follow import ask_to_stop
+    from tpukit.records import Job
+
+    if not jobs and not tag:
+        raise Invalid(
+            Problem("JOB", "nothing to stop", "name the jobs, or --tag TAG; `tpu job list --active` lists them")
+        )
+    found = [job_view.find(name) for name in jobs]
+    active = []
+    for one in found:
+        if not isinstance(one, Job):
+            from tpukit.cli import unmanaged
+
+            unmanaged.stop(*one)
+        elif one.state.ended:
+            click.echo(f"{one.id} has already ended: {one.state}", err=True)
+        else:
+            active.append(one)
+    active += [job for job in _tagged(tag) if job.id not in {one.id for one in active}]
+    for record in active:
+        ask_to_stop(record.id)
+    if not _see_off(active, wait):
+        sys.exit(1)
+
+
+def _tagged(tag: str) -> list[Job]:
+    from tpukit.cli import job_list
+
+    if not tag:
+        return []
+    jobs, _ = job_list.matching(active=True, tag=tag)
+    if not jobs:
+        raise NotFound(f"no active job has the tag {tag}", hint="`tpu job list --tag TAG` shows those that ended too")
+    return jobs
+
+
+def _see_off(records: Sequence[Job], wait: bool) -> bool:
+    """Wait for jobs that were asked to stop, or say who stops them. False: one cannot be reached, and was to end."""
+    from tpukit.cli import context
+
+    waited, unreachable = [], False
+    for record in records:
+        reachable, driven_by = _reachable(record), context.driven_by_another(record.id)
+        if wait and (reachable or driven_by):
+            waited.append(record.id)
+        elif driven_by:
+            click.echo(f"{record.id} will be stopped by {driven_by}", err=True)
+        elif reachable:
+            _stop_once(record.id)
+        else:
+            unreachable = True
+            text = f"{record.id} is marked to be stopped: this machine cannot reach it, and no process drives it"
+            click.echo(f"{text}\n  {_for_unreachable(record)}", err=True)
+    if waited:
+        _wait_for_ends(waited)
+    for job_id in waited:
+        click.echo(f"{job_id} {context.get(job_id).state}", err=True)
+    return not (wait and unreachable)
+
+
+def _reachable(record: Job) -> bool:
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError
+    from tpukit.plan import Plan
+
+    place = context.places().get(record.place)
+    try:
+        return place is not None and place.group(Plan.from_json(record.plan)) is not None
+    except TpukitError:  # a plan that this version cannot read
+        return False
+
+
+def _for_unreachable(record: Job) -> str:
+    return f"start `tpu serve` where it runs; `tpu job forget {record.id}` closes it if that is gone for good"
+
+
+def _wait_for_ends(job_ids: Sequence[str]) -> None:
+    """Drive the jobs to their ends as soon as no other process does; until then, wait for that one."""
+    from tpukit.cli import context
+    from tpukit.errors import TpukitError, Transient
+
+    said: set[tuple[str, str]] = set()
+
+    def say(job_id: str, text: str) -> None:
+        if (job_id, text) not in said:
+            said.add((job_id, text))
+            context.say(job_id, text)
+
+    def complain(name: str, text: str) -> None:
+        job_id = name if name in job_ids else job_ids[0]
+        say(job_id, f"{text}\n  tried again; if it is gone for good, `tpu job forget {job_id}` closes the job")
+
+    driver = context.driver(complain=complain)
+    asked = 0.0
+    left = list(job_ids)
+    while True:
+        try:
+            if not driver.round(left):
+                break
+            left = [job_id for job_id in left if not context.get(job_id).state.ended] or left[:1]
+            if context.CLOCK.monotonic() - asked > ASK_SECONDS:
+                asked = context.CLOCK.monotonic()
+                for job_id in left:
+                    if driven_by := context.driven_by_another(job_id):
+                        say(job_id, f"is being stopped by {driven_by}")
+        except Transient as error:
+            complain(left[0], str(error))
+            context.CLOCK.sleep(ASK_SECONDS)
+        except TpukitError:
+            driver.close()
+            raise
+        context.CLOCK.sleep(WAIT_SECONDS)
+    driver.close()
+
+
+def _stop_once(job_id: str) -> None:
+    """Tell the place of a job that no process drives to stop it, and print what is left to do."""
+    from tpukit.cli import context
+
+    driver = context.driver()
+    driver.round([job_id])
+    driver.close()
+    if context.get(job_id).state.ended:
+        click.echo(f"{job_id} {context.get(job_id).state}", err=True)
+        return
+    click.echo(
+        f"{job_id} was told to stop; no process drives it: `tpu serve` or `tpu job stop {job_id}` waits for its end",
+        err=True,
+    )
+
+
+@click.command("wait")
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@click.option("--timeout", default="", metavar="DURATION", help="Give up after this long (exit code 124).")
+def wait(jobs: tuple[str, ...], timeout: str) -> None:
+    """Wait until all of these jobs have ended. Exits 0 when all completed, 1 when one did not.
+
+    \b
+    Examples:
+      tpu job wait pretrain && tpu run eval.yaml
+      tpu job wait $(tpu run a.yaml b.yaml --detach) --timeout 12h
+    """
+    from tpukit import report
+    from tpukit.cli import context, unattended
+    from tpukit.reasons import State
+
+    limit = _duration(timeout)
+    left = [context.find(name).id for name in jobs]
+    every, began = list(dict.fromkeys(left)), context.CLOCK.monotonic()
+    notice = ""
+    while True:
+        records = [_up_to_date(job_id) for job_id in left]
+        for record in records:
+            if record.state.ended:
+                reason = f" ({record.reason})" if record.reason else ""
+                click.echo(f"{record.id} {record.state}{reason}", err=True)
+        left = [record.id for record in records if not record.state.ended]
+        if not left:
+            break
+        if (now := unattended.notice([record for record in records if not record.state.ended])) != notice:
+            notice = now
+            click.echo(notice or "driven now", err=True)
+        if limit and context.CLOCK.monotonic() - began >= limit:
+            states = ", ".join(f"{record.id} is still {record.state}" for record in records if not record.state.ended)
+            click.echo(f"{states} after {report.duration(limit)}", err=True)
+            sys.exit(TIMED_OUT)
+        context.CLOCK.sleep(ASK_SECONDS)
+    if any(context.get(job_id).state is not State.COMPLETED for job_id in every):
+        sys.exit(1)
+
+
+def _up_to_date(job_id: str) -> Job:
+    """The record, brought up to what its place has. A store or a place that is away is asked again later."""
+    from tpukit.cli import context, job_view
+    from tpukit.records import Job
+
+    record, _ = job_view.up_to_date(job_id)
+    return record if isinstance(record, Job) else context.get(job_id)
+
+
+def _duration(text: str) -> float:
+    from tpukit.spec import durations
+
+    try:
+        return float(durations.parse(text)) if text else 0.0
+    except ValueError as error:
+        raise Invalid(Problem("--timeout", f"{text!r} is not a duration", "write 30s, 10m or 12h")) from error
