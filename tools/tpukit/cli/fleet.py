@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli import fleet_flags as flags
-from tpukit.cli import fleet_owner
+from tpukit.cli import fleet_logs, fleet_owner
 from tpukit.errors import Invalid, NotFound, TpukitError
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tpukit.fleet.wanted import Plan
 
 
-@click.group("fleet")
+# Flags are taken with underscores too, as shell scripts spell them.
+@click.group("fleet", context_settings={"token_normalize_func": lambda token: token.replace("_", "-")})
 def command() -> None:
     """Work through one dataset on TPU VMs over zones, each on streams of its own.
 
@@ -284,32 +285,7 @@ def verify(file: Path | None, gcs_bucket: str | None, fast: bool, as_json: bool)
     return 1 if verdict.problems else 0
 
 
-@command.command()
-@click.argument("tpu")
-@flags.name_
-def logs(tpu: str, name: str | None) -> None:
-    """Print the output of a worker's program."""
-    import base64
-
-    from tpukit.cli import context, fleet_driving
-    from tpukit.fleet import driver
-
-    fleet = name or flags.default_name()
-    worker = next((one for one in driver.of(context.store(), fleet) if tpu in (one.tpu, one.slot)), None)
-    if worker is None:
-        raise NotFound(f"{fleet} has no worker {tpu}", hint="`tpu fleet status` shows them")
-    acting = fleet_driving.acting()
-    try:
-        login, position = acting.login(worker), 0
-        while True:
-            piece = acting.reach.log(worker, login, position)
-            content = base64.b64decode(piece["bytes"])
-            click.echo(content, nl=False)
-            position += len(content)
-            if not content or position >= piece["size"]:
-                return
-    finally:
-        acting.reach.channel.close()
+command.add_command(fleet_logs.logs)
 
 
 @command.command()
