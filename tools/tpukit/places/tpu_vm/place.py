@@ -207,7 +207,11 @@ class TpuVmPlace:
         spec, own = plan.spec, target.is_own(plan)
         return [
             *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
-            *(["hosts need gcsfuse to mount buckets: `setup` in the settings can install it"] if spec.mounts else []),
+            *(
+                ["hosts need gcsfuse to mount buckets; `tpu settings setup` shows the command that prepares hosts"]
+                if spec.mounts
+                else []
+            ),
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
             *_limit(plan),

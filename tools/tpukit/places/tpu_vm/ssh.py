@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from tpukit import fence
 from tpukit.errors import Denied, HostKeyChanged, Invalid, LeaseLost, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
+from tpukit.spec import settings
 
 T = TypeVar("T")
 Executed = tuple[int, bytes, bytes]
@@ -135,7 +136,7 @@ class Ssh:
                 new.unlink()
             return ssh.read_private_key(file)
         except (OSError, ssh.KeyImportError) as error:
-            hint = "name a private key without a passphrase as `ssh_key` in the settings, or leave that out"
+            hint = f"name one without a passphrase: {settings.hint('ssh_key')}; without that line tpukit makes its own"
             raise Denied(f"the key {file} cannot be used: {error}", hint=hint) from error
 
     async def _ask_all(self, calls: Sequence[Call], check: fence.Check) -> list[Answer | TpukitError]:
