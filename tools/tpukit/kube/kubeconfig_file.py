@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tpukit import resources
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
 
 _GET_ONE = "`tpu cluster credentials` gets one, KUBECONFIG names one; `tpu sandbox up` makes one on this machine"
@@ -197,4 +198,4 @@ def _need_package() -> None:
     from importlib.util import find_spec
 
     if find_spec("kubernetes") is None:
-        raise NotFound("the package kubernetes is not installed", hint="pip install 'tpukit[gke]'")
+        raise NotFound("the package kubernetes is not installed", hint=resources.install_hint("gke"))

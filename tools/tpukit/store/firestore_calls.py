@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tpukit import resources
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
 from tpukit.store.pacing import TokenBucket
 
@@ -46,7 +47,7 @@ class Calls:
             from google.api_core.retry import Retry
             from google.cloud import firestore
         except ImportError as error:
-            hint = "pip install 'tpukit[firestore]'"
+            hint = resources.install_hint("firestore")
             raise Invalid(f"the store {self.address} needs the package google-cloud-firestore", hint=hint) from error
         # Whoever calls decides about trying again. None would mean the same, but queries trip over it.
         self._once = {"retry": Retry(predicate=lambda error: False), "timeout": CALL_SECONDS}

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tpukit import fence
+from tpukit import fence, resources
 from tpukit.errors import Denied, HostKeyChanged, Invalid, LeaseLost, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
 from tpukit.spec import settings
@@ -42,7 +42,7 @@ class Ssh:
         try:
             import asyncssh
         except ImportError as error:
-            raise Invalid("asyncssh is not installed", hint="pip install 'tpukit[tpu-vm]'") from error
+            raise Invalid("asyncssh is not installed", hint=resources.install_hint("tpu-vm")) from error
         self._ssh = asyncssh
         self._folder, self._key_file = folder, key
         self._key: Any = None
