@@ -22,7 +22,7 @@ detach_option = click.option("--detach", is_flag=True, help="Return at once; `tp
 
 @click.command()
 @click.argument("job")
-@click.option("--wait/--no-wait", default=True, help="Return when nothing of it runs any more.", show_default=True)
+@click.option("--wait/--no-wait", default=True, help="Wait until nothing of it runs.", show_default=True)
 def stop(job: str, wait: bool) -> None:
     """Stop a job. Hosts get their grace time to save; nothing of it is left running."""
     from tpukit.cli import context
@@ -117,7 +117,8 @@ def _stop_once(job_id: str) -> None:
         click.echo(f"{job_id} {context.get(job_id).state}", err=True)
         return
     click.echo(
-        f"{job_id} was told to stop; no process drives it: `tpu serve` or `tpu job stop {job_id}` waits for its end",
+        f"{job_id} will be stopped, but no process drives it: run `tpu serve`, or `tpu job stop {job_id}` to wait for "
+        "its end",
         err=True,
     )
 

@@ -111,7 +111,7 @@ def write(
 
 def _check(project: str, cluster: str, location: str, zones: str) -> None:
     problems = [
-        Problem("", f"{value!r} is no name of a {what}", "write small letters, digits and -")
+        Problem("", f"{value!r} is not a valid name of a {what}", "write small letters, digits and -")
         for what, value in (("project", project), ("cluster", cluster), ("location", location))
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,61}", value)
     ]

@@ -71,8 +71,8 @@ def require(shelf: Path, digest: str) -> Path:
         os.utime(path)
     except FileNotFoundError as error:
         raise Invalid(
-            f"code: the staged code {digest[:12]} is not in {shelf} any more",
-            hint="`tpu run FILE` stages it anew and sends another job; or copy the folder back from the machine "
+            f"code: the staged code {digest[:12]} is no longer in {shelf}",
+            hint="`tpu run FILE` stages it again and sends another job; or copy the folder back from the machine "
             "that sent this one",
         ) from error
     except OSError:

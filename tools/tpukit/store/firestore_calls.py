@@ -175,7 +175,7 @@ def writes_per_second() -> float:
     except ValueError:
         rate = 0.0
     if not 0.1 <= rate <= 1e6:
-        raise Invalid(f"${WRITES}: {text!r} is no number of writes a second", hint="write 400, or unset it")
+        raise Invalid(f"${WRITES}: {text!r} is not a number of writes a second", hint="write 400, or unset it")
     return rate
 
 

@@ -246,7 +246,7 @@ class Ssh:
     def _translated(self, login: Login, error: Exception) -> TpukitError:
         said = f"{login.user}@{login.address}: {error}"
         if isinstance(error, self._ssh.HostKeyNotVerifiable):
-            hint = "somebody else answers there, or the machine was made anew a moment ago"
+            hint = "another machine has this address, or this one was recreated a moment ago"
             return HostKeyChanged(f"{said}: this is not the host key that Google has of it", hint=hint)
         if isinstance(error, self._ssh.PermissionDenied):
             hint = "a new key takes a while to arrive; OS Login wants roles/compute.osLogin, or osAdminLogin, as well"
