@@ -50,7 +50,7 @@ def create(file: Path | None, adopt: bool, **words: Any) -> None:
 
 @command.command()
 @flags.file_
-@click.option("--zones", help="Only in these zones; all if left out.")
+@click.option("--zones", help="Only in these zones (default: all).")
 @click.option("--workers-per-zone", type=click.IntRange(min=1), help="Only so many of each zone, from 0.")
 @flags.adopt_
 @flags.yes_
