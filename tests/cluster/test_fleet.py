@@ -188,7 +188,7 @@ LINES = [
     (
         "tpu fleet deploy --gcs_bucket {other} --zones us-central1-a --workers_per_zone 2 --max_samples 10 "
         "--create_tpus --monitor --monitor_interval 1 --dataset {data} --program {program} {sizes}",
-        "20 samples in 2 streams are uploaded",
+        "20 samples in 2 streams uploaded",
         "a0 a1",
     ),
     ("tpu fleet verify --gcs-bucket {other}", "all is there: 20 samples in 4 shards", "a0 a1"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tpukit import cli
+from tpukit.quantities import counted
 
 SOURCE = Path(cli.__file__).parents[1]
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if "google" not in path.relative_to(SOURCE).parts)
@@ -52,3 +54,51 @@ def messages(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_messages_use_the_words_of_the_field(path: Path) -> None:
     assert [text for text in messages(path) if BANNED.search(text)] == []
+
+
+COUNTED = re.compile(
+    r" (?:more |active |other )?(?:jobs|TPU VMs|TPUs|workers|samples|streams|shards|problems|times|steps|batches|days"
+    r"|attempts|resources|values|records|things|errors|windows|slices|processes|pods|hosts|chips)\b(?!/)"
+)
+ALWAYS_MANY = re.compile(
+    r"len\(devices\)|\bhosts\b.*not|shape\.hosts|slice\.hosts|machine\.hosts|node\.hosts|[A-Z_]{4,}"
+)
+"""Numbers of which a message exists only where they are more than one, and constants."""
+
+
+NEVER_ONE = {
+    *("catalogue/__init__.py", "drill/page.py", "rules.py", "infra/checks.py", "fleet/decide.py", "spec/fleet.py"),
+    *("sandbox/agent/tpu_environment.py", "spec/job.py", "teams/naming.py"),
+}
+"""Modules whose numbers are limits or sizes of several; one of them repeats Google's own words."""
+
+
+def miscounted(path: Path) -> Iterator[str]:
+    """Texts with a number and a plural noun behind it, where nothing looks at whether the number is 1."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    chosen = {id(node.orelse) for node in ast.walk(tree) if isinstance(node, ast.IfExp)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.JoinedStr) or id(node) in chosen:
+            continue
+        for number, (value, noun) in enumerate(pairwise(node.values)):
+            before = node.values[number - 1] if number else None
+            share = isinstance(before, ast.Constant) and str(before.value).endswith((" of ", "more than ", "the "))
+            follows = isinstance(noun, ast.Constant) and COUNTED.match(str(noun.value))
+            if isinstance(value, ast.FormattedValue) and follows and not share:
+                text = ast.unparse(node)
+                if not ALWAYS_MANY.search(text):
+                    yield text
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_messages_count_one_of_a_thing_in_the_singular(path: Path) -> None:
+    if str(path.relative_to(SOURCE)) not in NEVER_ONE:
+        assert list(miscounted(path)) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 TPU VMs"), (1, "1 TPU VM"), (2, "2 TPU VMs"), (1_200, "1200 TPU VMs")]
+)
+def test_counted_says_one_of_a_thing_in_the_singular(number: int, text: str) -> None:
+    assert counted(number, "TPU VM") == text
+    assert counted(number, "batch is", "batches are") == f"{number} {'batch is' if number == 1 else 'batches are'}"

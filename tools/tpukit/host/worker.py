@@ -202,7 +202,7 @@ class Worker:
 
     def _warn(self, stream: Stream, left_out: int) -> None:
         if left_out:
-            words = f"{left_out} samples of {stream.name} are left out: they cannot be read"
+            words = f"unreadable samples of {stream.name}, which are left out: {left_out}"
             self._progress.update({"warning": words})
 
     def _moves(self) -> None:

@@ -29,6 +29,7 @@ from tpukit.places.tpu_vm.observing import Observer
 from tpukit.places.tpu_vm.shared_code import Code
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.plan import Plan, VmTarget
+from tpukit.quantities import counted
 from tpukit.spec import durations
 from tpukit.spec import settings as settings_file
 
@@ -91,7 +92,9 @@ class TpuVmPlace:
             problems.append(Problem("", "capacity: TPU VMs know no flex-start", "write spot, or send it to a cluster"))
         if named and len(named) != plan.spec.slices:
             hint = f"name {plan.spec.slices}, with commas between them, or leave --on out"
-            problems.append(Problem("--on", f"the job has {plan.spec.slices} slices, not {len(named)}", hint))
+            problems.append(
+                Problem("--on", f"the job has {counted(plan.spec.slices, 'slice')}, not {len(named)}", hint)
+            )
         problems += secrets.check(plan.spec.env)
         if problems:
             raise Invalid(problems)
