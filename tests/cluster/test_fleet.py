@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -150,45 +151,54 @@ def test_fleet_that_loses_tpu_vms_and_its_monitor_gives_the_bytes_of_an_undistur
 
 
 LINES = [
-    # Every command line of the shell scripts that this is in place of, in our spelling: fewer TPU VMs, and a bucket of
-    # its own for each deployment. {words}: dataset and program, which the scripts had within them. $: on a bare TPU VM.
-    ("create --zones {two} --workers-per-zone 2 --tpu-type v3-8", "4 workers are ready", "a0 a1 b0 b1"),
-    ("status --zones {two}", "tpu-us-central1-b-1", "a0 a1 b0 b1"),
-    ("list", "tpu-us-central1-a-0  us-central1-a  ada  READY  ada", "a0 a1 b0 b1"),
+    # Every command line of the shell scripts that this replaces, some with their underscores: fewer TPU VMs, and a
+    # bucket of its own for each deployment. The scripts had dataset and program within them.
+    ("tpu fleet create --zones {two} --workers_per_zone 2 --tpu_type v3-8", "4 workers are ready", "a0 a1 b0 b1"),
+    ("tpu fleet status --zones {two}", "tpu-us-central1-b-1", "a0 a1 b0 b1"),
+    ("tpu fleet list", "tpu-us-central1-a-0  us-central1-a  ada  READY  ada", "a0 a1 b0 b1"),
     ("!preempt tpu-us-central1-a-1", "", ""),
-    ("recreate-preempted --zones {two} --workers-per-zone 2", "4 workers are ready", "a0 A1 b0 b1"),
+    ("tpu fleet recreate-preempted --zones {two} --workers_per_zone 2", "4 workers are ready", "a0 A1 b0 b1"),
     (
-        "deploy --gcs-bucket {one} --zones {two} --workers-per-zone 2 --skip-launch {words}",
+        "tpu fleet deploy --gcs_bucket {one} --zones {two} --workers_per_zone 2 --skip_launch "
+        "--dataset {data} --program {program} {sizes}",
         "40 samples in 4",
         "a0 a1 b0 b1",
     ),
     (
-        "$ --gcs-bucket {one} --dataset-stream gs://{one}/datasets/stream_000.jsonl --model small "
+        "python -m tpukit.host.worker --gcs_bucket {one} --dataset_stream gs://{one}/datasets/stream_000.jsonl "
+        "--model small "
         "--output gs://{one}/hand --program {program} --requirements {empty} --force --home {home}",
         "stream_000.jsonl is done: 10 samples, 1 shards",
         "a0 a1 b0 b1",
     ),
-    ("deploy --gcs-bucket {one} --zones {two} --workers-per-zone 2 --skip-dataset {words}", "launched", "a0 a1 b0 b1"),
-    ("monitor --gcs-bucket {one} --monitor-interval 1", "4 workers are done", "a0 a1 b0 b1"),
-    ("verify --gcs-bucket {one}", "all is there: 40 samples in 8 shards", "a0 a1 b0 b1"),
-    ("logs tpu-us-central1-b-0", "nothing is left of 4 streams", "a0 a1 b0 b1"),
-    ("delete --zones us-central1-a --workers-per-zone 1 --yes", "3 TPU VMs are left", "a1 b0 b1"),
-    ("create --zones us-central1-a --workers-per-zone 1", "workers are ready", "A0 a1 b0 b1"),
-    ("delete --zones us-central1-a --workers-per-zone 4 --yes", "2 TPU VMs are left", "b0 b1"),
-    ("delete --yes", "0 TPU VMs are left", ""),
     (
-        "deploy --gcs-bucket {other} --zones us-central1-a --workers-per-zone 2 --max-samples 10 --create-tpus "
-        "--monitor --monitor-interval 1 {words}",
-        "20 samples in 2 streams are uploaded",
+        "tpu fleet deploy --gcs-bucket {one} --zones {two} --workers-per-zone 2 --skip-dataset "
+        "--dataset {data} --program {program} {sizes}",
+        "launched",
+        "a0 a1 b0 b1",
+    ),
+    ("tpu fleet monitor --gcs-bucket {one} --monitor-interval 1", "4 workers are done", "a0 a1 b0 b1"),
+    ("tpu fleet verify --gcs-bucket {one}", "all is there: 40 samples in 8 shards", "a0 a1 b0 b1"),
+    ("tpu fleet logs tpu-us-central1-b-0", "nothing is left of 4 streams", "a0 a1 b0 b1"),
+    ("tpu fleet logs -f tpu-us-central1-b-0", "the program ended with exit code 0", "a0 a1 b0 b1"),
+    ("tpu fleet delete --zones us-central1-a --workers-per-zone 1 --yes", "3 TPU VMs are left", "a1 b0 b1"),
+    ("tpu fleet create --zones us-central1-a --workers-per-zone 1", "workers are ready", "A0 a1 b0 b1"),
+    ("tpu fleet delete --zones us-central1-a --workers_per_zone 4 --yes", "2 TPU VMs are left", "b0 b1"),
+    ("tpu fleet delete --yes", "0 TPU VMs are left", ""),
+    (
+        "tpu fleet deploy --gcs_bucket {other} --zones us-central1-a --workers_per_zone 2 --max_samples 10 "
+        "--create_tpus --monitor --monitor_interval 1 --dataset {data} --program {program} {sizes}",
+        "20 samples in 2 streams uploaded",
         "a0 a1",
     ),
-    ("verify --gcs-bucket {other}", "all is there: 20 samples in 4 shards", "a0 a1"),
+    ("tpu fleet verify --gcs-bucket {other}", "all is there: 20 samples in 4 shards", "a0 a1"),
     (
-        "deploy --gcs-bucket {four} --zones {four_zones} --workers-per-zone 1 --create-tpus --yes {words}",
+        "tpu fleet deploy --gcs-bucket {four} --zones {four_zones} --workers-per-zone 1 --create-tpus --yes "
+        "--dataset {data} --program {program} {sizes}",
         "launched",
         "a0 b0 tpu-us-central1-a-for-us-central1-c-0 tpu-us-central1-a-for-us-central1-f-0",  # which have no v3-8
     ),
-    ("delete --yes", "0 TPU VMs are left", ""),
+    ("tpu fleet delete --yes", "0 TPU VMs are left", ""),
 ]
 
 
@@ -200,20 +210,20 @@ def test_every_command_line_of_the_scripts_runs_and_does_what_it_did_there(vms, 
         add_bucket(vms, names[bucket])
     names |= {"program": f"{PROGRAM}:make", "home": str(tmp_path / "by-hand"), "empty": str(tmp_path / "empty.txt")}
     (tmp_path / "empty.txt").touch()
-    names["words"] = f"--dataset {data} --program {PROGRAM}:make --shard-samples 5 --claim-seconds 5"
+    names |= {"data": str(data), "sizes": "--shard-samples 5 --claim-seconds 5"}
     before: dict[str, str] = {}
     for line, said, there in LINES:
         if line.startswith("!"):
             strike(vms, *line[1:].split(), grace=0)
             until(lambda: fleet.status()["needs recovery"], "a preemption", every=1.0)
             continue
-        argv = line.format(**names).split()
-        assert said in (fleet.work(*argv[1:]) if argv[0] == "$" else fleet.run(*argv)), line
+        program, *argv = line.format(**names).split()
+        assert said in (fleet.run(*argv[1:]) if program == "tpu" else fleet.work(*argv[2:])), line
         now = ids(vms)
         assert sorted(now) == sorted(map(full_name, there.split())), line
         anew = {full_name(mark) for mark in there.split() if mark[0].isupper()}
         changed = {name for name, id_ in now.items() if before.get(name, id_) != id_ or name not in before}
-        assert not before or "--create-tpus" in line or changed == anew, line
+        assert not before or re.search("--create.tpus", line) or changed == anew, line
         before = now
     assert_nothing_is_left(vms)
 

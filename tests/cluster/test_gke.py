@@ -400,7 +400,7 @@ def test_jobset_that_somebody_deletes_ends_the_job_and_is_not_made_again(box: Bo
     ada.state(job, "running")
     box.kubectl("delete", "jobset", job, "--wait=false")
     ended = ada.state(job, "cancelled")
-    assert "its JobSet is gone: deleted by somebody" in ended["message"]
+    assert "its JobSet was deleted by another user or tool" in ended["message"]
     ada.tpu("serve", "--until-idle")
     assert job not in jobsets(box)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 
@@ -16,6 +17,14 @@ from provisioned import NAME, PROJECT, SYSTEM, V4_16, Provisioned, lines, stop
 from role_sets import RoleSets
 from tpukit import catalogue, render
 from tpukit.provisioner.deployment import PERMISSIONS, ROLE
+
+EXAMPLE = (ROOT / "examples" / "03-provisioned" / "README.md").read_text()
+LINES = tuple(
+    line.partition("  #")[0].strip()
+    for block in re.findall(r"^```console\n(.*?)^```", EXAMPLE, re.MULTILINE | re.DOTALL)
+    for line in block.splitlines()
+)
+"""What the page of the examples has people type."""
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +163,18 @@ def test_provisioner_impossible_request_is_an_event_that_says_what_to_write(worl
         assert "google.com/tpu: 4" in said
         assert "google.com/tpu: 4" in json.loads(world.tpu("explain", "odd", "-n", "slices", "--json"))["impossible"][0]
     world.delete("odd")
+
+
+def test_provisioner_example_is_applied_explained_and_deleted_by_the_lines_of_its_page(world: Provisioned):
+    apply, pods, explain, logs, delete = LINES
+    with world.running():
+        assert world.type(apply), world.typed[-1]
+        assert world.type(pods), world.typed[-1]
+        until(lambda: world.type(explain) and "pool   " in world.typed[-1], lambda: world.typed[-1] + world.log())
+        assert "JobSet default/v4-2x2x2 is " in world.typed[-1]
+        until(lambda: world.type(logs) and "chips: 8" in world.typed[-1], lambda: world.typed[-1] + world.log())
+        assert world.type(delete), world.typed[-1]
+        until(lambda: not world.pools(), world.log)
 
 
 def test_provisioner_needs_every_permission_of_its_custom_role_and_no_other(world: Provisioned):

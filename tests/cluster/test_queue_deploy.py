@@ -43,6 +43,19 @@ PROJECT, LOCATION, REPOSITORY = "tpu-project", "us-central2", "images"
 SHAPE = catalogue.find("v5e-4")
 SLICES, CLIENTS = 3, 8
 JOBS = int(os.environ.get("QUEUE_JOBS", "16"))  # 200 take minutes
+LINES = (
+    "tpu queue submit program.py --timeout 60",
+    "tpu queue list",
+    "tpu queue follow JOB",
+    "tpu queue show JOB",
+    "tpu queue retry JOB",
+    "tpu queue cancel JOB",
+    "kubectl get pods --namespace tpukit-queue --selector app.kubernetes.io/component=creator",
+    "tpu queue purge --older-than 0s",
+    "tpu queue submit program.py",
+    "tpu queue follow JOB",
+)
+"""Command lines of the scripts that people had, in our spelling. JOB: the id that `submit` printed."""
 KINDS = (
     "deployments,serviceaccounts,configmaps,secrets,roles,rolebindings,networkpolicies,resourcequotas,services,"
     "poddisruptionbudgets"
@@ -307,3 +320,33 @@ def test_second_deploy_changes_nothing(deployed: Deployed):
     assert deployed.everything() == before
     assert "building" not in again.stderr
     assert "roles for Firestore: already there" in again.stderr
+
+
+def test_lines_of_the_scripts_list_show_follow_cancel_and_purge_jobs(deployed: Deployed):
+    (deployed.home / "program.py").write_text("logger.info('working')\nresult = 6 * 7\n")
+    store, said, job = f"export TPUKIT_STORE=firestore://{PROJECT}\n", list[str](), ""
+    for line in LINES:
+        if "purge" in line:  # what was cancelled has to be over first
+            show = f"{store}tpu queue show {job} --json"
+            until(lambda: json.loads(deployed.type(show))["status"] in ENDED, every=2.0)  # noqa: B023
+        said.append(deployed.type(store + line.replace("JOB", job)))
+        job = said[-1].strip() if "submit" in line else job
+    first, listed, followed, shown, retried, cancelled, creators, purged, second, last = said
+    assert first.strip() in listed
+    assert followed == last == "42\n"
+    assert re.search(r"^completed_at +\d{4}-\d\d-\d\d \d\d:\d\d", shown, re.MULTILINE), shown
+    assert re.search(r"^logs +.*working", shown, re.MULTILINE), shown
+    assert retried.startswith(f"{first.strip()}: ") and cancelled.startswith(f"{first.strip()}: ")
+    assert len([line for line in creators.splitlines() if " Running " in line]) == 2
+    assert first.strip() in purged.split() and second.strip() not in purged.split()
+
+
+def test_uninstall_removes_the_queue_with_its_accounts_and_leaves_its_jobs(deployed: Deployed):
+    url = f"{LOCATION}-docker.pkg.dev/{PROJECT}/{REPOSITORY}"
+    words = f"--team={TEAM} --repository={url} --results=gs://my-artifacts/queue --store=firestore://{PROJECT}"
+    deployed.type(f"tpu queue uninstall {ROOT} {words} --yes")
+    assert not deployed.pods("creator") or until(lambda: not deployed.pods("creator"), "the creators to leave")
+    left = deployed.box.ask("GET", "emulator/resources")
+    assert not [one for one in left if one.startswith("account ") and "tpukit-queue" in one]
+    listed = deployed.type(f"TPUKIT_STORE=firestore://{PROJECT} tpu queue list")
+    assert "completed" in listed

@@ -184,7 +184,7 @@ def test_image_is_built_into_the_repository_that_is_there_and_becomes_the_one_of
 def test_job_without_a_flag_trains_a_model_in_the_bucket(way):
     done = way.type(LINES[2])
     assert done.code == 0, done.text[-8000:]
-    assert "all hosts ended well" in done.text
+    assert "completed on all hosts" in done.text
     results = [
         one for one in way.resources() if re.match(r"object my-project-1-artifacts/runs/pretrain-\w+/result.json", one)
     ]

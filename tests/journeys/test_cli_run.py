@@ -46,7 +46,7 @@ def test_run_to_completion(tpu):
     assert done.stdout == f"{job_id}\n"
     assert "2 slices of v4-16 (2x2x2), 4 hosts, 16 chips, place local, rule pass" in done.stderr
     assert "chips are simulated" in done.stderr
-    assert "all hosts ended well" in done.stderr
+    assert "completed on all hosts" in done.stderr
 
     shown = tpu.show(job_id)
     assert (shown["state"], shown["reason"], shown["tags"]) == ("completed", "done", ["first", "second"])
@@ -54,7 +54,7 @@ def test_run_to_completion(tpu):
     assert len(shown["attempts"]) == 1
     texts = [event["text"] for event in shown["events"]]
     assert texts[0].startswith("sent to local by ")
-    assert texts[-1] == "all hosts ended well"
+    assert texts[-1] == "completed on all hosts"
 
     found = {}
     for slice_index in range(2):

@@ -75,7 +75,7 @@ def test_push_without_a_repository_says_who_makes_one(machine):
     (machine.folder / "Dockerfile").write_text("FROM python\n")
     done = machine.run("image", "push")
     assert (done.returncode, machine.calls()) == (2, [])
-    assert "`tpu cluster up` makes one" in done.stderr
+    assert "`tpu cluster up` creates one" in done.stderr
 
 
 def test_push_folder_without_a_dockerfile_is_refused_and_calls_nothing(machine, folder):

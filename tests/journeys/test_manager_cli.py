@@ -131,4 +131,17 @@ def test_working_directory_without_a_job_file_says_what_to_write(desk, tmp_path)
 def test_solve_says_what_it_examined(desk):
     set_up(desk)
     findings = json.loads(desk("solve g-v4-8-1 --json").output)
-    assert {one["outcome"] for one in findings} == {"good", "mended"} and len(findings) == 10
+    assert {one["outcome"] for one in findings} == {"good", "mended"} and len(findings) == 11
+
+
+def test_mount_disk_sets_wandb_up_with_the_key_of_this_machine_and_says_how_to_get_one(desk, monkeypatch, tmp_path):
+    set_up(desk)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    done = desk("mount-disk g-v4-8-1")
+    assert "✓ wandb" in done.stdout
+    assert "no wandb key on this machine; run `wandb login`" in done.stderr
+    monkeypatch.setenv("WANDB_API_KEY", "5ecre7" * 7)
+    done = desk("mount-disk g-v4-8-1")
+    assert "each job that you send gets your wandb key" in done.stderr
+    assert "5ecre7" not in done.output

@@ -35,6 +35,30 @@ def test_init_writes_a_folder_that_kustomize_takes(tmp_path):
     assert settings.of_config_map(dict(pairs)).options.zones == ("us-central2-b",)
 
 
+def test_init_for_a_cluster_of_the_settings_takes_repository_account_and_upgrades_of_it(tmp_path, monkeypatch):
+    settings_file = tmp_path / "settings.yaml"
+    monkeypatch.setenv("TPUKIT_SETTINGS", str(settings_file))
+    settings_file.write_text(
+        "project: my-project-1\ncontext: gke_my-project-1_us-central2_tpu-cluster\n"
+        "repository: us-central1-docker.pkg.dev/my-project-1/tpu-cluster\n"
+    )
+    words = ["init", "my-project-1", "tpu-cluster", "--location", "us-central2", "--zones", "us-central2-b"]
+    done = CliRunner().invoke(command, [*words, "--folder", str(tmp_path / "deploy")])
+    assert done.exit_code == 0, done.output
+    made = tmp_path / "deploy" / "my-project-1" / "tpu-cluster"
+    image = yaml.safe_load((made / "kustomization.yaml").read_text())["images"][0]["newName"]
+    assert image == "us-central1-docker.pkg.dev/my-project-1/tpu-cluster/tpu-provisioner"
+    assert f"--repository {image.rpartition('/')[0]} " in done.stderr
+    pairs = [line.split("=", 1) for line in (made / "config.env").read_text().splitlines() if line[:1] != "#"]
+    options = settings.of_config_map(dict(pairs)).options
+    assert options.auto_upgrade, "its release channel refuses pools without"
+    assert "gke-sa@my-project-1.iam.gserviceaccount.com" in done.stderr
+    words[2] = "another"
+    assert CliRunner().invoke(command, [*words, "--folder", str(tmp_path / "deploy")]).exit_code == 0
+    other = (tmp_path / "deploy" / "my-project-1" / "another" / "config.env").read_text()
+    assert "auto-upgrade" not in other and "gke-sa" not in other
+
+
 def test_init_twice_changes_nothing(tmp_path):
     deployment.write(tmp_path, "my-project", "my-cluster", location="us-central2-b")
     with pytest.raises(Conflict, match="is there"):

@@ -48,7 +48,7 @@ def test_submit_serve_show_and_cancel_from_the_command_line(tpu):
     shown = json.loads(tpu("queue", "show", job_id, "--json").stdout)
     assert (shown["status"], shown["result"], shown["reason"]) == ("completed", "42", "done")
     assert "INFO hello" in shown["logs"]
-    assert 0 < shown["created_at"] <= shown["scheduled_at"] <= shown["started_at"] <= shown["completed_at"]
+    assert "2000" < shown["created_at"] <= shown["scheduled_at"] <= shown["started_at"] <= shown["completed_at"]
     listed = {job["id"]: job["status"] for job in json.loads(tpu("queue", "list", "--json").stdout)}
     assert listed == {job_id: "completed", wrong: "failed", cancelled: "cancelled"}
     failed = tpu("queue", "follow", wrong, code=1)

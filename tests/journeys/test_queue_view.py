@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 
 import pytest
 
@@ -44,6 +45,15 @@ def test_show_prints_times_and_not_numbers_of_seconds(tpu):
     created = next(line for line in lines if line.startswith("created_at"))
     assert TIME.search(created)
     assert not re.search(r"\d{10}", "\n".join(line for line in lines if "_at" in line.split()[0]))
+
+
+def test_show_as_json_has_times_of_iso_8601(tpu):
+    job = tpu("queue", "submit", "--code", "result = 1").stdout.strip()
+    listed = json.loads(tpu("queue", "list", "--json").stdout)
+    for shown in (json.loads(tpu("queue", "show", job, "--json").stdout), *listed):
+        times = [shown["created_at"], *(event["at"] for event in shown.get("events", ()))]
+        assert all(datetime.fromisoformat(time).tzinfo for time in times), times
+        assert shown["completed_at"] is None
 
 
 def test_follow_shows_each_status_and_the_logs_and_prints_the_result_alone_on_stdout(tpu):

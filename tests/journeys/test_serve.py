@@ -83,7 +83,7 @@ def test_serve_until_idle_drives_all_and_leaves(tpu):
     assert {job["state"] for job in tpu.jobs()} == {"completed"}
     for job_id in ids:
         assert f"{job_id}: attempt 0 (first attempt, stage 0)" in done.stderr
-        assert f"{job_id}: all hosts ended well" in done.stderr
+        assert f"{job_id}: completed on all hosts" in done.stderr
     assert tpu("serve", "--until-idle", "--no-http").stderr == "serving; Ctrl-C leaves, jobs run on\n"
 
 
@@ -134,7 +134,7 @@ def test_second_serve_takes_over_what_a_killed_one_drove(tpu):
         (tpu.workdir(job_id) / "go").touch()
     assert second.wait(timeout=PATIENCE) == 0
     for job_id in ids:
-        assert f"{job_id}: all hosts ended well" in tpu.said(second)
+        assert f"{job_id}: completed on all hosts" in tpu.said(second)
         assert (tpu.workdir(job_id) / "lines-0").read_text() == "0\n"
 
 
@@ -181,7 +181,7 @@ def test_serve_beside_an_api_server_that_hangs_drives_local_jobs_and_leaves_in_t
         send_to_cluster(tpu, server)
         (job_id,) = send(tpu, tpu.file("true"))
         serving = serve(tpu)
-        until(lambda: f"{job_id}: all hosts ended well" in tpu.said(serving))
+        until(lambda: f"{job_id}: completed on all hosts" in tpu.said(serving))
         asked = time.monotonic()
         os.kill(serving.pid, signal.SIGTERM)
         assert serving.wait(timeout=PATIENCE) == 0

@@ -41,6 +41,7 @@ class Program:
     slow: bool = False  # it is alive and makes no shard for long
     stopped: bool = False
     report: str = '{"step": 1, "shards": 1}'
+    log: bytes = b"said"
 
 
 @dataclass
@@ -113,7 +114,9 @@ class SimulatedHosts:
             facts["progress"] = {"text": about.report, "at": about.moved}
         facts["latest"] = max((one.attempt for one in each), default=0)
         if asked["log"] is not None:
-            facts["log"] = {"at": 0, "bytes": base64.b64encode(b"said").decode(), "size": 4}
+            log = about.log if about else b""
+            rest = base64.b64encode(log[asked["log"] :]).decode()
+            facts["log"] = {"at": asked["log"], "bytes": rest, "size": len(log)}
         return {"boot": "b", "attempts": [facts], "running": running}
 
 

@@ -20,7 +20,7 @@ from unit.drill_world import Program
 NASTY = "<script>alert('x')</script> & \x00\x1b[31m \ud800"
 
 
-def drill(mistake="", message="all hosts ended well"):
+def drill(mistake="", message="completed on all hosts"):
     program = Program(mistake=mistake)
     broken = program.broken(25)
     run = Run("kill-0-0", State.COMPLETED, message, (), broken.trace, broken.saves, broken.struck, 0.0, 2.5)

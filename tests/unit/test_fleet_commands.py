@@ -40,6 +40,10 @@ LINES = [
     "deploy --gcs-bucket b --zones us-central1-a --workers-per-zone 4 --skip-dataset",
     "deploy --gcs-bucket b --zones us-central1-a --workers-per-zone 4 --skip-dataset --skip-launch",
     "deploy --gcs-bucket b --zones us-central1-a --workers-per-zone 4 --create-tpus --monitor --monitor-interval 60",
+    "deploy --gcs_bucket b --zones us-central1-a --workers_per_zone 4 --create_tpus --monitor --monitor_interval 60",
+    "create --zones us-central1-a,us-central1-b --workers_per_zone 4 --tpu_type v3-8",
+    "delete --zones us-central1-a --workers_per_zone 4",
+    "deploy --gcs_bucket b --zones us-central1-a --workers_per_zone 4 --skip_dataset --skip_launch --max_samples 9",
     "deploy --gcs-bucket b --zones us-central1-a,us-central1-b,us-central1-c,us-central1-f --workers-per-zone 4",
 ]
 
@@ -47,7 +51,8 @@ LINES = [
 @pytest.mark.parametrize("line", LINES)
 def test_command_line_of_the_scripts_is_understood(line):
     name, *words = shlex.split(line)
-    context = command.commands[name].make_context(name, words)  # type: ignore[attr-defined]
+    fleet = command.make_context("fleet", [name])
+    context = command.commands[name].make_context(name, words, parent=fleet)  # type: ignore[attr-defined]
     assert context.params
 
 
@@ -56,6 +61,13 @@ def test_command_of_a_worker_is_understood_by_the_worker(tmp_path):
     options = host_worker._options([*argv(work, "tpu-us-central1-a-0")[3:], "--home", str(tmp_path)])
     assert (options.worker, options.data, options.output) == ("tpu-us-central1-a-0", work.data, work.output)
     assert (options.option, options.shard_samples, options.requirements) == (["model=m=1"], 1000, Path("r.txt"))
+
+
+def test_worker_takes_flags_with_underscores_and_leaves_their_values(tmp_path):
+    words = "--gcs_bucket my_b --dataset_stream=gs://my_b/datasets/stream_000.jsonl --program p_x.py:make"
+    options = host_worker._options([*words.split(), "--home", str(tmp_path)])
+    assert (options.data, options.program) == ("gs://my_b/datasets", "p_x.py:make")
+    assert options.dataset_stream == ["gs://my_b/datasets/stream_000.jsonl"]
 
 
 def test_plan_in_the_bucket_is_enough_for_another_machine(tmp_path):
@@ -143,10 +155,10 @@ def test_deploy_of_another_dataset_into_an_output_that_was_begun_is_refused_befo
     deploy.with_work(FleetSpec.from_json(words), root, ME)
     manifest = (tmp_path / "bucket" / "datasets" / "streams.json").read_bytes()
     again.write_text('{"n": 3}\n')
-    with pytest.raises(Invalid, match="was begun otherwise: dataset was"):
+    with pytest.raises(Invalid, match="has shards of another run: dataset was"):
         deploy.upload(FleetSpec.from_json({**words, "dataset": [str(again)]}), root)
     assert (tmp_path / "bucket" / "datasets" / "streams.json").read_bytes() == manifest
-    with pytest.raises(Invalid, match="was begun otherwise: shard_samples was 1000, now it is 5"):
+    with pytest.raises(Invalid, match="has shards of another run: shard_samples was 1000, now it is 5"):
         deploy.with_work(FleetSpec.from_json({**words, "shard_samples": 5}), root, ME)
 
 

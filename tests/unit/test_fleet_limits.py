@@ -177,11 +177,12 @@ def test_sample_that_is_not_json_is_left_out_and_named_and_the_rest_is_done(tmp_
     done = worked(tmp_path)
     assert done.returncode == 0, done.stdout
     assert "stream_000.jsonl, sample 5 is left out" in done.stdout
-    assert "5 samples of stream_000.jsonl are left out" in json.loads((tmp_path / "said").read_text())["warning"]
+    warning = json.loads((tmp_path / "said").read_text())["warning"]
+    assert "unreadable samples of stream_000.jsonl, which are left out: 5" in warning
     verdict = verify(str(tmp_path / "datasets"), str(tmp_path / "activations"))
     assert (verdict.shards, verdict.samples) == (4, 11)
     assert verdict.problems == (
-        "stream_000/shard_00001.txt lacks 1 samples that could not be read",
+        "stream_000/shard_00001.txt lacks 1 sample that could not be read",
         "stream_000/shard_00002.txt lacks 4 samples that could not be read",
     )
 

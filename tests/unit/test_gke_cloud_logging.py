@@ -241,7 +241,7 @@ def test_context_of_gcloud_says_project_location_and_cluster():
 
 def test_project_of_the_settings_is_taken_for_other_contexts_and_nothing_is_guessed():
     assert Where.of("sandbox-default", "my-project-1") == Where("my-project-1")
-    with pytest.raises(NotFound, match="project: NAME"):
+    with pytest.raises(NotFound, match="project: my-project-1"):
         Where.of("kind-kind")
 
 

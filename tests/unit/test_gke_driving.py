@@ -233,7 +233,7 @@ def test_jobset_that_somebody_deletes_ends_the_job_and_is_not_made_again(driving
     driving.cluster.leave(job_id)
     driving.clock.sleep(1000.0)
     job = driving.until(job_id, State.CANCELLED)
-    assert "its JobSet is gone: deleted by somebody" in job.message
+    assert "its JobSet was deleted by another user or tool" in job.message
     assert job.attempts[0].ended == at
     driving.tick(3)
     assert driving.cluster.jobset(job_id) is None
@@ -284,7 +284,7 @@ def test_jobset_of_somebody_else_with_the_same_name_is_not_touched_and_the_job_s
     theirs = {"apiVersion": "v", "kind": "JobSet", "metadata": {"name": job_id, "namespace": "research"}, "spec": {}}
     driving.cluster.create(theirs)
     driving.tick(6)
-    assert "sent by somebody else" in driving.job(job_id).message
+    assert "sent by another user or tool" in driving.job(job_id).message
     driving.stop(job_id)
     driving.clock.sleep(600.0)
     for _ in range(40):

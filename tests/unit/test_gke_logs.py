@@ -84,7 +84,7 @@ def test_logs_that_are_nowhere_say_what_was_tried(driving):
     driving.until(job_id, State.COMPLETED)
     driving.cluster.forget(job_id)
     with pytest.raises(
-        NotFound, match=r"pods are gone, nobody read them on this machine, and Cloud Logging has nothing"
+        NotFound, match=r"pods were deleted, this machine never read them, and Cloud Logging has nothing"
     ):
         lines(driving, job_id)
 

@@ -52,7 +52,7 @@ def test_why_no_such_nodes_names_their_labels():
 
 def test_why_too_few_of_them_are_ready():
     said = why(PLAN, state_of(unplaced()), Surroundings(nodes=[node(), node(ready=False)]))
-    assert said == "4 hosts of v4-16 (2x2x2) are needed, and the cluster has 1 that are ready"
+    assert said == "4 hosts of v4-16 (2x2x2) needed; the cluster has 1 ready"
 
 
 def test_why_pool_is_being_made():

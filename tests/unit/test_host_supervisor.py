@@ -202,7 +202,7 @@ def test_key_is_not_laid_where_somebody_else_has_put_a_link(host, tmp_path):
     try:
         os.chown(laid.parent, 65534, 65534, follow_symlinks=False)
         refused = host.ask("secret", b"machine example.com login user password key\n")
-        assert "belongs to somebody else" in refused["message"]
+        assert "belongs to another user" in refused["message"]
         assert list(elsewhere.iterdir()) == []
     finally:
         laid.parent.unlink()

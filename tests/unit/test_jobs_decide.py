@@ -387,7 +387,7 @@ def test_decide_warning_is_said_once_and_stays_with_an_attempt_that_ends_well():
     assert step.note == "attempt 0: each trains alone"
     assert decide(step.job, SPEC, seen(warning="each trains alone"), NOW).note == ""
     over = decide(step.job, SPEC, ended(Reason.DONE), NOW).job
-    assert (over.state, over.message) == (State.COMPLETED, "all hosts ended well; but each trains alone")
+    assert (over.state, over.message) == (State.COMPLETED, "completed on all hosts; but each trains alone")
 
 
 @pytest.mark.parametrize(

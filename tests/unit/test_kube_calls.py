@@ -179,13 +179,13 @@ def test_retry_after_that_is_no_number_of_seconds_is_left_out(text):
 
 def test_answer_that_is_no_json_is_passing_trouble(api, cluster):
     api.will(status=200)
-    with pytest.raises(Transient, match="no JSON"):
+    with pytest.raises(Transient, match="not JSON"):
         cluster.version()
 
 
 def test_list_that_is_no_list_is_passing_trouble(api, cluster):
     api.will({"kind": "Status"})
-    with pytest.raises(Transient, match="no list"):
+    with pytest.raises(Transient, match="not a list"):
         cluster.list("Pod")
 
 

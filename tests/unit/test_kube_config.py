@@ -52,7 +52,7 @@ CONTENTS = {
     "no current context": (b"{contexts: [{name: c, context: {}}]}", Invalid, "it has c; `kubectl config use-context"),
     "a context that is not there": (b"current-context: gone", NotFound, "no context gone"),
     "contexts that are no list": (b"{current-context: a, contexts: {a: b}}", Invalid, "another shape"),
-    "contexts without names": (b"{current-context: a, contexts: [{context: {}}]}", Invalid, "no kubeconfig"),
+    "contexts without names": (b"{current-context: a, contexts: [{context: {}}]}", Invalid, "not a kubeconfig"),
     "a context without a cluster": (
         b"{current-context: a, contexts: [{name: a, context: {cluster: c}}]}",
         Invalid,
@@ -254,7 +254,7 @@ def test_certificates_that_are_none_are_refused_and_leave_no_key_behind(tmp_path
 
 def test_certificate_that_is_no_base64_is_no_kubeconfig(tmp_path):
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": "x"}
-    with pytest.raises(Invalid, match="is no kubeconfig"):
+    with pytest.raises(Invalid, match="is not a kubeconfig"):
         Cluster(kubeconfig(tmp_path, "", clusters=[{"name": "main", "cluster": cluster}]))
 
 
@@ -327,7 +327,7 @@ def test_current_context_is_that_of_the_kubeconfig_that_is_named_now(tmp_path, m
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, SERVER)))
     assert current_context() == "main"
     (tmp_path / "kubeconfig").write_text("[]")
-    with pytest.raises(Invalid, match="is no kubeconfig"):
+    with pytest.raises(Invalid, match="is not a kubeconfig"):
         current_context()
 
 

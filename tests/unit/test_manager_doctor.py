@@ -32,6 +32,7 @@ class Machine:
     logs: int = 0
     mounted: set[str] = field(default_factory=set)
     jax: bool = True
+    wandb: bool = True
     holders: list[str] = field(default_factory=list)
     chips: int = 4
     installs: bool = True
@@ -55,7 +56,7 @@ class Machine:
         if words[0] == "mount":
             self.mounted.add(words[-1])
         if words[:3] == ["python3", "-m", "pip"] and self.installs:
-            self.jax = True
+            self.jax, self.wandb = self.jax or "jax" in words[-1], self.wandb or words[-1] == "wandb"
         if words[:2] == ["python3", "-c"]:
             return self._python(words[2])
         return Done(0, "")
@@ -65,6 +66,8 @@ class Machine:
             self.holders.clear()
         if "/proc/" in program:
             return Done(0, " ".join(self.holders) + "\n")
+        if "find_spec('wandb')" in program:
+            return Done(0, "") if self.wandb else Done(1, "", "no module wandb\n")
         if "find_spec" in program:
             return Done(0, "") if self.jax else Done(1, "", "no module jax\n")
         return Done(1, "", "RuntimeError: the TPU is in use\n") if self.holders else Done(0, f"{self.chips}\n")
@@ -79,6 +82,7 @@ class World:
     denied: bool = False
     mount: str = ""
     busy: str = ""
+    wandb: bool = False  # whether the one who asks has a key of wandb
     agrees: bool = True
     asked: list[str] = field(default_factory=list)
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
@@ -109,14 +113,15 @@ class World:
         patient = Patient(
             *(vm, catalogue.find("v4-16"), self, self, self.clock, self.make_anew, self.allowed),  # type: ignore[arg-type]
             busy=self.busy,
+            wandb=self.wandb,
         )
         self.findings = {one.check: one for one in doctor.examine(patient, doctor.known_checks(), fix=fix)}
         return {name: one.outcome for name, one in self.findings.items() if one.outcome is not Outcome.GOOD}
 
 
-def test_checks_are_ten_each_behind_what_it_needs():
+def test_checks_are_eleven_each_behind_what_it_needs():
     names = [check.name for check in doctor.known_checks()]
-    assert len(names) == len(set(names)) == 10
+    assert len(names) == len(set(names)) == 11
     for number, check in enumerate(doctor.known_checks()):
         assert set(check.needs) <= set(names[:number])
 
@@ -149,6 +154,14 @@ def test_disk_that_is_not_mounted_is_mounted():
     world = World(mount="/mnt/share")
     assert world.examine() == {"disk mounted": Outcome.MENDED}
     assert all(machine.mounted == {"/mnt/share"} for machine in world.machines)
+
+
+def test_wandb_is_installed_on_hosts_without_it_where_the_user_has_a_key_and_not_otherwise():
+    world = World(machines=[Machine(), Machine(wandb=False)], wandb=True)
+    assert world.examine(fix=False) == {"wandb": Outcome.BAD}
+    assert world.findings["wandb"].says == "host 1: no module wandb"
+    assert world.examine() == {"wandb": Outcome.MENDED}
+    assert World(machines=[Machine(wandb=False)]).examine() == {}
 
 
 def test_fix_that_does_not_help_is_bad_and_what_needs_it_is_not_examined():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,12 @@ def test_workdir_is_the_jobs_then_below_the_artifacts_then_the_places(artifacts,
 def test_command_has_config_as_flags_behind_it():
     made = make(config={"model": {"depth": 2}, "name": "a b"})
     assert made.command == ("python", "train.py", "--config.model.depth=2", "--config.name=a b")
+
+
+def test_command_of_a_job_with_log_stage_names_its_stage():
+    made = make()
+    assert made.command_of(2) == made.command
+    assert replace(made, log_stage=True).command_of(2) == (*made.command, "--config.stage=2")
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_move_with_an_active_job_keeps_the_mark_of_its_hardware_and_closes_the_o
             act()
     with pytest.raises(Conflict, match=f"was moved to {address}") as error:
         open_store("sqlite", store.path.parent)
-    assert f"store: {address}" in error.value.hint
+    assert f"`tpu settings store {address}`" in error.value.hint
     assert json.loads(tpu("show", "--json").stdout)["moved_to"] == address
     use(address)
     assert context.sender() == before

@@ -43,5 +43,5 @@ def test_rate_comes_from_the_environment_and_nonsense_is_refused(monkeypatch):
     assert writes_per_second() == 50.0
     for text in ("many", "0", "-1", "nan"):
         monkeypatch.setenv(WRITES, text)
-        with pytest.raises(Invalid, match="no number of writes"):
+        with pytest.raises(Invalid, match="not a number of writes"):
             writes_per_second()

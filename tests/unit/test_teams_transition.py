@@ -184,7 +184,7 @@ def test_one_that_was_away_for_so_long_that_another_changed_quotas_writes_nothin
     with lock.held(world.cluster, clock) as slow:
         registry.apply(world.cluster, change, ACCOUNT, ManualClock())
         clock.sleep(lock.VALID_SECONDS)
-        with pytest.raises(Conflict, match="somebody else"):
+        with pytest.raises(Conflict, match="another process"):
             slow.check()
 
 

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them."""
+"""Amounts as Kubernetes writes them, and as people read them."""
 
 from __future__ import annotations
 
@@ -40,3 +40,8 @@ def quantity(number: Decimal | int) -> str:
     while whole and whole % 1000 == 0:
         whole, suffix = whole // 1000, next(suffixes)
     return f"{whole}{suffix}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return `1 host` or `4 hosts`; `many`: the plural, where it is not `one` with an s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"

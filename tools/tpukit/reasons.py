@@ -71,7 +71,7 @@ class Meaning:
 _FAILED, _USER, _HARDWARE = State.FAILED, Budget.USER, Budget.HARDWARE
 
 MEANINGS: dict[Reason, Meaning] = {
-    Reason.DONE: Meaning(State.COMPLETED, Budget.NONE, None, "all hosts ended well"),
+    Reason.DONE: Meaning(State.COMPLETED, Budget.NONE, None, "completed on all hosts"),
     Reason.CANCELLED: Meaning(State.CANCELLED, Budget.NONE, None, "stopped on request"),
     Reason.TIMEOUT: Meaning(_FAILED, Budget.NONE, None, "ran past max.runtime"),
     Reason.BAD_COMMAND: Meaning(_FAILED, Budget.NONE, None, "{host} could not start the command"),

@@ -149,7 +149,10 @@ def bootstrap(dry_run: bool, **words: Any) -> None:
         _print(boot.lines(spec))
         return
     boot.run(spec, SystemClock(), _say)
-    _say(f"Whoever sends builds needs roles/iam.serviceAccountUser on {boot.BUILD_ACCOUNT} and {boot.MANAGER_ACCOUNT}.")
+    _say(
+        "An account that sends builds needs roles/iam.serviceAccountUser on "
+        f"{boot.BUILD_ACCOUNT} and {boot.MANAGER_ACCOUNT}."
+    )
 
 
 @command.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import report
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,7 +116,7 @@ def cost_lines(costs: Costs) -> list[str]:
         lines.append(f"{at}: {costs.share_lost:.1%} of the time is lost; {price}")
     if costs.best_every is not None:
         every = f", as it is every {seconds(costs.save_every)}" if costs.save_every else ""
-        steps = f" ({costs.best_steps} steps)" if costs.best_steps else ""
+        steps = f" ({counted(costs.best_steps, 'step')})" if costs.best_steps else ""
         lines.append(f"saving every {report.duration(costs.best_every)}{steps} would cost least{every}")
     if lines:
         lines.append("times are those of this machine; on TPUs they are others")

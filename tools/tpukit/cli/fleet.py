@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpukit.cli import fleet_flags as flags
-from tpukit.cli import fleet_owner
+from tpukit.cli import fleet_logs, fleet_owner
 from tpukit.errors import Invalid, NotFound, TpukitError
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from tpukit.fleet.listing import Located
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from tpukit.fleet.wanted import Plan
 
 
-@click.group("fleet")
+# Flags are taken with underscores too, as shell scripts spell them.
+@click.group("fleet", context_settings={"token_normalize_func": lambda token: token.replace("_", "-")})
 def command() -> None:
     """Work through one dataset on TPU VMs over zones, each on streams of its own.
 
@@ -49,7 +51,7 @@ def create(file: Path | None, adopt: bool, **words: Any) -> None:
 
 @command.command()
 @flags.file_
-@click.option("--zones", help="Only in these zones; all if left out.")
+@click.option("--zones", help="Only in these zones (default: all).")
 @click.option("--workers-per-zone", type=click.IntRange(min=1), help="Only so many of each zone, from 0.")
 @flags.adopt_
 @flags.yes_
@@ -73,11 +75,12 @@ def delete(
     slots = sorted({slot for slot in ({one.slot for one in known} | set(there.pieces)) if meant(slot)})
     if slots:
         marks = fleet_owner.check(target.name, there, adopt=adopt)
-        question = f"Delete {len(slots)} TPU VMs of fleet `{target.name}` ({fleet_owner.names(slots)})?"
+        question = f"Delete {counted(len(slots), 'TPU VM')} of fleet `{target.name}` ({fleet_owner.names(slots)})?"
         fleet_owner.confirm(question, yes=yes)
         driver.discard(store, target.name, there, _now(), meant, me=fleet_owner.me(), adopted=marks)
     fleet_driving.drive(target.name, lambda workers: all(one.wanted != "gone" for one in workers))
-    click.echo(f"{target.name}: {len(driver.of(store, target.name))} TPU VMs are left", err=True)
+    left = counted(len(driver.of(store, target.name)), "TPU VM is", "TPU VMs are")
+    click.echo(f"{target.name}: {left} left", err=True)
 
 
 @command.command()
@@ -203,7 +206,8 @@ def deploy(
         _confirm_changes(deploying.plan_with_work(spec, root, fleet_owner.me()), there, yes=yes)
     if not skip_dataset:
         made = deploying.upload(spec, root)
-        click.echo(f"{plan.name}: {made.samples} samples in {len(made.streams)} streams are uploaded", err=True)
+        amounts = f"{counted(made.samples, 'sample')} in {counted(len(made.streams), 'stream')}"
+        click.echo(f"{plan.name}: {amounts} uploaded", err=True)
     if skip_launch:
         if create_tpus:
             _want(plan, only=False, adopt=adopt)
@@ -279,37 +283,13 @@ def verify(file: Path | None, gcs_bucket: str | None, fast: bool, as_json: bool)
     else:
         for problem in verdict.problems:
             click.echo(problem)
-        words = "all is there" if not verdict.problems else f"{len(verdict.problems)} problems"
-        click.echo(f"{words}: {verdict.samples} samples in {verdict.shards} shards, {verdict.bytes} bytes")
+        words = counted(len(verdict.problems), "problem") if verdict.problems else "all is there"
+        amounts = f"{counted(verdict.samples, 'sample')} in {counted(verdict.shards, 'shard')}"
+        click.echo(f"{words}: {amounts}, {verdict.bytes} bytes")
     return 1 if verdict.problems else 0
 
 
-@command.command()
-@click.argument("tpu")
-@flags.name_
-def logs(tpu: str, name: str | None) -> None:
-    """Print the output of a worker's program."""
-    import base64
-
-    from tpukit.cli import context, fleet_driving
-    from tpukit.fleet import driver
-
-    fleet = name or flags.default_name()
-    worker = next((one for one in driver.of(context.store(), fleet) if tpu in (one.tpu, one.slot)), None)
-    if worker is None:
-        raise NotFound(f"{fleet} has no worker {tpu}", hint="`tpu fleet status` shows them")
-    acting = fleet_driving.acting()
-    try:
-        login, position = acting.login(worker), 0
-        while True:
-            piece = acting.reach.log(worker, login, position)
-            content = base64.b64decode(piece["bytes"])
-            click.echo(content, nl=False)
-            position += len(content)
-            if not content or position >= piece["size"]:
-                return
-    finally:
-        acting.reach.channel.close()
+command.add_command(fleet_logs.logs)
 
 
 @command.command()
@@ -414,12 +394,12 @@ def _are_over(workers: Sequence[Worker]) -> bool:
 def _finish(workers: Sequence[Worker], words: str) -> None:
     failed = [one for one in workers if one.state == "failed"]
     if len(failed) < len(workers) or not failed:
-        click.echo(f"{len(workers) - len(failed)} workers are {words}", err=True)
+        click.echo(f"{counted(len(workers) - len(failed), 'worker is', 'workers are')} {words}", err=True)
     if failed:
         reasons = sorted({one.message for one in failed})
-        count = "All" if len(failed) == len(workers) else f"{len(failed)} of {len(workers)}"
+        count = "All workers" if len(failed) == len(workers) else f"{len(failed)} of {len(workers)} workers"
         shown = f"{failed[0].tpu}: {failed[0].message}" if len(failed) == 1 else "; ".join(reasons[:3])
-        raise TpukitError(f"{count} workers failed. {shown}" if len(failed) > 1 else shown)
+        raise TpukitError(f"{count} failed. {shown}" if len(failed) > 1 else shown)
 
 
 def _now() -> float:

@@ -20,34 +20,38 @@ F = TypeVar("F", bound=Callable[..., Any])
 EARLIER_NAME = "tpu"
 """Of a fleet without a name, before its default was the user's."""
 file_ = click.argument("file", required=False, type=click.Path(path_type=Path))
-name_ = click.option("--name", help="Name of the fleet, a label of its TPU VMs; your user name if left out.")
+name_ = click.option("--name", help="Name of the fleet, a label of its TPU VMs (default: your user name).")
 yes_ = click.option("--yes", is_flag=True, help="Do not ask.")
 adopt_ = click.option("--adopt", is_flag=True, help="Take over a fleet of another owner or store.")
 json_ = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 bucket_ = click.option("--gcs-bucket", help="Bucket with datasets/ and activations/.")
-interval_ = click.option("--monitor-interval", type=float, default=60.0, show_default=True, help="Seconds.")
+interval_ = click.option(
+    "--monitor-interval", type=float, default=60.0, show_default=True, help="Seconds between updates."
+)
 _WHERE = [
-    click.option("--zones", help="Zones with commas between them."),
-    click.option("--workers-per-zone", type=int, help="1 if left out."),
-    click.option("--tpu-type", help="A slice of one host; v3-8 if left out."),
-    click.option("--on-demand/--spot", default=None, help="TPU VMs that are not taken back, at a higher price."),
+    click.option("--zones", help="Zones, separated by commas."),
+    click.option("--workers-per-zone", type=int, help="TPU VMs in each zone (default: 1)."),
+    click.option("--tpu-type", help="Type of the TPU VMs, a slice of one host (default: v3-8)."),
+    click.option(
+        "--on-demand/--spot", default=None, help="Capacity: on demand costs more and is not preempted (default: spot)."
+    ),
     click.option("--stay/--move", default=None, help="Wait for hardware in its zone, or move to another (default)."),
-    click.option("--move-after", type=int, help="Seconds without hardware until it moves; 300 if left out."),
+    click.option("--move-after", type=int, help="Seconds without hardware until it moves (default: 300)."),
     click.option("--unattended", help="TPU VMs end after this long without a driver (default: 24h; 0s: never)."),
     adopt_,
     name_,
 ]
 _WORK = [
     click.option("--gcs-bucket", help="Bucket for datasets/ and activations/."),
-    click.option("--dataset", multiple=True, help="JSONL, may be .gz; may be repeated."),
-    click.option("--streams", type=int, help="Streams of the dataset; as many as workers if left out."),
-    click.option("--max-samples", type=int, help="Of each stream, for a test."),
+    click.option("--dataset", multiple=True, help="JSONL file, may be .gz; repeatable."),
+    click.option("--streams", type=int, help="Streams to split the dataset into (default: one for each TPU VM)."),
+    click.option("--max-samples", type=int, help="Samples of each stream to use, for a test (default: all)."),
     click.option("--program", help="FILE.py:NAME; its folder is sent along."),
-    click.option("--option", multiple=True, metavar="NAME=VALUE", help="For the program; may be repeated."),
+    click.option("--option", multiple=True, metavar="NAME=VALUE", help="Option of the program; repeatable."),
     click.option("--model", help="Short for --option model=..."),
     click.option("--requirements", help="File in the program's folder that each host installs."),
-    click.option("--shard-samples", type=int, help="Samples in each shard; 1000 if left out."),
-    click.option("--patience", type=int, help="Seconds that a program may not move; 1800 if left out."),
+    click.option("--shard-samples", type=int, help="Samples in each shard (default: 1000)."),
+    click.option("--patience", type=int, help="Seconds without progress until a program is restarted (default: 1800)."),
     click.option("--claim-seconds", "claim", type=int, hidden=True, help="After which a lost worker's stream is free."),
 ]
 

@@ -10,6 +10,7 @@ import click
 
 from tpukit.cli import context
 from tpukit.errors import TpukitError
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -98,7 +99,8 @@ def needs_recovery(worker: Worker) -> bool:
 
 def summary(workers: Sequence[Worker], total: Made) -> str:
     words = ", ".join(f"{name} {number}" for name, number in counts(workers).items())
-    return f"{len(workers)} workers: {words}; {total.samples} samples in {total.shards} shards"
+    amounts = f"{counted(total.samples, 'sample')} in {counted(total.shards, 'shard')}"
+    return f"{counted(len(workers), 'worker')}: {words}; {amounts}"
 
 
 def dashboard(
@@ -131,7 +133,7 @@ def dashboard(
     ]
     table = FittedTable(fields, heading="message", texts=[*(_message(one) for one in shown), ""])
     left = len(workers) - len(shown)
-    more = [Text(f"and {left} more workers; `tpu fleet status` shows all", "dim")] if left else []
+    more = [Text(f"and {counted(left, 'more worker')}; `tpu fleet status` shows all", "dim")] if left else []
     first = [Text(heading, "dim")] if heading else []
     # The summary first: where messages take more lines than there are, the end is cut.
     return Group(*first, Text(summary(workers, made.total)), table, *more)

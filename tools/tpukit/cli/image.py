@@ -51,8 +51,8 @@ def push(
 
     known = repository or settings.load().repository
     if not known:
-        hint = "`tpu cluster up` makes one and notes it there; or add --repository REGION-docker.pkg.dev/PROJECT/NAME"
-        raise Invalid(Problem("--repository", "the settings name no repository to push to", hint))
+        hint = f"`tpu cluster up` creates one and writes it to that file; or {settings.hint('repository')}"
+        raise Invalid(Problem("--repository", "not given, and no repository is set", hint))
     target = images.Repository(str(Settings.from_json({"repository": known}).repository))
     tag = tag or time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     image = f"{target.url}/{name}:{tag}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit import resources
 from tpukit.cli.job_check import READERS, json_of, outputs, print_table, read, show_option, table, wanting_output
 from tpukit.cli.who import user_name, user_option
 
@@ -84,7 +85,7 @@ def _has_textual() -> bool:
     from importlib.util import find_spec
 
     if find_spec("textual") is None:
-        click.echo("without keys: `pip install 'tpukit[monitor]'` brings them", err=True)
+        click.echo(f"the monitor takes no keys; {resources.install_hint('monitor')} for one that does", err=True)
         return False
     return True
 

@@ -14,6 +14,7 @@ from tpukit.cli import questions
 from tpukit.cli.submission import resume_option, set_option
 from tpukit.cli.who import user_name, user_option
 from tpukit.errors import Conflict, Invalid, Problem
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from tpukit.manager.inventory import Vm
@@ -201,7 +202,7 @@ def _say_others(window: Window) -> None:
 
     others = [one for one in windows.of_user(context.store(), window.user) if one.number != window.number]
     if active := vms.active_jobs({one.job for one in others}):
-        jobs = "1 other job" if len(active) == 1 else f"{len(active)} other jobs"
+        jobs = counted(len(active), "other job")
         text = f"this terminal follows {window.name}; {jobs} of {window.user}: `tpu monitor {window.user}` follows all"
         click.echo(text, err=True)
 

@@ -22,7 +22,7 @@ TIMED_OUT = 124
 @click.command()
 @click.argument("jobs", metavar="[JOB]...", nargs=-1)
 @click.option("--tag", default="", help="Stop all active jobs with this tag.")
-@click.option("--wait/--no-wait", default=True, help="Return when nothing of them runs any more.", show_default=True)
+@click.option("--wait/--no-wait", default=True, help="Wait until nothing of them runs.", show_default=True)
 def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
     """Stop jobs. Hosts get their grace time to save; nothing of the jobs is left running.
 
@@ -159,7 +159,8 @@ def _stop_once(job_id: str) -> None:
         click.echo(f"{job_id} {context.get(job_id).state}", err=True)
         return
     click.echo(
-        f"{job_id} was told to stop; no process drives it: `tpu serve` or `tpu job stop {job_id}` waits for its end",
+        f"{job_id} will be stopped, but no process drives it: run `tpu serve`, or `tpu job stop {job_id}` to wait for "
+        "its end",
         err=True,
     )
 

@@ -8,6 +8,7 @@ import click
 
 from tpukit.cli.job_check import jobs_by_id
 from tpukit.cli.who import user_name, user_option, window_name
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from tpukit.manager.windows import Window
@@ -67,7 +68,7 @@ def ack(user: str) -> None:
     for job_id in asked:  # a write wakes whoever watches the store
         change(store, JOBS, job_id, lambda job: job, note=note, at=now)
     driven = sum(context.lease(job_id) is not None for job_id in asked)
-    click.echo(f"{len(asked)} active jobs, {driven} of them driven", err=True)
+    click.echo(f"{counted(len(asked), 'active job')}, {driven} driven", err=True)
     if driven < len(asked):
         click.echo("  `tpu serve` drives the rest", err=True)
 

@@ -195,15 +195,39 @@ def explain(
 @click.argument("cluster")
 @click.option("--location", required=True, help="Region or zone of the cluster.")
 @click.option("--zones", default="", help="Zones to make pools in, in order; required in a regional cluster.")
-@click.option("--image", default="", help="Image of the controller (default: REGION-docker.pkg.dev/...).")
-@click.option("--service-account", default="", help="Google account that it acts as; tpu-provisioner@PROJECT... .")
-@click.option("--node-service-account", default="", help="Google account that nodes run as (default: GKE's).")
+@click.option("--image", default="", help="Image of the controller (default: in the repository of the settings).")
+@click.option(
+    "--service-account", default="", help="Google account that it acts as (default: tpu-provisioner@PROJECT...)."
+)
+@click.option(
+    "--node-service-account", default="", help="Google account that nodes run as (default: that of the cluster)."
+)
+@click.option(
+    "--auto-upgrade/--no-auto-upgrade",
+    default=None,
+    help="Let GKE upgrade the pools, which a release channel requires (default: as the cluster of the settings).",
+)
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=Path("deploy"), show_default=True)
-def init(project: str, cluster: str, folder: Path, **values: str) -> None:
-    """Write deploy/PROJECT/CLUSTER, filled in, and print what is left to do."""
-    from tpukit.provisioner import deployment
+def init(project: str, cluster: str, folder: Path, auto_upgrade: bool | None, **values: str) -> None:
+    """Write deploy/PROJECT/CLUSTER, filled in, and print what is left to do.
 
-    made = deployment.write(folder, project, cluster, **values)
+    For the cluster of the settings, which `tpu cluster up` created, its repository, the account of its nodes and its
+    release channel are known.
+    """
+    from tpukit.infra import gcloud
+    from tpukit.infra.spec import ClusterSpec
+    from tpukit.provisioner import deployment
+    from tpukit.spec import settings
+
+    own = settings.load()
+    known = own.project == project and (own.context or "").endswith(f"_{cluster}")
+    if known and own.repository:
+        values["image"] = values["image"] or f"{own.repository}/{_NAME}:1"
+    if known:
+        nodes = gcloud.email(str(ClusterSpec.fields["gke_sa_name"].default), project)
+        values["node_service_account"] = values["node_service_account"] or nodes
+    upgrade = known if auto_upgrade is None else auto_upgrade
+    made = deployment.write(folder, project, cluster, auto_upgrade=upgrade, **values)
     click.echo(made.path)
     for line in made.next:
         click.echo(line, err=True)

@@ -156,7 +156,7 @@ def work(job_id: str, host: int, **options: Any) -> None:
         # One that was told to leave has not done its part: 143 fails the slice, and its first host gives the job back.
         sys.exit(0 if worker.accompany(job_id) or not worker.leaving else 128 + signal.SIGTERM)
     if not worker.run_one(job_id, SCHEDULED):
-        _say(f"{job_id} is not waiting for a worker any more")
+        _say(f"{job_id} no longer waits for a worker")
 
 
 @command.command()

@@ -55,10 +55,10 @@ def show(job_id: str, as_json: bool) -> None:
     job = queue.get(job_id)
     events = queue.events(job_id)
     if as_json:
-        listed = [{"at": event.at, "text": event.text} for event in events]
+        listed = [{"at": report.iso(event.at), "text": event.text} for event in events]
         context.print_json({**_as_json(job_id, job), "events": listed})
         return
-    for name, value in _as_json(job_id, job).items():
+    for name, value in _fields(job_id, job).items():
         if value in (None, "", 0, {}, False):
             continue
         text = report.clock_time(value) if name in (*TIMES, "not_before") else str(value).rstrip()
@@ -133,10 +133,18 @@ def client() -> Client:
     return Client(context.store())
 
 
-def _as_json(key: str, job: QueuedJob) -> dict[str, Any]:
+def _fields(key: str, job: QueuedJob) -> dict[str, Any]:
     import msgspec
 
     return {"id": key, **msgspec.to_builtins(job)}
+
+
+def _as_json(key: str, job: QueuedJob) -> dict[str, Any]:
+    from tpukit import report
+    from tpukit.queue.records import TIMES
+
+    fields = _fields(key, job)
+    return {**fields, **{name: report.iso(fields[name]) for name in (*TIMES, "not_before")}}
 
 
 def _age(job: QueuedJob) -> str:

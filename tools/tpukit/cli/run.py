@@ -131,7 +131,7 @@ def _check_loss(lose: str | None, detach: bool, place: str) -> None:
         raise Invalid(Problem("--lose", "only a job that is followed can be rehearsed", "leave --detach out"))
     if lose and not context.places()[place].capabilities.kills_hosts:
         hint = "leave --lose out; in a sandbox, `tpu sandbox faults` loses hosts"
-        raise Invalid(Problem("--lose", f"hosts of {place} cannot be lost on purpose", hint))
+        raise Invalid(Problem("--lose", f"not possible on {place}", hint))
 
 
 def _print_id(job_id: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli.leaving import Leaving
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +136,8 @@ def _prune() -> None:
     report = housekeeping.run(paths.data(), paths.state(), known, context.CLOCK.now(), limits, active=active)
     prune_store(context.store())
     if report.removed:
-        _say(f"removed {len(report.removed)} things of old jobs, {report.freed >> 20} MiB; `tpu clean` says more")
+        removed = counted(len(report.removed), "item")
+        _say(f"removed {removed} of old jobs, {report.freed >> 20} MiB; `tpu clean` lists them")
 
 
 def prune_store(store: Store) -> None:

@@ -87,7 +87,9 @@ SPELLINGS = (
     Spelling("reapply", "vm reapply {tpu}", "Delete a TPU and recreate it.", "tpu", flags={"-q": "--yes"}),
     Spelling("delete", "vm delete {tpu}", "Delete a TPU.", "tpu", flags={"-q": "--yes"}),
     Spelling("restart", "vm restart {tpu}", "Restart the hosts of a TPU.", "tpu"),
-    Spelling("mount-disk", "vm mount-disk {tpu}", "Mount the shared disk on all hosts of a TPU.", "tpu"),
+    Spelling(
+        "mount-disk", "vm mount-disk {tpu}", "Mount the shared disk on all hosts of a TPU, and set up wandb.", "tpu"
+    ),
     Spelling(
         "describe",
         "vm describe {tpu}",

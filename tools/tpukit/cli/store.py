@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpukit.quantities import counted
+
 if TYPE_CHECKING:
     from tpukit.store import Store
 
@@ -98,7 +100,9 @@ def move(destination: str, delete: bool) -> None:
         if moved.present:
             click.echo(f"{_count(len(moved.present))} there already", err=True)
         if people := sum(len(one.copied) for one in shared):
-            click.echo(f"{people} records of users, TPUs, windows, aliases, fleets and the queue copied", err=True)
+            click.echo(
+                f"{counted(people, 'record')} of users, TPUs, windows, aliases, fleets and the queue copied", err=True
+            )
         if delete:
             click.echo(f"{_count(len(moved.copied) + len(moved.present))} removed from {source.address}", err=True)
         for broken in [*moved.broken, *(one for each in shared for one in each.broken)]:
@@ -172,4 +176,4 @@ def _summary(store: Store) -> dict[str, Any]:
 
 
 def _count(number: int) -> str:
-    return "1 job" if number == 1 else f"{number} jobs"
+    return counted(number, "job")

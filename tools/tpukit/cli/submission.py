@@ -12,6 +12,7 @@ import click
 
 from tpukit import places
 from tpukit.errors import Conflict, Invalid, Problem, Transient
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from tpukit.places.base import Place
@@ -221,11 +222,6 @@ def warn(plan: Plan) -> None:
     place = context.places()[plan.place]
     for text in risks.of(plan, place.workdir(plan, 0), this_machine=place.capabilities.uses_this_machine):
         click.echo(f"warning: {text}", err=True)
-
-
-def counted(number: int, word: str) -> str:
-    """Return `1 host`, `4 hosts`."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _taken(place: Place, plan: Plan) -> frozenset[str]:

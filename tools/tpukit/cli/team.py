@@ -264,8 +264,8 @@ def _own_account(name: str, bucket: str | None, project: str | None, email: str 
     if email is not None:
         raise Invalid(Problem("--own-account", "the account is named already", "leave --service-account out"))
     if not re.fullmatch(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/?", place):
-        hint = "write --bucket gs://NAME, or artifacts: gs://NAME in the settings"
-        raise Invalid(Problem("--own-account", "there is no bucket for the team's folder", hint))
+        hint = f"pass --bucket gs://NAME; or {settings.hint('artifacts')}"
+        raise Invalid(Problem("--bucket", "not given, and no bucket for the team's folder is set", hint))
     return team_account.steps(name, _project_of_cluster(project), place)
 
 
@@ -280,9 +280,8 @@ def _project_of_cluster(project: str | None) -> str:
 
     found = project or settings.load().project
     if not found:
-        raise Invalid(
-            Problem("--own-account", "the project is not known", "write --project, or project: in the settings")
-        )
+        hint = f"pass --project NAME; or {settings.hint('project')}"
+        raise Invalid(Problem("--project", "not given, and no project is set", hint))
     return found
 
 

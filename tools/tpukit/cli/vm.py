@@ -7,6 +7,7 @@ import click
 from tpukit.cli import vm_act, vm_doctor
 from tpukit.cli.vms import SHEET_TAB
 from tpukit.cli.who import user_name, user_option
+from tpukit.quantities import counted
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _tpu = click.argument("tpu")
@@ -89,7 +90,7 @@ def mirror(sheet: str, tab: str) -> None:
     from tpukit.cli import vms
 
     table = vms.write_sheet(sheet, tab)
-    click.echo(f"{len(table) - 1} TPUs written to {tab}", err=True)
+    click.echo(f"{counted(len(table) - 1, 'TPU')} written to {tab}", err=True)
 
 
 @command.command("check-status")

@@ -36,7 +36,10 @@ def solve(tpu: str, dry_run: bool, yes: bool, as_json: bool) -> None:
 )
 @click.option("--at", "mount", default="", metavar="FOLDER", help="Folder to mount it at (default: the last one).")
 def mount_disk(tpu: str, disk: str, mount: str) -> None:
-    """Mount the shared disk on all hosts of a TPU. What was named once holds for the other TPUs of the zone."""
+    """Mount the shared disk on all hosts of a TPU, and set up wandb there if you have a key of it.
+
+    The disk that was named once holds for the other TPUs of the zone.
+    """
     from tpukit.cli import context, vms
     from tpukit.errors import Invalid, Problem
     from tpukit.manager import inventory
@@ -50,7 +53,13 @@ def mount_disk(tpu: str, disk: str, mount: str) -> None:
     if not mount.startswith("/") or ":" not in disk or disk.startswith("-"):
         raise Invalid(Problem("--disk", f"{disk} at {mount} cannot be mounted", "write SERVER:/PATH and /FOLDER"))
     inventory.set_disk(context.store(), vm.name, disk, mount, context.CLOCK.now())
-    _examine(tpu, ("API access", "quota", "TPU state", "SSH", "disk mounted"), fix=True)
+    click.echo(
+        "each job that you send gets your wandb key; hosts do not keep it"
+        if _has_wandb_key()
+        else "no wandb key on this machine; run `wandb login`, or set WANDB_API_KEY, for jobs that use wandb",
+        err=True,
+    )
+    _examine(tpu, ("API access", "quota", "TPU state", "SSH", "disk mounted", "wandb"), fix=True)
 
 
 def _examine(tpu: str, only: Sequence[str], *, fix: bool, yes: bool = False, as_json: bool = False) -> None:
@@ -96,8 +105,15 @@ def _patient(tpu: str, yes: bool) -> tuple[Patient, Callable[[], None]]:
         lambda: vm_act.make_anew(vm, wait=True),
         lambda question: yes or (sys.stdin.isatty() and click.confirm(question, err=True)),
         busy=vm.job if vm.job and vms.is_active(vm.job) else "",
+        wandb=_has_wandb_key(),
     )
     return patient, hosts.close
+
+
+def _has_wandb_key() -> bool:
+    from tpukit.places.tpu_vm import secrets
+
+    return bool(secrets.wandb({}))
 
 
 class Shell:

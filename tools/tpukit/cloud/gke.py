@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from tpukit import fence
+from tpukit import fence, resources
 from tpukit.cloud.clients import SECONDS, ask, sign_in
 from tpukit.cloud.refusals import is_failed_precondition
 from tpukit.errors import Conflict, Invalid, Transient
@@ -72,7 +72,7 @@ class Client:
         try:
             from google.cloud import container_v1
         except ImportError as error:
-            hint = "pip install 'tpukit[provisioner]'"
+            hint = resources.install_hint("provisioner")
             raise Invalid("google-cloud-container is not installed", hint=hint) from error
         self._types: Any = container_v1
         self._parent = f"projects/{project}/locations/{location}"

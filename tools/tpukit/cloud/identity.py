@@ -38,7 +38,7 @@ class IdentityTokens:
         except TpukitError:
             raise
         except Exception as error:  # what is in a token is whatever somebody sent
-            raise Unauthenticated("this is no identity token of Google for this service") from error
+            raise Unauthenticated("not an identity token of Google for this service") from error
         if claims.get("iss") not in _ISSUERS or claims.get("email_verified") is not True:
             raise Unauthenticated("the token names no verified address")
         return str(claims.get("email", ""))

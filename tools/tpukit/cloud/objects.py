@@ -113,7 +113,7 @@ def _md5(file: Path) -> str:
 def _parts(address: str) -> tuple[str, str]:
     bucket, _, name = address.removeprefix("gs://").partition("/")
     if not address.startswith("gs://") or not bucket or not name:
-        raise Invalid(f"{address!r} is no gs://BUCKET/NAME")
+        raise Invalid(f"{address!r} is not of the form gs://BUCKET/NAME")
     return quote(bucket), quote(name, safe="")
 
 

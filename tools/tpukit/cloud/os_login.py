@@ -36,7 +36,9 @@ def login(project: str, public_key: str) -> str:
     accounts = profile.get("loginProfile", {}).get("posixAccounts", [])
     primary = [one for one in accounts if one.get("primary")] or accounts
     if not primary or not primary[0].get("username"):
-        raise Denied(f"OS Login has no POSIX account for {account}", hint="ask whoever runs the organisation for one")
+        raise Denied(
+            f"OS Login has no POSIX account for {account}", hint="ask an administrator of the organisation for one"
+        )
     return str(primary[0]["username"])
 
 
@@ -62,5 +64,5 @@ def _account(session: Any) -> str:
         "email"
     )
     if not email:
-        raise Denied("Google does not say whose credentials these are", hint=f"set {ACCOUNT} to your address")
+        raise Denied("the account of these credentials is unknown", hint=f"set {ACCOUNT} to your address")
     return str(email)

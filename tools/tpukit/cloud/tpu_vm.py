@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from tpukit import fence
+from tpukit import fence, resources
 from tpukit.cloud import os_login
 from tpukit.cloud.clients import SECONDS, ask, sign_in
 from tpukit.errors import Conflict, Invalid
@@ -123,7 +123,7 @@ class Client:
         try:
             from google.cloud import tpu_v2
         except ImportError as error:
-            raise Invalid("google-cloud-tpu is not installed", hint="pip install 'tpukit[tpu-vm]'") from error
+            raise Invalid("google-cloud-tpu is not installed", hint=resources.install_hint("tpu-vm")) from error
         self._types: Any = tpu_v2
         self._project = project
         self._client = sign_in(tpu_v2.TpuClient, ENDPOINT, "v2")

@@ -15,6 +15,7 @@ from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, Struck, What, 
 from tpukit.drill.offsets import Shift, apart
 from tpukit.drill.saves import Save
 from tpukit.drill.trace import Report, Trace, by_step, hosts
+from tpukit.quantities import counted
 
 NOISE_FACTOR = 8.0
 """How many times the noise a difference must be to count."""
@@ -217,14 +218,17 @@ def _data(case: _Case) -> Finding | None:
         begin, end = resumed_at - by, resumed_at - 1
         text = f"step {resumed_at} had the batch of step {begin}: batches {begin} to {end} came again{sure}"
         return Word.REPEATS, text
-    text = f"step {resumed_at} had the batch of step {resumed_at - by}: {-by} batches were passed over{sure}"
-    return Word.SKIPS, text
+    skipped = counted(-by, "batch was", "batches were")
+    return Word.SKIPS, f"step {resumed_at} had the batch of step {resumed_at - by}: {skipped} skipped{sure}"
 
 
 def _values(case: _Case) -> Finding | None:
     evidence = case.evidence
     if evidence.counter is not None:
-        return Word.DIVERGES, f"its losses are those of the unbroken run, {abs(evidence.counter)} steps apart"
+        return (
+            Word.DIVERGES,
+            f"its losses are those of the unbroken run, {counted(abs(evidence.counter), 'step')} apart",
+        )
     if evidence.first_different is None:
         return None
     size = f", by {evidence.difference:.2g} of the loss there and {evidence.largest:.2g} at most"
@@ -239,7 +243,7 @@ def _unsaved_on_term(case: _Case) -> Finding | None:
     time = f"it had {case.grace:.0f} s to save and a save takes {case.saving_seconds:.1f}"
     if case.evidence.trained_on:
         time += ": it trained on, and was killed before its next save"
-    return Word.LOSES_MORE, f"{case.steps_lost} steps were lost, although {time}"
+    return Word.LOSES_MORE, f"{counted(case.steps_lost, 'step was', 'steps were')} lost, although {time}"
 
 
 def _exact(case: _Case) -> Finding:

@@ -69,7 +69,7 @@ def plan_with_work(spec: FleetSpec, root: str, me: Identity) -> Plan:
 
 
 def _check_run(root: str, mine: Mapping[str, Any]) -> None:
-    """Refuses what every worker would: an output that was begun otherwise."""
+    """Refuses what every worker would: an output folder with shards of another run."""
     output = f"{root}/activations"
     try:
         run = json.loads(dataset.read(f"{output}/run.json"))
@@ -82,7 +82,7 @@ def _check_run(root: str, mine: Mapping[str, Any]) -> None:
     if differ:
         words = ", ".join(f"{name} was {run.get(name)!r}, now it is {mine[name]!r}" for name in differ)
         hint = "name another bucket, or a folder in it: --gcs-bucket BUCKET/FOLDER"
-        raise Invalid(Problem("", f"{output} was begun otherwise: {words}", hint))
+        raise Invalid(Problem("", f"{output} has shards of another run: {words}", hint))
 
 
 def _work(spec: FleetSpec, root: str) -> Work:

@@ -133,11 +133,12 @@ class Reach:
     def stop(self, worker: Worker, login: Login, attempt: int) -> None:
         self._ask(login, {"do": "stop", "grace": 0, "job": job_of(worker), "attempt": attempt})
 
-    def log(self, worker: Worker, login: Login, position: int = 0) -> dict[str, Any]:
+    def log(self, worker: Worker, login: Login, position: int = 0) -> tuple[dict[str, Any], Host]:
+        """Return what the program printed from `position` on, and what its host reports of it."""
         wanted = {"job": job_of(worker), "attempt": worker.attempt, "log": position}
         answer = self._ask(login, {"do": "status", "attempts": [wanted]})
         piece: dict[str, Any] = answer["attempts"][0]["log"]
-        return piece
+        return piece, _host(worker, answer)
 
     def _ask(self, login: Login, request: Answer, content: bytes = b"", seconds: float = 30.0) -> Answer:
         (answer,) = self.channel.ask([Call(login, request, content, seconds)])

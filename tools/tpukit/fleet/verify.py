@@ -14,6 +14,7 @@ import msgspec
 from tpukit.errors import Invalid
 from tpukit.fleet import dataset
 from tpukit.fleet.streams import MANIFEST, Streams
+from tpukit.quantities import counted
 
 READERS = 8
 
@@ -56,11 +57,11 @@ def verify(data: str, output: str, *, contents: bool = True) -> Verdict:
             elif entry["bytes"] != there[name] or digest not in (None, entry["sha256"]):
                 problems.append(f"{name} is damaged")
             elif entry["samples"] + (left_out := int(entry.get("left_out", 0))) != wanted[name]:
-                problems.append(f"{name} has {entry['samples']} samples, not {wanted[name]}")
+                problems.append(f"{name} has {counted(entry['samples'], 'sample')}, not {wanted[name]}")
             else:
                 right, samples, size = right + 1, samples + entry["samples"], size + there[name]
                 if left_out:
-                    problems.append(f"{name} lacks {left_out} samples that could not be read")
+                    problems.append(f"{name} lacks {counted(left_out, 'sample')} that could not be read")
     return Verdict(right, samples, size, tuple(problems))
 
 

@@ -62,7 +62,7 @@ class Run:
         theirs, ours = json.loads(there[0]), json.loads(mine)
         differ = [name for name, value in ours.items() if theirs.get(name) != value]
         words = ", ".join(f"{name} was {theirs.get(name)!r}, now it is {ours[name]!r}" for name in differ)
-        raise Disagreement(f"the output was begun otherwise: {words}. Name another folder for this output")
+        raise Disagreement(f"the output folder has shards of another run: {words}. Name another folder")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Extraction:
                 assert content is not None
                 entry = self._entry(index, content[0])
             if entry["bytes"] != sizes[name]:
-                words = f"{name} has {sizes[name]} bytes, not {entry['bytes']}: delete it, and it is made again"
+                words = f"{name} has {sizes[name]} bytes, not {entry['bytes']}: delete it, and a worker recreates it"
                 raise Disagreement(words)
             self._checkpoint[index] = entry
         return set(range(count)) - set(self._checkpoint)

@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--experiment", help="what this job is called there")
     parser.add_argument("--endpoint", default="", help=f"of an emulator, in place of Google's and of ${ENDPOINT}")
     parser.add_argument("--every", type=float, default=15.0, metavar="SECONDS")
-    parser.add_argument("--while-locked", type=Path, metavar="FILE", help="leave when nobody holds the lock on it")
+    parser.add_argument("--while-locked", type=Path, metavar="FILE", help="exit when no process holds the lock on it")
     parser.add_argument("--once", action="store_true", help="one pass, then end")
     options = parser.parse_args(arguments)
     if options.tensorboard and (options.to or not options.experiment):

@@ -202,7 +202,7 @@ class Worker:
 
     def _warn(self, stream: Stream, left_out: int) -> None:
         if left_out:
-            words = f"{left_out} samples of {stream.name} are left out: they cannot be read"
+            words = f"unreadable samples of {stream.name}, which are left out: {left_out}"
             self._progress.update({"warning": words})
 
     def _moves(self) -> None:
@@ -253,7 +253,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     add("--force", action="store_true", help="install again")
     add("--home", type=Path, default=Path("~/.tpukit/worker").expanduser(), help="folder for drafts and marks")
     add("--log", type=Path, help="file that gets a copy of what is printed; HOME/worker.log if left out")
-    options = parser.parse_args(argv)
+    options = parser.parse_args([_dashed(word) for word in argv])
     if not options.gcs_bucket and not (options.data and options.output):
         parser.error("name --gcs-bucket, or --data and --output")
     root = options.gcs_bucket if options.gcs_bucket.startswith("gs://") else f"gs://{options.gcs_bucket}"
@@ -267,6 +267,12 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     if options.shard_samples < 1:
         parser.error("--shard-samples: at least 1")
     return options
+
+
+def _dashed(word: str) -> str:
+    """Return a flag as it is spelt here: shell scripts write --gcs_bucket."""
+    name, equals, value = word.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tpukit.quantities import counted
+
 DAY = 86400.0
 
 
@@ -67,7 +69,7 @@ def _old(item: Item, now: float, limits: Limits) -> str:
         return "its removal was cut off"
     if item.what is What.TEMPORARY:
         return "left behind by a process that was killed" if age > limits.temporary else ""
-    return f"not used for {age / DAY:.0f} days" if age > limits.age else ""
+    return f"not used for {counted(round(age / DAY), 'day')}" if age > limits.age else ""
 
 
 def _beyond(

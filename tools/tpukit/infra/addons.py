@@ -134,7 +134,7 @@ def run(spec: ClusterSpec, context: str, clock: Clock, say: Callable[[str], None
         if _do(quota_changes(context)) == before:
             return
         say("quotas were changed meanwhile: once more")
-    raise Transient("quotas are changed again and again", hint="`tpu cluster addons` again goes on")
+    raise Transient("quotas keep changing", hint="`tpu cluster addons` again goes on")
 
 
 def _apply_queues(

@@ -83,10 +83,10 @@ def _rest(text: str, names: list[str], problems: list[Problem]) -> dict[str, Any
     try:
         rest = json.loads(text or "{}")
     except ValueError as error:
-        problems.append(Problem(REST, f"it is no JSON: {error}", f"write {example}"))
+        problems.append(Problem(REST, f"it is not JSON: {error}", f"write {example}"))
         return {}
     if not isinstance(rest, dict):
-        problems.append(Problem(REST, "it is no JSON object", f"write {example}"))
+        problems.append(Problem(REST, "it is not a JSON object", f"write {example}"))
         return {}
     for name in rest:
         if name in VARIABLES:

@@ -29,7 +29,7 @@ def _library() -> Any:
             return importlib.import_module(name)
         except ImportError:
             continue
-    raise NotFound("neither cdktn nor cdktf is installed", hint="pip install 'tpukit[cdk]'")
+    raise NotFound("neither cdktn nor cdktf is installed", hint=resources.install_hint("cdk"))
 
 
 _cdk = _library()

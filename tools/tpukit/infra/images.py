@@ -105,7 +105,7 @@ def push(repository: Repository, folder: Path, dockerfile: str, name: str, tag: 
     found = _BUILD.search("\n".join(notes))
     if done.presses:
         left = f"the build {found[1]} goes on; " if found else ""
-        raise Cancelled("the push was left", hint=f"{left}the same command builds anew")
+        raise Cancelled("the push was left", hint=f"{left}the same command starts a new build")
     if done.code:
         raise _failure(repository, found[1] if found else "", done.errors)
     digest = _digest("\n".join(printed), image)

@@ -14,6 +14,7 @@ from tpukit.errors import TpukitError
 from tpukit.infra import checks, gcloud
 from tpukit.infra.programs import Command
 from tpukit.infra.spec import ClusterSpec
+from tpukit.quantities import counted
 
 _METRICS = {"v4": "TPU_PODSLICE_V4", "v5e": "TPU_LITE_PODSLICE_V5"}
 """https://cloud.google.com/compute/docs/reference/rest/v1/regions"""
@@ -66,7 +67,7 @@ def read(spec: ClusterSpec) -> list[Mapping[str, Any]] | str:
 def lines(region: str, wanted: Sequence[Need], quotas: Sequence[Mapping[str, Any]] | str) -> Iterator[str]:
     """For a person, before the question."""
     for need in wanted:
-        what = f"{need.chips} more chips of {need.generation}{' (preemptible)' if need.preemptible else ''}"
+        what = f"{counted(need.chips, 'more chip')} of {need.generation}{' (preemptible)' if need.preemptible else ''}"
         if isinstance(quotas, str):
             yield f"Quota for {what} in {region}: unknown ({quotas.splitlines()[0]})"
             continue

@@ -16,6 +16,7 @@ from tpukit.clock import Clock
 from tpukit.infra.differences import Difference
 from tpukit.infra.terraform_events import Event, Note, Planned, Progressed, Started
 from tpukit.infra.terraform_progress import Progress, Row
+from tpukit.quantities import counted
 from tpukit.report import duration
 
 ROWS = 20
@@ -125,8 +126,10 @@ def show_plan(progress: Progress, console: Console, changed: Mapping[str, Sequen
 def question(verb: str, name: str, progress: Progress) -> str:
     gone = [change.address for change in progress.planned if change.action in ("delete", "replace")]
     if verb == "destroy":
-        return f"Delete {name} and all {len(gone)} resources above?"
-    return f"Apply this to {name}?" + (f" {len(gone)} resources are deleted or replaced." if gone else "")
+        return f"Delete {name} and the {counted(len(gone), 'resource')} above?"
+    return f"Apply this to {name}?" + (
+        f" {counted(len(gone), 'resource is', 'resources are')} deleted or replaced." if gone else ""
+    )
 
 
 def _plan_table(progress: Progress, changed: Mapping[str, Sequence[Difference]]) -> Table:

@@ -24,7 +24,7 @@ def problem(name: str, version: str, where: str) -> Problem | None:
     oldest, tested, why = _OLDEST[name]
     found = _RELEASE.fullmatch(version)
     if not found:
-        return Problem(where, f"{version!r} is no release of {name}", f"write {where}={tested}, or leave it out")
+        return Problem(where, f"{version!r} is not a release of {name}", f"write {where}={tested}, or leave it out")
     if tuple(map(int, found.groups())) < oldest:
         first = "v" + ".".join(map(str, oldest))
         what = f"{name} {version} can no longer be installed: {why}"

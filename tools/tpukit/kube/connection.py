@@ -72,7 +72,7 @@ class Connection:
             document: Doc = json.loads(content)
         except ValueError as error:
             raise Transient(
-                f"{self.server} answers with something that is no JSON: {content[:80].decode(errors='replace')!r}",
+                f"{self.server} sent an answer that is not JSON: {content[:80].decode(errors='replace')!r}",
                 hint="a proxy may stand between: see HTTPS_PROXY and NO_PROXY",
             ) from error
         return document
@@ -143,6 +143,6 @@ class Connection:
     def _unreachable(self, error: Exception) -> TpukitError:
         said = str(error)
         if any(words in said for words in _STRANGER):
-            hint = "the kubeconfig may be of another cluster at this address: `tpu cluster credentials` writes it anew"
+            hint = "the kubeconfig may be of another cluster at this address: `tpu cluster credentials` writes it again"
             return Denied(f"{self.server} and the certificates of the kubeconfig do not fit: {said}", hint=hint)
         return Transient(f"{self.server} does not answer: {said}")

@@ -239,7 +239,7 @@ def _explanation(error: Exception, files: str) -> TpukitError:
     if isinstance(error, PermissionError):
         hint = "make it yours (`ls -l` shows whose it is), or let KUBECONFIG name another"
         return Denied(f"{error.filename or files} may not be read", hint=hint)
-    return Invalid(f"{files} is no kubeconfig: {_wrong(error)}", hint=_GET_ONE)
+    return Invalid(f"{files} is not a kubeconfig: {_wrong(error)}", hint=_GET_ONE)
 
 
 def _wrong(error: Exception) -> str:

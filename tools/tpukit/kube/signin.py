@@ -112,7 +112,7 @@ def _status(printed: bytes, name: str, version: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, AttributeError):
         problem = "something that is no ExecCredential"
     if problem:
-        hint = "bring it up to date, and let `tpu cluster credentials` write the kubeconfig anew"
+        hint = "update it, then run `tpu cluster credentials` to write the kubeconfig again"
         raise Invalid(f"{name}, which signs in to the cluster, printed {problem}", hint=hint)
     return dict(status)
 

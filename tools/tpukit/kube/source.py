@@ -101,7 +101,7 @@ class Source:
         try:
             return document["items"] or [], document["metadata"]
         except (LookupError, TypeError) as error:
-            raise Transient(f"{self._connection.server}{self._path} answers with something that is no list") from error
+            raise Transient(f"{self._connection.server}{self._path} sent an answer that is not a list") from error
 
     def _decoded(self, answer: BaseHTTPResponse) -> Iterator[tuple[str, Doc]]:
         _, event, document = _decoders(self._schema)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tpukit import resources
 from tpukit.errors import NotFound
 from tpukit.kube.kubeconfig_file import Access
 
@@ -25,7 +26,7 @@ def pool(access: Access, certificate: tuple[str, ...]) -> PoolManager:
     try:
         import urllib3
     except ImportError as error:
-        raise NotFound("the package urllib3 is not installed", hint="pip install 'tpukit[gke]'") from error
+        raise NotFound("the package urllib3 is not installed", hint=resources.install_hint("gke")) from error
 
     options: dict[str, Any] = {"maxsize": _CONNECTIONS, "socket_options": keep_alive()}
     if access.server.startswith("https:"):

@@ -120,7 +120,7 @@ class LocalPlace:
             said = f"attempt {number} could not be started: {error}"
             if error.errno in _PASSING:
                 raise Transient(said, hint="it is tried again; `tpu job stop` gives it up") from error
-            raise Invalid(said, hint="mend that and `tpu job resume` it") from error
+            raise Invalid(said, hint="fix that, then run `tpu job resume`") from error
 
     def _submit(self, handle: Handle) -> None:
         plan, attempt = handle.plan, handle.attempt

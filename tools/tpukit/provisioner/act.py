@@ -80,7 +80,7 @@ class Actor:
 
     def _delete(self, name: str, act: Delete) -> None:
         if not act.labels.get(UID):  # the owner: what has none is not ours
-            raise Conflict(f"node pool {name} does not say whose it is")
+            raise Conflict(f"node pool {name} has no label that names its owner")
         operation: Operation | None = None
         with suppress(NotFound):
             operation = self._gke.delete_pool(name, act.labels)

@@ -15,6 +15,7 @@ from tpukit.provisioner.needs import Choice, Need
 from tpukit.provisioner.observation import GONE, NEVER, JobSetState, Observation, Tries
 from tpukit.provisioner.pools import Owner
 from tpukit.provisioner.settings import Settings
+from tpukit.quantities import counted
 
 SETTLED = 600.0
 """A pool that has run for so long has outlived what went wrong before."""
@@ -162,7 +163,7 @@ def _absent(
         why = f"node pool {slot} could not be made: {failed.error}; {_next(tries, need, now)}"
         return replace(step, reason=why, tries=tries, event=failures.event(tries))
     if tries.errors >= settings.error_limit:
-        why = f"node pool {slot} failed {tries.errors} times, last: {tries.why}"
+        why = f"node pool {slot} failed {counted(tries.errors, 'time')}, last: {tries.why}"
         return replace(step, state="stuck", reason=why, event="NodePoolGivenUp")
     if tries.at <= now < tries.not_before:  # a failure in the future was recorded by a clock that was ahead
         return replace(step, reason=f"{tries.kind}, tried again in {tries.not_before - now:.0f} s: {tries.why}")

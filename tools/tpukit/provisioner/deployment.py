@@ -53,7 +53,7 @@ cluster={cluster}
 # Where to make pools, and how to pay for them; several are tried in this order.
 zones={zones}
 capacity=on-demand
-{node_account}auto-repair=true
+{node_account}{upgrade}auto-repair=true
 # Operations under way at once: GKE refuses more than a few in one cluster.
 max-operations=5
 """
@@ -75,6 +75,7 @@ def write(
     image: str = "",
     service_account: str = "",
     node_service_account: str = "",
+    auto_upgrade: bool = False,
 ) -> Deployment:
     """Doing it again changes nothing that is there: Conflict."""
     _check(project, cluster, location, zones)
@@ -89,6 +90,9 @@ def write(
         "cluster": cluster,
         "zones": zones or location,
         "node_account": f"node-service-account={node_service_account}\n" if node_service_account else "",
+        "upgrade": "# The cluster has a release channel, which refuses pools without it.\nauto-upgrade=true\n"
+        if auto_upgrade
+        else "",
     }
     files = {
         "kustomization.yaml": _KUSTOMIZATION.format(
@@ -111,7 +115,7 @@ def write(
 
 def _check(project: str, cluster: str, location: str, zones: str) -> None:
     problems = [
-        Problem("", f"{value!r} is no name of a {what}", "write small letters, digits and -")
+        Problem("", f"{value!r} is not a valid name of a {what}", "write small letters, digits and -")
         for what, value in (("project", project), ("cluster", cluster), ("location", location))
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,61}", value)
     ]

@@ -16,6 +16,7 @@ from tpukit.provisioner.observation import NEVER
 from tpukit.provisioner.observe import Observer
 from tpukit.provisioner.pool_cache import PoolCache
 from tpukit.provisioner.view import ListView
+from tpukit.quantities import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,11 @@ def _whose(step: Step) -> tuple[str, str]:
 def _slice(step: Step, now: float) -> Slice:
     of = step.need or step.owner
     tries = step.tries
-    tried = f"{tries.kind} {now - tries.at:.0f} s ago, {tries.errors} errors: {tries.why}" if tries != NEVER else ""
+    tried = (
+        f"{tries.kind} {now - tries.at:.0f} s ago, {counted(tries.errors, 'error')}: {tries.why}"
+        if tries != NEVER
+        else ""
+    )
     return Slice(of.job if of else "", step.pool, step.state, step.reason, tried, _next(step, now))
 
 

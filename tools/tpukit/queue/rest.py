@@ -181,7 +181,7 @@ def _states(request: Request) -> list[str]:
 def _limit(request: Request) -> int:
     asked = request.query_params.get("limit", "50")
     if not (asked.isascii() and asked.isdigit() and len(asked) < 9 and 1 <= int(asked) <= LONGEST_LIST):
-        raise Invalid(f"limit: {asked!r} is no number from 1 to {LONGEST_LIST}")
+        raise Invalid(f"limit: {asked!r} is not a number from 1 to {LONGEST_LIST}")
     return int(asked)
 
 

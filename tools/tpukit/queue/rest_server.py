@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
+from tpukit import resources
 from tpukit.errors import Conflict, Invalid
 from tpukit.queue.access import Access
 from tpukit.queue.client import Client
@@ -52,5 +53,5 @@ def start(client: Client, access: Access, results: str, *, port: int, bind: str)
     except ImportError as error:
         listener.close()
         raise Invalid(
-            f"the REST front end needs the package {error.name}", hint="pip install 'tpukit[rest]'"
+            f"the REST front end needs the package {error.name}", hint=resources.install_hint("rest")
         ) from error

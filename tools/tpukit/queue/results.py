@@ -48,7 +48,7 @@ class Results:
         try:
             return Path(address).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError as error:
-            raise NotFound(f"the result of {key} is not in {address} any more") from error
+            raise NotFound(f"the result of {key} is not in {address}") from error
 
     def prune(self, keys: Container[str], now: float) -> int:
         """Remove results of jobs that are not among `keys`, and return how many. Those in a bucket stay.

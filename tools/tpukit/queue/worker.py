@@ -234,12 +234,12 @@ class Worker:
             except Invalid as error:  # the store does not take it as it is
                 if refused:  # nor without a result: the document itself is too large
                     wrote = claims.end_unfit(self._store, claim.entry, claim.entry.value, str(error), claim=claim)
-                    self._say(claim.key, _sentence(wrote) if wrote else "is not ours any more")
+                    self._say(claim.key, _sentence(wrote) if wrote else "was taken over by another worker")
                     return
                 refused = True
                 outcome = Outcome(Reason.USER_ERROR, error=f"its result cannot be stored: {error}"[:2000])
                 continue
-            self._say(claim.key, _sentence(wrote) if wrote else "is not ours any more")
+            self._say(claim.key, _sentence(wrote) if wrote else "was taken over by another worker")
             return
         self._say(claim.key, "its lease was lost: whatever it did is not recorded, and it is taken up again")
 

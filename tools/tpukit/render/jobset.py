@@ -13,6 +13,7 @@ from tpukit.plan import SLICE_JOB, UPLOADER_JOB, Plan
 from tpukit.render import machine_share
 from tpukit.render.node_labels import CPU_POOL, absent_labels, capacity_word, host_labels, node_taints
 from tpukit.render.restarts import HARDWARE_CODES, Restart, restarts
+from tpukit.spec import settings
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -238,13 +239,16 @@ def check(plan: Plan) -> None:
 def _problems(plan: Plan) -> Iterator[Problem]:
     spec = plan.spec
     if not plan.image:
-        hint = "`tpu image push` builds one for all jobs; or write image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME"
+        hint = (
+            f"`tpu image push` builds one for all jobs and writes it to {settings.path()}; or write "
+            "image: REGION-docker.pkg.dev/PROJECT/REPOSITORY/NAME in the job file"
+        )
         yield Problem("", "image: a job on GKE runs in a container, and no image is named", hint)
     if plan.slice.machine_type is None:
         hint = "write a newer one, such as tpu: v4-8, or send the job to another place"
         yield Problem("", f"tpu: GKE has no {plan.slice.name}", hint)
     if not plan.workdir:
-        hint = "write workdir: gs://BUCKET/PATH, or artifacts: gs://BUCKET in the settings"
+        hint = f"write workdir: gs://BUCKET/PATH in the job file; or {settings.hint('artifacts')}"
         yield Problem("", "workdir: hosts on GKE keep nothing, and no folder that outlives them is named", hint)
     elif not _outlives_hosts(plan):
         hint = "write workdir: gs://BUCKET/PATH, or a folder in a mount that can be written"

@@ -40,7 +40,7 @@ def check(pattern: str) -> str:
         refuse("it fits every line", f"write what stands before the numbers: {EXAMPLE}")
     if _nested(tree, inside=False):
         refuse(
-            "a repeat is repeated in it, or a choice is: such a pattern can take for ever",
+            "a repeat is repeated in it, or a choice is: such a pattern can take unlimited time",
             r"write one repeat, such as \S+ or [^,]* in place of (\S+ )* or (a|b)*",
         )
     if _slow(compiled):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpukit.errors import Problem
+from tpukit.quantities import counted
 from tpukit.spec.forms import Path
 from tpukit.spec.located_yaml import Node
 from tpukit.spec.words import dotted
@@ -24,7 +25,7 @@ def placed(root: Node, path: Path, what: str, hint: str) -> Problem:
 def from_the_top(problems: list[Problem]) -> list[Problem]:
     """In the order of the file's lines; what has no line comes after them."""
     problems = sorted(problems, key=_line)
-    more = [Problem("", f"and {len(problems) - MOST} more problems")] if len(problems) > MOST else []
+    more = [Problem("", f"and {counted(len(problems) - MOST, 'more problem')}")] if len(problems) > MOST else []
     return problems[:MOST] + more
 
 

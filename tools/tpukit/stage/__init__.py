@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.plan import Snapshot
+from tpukit.quantities import counted
 from tpukit.stage import code_files, copying, git
 from tpukit.stage.code_files import Listing, shown
 
@@ -71,8 +72,8 @@ def require(shelf: Path, digest: str) -> Path:
         os.utime(path)
     except FileNotFoundError as error:
         raise Invalid(
-            f"code: the staged code {digest[:12]} is not in {shelf} any more",
-            hint="`tpu run FILE` stages it anew and sends another job; or copy the folder back from the machine "
+            f"code: the staged code {digest[:12]} is no longer in {shelf}",
+            hint="`tpu run FILE` stages it again and sends another job; or copy the folder back from the machine "
             "that sent this one",
         ) from error
     except OSError:
@@ -127,7 +128,7 @@ def _seen(folder: Path, own: Sequence[Path]) -> tuple[Listing, copying.Read]:
     read = copying.read(folder, () if too_large else listed.names)
     problems = sorted([*listed.problems, *too_large, *read.problems], key=str)
     rest = len(problems) - MOST_PROBLEMS
-    more = [Problem("", f"code: and {rest} more problems")] if rest > 0 else []
+    more = [Problem("", f"code: and {counted(rest, 'more problem')}")] if rest > 0 else []
     return listed, replace(read, problems=(*problems[:MOST_PROBLEMS], *more))
 
 

@@ -128,7 +128,7 @@ def position(after: str) -> tuple[float, str]:
         number, key = json.loads(after)
         return float(number), str(key)
     except (ValueError, TypeError) as error:
-        raise Invalid(f"{after!r} is no place in a list", hint="begin at its first page") from error
+        raise Invalid(f"{after!r} is not a valid page token", hint="begin at its first page") from error
 
 
 def _read(kind: Kind[T], raw: Mapping[str, Any]) -> tuple[T, dict[str, Any]]:

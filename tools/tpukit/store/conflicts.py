@@ -17,10 +17,10 @@ def taken(kind: Kind[T], key: str) -> Conflict:
 
 def outdated(kind: Kind[T], entry: Entry[T]) -> Conflict:
     noun = kind.name.removesuffix("s")
-    return Conflict(f"the {noun} {entry.key} was changed by somebody else meanwhile", hint="try again")
+    return Conflict(f"the {noun} {entry.key} was changed by another process in the meantime", hint="try again")
 
 
 def lost(lease: Lease, now: Lease | None = None) -> Conflict:
     """`now`: who has it instead."""
     why = f"{now.holder.name} has it" if now and now.holder.name != lease.holder.name else "it lapsed or was given up"
-    return Conflict(f"the lease {lease.name} is not held by {lease.holder.name} any more: {why}")
+    return Conflict(f"the lease {lease.name} is no longer held by {lease.holder.name}: {why}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tpukit import resources
 from tpukit.errors import Denied, Invalid, NotFound, TpukitError, Transient
 from tpukit.store.pacing import TokenBucket
 
@@ -46,7 +47,7 @@ class Calls:
             from google.api_core.retry import Retry
             from google.cloud import firestore
         except ImportError as error:
-            hint = "pip install 'tpukit[firestore]'"
+            hint = resources.install_hint("firestore")
             raise Invalid(f"the store {self.address} needs the package google-cloud-firestore", hint=hint) from error
         # Whoever calls decides about trying again. None would mean the same, but queries trip over it.
         self._once = {"retry": Retry(predicate=lambda error: False), "timeout": CALL_SECONDS}
@@ -174,7 +175,7 @@ def writes_per_second() -> float:
     except ValueError:
         rate = 0.0
     if not 0.1 <= rate <= 1e6:
-        raise Invalid(f"${WRITES}: {text!r} is no number of writes a second", hint="write 400, or unset it")
+        raise Invalid(f"${WRITES}: {text!r} is not a number of writes a second", hint="write 400, or unset it")
     return rate
 
 

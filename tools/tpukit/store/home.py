@@ -33,7 +33,7 @@ def _open(setting: str | None, folder: Path) -> Store:
     named = re.fullmatch(_SHARED, setting)
     if named is None:
         hint = "write sqlite, or firestore://PROJECT, or firestore://PROJECT/DATABASE"
-        raise Invalid(f"{setting!r} is no home for the store", hint=hint)
+        raise Invalid(f"{setting!r} is not a store", hint=hint)
     from tpukit.store.firestore import FirestoreStore
 
     return FirestoreStore(named["project"], named["database"] or "(default)")

@@ -45,7 +45,7 @@ def refuse_if_moved(store: Store) -> None:
 
 
 def moved(address: str, to: str) -> Conflict:
-    return Conflict(f"the store {address} was moved to {to}", hint=f"write `store: {to}` into the settings")
+    return Conflict(f"the store {address} was moved to {to}", hint=f"run `tpu settings store {to}`")
 
 
 def begin_move(source: Store, target: Store, senders: tuple[str, str], *, active: bool, at: float) -> bool:

@@ -47,7 +47,7 @@ class QuotaLock:
             try:
                 self.lease = self.cluster.replace(_lease(self.lease, _holder(self.lease), self.clock))
             except (Conflict, NotFound) as error:
-                raise Conflict("somebody else changes quotas by now", hint="call again: nothing is lost") from error
+                raise Conflict("another process changes quotas now", hint="call again: nothing is lost") from error
             self.renewed = self.clock.now()
 
 

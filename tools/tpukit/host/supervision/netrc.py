@@ -18,7 +18,7 @@ def lay(root: str, line: str) -> str:
     target = Path(file(root))
     target.parent.mkdir(mode=0o700, exist_ok=True)
     if target.parent.lstat().st_uid != os.getuid():  # a link that leads to a folder of ours counts as its maker's
-        return f"{target.parent} belongs to somebody else"
+        return f"{target.parent} belongs to another user"
     try:
         rest = Path("~/.netrc").expanduser().read_text(encoding="utf-8")
     except OSError:

@@ -46,6 +46,7 @@ class Patient:
     make_anew: Callable[[], None]
     allowed: Callable[[str], bool]  # whether a person agrees to what cannot be taken back
     busy: str = ""  # id of the active job that has it: nothing of that is disturbed
+    wandb: bool = False  # whether the one who asks has a wandb key, and so programs that import wandb
 
 
 class Check(Protocol):

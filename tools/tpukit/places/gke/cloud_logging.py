@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from tpukit.clock import Clock, SystemClock
 from tpukit.errors import NotFound
 from tpukit.places.gke.logging_api import LoggingApi
+from tpukit.spec import settings
 
 PAGE = 1000  # the most that the service gives at once
 _NAMED_PODS = 100  # a filter has an end at 20,000 letters; of more pods the pages are searched
@@ -44,7 +45,7 @@ class Where:
             return Where(project)
         raise NotFound(
             f"nothing says in which Google Cloud project the logs of {context or 'this cluster'} are",
-            hint="write `project: NAME` into the settings, or use a context that gcloud made (gke_PROJECT_…)",
+            hint=f"{settings.hint('project')}; or use a context that gcloud made (gke_PROJECT_…)",
         )
 
 

@@ -182,7 +182,7 @@ def _recorded(handle: Handle) -> set[str]:
 
 def _nothing(handle: Handle, archive: str, hint: str) -> NotFound:
     return NotFound(
-        f"there are no logs of attempt {handle.attempt.number} of {handle.plan.id}: its pods are gone, nobody read "
-        f"them on this machine, and {archive}",
+        f"there are no logs of attempt {handle.attempt.number} of {handle.plan.id}: its pods were deleted, "
+        f"this machine never read them, and {archive}",
         hint=hint,
     )

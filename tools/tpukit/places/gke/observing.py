@@ -29,7 +29,7 @@ from tpukit.reasons import Reason, State
 
 IMAGE_SECONDS = 120.0
 """So long a host may try to get an image that is not there, before the job gives its slices back."""
-_GONE = "its JobSet is gone: deleted by somebody, or ended more than a day ago while nobody looked"
+_GONE = "its JobSet was deleted by another user or tool, or ended more than a day ago while no driver ran"
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.failure import image_trouble
 from tpukit.places.gke.jobsets import Doc, JobSetState, condition, host_of, phase, runs, true_condition
 from tpukit.plan import Plan
+from tpukit.quantities import counted
 from tpukit.reasons import Reason
 from tpukit.render.node_labels import capacity_word, host_labels
 from tpukit.teams.waiting import Queues
@@ -129,7 +130,7 @@ def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:
             return f"the cluster has no nodes of {shape} ({labels}){more}"
         ready = [node for node in fitting if true_condition(node, "Ready")]
         if len(ready) < plan.hosts:
-            return f"{plan.hosts} hosts of {shape} are needed, and the cluster has {len(ready)} that are ready"
+            return f"{counted(plan.hosts, 'host')} of {shape} needed; the cluster has {len(ready)} ready"
     said = _scheduler_says(pods[0])
     return f"{len(pods)} of {plan.hosts} hosts have no node of {shape}" + (f": {said}" if said else "")
 

@@ -204,7 +204,7 @@ class GkePlace:
         return notes
 
     def lose(self, handle: Handle, host: str) -> None:
-        raise Invalid("pods of a cluster cannot be lost on purpose", hint="in a sandbox, `tpu sandbox faults` does so")
+        raise Invalid("--lose: not possible on gke", hint="in a sandbox, `tpu sandbox faults` does so")
 
     def forget(self, handle: Handle) -> str:
         plan = handle.plan

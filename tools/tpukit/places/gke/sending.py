@@ -83,7 +83,7 @@ class Sending:
         plan, number = handle.plan, handle.attempt.number
         if state.sender != self.sender():
             raise Conflict(
-                f"JobSet {plan.id} in {plan.team} was sent by somebody else",
+                f"JobSet {plan.id} in {plan.team} was sent by another user or tool",
                 hint="it is theirs to stop; send yours under another name: --set name=NAME",
             )
         if state.made_for > number:
@@ -154,7 +154,7 @@ class Sending:
         try:
             return stage.require(self.shelf, digest)
         except Invalid as error:
-            hint = "start `tpu serve` on the machine that sent the job, or send it anew"
+            hint = "start `tpu serve` on the machine that sent the job, or send it again"
             raise Transient(f"neither the cluster nor this machine has its code: {error}", hint=hint) from error
 
     def _fresh(self, plan: Plan) -> JobSetState:

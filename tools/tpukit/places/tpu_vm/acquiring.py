@@ -86,7 +86,7 @@ class Acquiring:
             made = target.made_for(one.labels, plan)
             if target.is_own(plan) and (made is None or one.labels.get(target.STORE) != mine):
                 raise Conflict(
-                    f"{one.name} in {target.of(plan).zone} was made by somebody else",
+                    f"{one.name} in {target.of(plan).zone} was created by another user or tool",
                     hint="it is theirs to delete; send yours under another name: --set name=NAME",
                 )
             if made is not None and made > handle.attempt.number:

@@ -292,5 +292,5 @@ def _accepted(call: Call, answer: Answer) -> Answer:
     if kind in ("held", "superseded"):
         raise Conflict(words)
     if kind in ("setup", "request"):
-        raise Invalid(words, hint="mend that and `tpu job resume` it")
+        raise Invalid(words, hint="fix that, then run `tpu job resume`")
     raise Transient(words)

@@ -31,6 +31,7 @@ from tpukit.places.tpu_vm.stopping import Stopping
 from tpukit.places.tpu_vm.sweeping import Sweeper
 from tpukit.places.workdirs import Workdirs
 from tpukit.plan import Plan, VmTarget
+from tpukit.quantities import counted
 from tpukit.spec import durations
 from tpukit.spec import settings as settings_file
 
@@ -96,7 +97,9 @@ class TpuVmPlace:
             problems.append(Problem("", "capacity: TPU VMs know no flex-start", "write spot, or send it to a cluster"))
         if named and len(named) != plan.spec.slices:
             hint = f"name {plan.spec.slices}, with commas between them, or leave --on out"
-            problems.append(Problem("--on", f"the job has {plan.spec.slices} slices, not {len(named)}", hint))
+            problems.append(
+                Problem("--on", f"the job has {counted(plan.spec.slices, 'slice')}, not {len(named)}", hint)
+            )
         problems += secrets.check(plan.spec.env)
         if problems:
             raise Invalid(problems)
@@ -222,7 +225,11 @@ class TpuVmPlace:
         spec, own = plan.spec, target.is_own(plan)
         return [
             *(["the image is not used: the command runs on the TPU VM itself"] if spec.image else []),
-            *(["hosts need gcsfuse to mount buckets: `setup` in the settings can install it"] if spec.mounts else []),
+            *(
+                ["hosts need gcsfuse to mount buckets; `tpu settings setup` shows the command that prepares hosts"]
+                if spec.mounts
+                else []
+            ),
             *([_BOARD if plan.settings.tensorboard else _NO_BOARD] if spec.tensorboard else []),
             *([f"{plan.slice.name} may not be had in {target.of(plan).zone}"] if self._elsewhere(plan) else []),
             *_limit(plan),

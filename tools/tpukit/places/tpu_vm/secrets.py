@@ -28,7 +28,7 @@ def wandb(env: Mapping[str, str]) -> str:
 def check(env: Mapping[str, str]) -> list[Problem]:
     if KEY not in env:
         return []
-    hint = f"leave it out: ${KEY} of whoever drives the job, or its `wandb login`, is delivered to the hosts"
+    hint = f"leave it out: hosts get ${KEY}, or the key of `wandb login`, from the machine that drives the job"
     return [Problem(f"env.{KEY}", "a key in a job file is read by all who read the store", hint)]
 
 

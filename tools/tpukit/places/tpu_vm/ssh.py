@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tpukit import fence
+from tpukit import fence, resources
 from tpukit.errors import Denied, HostKeyChanged, Invalid, LeaseLost, TpukitError, Transient
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
+from tpukit.spec import settings
 
 T = TypeVar("T")
 Executed = tuple[int, bytes, bytes]
@@ -42,7 +43,7 @@ class Ssh:
         try:
             import asyncssh
         except ImportError as error:
-            raise Invalid("asyncssh is not installed", hint="pip install 'tpukit[tpu-vm]'") from error
+            raise Invalid("asyncssh is not installed", hint=resources.install_hint("tpu-vm")) from error
         self._ssh = asyncssh
         self._folder, self._key_file = folder, key
         self._key: Any = None
@@ -136,7 +137,7 @@ class Ssh:
                 new.unlink()
             return ssh.read_private_key(file)
         except (OSError, ssh.KeyImportError) as error:
-            hint = "name a private key without a passphrase as `ssh_key` in the settings, or leave that out"
+            hint = f"name one without a passphrase: {settings.hint('ssh_key')}; without that line tpukit makes its own"
             raise Denied(f"the key {file} cannot be used: {error}", hint=hint) from error
 
     async def _ask_all(self, calls: Sequence[Call], check: fence.Check) -> list[Answer | TpukitError]:
@@ -246,7 +247,7 @@ class Ssh:
     def _translated(self, login: Login, error: Exception) -> TpukitError:
         said = f"{login.user}@{login.address}: {error}"
         if isinstance(error, self._ssh.HostKeyNotVerifiable):
-            hint = "somebody else answers there, or the machine was made anew a moment ago"
+            hint = "another machine has this address, or this one was recreated a moment ago"
             return HostKeyChanged(f"{said}: this is not the host key that Google has of it", hint=hint)
         if isinstance(error, self._ssh.PermissionDenied):
             hint = "a new key takes a while to arrive; OS Login wants roles/compute.osLogin, or osAdminLogin, as well"

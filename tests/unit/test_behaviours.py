@@ -1,0 +1,141 @@
+"""Tables of what people expect of the four tools: each row has a command that exists and tests that exist, and at least
+one test types the command in the sandbox."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from manager_desk import MEANT
+from tpukit import cli
+from tpukit.cli import spellings
+from tpukit.host import worker as host_worker
+
+TESTS = Path(__file__).resolve().parents[1]
+TABLES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((TESTS / "behaviours").glob("*.yaml"))}
+ROWS = [(name, row) for name, table in TABLES.items() for row in table["behaviours"]]
+FIELDS = {"behaviour", "command", "tests", "differs"}
+LEAST = {"fleet": 40, "job_manager": 93, "provisioner": 21, "queue_service": 40}
+"""Rows of each table when it was complete: none may get lost."""
+FILES = ("job.yaml", "fleet.yaml", "program.py", "extract.py", "requirements.txt", "data.jsonl")
+"""What people have in the folder in which they type."""
+
+rows = pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{name}: {row['behaviour'][:60]}" for name, row in ROWS])
+
+
+@cache
+def defined(path: Path) -> frozenset[str]:
+    """Tests of a file, those of suites that it imports included."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    suites = [
+        TESTS / f"{node.module}.py"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("_suite") and node.names[0].name == "*"
+    ]
+    return frozenset(own.union(*map(defined, suites)))
+
+
+def exists(test: str) -> bool:
+    path, _, name = test.partition("::")
+    return (TESTS / path).is_file() and name in defined(TESTS / path)
+
+
+def resolved(words: list[str]) -> tuple[list[click.Context], list[str]]:
+    """The contexts of the groups that lead to a command of ours, and the words from its name on."""
+    rest, found = spellings.canonical(words), [click.Context(cli.command, info_name="tpu")]
+    while True:
+        group = found[-1].command
+        assert isinstance(group, click.Group), rest
+        inner = group.get_command(found[-1], rest[0])
+        assert inner is not None, f"there is no command {rest[0]}"
+        if not isinstance(inner, click.Group) or (len(rest) == 1 and inner.invoke_without_command):
+            return found, rest
+        found.append(click.Context(inner, parent=found[-1], info_name=rest[0], **inner.context_settings))
+        rest = rest[1:]
+
+
+def parse(command: str, folder: Path) -> None:
+    program, *words = shlex.split(command)
+    words = [MEANT.get(word, word) for word in words]
+    if program == "tpu":
+        parents, (name, *rest) = resolved(words)
+        group = parents[-1].command
+        assert isinstance(group, click.Group)
+        leaf = group.get_command(parents[-1], name)
+        assert leaf is not None
+        required = [one.name for one in leaf.params if isinstance(one, click.Argument) and one.required]
+        leaf.make_context(name, rest, parent=parents[-1], resilient_parsing=name == "add" and bool(required))
+    elif words[:2] == ["-m", "tpukit.host.worker"]:
+        host_worker._options([*words[2:], "--home", str(folder / "home")])
+    else:
+        assert program in ("kubectl", "gcloud"), f"{program} is no program of the sandbox's shell"
+
+
+@cache
+def shape(command: str) -> tuple[str, frozenset[str]]:
+    """A command without its values: what it is called, and its options."""
+    program, *words = shlex.split(command)
+    if program == "tpu":
+        parents, rest = resolved(words)
+        name = " ".join([*(one.info_name or "" for one in parents), rest[0]])
+    else:
+        name = " ".join([program, *[word for word in words if not word.startswith("-")][:1]])
+    options = {word.partition("=")[0].replace("_", "-") for word in words if re.match(r"--?[a-z]", word)}
+    return name, frozenset(options)
+
+
+@cache
+def typed(table: str) -> tuple[str, ...]:
+    """Lines of the test that types all commands of a table."""
+    module = TABLES[table]["typed_by"].partition("::")[0].removesuffix(".py").replace("/", ".")
+    lines: Any = importlib.import_module("manager_desk" if table == "job_manager" else module).LINES
+    texts = (line if isinstance(line, str) else line[0] for line in lines)
+    return tuple(line for line in texts if not line.startswith("!"))  # that is a fault, not a command
+
+
+def test_tables_are_complete() -> None:
+    assert {name: len(table["behaviours"]) for name, table in TABLES.items()} == LEAST
+    said = [row["behaviour"] for _, row in ROWS]
+    assert len(said) == len(set(said))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_test_that_types_the_commands_of_a_table_exists(table: str) -> None:
+    assert exists(TABLES[table]["typed_by"])
+
+
+@rows
+def test_row_says_what_works_or_why_it_differs_and_its_tests_exist(table: str, row: dict[str, Any]) -> None:
+    assert set(row) <= FIELDS and {"behaviour", "command"} <= set(row)
+    assert row.get("differs", "a sentence.").strip().endswith(".")
+    assert [test for test in row.get("tests", ()) if not exists(test)] == []
+
+
+@rows
+def test_row_command_parses(table: str, row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in FILES:
+        Path(name).touch()
+    parse(row["command"], tmp_path)
+    files = [word for word in shlex.split(row["command"]) if word.startswith("examples/")]
+    assert all((TESTS.parent / file).exists() for file in files)
+
+
+@rows
+def test_row_runs_in_the_sandbox(table: str, row: dict[str, Any]) -> None:
+    if any(test.startswith("cluster/") for test in row.get("tests", ())):
+        return
+    command, lines = row["command"], typed(table)
+    name, options = shape(command)
+    alike = any(name == other and options <= given for other, given in map(shape, lines))
+    assert command in lines or alike, f"no test in the sandbox types {command}"
