@@ -73,7 +73,8 @@ def command(
     with engine.folder(paths.data() / "drills", folder) as path:
         result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say)
     _write(result, as_json, html, junit)
-    if require and (result.word is None or any(one.verdict.word != require for one in result.results)):
+    words = [*(one.verdict.word for one in result.results), *(word for word, _ in result.findings)]
+    if require and (not result.results or any(word != require for word in words)):
         sys.exit(1)
 
 

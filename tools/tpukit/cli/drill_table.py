@@ -93,8 +93,11 @@ def summary(drill: Drill) -> list[str]:
     tried = len(drill.results)
     exact = sum(1 for one in drill.results if one.verdict.word is Word.EXACT)
     lines = [f"{drill.job}: {drill.word or 'nothing was tried'}; {exact} of {tried} losses exact, seed {drill.seed}"]
-    if drill.noise:
-        lines.append(f"two runs of it differ by up to {drill.noise:.1g} of the loss before anything is lost")
+    if drill.noise.most:
+        lines.append(
+            f"runs without a loss differ by up to {drill.noise.most:.1g}; {drill.noise.tolerance:.1g} is allowed"
+        )
+    lines += [f"{word}: {text}" for word, text in drill.findings]
     reasons = dict.fromkeys(why for _, why in drill.left_out)
     lines += [f"not tried: {', '.join(name for name, of in drill.left_out if of == why)}: {why}" for why in reasons]
     return lines + cost_lines(drill.costs)

@@ -16,17 +16,21 @@ from tpukit.clock import Clock
 from tpukit.drill import advice, costs, judging, planning, pricing, reaper, running
 from tpukit.drill import saves as saving
 from tpukit.drill.advice import Cause
+from tpukit.drill.comparing import Noise
 from tpukit.drill.costs import Costs
-from tpukit.drill.judging import Broken, Ended, Verdict, Word
+from tpukit.drill.judging import Broken, Ended, Finding, Verdict, Word
 from tpukit.drill.losses import Loss
 from tpukit.drill.planning import Unbroken
 from tpukit.drill.running import Limits, Run, Runs
 from tpukit.drill.sites import Site
+from tpukit.drill.trace import Trace
 from tpukit.errors import Invalid
 from tpukit.plan import Plan
 from tpukit.reasons import MEANINGS, Budget, State
 from tpukit.store.sqlite import SqliteStore
 
+REPEATS = 2
+"""Unbroken runs that are added where values differ: they tell noise from what a loss did."""
 TRIES = 3
 """Runs for one loss whose moment was missed: steps may be shorter than what it takes to see them."""
 
@@ -60,14 +64,15 @@ class Drill:
     planned: Unbroken
     results: tuple[Result, ...]
     left_out: tuple[tuple[str, str], ...]
-    noise: float
+    noise: Noise
+    findings: tuple[Finding, ...]  # about the unbroken run
     costs: Costs
     seconds: float
 
     @property
     def word(self) -> Word | None:
-        """One for all; None: nothing was tried."""
-        return judging.worst([result.verdict for result in self.results])
+        """The worst verdict of all; None: nothing was tried."""
+        return judging.worst([*(result.verdict.word for result in self.results), *(word for word, _ in self.findings)])
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -78,7 +83,7 @@ class Drill:
 class Progress:
     """Before each run, and after it."""
 
-    number: int  # 0: the unbroken run
+    number: int  # 0: an unbroken run
     count: int  # of losses; 0: not known yet
     loss: Loss | None = None
     result: Result | None = None
@@ -125,6 +130,7 @@ def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lam
         unbroken, limits, planned = _learn(plan, unbroken, limits_logs=site.limits_logs)
         chosen = planning.plan(planned, request.seed, request.only, request.budget, site.impossible)
         pairs: list[tuple[Broken, Run]] = []
+        repeats: list[Trace] = []
         left_out = list(chosen.left_out)
         for number, loss in enumerate(chosen.losses, 1):
             progress = Progress(number, len(chosen.losses), loss)
@@ -136,12 +142,14 @@ def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lam
             say(progress)
             run = _struck(runs, unbroken, plan, loss, limits)
             pairs.append((_broken(loss, run), run))
-            say(replace(progress, result=_results(unbroken, pairs, limits, plan)[-1]))
-        results = _results(unbroken, pairs, limits, plan)
+            if not repeats and _differs(unbroken, pairs, limits, plan):
+                say(Progress(0, len(chosen.losses)))
+                repeats = [runs.run(plan, f"unbroken-{number + 2}", None, Limits()).trace for number in range(REPEATS)]
+            say(replace(progress, result=_results(unbroken, pairs, repeats, limits, plan)[-1]))
+        results = _results(unbroken, pairs, repeats, limits, plan)
     finally:
         store.close()
         site.close()
-    noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs])
     return Drill(
         plan.spec.name,
         request.seed,
@@ -149,7 +157,8 @@ def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lam
         planned,
         results,
         tuple(left_out),
-        noise,
+        judging.noise(unbroken.trace, [broken for broken, _ in pairs], repeats),
+        judging.unbroken_findings(unbroken.trace, unbroken.saves),
         _costs(request, unbroken, results),
         clock.monotonic() - began,
     )
@@ -211,9 +220,18 @@ def _broken(loss: Loss, run: Run) -> Broken:
     return Broken(loss, run.trace, ended, run.struck, run.saves, run.given_up, run.damaged)
 
 
-def _results(unbroken: Run, pairs: Sequence[tuple[Broken, Run]], limits: Limits, plan: Plan) -> tuple[Result, ...]:
-    """The noise is that of all runs together."""
+def _differs(unbroken: Run, pairs: Sequence[tuple[Broken, Run]], limits: Limits, plan: Plan) -> bool:
+    """Return whether any value of the newest run differs, before its loss or after it."""
     noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs])
+    newest = _results(unbroken, pairs, (), limits, plan)[-1].verdict.evidence
+    return bool(noise.most) or noise.params_differ or newest.first_different is not None
+
+
+def _results(
+    unbroken: Run, pairs: Sequence[tuple[Broken, Run]], repeats: Sequence[Trace], limits: Limits, plan: Plan
+) -> tuple[Result, ...]:
+    """Judge each run by the noise of all runs together."""
+    noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs], repeats)
     grace = float(plan.spec.max.grace)
     verdicts = [judging.judge(unbroken.trace, broken, noise, limits.saving_seconds, grace) for broken, _ in pairs]
     causes = advice.of_all(verdicts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +16,9 @@ def to_json(drill: Drill) -> dict[str, Any]:
         "verdict": drill.word,
         "seed": drill.seed,
         "seconds": round(drill.seconds, 3),
-        "noise": drill.noise,
+        "noise": drill.noise.most,
+        "tolerance": drill.noise.tolerance,
+        "findings": [{"verdict": word, "text": text} for word, text in drill.findings],
         "unbroken": {
             "steps": len(drill.planned.steps),
             "saves": list(drill.planned.saves),
@@ -42,7 +45,10 @@ def _loss(result: Result) -> dict[str, Any]:
         "back_seconds": verdict.back_seconds,
         "saved": evidence.saved if evidence.saved >= 0 else None,
         "first_different": evidence.first_different,
-        "difference": evidence.difference,
+        "difference": _finite(evidence.difference),
+        "steps_compared": evidence.steps,
+        "values_compared": evidence.values,
+        "not_restored": list(evidence.not_restored),
         "batches_shifted_by": evidence.shift.by if evidence.shift else None,
         "advice": [{"cause": cause, "do": TEXT[cause]} for cause in result.causes],
         "state": run.state,
@@ -50,3 +56,7 @@ def _loss(result: Result) -> dict[str, Any]:
         "attempts": len(run.attempts),
         "seconds": round(run.seconds, 3),
     }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
