@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import report
+from tpukit.drill.costs import HOURS_A_MONTH
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tpukit.drill.costs import Costs
     from tpukit.drill.engine import Drill, Progress
+
+
+NOT_WRAPPED = 2000
+"""Columns of output that no terminal shows."""
 
 
 def say(progress: Progress) -> None:
@@ -32,13 +37,15 @@ def say(progress: Progress) -> None:
 
 
 def show(drill: Drill) -> None:
+    import sys
+
     from rich.console import Console
     from rich.padding import Padding
 
     from tpukit.drill.advice import TEXT
     from tpukit.drill.judging import Word
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else NOT_WRAPPED)
 
     def line(text: str, indent: int = 0) -> None:
         console.print(Padding(text, (0, 0, 0, indent), expand=False), markup=False)
@@ -106,20 +113,24 @@ def summary(drill: Drill) -> list[str]:
 def cost_lines(costs: Costs) -> list[str]:
     lines = []
     if costs.save_bytes is not None:
-        held = f", holds training up for {seconds(costs.held_seconds)}" if costs.held_seconds is not None else ""
+        held = ""
+        if costs.held_seconds is not None and costs.held_error is not None:
+            held = f", holds training up for {seconds(costs.held_seconds)} ± {seconds(costs.held_error)}"
         lines.append(f"a save: {size(costs.save_bytes)} in {seconds(costs.save_seconds)}{held}")
     if costs.back_seconds is not None and costs.share_lost is not None:
         at = f"at {costs.losses_per_day:g} {'loss' if costs.losses_per_day == 1 else 'losses'} a day"
         price = (
-            f"{report.measure(costs.usd_lost_per_hour, 2)} of {costs.usd_per_hour:.2f} USD an hour ({costs.price_note})"
-            if costs.usd_lost_per_hour is not None and costs.usd_per_hour is not None
+            f"{costs.usd_lost_per_month:,.0f} of {costs.usd_per_hour * HOURS_A_MONTH:,.0f} USD a month "
+            f"({costs.price_note})"
+            if costs.usd_lost_per_month is not None and costs.usd_per_hour is not None
             else f"price unknown: {costs.price_note}"
         )
         lines.append(f"{at}: {costs.share_lost:.1%} of the time is lost; {price}")
-    if costs.best_every is not None:
-        every = f", as it is every {seconds(costs.save_every)}" if costs.save_every else ""
-        steps = f" ({costs.best_steps} steps)" if costs.best_steps else ""
-        lines.append(f"saving every {report.duration(costs.best_every)}{steps} would cost least{every}")
+    if costs.best_every is not None and costs.best_error is not None:
+        every = f"; today it saves every {seconds(costs.save_every)}" if costs.save_every else ""
+        steps = f" ({report.count(costs.best_steps)} steps)" if costs.best_steps else ""
+        best = f"{report.duration(costs.best_every)} ± {report.duration(costs.best_error)}"
+        lines.append(f"saving every {best}{steps} would cost least{every}")
     if lines:
         lines.append("times are those of this machine; on TPUs they are others")
     return lines

@@ -13,7 +13,7 @@ from statistics import median
 
 from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.drill import advice, costs, judging, planning, pricing, reaper, running
+from tpukit.drill import advice, costs, holding, judging, planning, pricing, reaper, running
 from tpukit.drill import saves as saving
 from tpukit.drill.advice import Cause
 from tpukit.drill.comparing import Noise
@@ -242,20 +242,16 @@ def _costs(request: Request, run: Run, results: Sequence[Result]) -> Costs:
     spec = request.plan.spec
     usd, note = pricing.per_hour(request.plan.slice, spec.slices, spec.capacity, request.zone)
     done = [save for save in run.saves if save.done and save.step >= 0]
+    first = min((report.host for report in run.trace), default=0)
     times: dict[int, float] = {}
     for report in sorted(run.trace, key=lambda report: report.at):
-        times.setdefault(report.step, report.at)
-    steps = sorted(times)
-    gaps = {later: times[later] - times[earlier] for earlier, later in pairwise(steps)}
-    step_seconds = median(gaps.values()) if gaps else None
-    after = [gap for step, gap in gaps.items() if any(step - save.step in (0, 1) for save in done)]
-    began = [save.began for save in done]
-    between = [later - earlier for earlier, later in pairwise(began)]
+        if report.host == first:
+            times.setdefault(report.step, report.at)
+    between = [later.began - earlier.began for earlier, later in pairwise(done)]
     return costs.estimate(
-        step_seconds=step_seconds,
+        hold=holding.measure(times, [(save.began, save.changed) for save in done]),
         save_seconds=[save.seconds for save in done],
         save_bytes=int(median([save.size for save in done])) if done else None,
-        held=[gap - (step_seconds or 0.0) for gap in after],
         save_every=median(between) if between else None,
         back=[one.verdict.back_seconds for one in results if one.verdict.back_seconds is not None],
         losses_per_day=request.losses_per_day,
