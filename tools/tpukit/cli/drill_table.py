@@ -26,7 +26,7 @@ def say(progress: Progress) -> None:
     drill may be ended before that."""
     loss, result = progress.loss, progress.result
     if loss is None:
-        text = "the unbroken run"
+        text = "unbroken runs once more, because values differ" if progress.count else "the unbroken run"
     elif result is None:
         text = f"{progress.number} of {progress.count}  {loss.name}: {loss}"
     else:
@@ -56,6 +56,9 @@ def show(drill: Drill) -> None:
             console.print()
             line(f"{one.verdict.loss.name}: {one.verdict.loss}")
             line(one.verdict.text, 2)
+            for host, tail in one.run.tails.items():
+                line(f"the end of the log of host {host}:", 2)
+                line(tail, 4)
     if drill.causes:
         console.print()
         for cause in drill.causes:

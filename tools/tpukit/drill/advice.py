@@ -34,6 +34,9 @@ class Cause(StrEnum):
     PARTLY_RESTORED = "some parameters are not restored"
     NOT_RESTORED = "parameters are not restored"
     PRECISION = "restored in lower precision"
+    IGNORES_TERM = "SIGTERM is ignored"
+    EXIT_0 = "exit code 0 after SIGTERM"
+    UNFINISHED = "save unfinished at exit"
 
 
 TEXT = {
@@ -57,6 +60,9 @@ TEXT = {
     Cause.NO_FALLBACK: "retain two checkpoints, and take the older one when the newest cannot be read",
     Cause.PARTLY_RESTORED: "save and restore every parameter; the verdict names those that differ",
     Cause.NOT_RESTORED: "use the parameters of the checkpoint, not those that were initialised at the start",
+    Cause.IGNORES_TERM: "save and leave when SIGTERM comes (tpukit.host: leaving() and leave())",
+    Cause.EXIT_0: "exit with another code than 0 (tpukit.host: leave()), else the job counts as completed",
+    Cause.UNFINISHED: "wait for the save to finish before the program ends (Orbax: wait_until_finished())",
     Cause.PRECISION: "save parameters and optimizer state in the precision in which they are trained",
 }
 
@@ -92,7 +98,7 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
     if len(set(evidence.resumed.values())) > 1:
         return (Cause.BARRIER,)
     if word is Word.NOT_BACK:
-        return ()
+        return (Cause.EXIT_0,) if evidence.exited_0 and loss.what in (What.TERM, What.PREEMPT) else ()
     if word is Word.STARTS_OVER:
         if loss.when in DURING_SAVE or loss.damage is not Damage.NONE or loss.what is What.DISK_FULL:
             return (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
@@ -117,6 +123,10 @@ def _of_steps_lost(verdict: Verdict) -> tuple[Cause, ...]:
     older = verdict.resumed_at is not None and verdict.resumed_at < evidence.saved
     if older or loss.what not in (What.TERM, What.PREEMPT):
         return (Cause.NOT_NEWEST,)
+    if evidence.ignored_term:
+        return (Cause.IGNORES_TERM,)
+    if evidence.unfinished:
+        return (Cause.UNFINISHED,)
     return (Cause.LONG_INTERVAL,) if evidence.trained_on else (Cause.NO_SAVE_ON_TERM,)
 
 

@@ -90,6 +90,9 @@ class Evidence:
     saved: int = -1
     first_resume_equal: bool | None = None  # of a run with two losses
     trained_on: bool = False  # after SIGTERM it made steps through most of the grace
+    exited_0: bool = False  # the program ended with success and made no further step
+    ignored_term: bool = False
+    unfinished: bool = False  # a save that began after SIGTERM was not finished when the program ended
 
 
 @dataclass(frozen=True, slots=True)

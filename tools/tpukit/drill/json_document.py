@@ -14,6 +14,7 @@ def to_json(drill: Drill) -> dict[str, Any]:
     return {
         "job": drill.job,
         "verdict": drill.word,
+        "command": drill.command,
         "seed": drill.seed,
         "seconds": round(drill.seconds, 3),
         "noise": drill.noise.most,
@@ -27,6 +28,7 @@ def to_json(drill: Drill) -> dict[str, Any]:
         "losses": [_loss(result) for result in drill.results],
         "not_tried": [{"loss": name, "why": why} for name, why in drill.left_out],
         "advice": [{"cause": cause, "do": TEXT[cause]} for cause in drill.causes],
+        "stopped": None if drill.stopped is None else str(drill.stopped) or "interrupted",
         "costs": asdict(drill.costs),
     }
 
@@ -51,6 +53,7 @@ def _loss(result: Result) -> dict[str, Any]:
         "not_restored": list(evidence.not_restored),
         "batches_shifted_by": evidence.shift.by if evidence.shift else None,
         "advice": [{"cause": cause, "do": TEXT[cause]} for cause in result.causes],
+        "log_ends": dict(run.tails),
         "state": run.state,
         "message": run.message or None,
         "attempts": len(run.attempts),

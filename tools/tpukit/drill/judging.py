@@ -16,6 +16,8 @@ from tpukit.drill.trace import Report, Trace, hosts
 
 STEPS_IN_FLIGHT = 2
 """Steps that a program may lose although it had the time to save: those under way when SIGTERM came."""
+STEPS_IN_FLIGHT_MOST = 5
+"""Steps after SIGTERM from which on a program has ignored it."""
 
 
 class Word(StrEnum):
@@ -113,11 +115,13 @@ def judge(
     saved = _saved(run)
     if not later and loss.what is What.DISK_FULL and run.ended.completed:
         return Verdict(loss, Word.EXACT, "it went on with a disk that was full", lost_at, None, 0)
+    if not later and (found := _ignored_term(run, struck)):
+        return Verdict(loss, *found, lost_at, evidence=Evidence({}, saved=saved, ignored_term=True))
     if not happened(unbroken, run):
         return Verdict(loss, Word.NOT_STRUCK, "it was struck after its last step, and had nothing left to do", lost_at)
     if not later:
         word, text = _not_back(run)
-        return Verdict(loss, word, text, lost_at, evidence=Evidence({}, saved=saved))
+        return Verdict(loss, word, text, lost_at, evidence=Evidence({}, saved=saved, exited_0=run.ended.completed))
     trained = [one for one in later if not one.is_restore] or later
     resumed = {host: min(one.step for one in trained if one.host == host) for host in hosts(trained)}
     resumed_at = min(resumed.values())
@@ -139,6 +143,8 @@ def judge(
             comparing.compare(unbroken, later, resumed, noise, _between(run)),
             saved=saved,
             trained_on=_trained_on(run, struck, grace),
+            unfinished=_unfinished(run, struck),
+            ignored_term=_saved_and_trained_on(run, struck, grace),
         ),
     )
     rules = (_incomplete, _starts_over, _apart_hosts, _older_save, _data, _not_comparable, _values, _unsaved_on_term)
@@ -247,12 +253,13 @@ def _count(number: int, noun: str) -> str:
 
 def _unsaved_on_term(case: _Case) -> Finding | None:
     told = case.run.loss.what in (What.TERM, What.PREEMPT)
-    if not told or case.steps_lost <= STEPS_IN_FLIGHT or case.saving_seconds >= case.grace:
+    most = 0 if case.evidence.trained_on else STEPS_IN_FLIGHT  # a program that ignores SIGTERM is never right
+    if not told or case.steps_lost <= most or case.saving_seconds >= case.grace:
         return None
-    time = f"it had {case.grace:.0f} s to save and a save takes {case.saving_seconds:.1f}"
+    time = f"it had {case.grace:.1f} s to save and a save takes {case.saving_seconds:.1f} s"
     if case.evidence.trained_on:
         time += ": it trained on, and was killed before its next save"
-    return Word.LOSES_MORE, f"{case.steps_lost} steps were lost, although {time}"
+    return Word.LOSES_MORE, f"{_count(case.steps_lost, 'step')} lost, although {time}"
 
 
 def _exact(case: _Case) -> Finding:
@@ -324,6 +331,29 @@ def _back(run: Broken) -> float | None:
 def _trained_on(run: Broken, struck: Struck, grace: float) -> bool:
     last = max((one.at for one in run.trace if one.attempt == struck.attempt), default=struck.at)
     return run.loss.what in (What.TERM, What.PREEMPT) and last - struck.at > grace / 2
+
+
+def _ignored_term(run: Broken, struck: Struck) -> Finding | None:
+    """Judge a program that trained to its end after SIGTERM: with more to do it would have been killed."""
+    steps = max((one.step for one in run.trace if one.attempt == struck.attempt), default=struck.step) - struck.step
+    if run.loss.what not in (What.TERM, What.PREEMPT) or not run.ended.completed or steps <= STEPS_IN_FLIGHT_MOST:
+        return None
+    return Word.LOSES_MORE, f"it made {steps} steps after SIGTERM and trained to its end"
+
+
+def _saved_and_trained_on(run: Broken, struck: Struck, grace: float) -> bool:
+    """Return whether it saved after SIGTERM as it always does, and trained on."""
+    last = max((one.at for one in run.trace if one.attempt == struck.attempt), default=struck.at)
+    saved = any(save.done and struck.at < save.began and save.changed < last for save in run.saves)
+    return saved and _trained_on(run, struck, grace)
+
+
+def _unfinished(run: Broken, struck: Struck) -> bool:
+    """Return whether the save that SIGTERM caused was left unfinished."""
+    if run.loss.what not in (What.TERM, What.PREEMPT):
+        return False
+    resumed = min((one.at for one in run.trace if one.attempt > struck.attempt), default=math.inf)
+    return any(not save.done for save in run.saves if struck.at <= save.began < resumed)
 
 
 def _between(run: Broken) -> list[Report]:
