@@ -95,6 +95,29 @@ def test_drill_unknown_loss_is_refused_with_those_there_are(tpu):
     assert "kill-0-0" in done.stderr
 
 
+def test_drill_interrupted_leaves_the_table_of_what_was_finished(tpu):
+    drill = tpu.start("drill", job(tpu, env=SLOWER), "--only", "kill", "--only", "term")
+    until(lambda: "term:" in tpu.said(drill), lambda: tpu.said(drill))
+    drill.send_signal(signal.SIGINT)
+    assert drill.wait() == 130, tpu.said(drill)
+    assert "train: exact; 1 of 1 losses exact" in tpu.said(drill)
+    assert "not tried: term, kill-0-0: interrupted" in tpu.said(drill)
+    until(lambda: not processes_of(tpu.home), lambda: processes_of(tpu.home))
+
+
+def test_drill_program_that_reports_no_step_exits_2_and_points_at_progress(tpu):
+    done = tpu("drill", tpu.file("true"), code=2)
+    assert "the program reports no step" in done.stderr
+    assert "`progress:`" in done.stderr
+
+
+def test_drill_report_that_cannot_be_written_is_refused_before_the_first_run(tpu, tmp_path):
+    done = tpu("drill", job(tpu), "--html", tmp_path / "nowhere" / "report.html", code=2)
+    assert "cannot be written" in done.stderr
+    assert "unbroken" not in done.stderr
+    assert "is not a rate" in tpu("drill", job(tpu), "--losses-per-day", "nan", code=2).stderr
+
+
 def test_drill_on_a_cluster_that_is_no_sandbox_is_refused_and_says_what_to_do(tpu):
     clusters = [{"name": "real", "cluster": {"server": "https://127.0.0.1:1"}}]
     contexts = [{"name": "real", "context": {"cluster": "real", "user": "me"}}]

@@ -38,7 +38,8 @@ class Site:
         return run
 
     def folders(self, run: str) -> Folders:
-        return Folders(str(self._folder), self._folder, str(self._folder), self._folder)
+        work = self._folder / "work"
+        return Folders(str(work), work, str(work), work)
 
     def hosts(self, *_: object) -> Sequence[Host]:
         return ()

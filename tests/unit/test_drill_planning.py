@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpukit.drill.losses import When
-from tpukit.drill.planning import NEED_SAVES, Unbroken, plan
+from tpukit.drill.planning import NEED_SAVES, Unbroken, check_only, plan
 from tpukit.errors import Invalid
 
 RUN = Unbroken(2, 2, tuple(range(1, 61)), (10, 20, 30, 40, 50), seconds=10.0, largest_file=9000, largest_log=2000)
@@ -39,7 +39,9 @@ def test_plan_every_host_is_killed_once_every_name_is_unique_and_every_step_is_o
     for loss in losses:
         assert run.steps[0] <= loss.step <= run.steps[-1]
         assert all(slice_ < run.slices and index < run.hosts for slice_, index in loss.hosts)
-    assert {f"slice-{slice_}" for slice_ in range(run.slices) if run.slices > 1} <= {loss.name for loss in losses}
+    assert {f"slice-{slice_}" for slice_ in range(run.slices) if run.slices > 1 and run.hosts > 1} <= {
+        loss.name for loss in losses
+    }
 
 
 @settings(max_examples=30)
@@ -62,8 +64,9 @@ def test_plan_small_budget_takes_the_most_telling_first_and_says_what_it_left_ou
 
 def test_plan_only_takes_names_and_beginnings():
     assert sorted(names(only=["kill", "slice-1"])) == ["kill-0-0", "kill-0-1", "kill-1-0", "kill-1-1", "slice-1"]
-    with pytest.raises(Invalid, match="there is no loss 'kil'"):
-        plan(RUN, only=["kil"])
+    assert names(only=["trunc"]) == ["truncated-newest"]
+    with pytest.raises(Invalid, match="there is no loss 'ill'"):
+        plan(RUN, only=["ill"])
 
 
 def test_plan_without_saves_says_what_cannot_be_tried():
@@ -97,3 +100,19 @@ def test_plan_before_the_first_save_and_after_others_are_as_named():
 def test_plan_preemption_comes_when_there_is_something_to_save(seed):
     (term,) = plan(RUN, seed, only=["term"]).losses
     assert 5 <= term.step % 10 < 8
+
+
+def test_check_only_refuses_a_word_that_begins_no_loss_before_anything_runs():
+    check_only(["trunc", "kill-1", "save"], 2, 2)
+    with pytest.raises(Invalid, match="there is no loss 'zork'"):
+        check_only(["zork"], 2, 2)
+    with pytest.raises(Invalid, match="kill-1"):
+        check_only(["kill-1"], 1, 2)
+    with pytest.raises(Invalid, match="there is no loss ''"):
+        check_only([""], 1, 1)
+
+
+def test_plan_slices_of_one_host_are_not_lost_twice():
+    one_host = replace(RUN, hosts=1)
+    assert not [name for name in names(one_host) if name.startswith("slice-")]
+    assert {"kill-0-0", "kill-1-0"} <= set(names(one_host))

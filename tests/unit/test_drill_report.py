@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 from tpukit.cli import drill_table
 from tpukit.drill import advice, costs, json_document, junit, page, plots
+from tpukit.drill.comparing import Noise
 from tpukit.drill.engine import Drill, Progress, Result
 from tpukit.drill.judging import judge
 from tpukit.drill.planning import Unbroken
@@ -28,7 +29,7 @@ def drill(mistake="", message="completed on all hosts"):
     result = Result(replace(verdict, text=f"{verdict.text} {message}"), advice.causes(verdict), run)
     unbroken = Run("unbroken", State.COMPLETED, message, (), program.unbroken(), ())
     planned = Unbroken(1, 1, tuple(range(1, 61)), (10, 20, 30, 40, 50))
-    return Drill("train", 0, unbroken, planned, (result,), (("hang", "budget"),), 0.0, costs.Costs(), 9.0)
+    return Drill("train", 0, unbroken, planned, (result,), (("hang", "budget"),), Noise(), (), costs.Costs(), 9.0)
 
 
 class Balanced(HTMLParser):

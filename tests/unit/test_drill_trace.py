@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from tpukit.drill import running, trace
 from tpukit.drill.running import Run
 from tpukit.drill.trace import Line, Report
 from tpukit.host.progress import Progress
-from tpukit.host.trace import Trace, digest
+from tpukit.host.trace import Trace, digest, digests
 from tpukit.reasons import State
 from unit.drill_world import Program
 
@@ -96,3 +97,25 @@ def test_limits_of_broken_runs_leave_a_restart_a_minute_however_quick_the_unbrok
     quick = tuple(replace(report, at=report.at / 1000) for report in Program().unbroken())
     run = Run("unbroken", State.COMPLETED, "", (), quick, ())
     assert running.limits(run, slowest_start=0.1).silence >= 60.0
+
+
+def test_build_losses_that_are_no_numbers_are_kept(tmp_path):
+    progress = Progress("", trace=Trace(str(tmp_path), 0, 0))
+    progress.update({"step": 1, "loss": float("nan")})
+    progress.update({"step": 2, "loss": float("inf"), "params": {"head/w": "ab"}})
+    lines = (tmp_path / "0-0.jsonl").read_text(encoding="utf-8").splitlines()
+    one, two = trace.build([Line(0, 0, text, own=True) for text in lines])
+    assert math.isnan(one.loss)
+    assert (two.loss, two.named) == (math.inf, (("head/w", "ab"),))
+    (printed,) = trace.build([Line(0, 0, "step 3 loss nan")])
+    assert math.isnan(printed.loss)
+    (written,) = trace.build([Line(0, 0, '{"step": 4, "loss": NaN}')])
+    assert math.isnan(written.loss)
+
+
+def test_digests_name_each_array_of_a_tree_by_its_path():
+    import numpy as np
+
+    found = digests({"layers": [{"w": np.ones(2)}, {"w": np.zeros(2)}], "none": None})
+    assert list(found) == ["layers/0/w", "layers/1/w"]
+    assert found["layers/0/w"] == digest(np.ones(2))

@@ -24,7 +24,7 @@ def expected(case: dict) -> Mention | None:
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: f"{case['from']}: {case['line'][-60:]!r}")
 def test_read_line_of_the_corpus_gives_what_it_says(case):
-    assert Reader().read(case["line"]) == expected(case)
+    assert repr(Reader().read(case["line"])) == repr(expected(case))  # NaN is not equal to NaN
 
 
 def test_read_hugging_face_loss_takes_the_step_of_the_bar_before_it():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,12 +70,18 @@ def command(
     submission.check_place(place)
     make_site = _site(place, retain=folder is not None)
     seconds = _seconds(budget)
+    _check_numbers(losses_per_day)
+    for option, file_to_write in (("--html", html), ("--junit", junit)):
+        _check_writable(option, file_to_write)
     plan = submission.make_plan(file, sets, place)
-    request = engine.Request(plan, seed, only, seconds, losses_per_day, zone)
+    request = engine.Request(plan, seed, only, seconds, losses_per_day, zone, retain=folder is not None)
     with engine.folder(paths.data() / "drills", folder) as path:
         result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say)
     _write(result, as_json, html, junit)
-    if require and (result.word is None or any(one.verdict.word != require for one in result.results)):
+    if result.stopped:
+        sys.exit(130 if isinstance(result.stopped, KeyboardInterrupt) else 1)
+    words = [*(one.verdict.word for one in result.results), *(word for word, _ in result.findings)]
+    if require and (not result.results or any(word != require for word in words)):
         sys.exit(1)
 
 
@@ -123,6 +131,20 @@ def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) 
         context.print_json(json_document.to_json(result))
     else:
         drill_table.show(result)
+
+
+def _check_numbers(losses_per_day: float) -> None:
+    if not math.isfinite(losses_per_day) or losses_per_day < 0:
+        raise Invalid(Problem("--losses-per-day", f"{losses_per_day:g} is not a rate", "write 0 or more"))
+
+
+def _check_writable(option: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written before the first run, not after the last."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        raise Invalid(Problem(option, f"{path} cannot be written", "name a file in a folder that you can write to"))
 
 
 def _seconds(budget: str) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import report
+from tpukit.drill.costs import HOURS_A_MONTH
 from tpukit.quantities import counted
 
 if TYPE_CHECKING:
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
     from tpukit.drill.engine import Drill, Progress
 
 
+NOT_WRAPPED = 2000
+"""Columns of output that no terminal shows."""
+
+
 def say(progress: Progress) -> None:
     """One line for each run as it begins and another when it is over, on stderr: the table comes when all are, and a
     drill may be ended before that."""
     loss, result = progress.loss, progress.result
     if loss is None:
-        text = "the unbroken run"
+        text = "unbroken runs once more, because values differ" if progress.count else "the unbroken run"
     elif result is None:
         text = f"{progress.number} of {progress.count}  {loss.name}: {loss}"
     else:
@@ -33,13 +38,15 @@ def say(progress: Progress) -> None:
 
 
 def show(drill: Drill) -> None:
+    import sys
+
     from rich.console import Console
     from rich.padding import Padding
 
     from tpukit.drill.advice import TEXT
     from tpukit.drill.judging import Word
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else NOT_WRAPPED)
 
     def line(text: str, indent: int = 0) -> None:
         console.print(Padding(text, (0, 0, 0, indent), expand=False), markup=False)
@@ -50,6 +57,9 @@ def show(drill: Drill) -> None:
             console.print()
             line(f"{one.verdict.loss.name}: {one.verdict.loss}")
             line(one.verdict.text, 2)
+            for host, tail in one.run.tails.items():
+                line(f"the end of the log of host {host}:", 2)
+                line(tail, 4)
     if drill.causes:
         console.print()
         for cause in drill.causes:
@@ -94,8 +104,11 @@ def summary(drill: Drill) -> list[str]:
     tried = len(drill.results)
     exact = sum(1 for one in drill.results if one.verdict.word is Word.EXACT)
     lines = [f"{drill.job}: {drill.word or 'nothing was tried'}; {exact} of {tried} losses exact, seed {drill.seed}"]
-    if drill.noise:
-        lines.append(f"two runs of it differ by up to {drill.noise:.1g} of the loss before anything is lost")
+    if drill.noise.most:
+        lines.append(
+            f"runs without a loss differ by up to {drill.noise.most:.1g}; {drill.noise.tolerance:.1g} is allowed"
+        )
+    lines += [f"{word}: {text}" for word, text in drill.findings]
     reasons = dict.fromkeys(why for _, why in drill.left_out)
     lines += [f"not tried: {', '.join(name for name, of in drill.left_out if of == why)}: {why}" for why in reasons]
     return lines + cost_lines(drill.costs)
@@ -104,20 +117,24 @@ def summary(drill: Drill) -> list[str]:
 def cost_lines(costs: Costs) -> list[str]:
     lines = []
     if costs.save_bytes is not None:
-        held = f", holds training up for {seconds(costs.held_seconds)}" if costs.held_seconds is not None else ""
+        held = ""
+        if costs.held_seconds is not None and costs.held_error is not None:
+            held = f", holds training up for {seconds(costs.held_seconds)} ± {seconds(costs.held_error)}"
         lines.append(f"a save: {size(costs.save_bytes)} in {seconds(costs.save_seconds)}{held}")
     if costs.back_seconds is not None and costs.share_lost is not None:
         at = f"at {costs.losses_per_day:g} {'loss' if costs.losses_per_day == 1 else 'losses'} a day"
         price = (
-            f"{report.measure(costs.usd_lost_per_hour, 2)} of {costs.usd_per_hour:.2f} USD an hour ({costs.price_note})"
-            if costs.usd_lost_per_hour is not None and costs.usd_per_hour is not None
+            f"{costs.usd_lost_per_month:,.0f} of {costs.usd_per_hour * HOURS_A_MONTH:,.0f} USD a month "
+            f"({costs.price_note})"
+            if costs.usd_lost_per_month is not None and costs.usd_per_hour is not None
             else f"price unknown: {costs.price_note}"
         )
         lines.append(f"{at}: {costs.share_lost:.1%} of the time is lost; {price}")
-    if costs.best_every is not None:
-        every = f", as it is every {seconds(costs.save_every)}" if costs.save_every else ""
+    if costs.best_every is not None and costs.best_error is not None:
+        every = f"; today it saves every {seconds(costs.save_every)}" if costs.save_every else ""
         steps = f" ({counted(costs.best_steps, 'step')})" if costs.best_steps else ""
-        lines.append(f"saving every {report.duration(costs.best_every)}{steps} would cost least{every}")
+        best = f"{report.duration(costs.best_every)} ± {report.duration(costs.best_error)}"
+        lines.append(f"saving every {best}{steps} would cost least{every}")
     if lines:
         lines.append("times are those of this machine; on TPUs they are others")
     return lines

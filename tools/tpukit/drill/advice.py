@@ -5,6 +5,7 @@ Where the evidence fits several causes nothing is guessed beyond the nearest; wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -30,6 +31,12 @@ class Cause(StrEnum):
     NOT_NEWEST = "the newest checkpoint is not the one that is restored"
     NO_CHECKSUM = "a spoilt checkpoint is read as if it were good"
     NO_FALLBACK = "no older checkpoint is tried"
+    PARTLY_RESTORED = "some parameters are not restored"
+    NOT_RESTORED = "parameters are not restored"
+    PRECISION = "restored in lower precision"
+    IGNORES_TERM = "SIGTERM is ignored"
+    EXIT_0 = "exit code 0 after SIGTERM"
+    UNFINISHED = "save unfinished at exit"
 
 
 TEXT = {
@@ -51,13 +58,29 @@ TEXT = {
     Cause.NOT_NEWEST: "restore the newest that is complete, not the best or the first",
     Cause.NO_CHECKSUM: "save a checksum with each file and compare it on restore",
     Cause.NO_FALLBACK: "retain two checkpoints, and take the older one when the newest cannot be read",
+    Cause.PARTLY_RESTORED: "save and restore every parameter; the verdict names those that differ",
+    Cause.NOT_RESTORED: "use the parameters of the checkpoint, not those that were initialised at the start",
+    Cause.IGNORES_TERM: "save and leave when SIGTERM comes (tpukit.host: leaving() and leave())",
+    Cause.EXIT_0: "exit with another code than 0 (tpukit.host: leave()), else the job counts as completed",
+    Cause.UNFINISHED: "wait for the save to finish before the program ends (Orbax: wait_until_finished())",
+    Cause.PRECISION: "save parameters and optimizer state in the precision in which they are trained",
 }
 
 
 def of_all(verdicts: Sequence[Verdict]) -> list[tuple[Cause, ...]]:
-    """For each verdict. What a plain loss already shows needs no cause of its own in a special one."""
+    """Name the causes for each verdict.
+
+    What a plain loss already shows needs no cause of its own in a special one. What one loss excludes is not named for
+    another: where any resume trained on the right batches by their digests, the data is not at fault.
+    """
     plain = {verdict.word: causes(verdict) for verdict in reversed(verdicts) if _is_plain(verdict.loss)}
-    return [plain.get(verdict.word) or causes(verdict) for verdict in verdicts]
+    right_data = any(one.evidence.batches_equal for one in verdicts if _is_plain(one.loss))
+    named = [plain.get(verdict.word) or causes(verdict) for verdict in verdicts]
+    return [tuple(cause for cause in some if not (right_data and cause in OF_PLAIN_DATA)) for some in named]
+
+
+OF_PLAIN_DATA = (Cause.DATA_POSITION, Cause.OFF_BY_ONE, Cause.DATA_ORDER)
+"""What a resume with the right batches excludes. A position that is saved only once shows in the second resume."""
 
 
 def _is_plain(loss: Loss) -> bool:
@@ -68,21 +91,21 @@ def _is_plain(loss: Loss) -> bool:
 def causes(verdict: Verdict) -> tuple[Cause, ...]:
     """Of one loss alone, most likely first."""
     word, loss, evidence = verdict.word, verdict.loss, verdict.evidence
-    if word in (Word.EXACT, Word.NOT_STRUCK):
+    if word in (Word.EXACT, Word.NOT_STRUCK, Word.CANNOT_TELL):
         return ()
     if word is Word.UNREADABLE:
         return (Cause.NO_FALLBACK,) if loss.damage is not Damage.NONE else (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
     if len(set(evidence.resumed.values())) > 1:
         return (Cause.BARRIER,)
     if word is Word.NOT_BACK:
-        return ()
+        return (Cause.EXIT_0,) if evidence.exited_0 and loss.what in (What.TERM, What.PREEMPT) else ()
     if word is Word.STARTS_OVER:
         if loss.when in DURING_SAVE or loss.damage is not Damage.NONE or loss.what is What.DISK_FULL:
             return (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
         return (Cause.NOT_LOOKED_FOR,) if evidence.saved >= 0 else (Cause.NOTHING_SAVED,)
     if word is Word.LOSES_MORE:
         return _of_steps_lost(verdict)
-    if loss.damage is not Damage.NONE:
+    if loss.damage is not Damage.NONE and not _fell_back(verdict):
         return (Cause.NO_CHECKSUM,)
     if evidence.counter is not None:
         return (Cause.STEP_COUNTER,)
@@ -100,6 +123,10 @@ def _of_steps_lost(verdict: Verdict) -> tuple[Cause, ...]:
     older = verdict.resumed_at is not None and verdict.resumed_at < evidence.saved
     if older or loss.what not in (What.TERM, What.PREEMPT):
         return (Cause.NOT_NEWEST,)
+    if evidence.ignored_term:
+        return (Cause.IGNORES_TERM,)
+    if evidence.unfinished:
+        return (Cause.UNFINISHED,)
     return (Cause.LONG_INTERVAL,) if evidence.trained_on else (Cause.NO_SAVE_ON_TERM,)
 
 
@@ -109,15 +136,50 @@ def _first_host_is_right(verdict: Verdict) -> bool:
     return different.get(0, -1) != resumed and any(at == resumed for host, at in different.items() if host)
 
 
+def _fell_back(verdict: Verdict) -> bool:
+    """Return whether the run went on from a checkpoint older than the one that was spoilt."""
+    resumed, saved = verdict.resumed_at, verdict.evidence.saved
+    return resumed is not None and saved >= 0 and resumed <= saved + 1
+
+
 def _of_values(verdict: Verdict) -> tuple[Cause, ...]:
-    """The batches give no answer: a first loss that is equal was made by the right parameters on the right data."""
+    """Name a cause where the values leave one. A first loss that is equal was made by the right parameters on the right
+    data; a first loss that differs has many causes, of which only evidence chooses one."""
     evidence = verdict.evidence
+    if evidence.not_restored:
+        if evidence.restored:
+            return (Cause.PARTLY_RESTORED,)
+        return (Cause.PRECISION,) if evidence.difference < PRECISION_MOST else (Cause.NOT_RESTORED,)
     if evidence.batches_known and not evidence.batches_equal:
         return (Cause.DATA_ORDER,)
     at, resumed = evidence.first_different, verdict.resumed_at
-    if at is None or resumed is None:
+    if at is None or resumed is None or not evidence.largest:
         return ()
     if at > resumed:
         return (Cause.OPTIMIZER,)
     same_data = evidence.batches_equal or (evidence.shift is not None and evidence.shift.by == 0)
-    return (Cause.RNG,) if same_data else (Cause.RNG, Cause.DATA_ORDER)
+    if not same_data:
+        return ()
+    if evidence.restored or _is_scatter(evidence.early):
+        return (Cause.RNG,)
+    return (Cause.NOT_RESTORED,) if _is_jump(evidence.early) else ()
+
+
+PRECISION_MOST = 0.01
+"""Difference of a loss, as a share, that rounding parameters to 8 bits of mantissa stays below."""
+EARLY = 8
+"""Losses after a resume that are looked at."""
+
+
+def _is_scatter(differences: Sequence[float]) -> bool:
+    """Return whether losses lie above and below the right ones from the first step on, as with other random numbers."""
+    first = [one for one in differences[:EARLY] if math.isfinite(one)]
+    above = sum(1 for one in first if one > 0)
+    return len(first) == EARLY and 2 <= above <= EARLY - 2
+
+
+def _is_jump(differences: Sequence[float]) -> bool:
+    """Return whether losses are all too high at first, and less so later: parameters that are learnt once more."""
+    first = [one for one in differences[:EARLY] if math.isfinite(one)]
+    later = [one for one in differences[-EARLY:] if math.isfinite(one)]
+    return len(first) == EARLY and min(first) > 0 and sum(later) < sum(first) / 2

@@ -1,4 +1,4 @@
-"""What losses cost on the job's slices, and how often it pays to save. Pure.
+"""Estimates what losses cost on the job's slices, and how often it pays to save. Pure.
 
 The interval that costs least is Daly's first-order one, sqrt(2 x save x time between losses), after J. T. Daly, "A
 higher order estimate of the optimum checkpoint interval for restart dumps", 2006:
@@ -13,30 +13,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tpukit.drill.holding import Hold
+
+HOURS_A_MONTH = 730.0
+LEAST_GAIN = 0.001
+"""Share of all time that another interval must win before it is worth a line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     step_seconds: float | None = None
     save_seconds: float | None = None  # from the first file to the last
     save_bytes: int | None = None
-    held_seconds: float | None = None  # for which a save keeps the next step waiting
+    held_seconds: float | None = None  # for which a save keeps training waiting
+    held_error: float | None = None
     save_every: float | None = None  # seconds between saves, as it is
     back_seconds: float | None = None  # from a loss to the next new step
     losses_per_day: float = 0.0
     usd_per_hour: float | None = None  # of the job's slices; None: no price is known
     price_note: str = ""
     share_lost: float | None = None  # of all time, at that rate
-    usd_lost_per_hour: float | None = None
-    best_every: float | None = None  # seconds between saves that cost least
+    usd_lost_per_month: float | None = None
+    best_every: float | None = None  # seconds between saves that cost least; None: the measurement does not say
+    best_error: float | None = None
     best_steps: int | None = None
 
 
 def estimate(
     *,
-    step_seconds: float | None,
+    hold: Hold,
     save_seconds: Sequence[float],
     save_bytes: int | None,
-    held: Sequence[float],
     save_every: float | None,
     back: Sequence[float],
     losses_per_day: float,
@@ -44,26 +51,36 @@ def estimate(
     price_note: str = "",
 ) -> Costs:
     back_seconds = median(back) if back else None
-    held_seconds = max(0.0, median(held)) if held else None
-    hold = held_seconds if held_seconds else (median(save_seconds) if save_seconds else None)
+    held = hold.seconds if hold.is_measured else None
     between = 86400.0 / losses_per_day if losses_per_day > 0 else math.inf
     share = None
     if back_seconds is not None:
         # What is done again was lost too, and is part of the time until the next new step.
-        share = back_seconds / between + (hold / save_every if hold and save_every else 0.0)
-    best = math.sqrt(2.0 * hold * between) if hold and math.isfinite(between) else None
+        share = back_seconds / between + (held / save_every if held and save_every else 0.0)
+    best = _best(held, hold.error, between, save_every)
     return Costs(
-        step_seconds,
+        hold.step_seconds,
         median(save_seconds) if save_seconds else None,
         save_bytes,
-        held_seconds,
+        held,
+        hold.error if held is not None else None,
         save_every,
         back_seconds,
         losses_per_day,
         usd_per_hour,
         price_note,
         share,
-        usd_per_hour * share if usd_per_hour is not None and share is not None else None,
+        usd_per_hour * HOURS_A_MONTH * share if usd_per_hour is not None and share is not None else None,
         best,
-        max(1, round(best / step_seconds)) if best and step_seconds else None,
+        best * hold.error / held / 2.0 if best and held else None,
+        max(1, round(best / hold.step_seconds)) if best and hold.step_seconds else None,
     )
+
+
+def _best(held: float | None, error: float, between: float, every: float | None) -> float | None:
+    """Return the interval that costs least; None where its gain is small, or smaller than its error."""
+    if not held or not every or not math.isfinite(between):
+        return None
+    best = math.sqrt(2.0 * held * between)
+    gain = held / every + every / 2.0 / between - (held / best + best / 2.0 / between)
+    return best if gain > max(LEAST_GAIN, 2.0 * error * abs(1.0 / every - 1.0 / best)) else None

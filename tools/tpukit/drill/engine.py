@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,20 +14,26 @@ from statistics import median
 
 from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.drill import advice, costs, judging, planning, pricing, reaper, running
+from tpukit.drill import advice, costs, holding, judging, planning, pricing, reaper, running
 from tpukit.drill import saves as saving
 from tpukit.drill.advice import Cause
+from tpukit.drill.comparing import Noise
 from tpukit.drill.costs import Costs
-from tpukit.drill.judging import Broken, Ended, Verdict, Word
+from tpukit.drill.judging import Broken, Ended, Finding, Verdict, Word
 from tpukit.drill.losses import Loss
 from tpukit.drill.planning import Unbroken
 from tpukit.drill.running import Limits, Run, Runs
 from tpukit.drill.sites import Site
+from tpukit.drill.trace import Trace
 from tpukit.errors import Invalid
 from tpukit.plan import Plan
 from tpukit.reasons import MEANINGS, Budget, State
 from tpukit.store.sqlite import SqliteStore
 
+HANGS = 2
+"""Runs that hang before the rest is left out: each of them takes a minute or more."""
+REPEATS = 2
+"""Unbroken runs that are added where values differ: they tell noise from what a loss did."""
 TRIES = 3
 """Runs for one loss whose moment was missed: steps may be shorter than what it takes to see them."""
 
@@ -39,6 +46,7 @@ class Request:
     budget: float = 0.0  # seconds; 0: as long as it takes
     losses_per_day: float = 1.0
     zone: str = ""
+    retain: bool = False  # logs and checkpoints of all runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +68,18 @@ class Drill:
     planned: Unbroken
     results: tuple[Result, ...]
     left_out: tuple[tuple[str, str], ...]
-    noise: float
+    noise: Noise
+    findings: tuple[Finding, ...]  # about the unbroken run
     costs: Costs
     seconds: float
+    command: str = ""
+    at: float = 0.0
+    stopped: BaseException | None = None  # what ended it before all losses were tried
 
     @property
     def word(self) -> Word | None:
-        """One for all; None: nothing was tried."""
-        return judging.worst([result.verdict for result in self.results])
+        """The worst verdict of all; None: nothing was tried."""
+        return judging.worst([*(result.verdict.word for result in self.results), *(word for word, _ in self.findings)])
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -78,7 +90,7 @@ class Drill:
 class Progress:
     """Before each run, and after it."""
 
-    number: int  # 0: the unbroken run
+    number: int  # 0: an unbroken run
     count: int  # of losses; 0: not known yet
     loss: Loss | None = None
     result: Result | None = None
@@ -111,37 +123,36 @@ def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
 
 
 def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lambda progress: None) -> Drill:
-    """In a folder that nobody else uses."""
+    """Drill a job in a folder that nothing else uses. What was finished before an interrupt or a full disk counts."""
     began = clock.monotonic()
     plan = replace(site.prepare(request.plan), place=site.place.name)
+    planning.check_only(request.only, plan.spec.slices, plan.slice.hosts)
     if plan.spec.code:
         plan = replace(plan, snapshot=stage.snapshot(Path(plan.spec.code), path / "code", (path,)))
     store = SqliteStore(path / "store.db")
+    stopped: BaseException | None = None
     try:
-        runs = Runs(store, site, clock)
+        runs = Runs(store, site, clock, retain=request.retain)
         say(Progress(0, 0))
         unbroken = runs.run(plan, "unbroken", None, Limits())
         _require_completed(unbroken)
         unbroken, limits, planned = _learn(plan, unbroken, limits_logs=site.limits_logs)
+        work = _Work(runs, unbroken, plan, limits)
         chosen = planning.plan(planned, request.seed, request.only, request.budget, site.impossible)
-        pairs: list[tuple[Broken, Run]] = []
         left_out = list(chosen.left_out)
         for number, loss in enumerate(chosen.losses, 1):
-            progress = Progress(number, len(chosen.losses), loss)
-            spent = clock.monotonic() - began
-            typical = median([run.seconds for _, run in pairs] or [planning.COST * planned.seconds])
-            if request.budget and pairs and spent + typical > request.budget:
-                left_out.append((loss.name, "the budget is used up"))
+            if stopped or (why := work.over(request.budget, clock.monotonic() - began, planned.seconds)):
+                left_out.append((loss.name, _sentence(stopped) if stopped else why))
                 continue
-            say(progress)
-            run = _struck(runs, unbroken, plan, loss, limits)
-            pairs.append((_broken(loss, run), run))
-            say(replace(progress, result=_results(unbroken, pairs, limits, plan)[-1]))
-        results = _results(unbroken, pairs, limits, plan)
+            try:
+                work.strike(Progress(number, len(chosen.losses), loss), say)
+            except (KeyboardInterrupt, OSError) as error:
+                stopped = error
+                left_out.append((loss.name, _sentence(error)))
     finally:
         store.close()
         site.close()
-    noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs])
+    results = work.results()
     return Drill(
         plan.spec.name,
         request.seed,
@@ -149,10 +160,61 @@ def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lam
         planned,
         results,
         tuple(left_out),
-        noise,
+        work.noise,
+        judging.unbroken_findings(unbroken.trace, unbroken.saves),
         _costs(request, unbroken, results),
         clock.monotonic() - began,
+        command=shlex.join(plan.spec.command),
+        at=clock.now(),
+        stopped=stopped,
     )
+
+
+def _sentence(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+
+
+class _Work:
+    """The broken runs of a drill so far."""
+
+    def __init__(self, runs: Runs, unbroken: Run, plan: Plan, limits: Limits) -> None:
+        self._runs, self._unbroken, self._plan, self._limits = runs, unbroken, plan, limits
+        self._pairs: list[tuple[Broken, Run]] = []
+        self._repeats: list[Trace] = []
+
+    def over(self, budget: float, spent: float, unbroken_seconds: float) -> str:
+        """Return why no further loss is tried; empty: one is."""
+        hung = [run.name for _, run in self._pairs if run.given_up]
+        if len(hung) >= HANGS:
+            return f"the runs {' and '.join(hung)} hung"
+        typical = median([run.seconds for _, run in self._pairs] or [planning.COST * unbroken_seconds])
+        return "the budget is used up" if budget and self._pairs and spent + typical > budget else ""
+
+    def strike(self, progress: Progress, say: Say) -> None:
+        assert progress.loss is not None
+        say(progress)
+        loss, run = _struck(self._runs, self._unbroken, self._plan, progress.loss, self._limits)
+        self._pairs.append((_broken(loss, run), run))
+        newest = self.results()[-1].verdict.evidence
+        differs = self.noise.most or self.noise.params_differ or newest.first_different is not None
+        if differs and not self._repeats:
+            say(Progress(0, progress.count))
+            for number in range(REPEATS):
+                again = self._runs.run(self._plan, f"unbroken-{number + 2}", None, Limits())
+                self._repeats.append(again.trace)
+        say(replace(progress, result=self.results()[-1]))
+
+    @property
+    def noise(self) -> Noise:
+        return judging.noise(self._unbroken.trace, [broken for broken, _ in self._pairs], self._repeats)
+
+    def results(self) -> tuple[Result, ...]:
+        """Judge each run by the noise of all runs together."""
+        noise, grace, saving = self.noise, self._limits.grace, self._limits.saving_seconds
+        verdicts = [judging.judge(self._unbroken.trace, broken, noise, saving, grace) for broken, _ in self._pairs]
+        causes = advice.of_all(verdicts)
+        runs = (run for _, run in self._pairs)
+        return tuple(Result(*one) for one in zip(verdicts, causes, runs, strict=True))
 
 
 def _require_completed(run: Run) -> None:
@@ -163,13 +225,16 @@ def _require_completed(run: Run) -> None:
 
 def _learn(plan: Plan, run: Run, *, limits_logs: bool) -> tuple[Run, Limits, Unbroken]:
     steps = sorted({report.step for report in run.trace})
+    if not steps:
+        hint = "print `step N loss X`, report with tpukit.host, or describe the program's lines with `progress:`"
+        raise Invalid("the program reports no step: there is nothing to compare", hint=hint)
     ignore = saving.not_saves(run.moments, len(steps))
     run = replace(run, saves=saving.seen(run.moments, ignore), ignore=ignore)
     done = [save for save in run.saves if save.done]
     last = steps[-1] if steps else 0
     saved = tuple(sorted({save.step for save in done if save.step >= 0} | _reported(run)))
     start = min((report.at for report in run.trace), default=run.began) - run.began
-    limits = replace(running.limits(run, start), bytes_most=_largest(run) // 2)
+    limits = replace(running.limits(run, start, float(plan.spec.max.grace)), bytes_most=_largest(run) // 2)
     planned = Unbroken(
         plan.spec.slices,
         plan.slice.hosts,
@@ -192,15 +257,15 @@ def _largest(run: Run) -> int:
     return max((file.size for moment in run.moments for path, file in moment.files.items() if path in paths), default=0)
 
 
-def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -> Run:
-    """The run for a loss, tried anew where it was over before its moment was seen, each time with an earlier step."""
+def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -> tuple[Loss, Run]:
+    """Return the run for a loss and the loss as tried: at an earlier step each time it was struck too late."""
     for number in range(TRIES):
         name = loss.name if number == 0 else f"{loss.name}-{number + 1}"
         early = replace(loss, step=loss.step * (TRIES - number) // TRIES)
         run = runs.run(plan, name, early, limits)
-        if judging.happened(unbroken.trace, _broken(loss, run)):
+        if judging.happened(unbroken.trace, _broken(early, run)):
             break
-    return run
+    return early, run
 
 
 def _broken(loss: Loss, run: Run) -> Broken:
@@ -211,33 +276,20 @@ def _broken(loss: Loss, run: Run) -> Broken:
     return Broken(loss, run.trace, ended, run.struck, run.saves, run.given_up, run.damaged)
 
 
-def _results(unbroken: Run, pairs: Sequence[tuple[Broken, Run]], limits: Limits, plan: Plan) -> tuple[Result, ...]:
-    """The noise is that of all runs together."""
-    noise = judging.noise(unbroken.trace, [broken for broken, _ in pairs])
-    grace = float(plan.spec.max.grace)
-    verdicts = [judging.judge(unbroken.trace, broken, noise, limits.saving_seconds, grace) for broken, _ in pairs]
-    causes = advice.of_all(verdicts)
-    return tuple(Result(*one) for one in zip(verdicts, causes, (run for _, run in pairs), strict=True))
-
-
 def _costs(request: Request, run: Run, results: Sequence[Result]) -> Costs:
     spec = request.plan.spec
     usd, note = pricing.per_hour(request.plan.slice, spec.slices, spec.capacity, request.zone)
     done = [save for save in run.saves if save.done and save.step >= 0]
+    first = min((report.host for report in run.trace), default=0)
     times: dict[int, float] = {}
     for report in sorted(run.trace, key=lambda report: report.at):
-        times.setdefault(report.step, report.at)
-    steps = sorted(times)
-    gaps = {later: times[later] - times[earlier] for earlier, later in pairwise(steps)}
-    step_seconds = median(gaps.values()) if gaps else None
-    after = [gap for step, gap in gaps.items() if any(step - save.step in (0, 1) for save in done)]
-    began = [save.began for save in done]
-    between = [later - earlier for earlier, later in pairwise(began)]
+        if report.host == first:
+            times.setdefault(report.step, report.at)
+    between = [later.began - earlier.began for earlier, later in pairwise(done)]
     return costs.estimate(
-        step_seconds=step_seconds,
+        hold=holding.measure(times, [(save.began, save.changed) for save in done]),
         save_seconds=[save.seconds for save in done],
         save_bytes=int(median([save.size for save in done])) if done else None,
-        held=[gap - (step_seconds or 0.0) for gap in after],
         save_every=median(between) if between else None,
         back=[one.verdict.back_seconds for one in results if one.verdict.back_seconds is not None],
         losses_per_day=request.losses_per_day,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +14,12 @@ def to_json(drill: Drill) -> dict[str, Any]:
     return {
         "job": drill.job,
         "verdict": drill.word,
+        "command": drill.command,
         "seed": drill.seed,
         "seconds": round(drill.seconds, 3),
-        "noise": drill.noise,
+        "noise": drill.noise.most,
+        "tolerance": drill.noise.tolerance,
+        "findings": [{"verdict": word, "text": text} for word, text in drill.findings],
         "unbroken": {
             "steps": len(drill.planned.steps),
             "saves": list(drill.planned.saves),
@@ -24,6 +28,7 @@ def to_json(drill: Drill) -> dict[str, Any]:
         "losses": [_loss(result) for result in drill.results],
         "not_tried": [{"loss": name, "why": why} for name, why in drill.left_out],
         "advice": [{"cause": cause, "do": TEXT[cause]} for cause in drill.causes],
+        "stopped": None if drill.stopped is None else str(drill.stopped) or "interrupted",
         "costs": asdict(drill.costs),
     }
 
@@ -42,11 +47,19 @@ def _loss(result: Result) -> dict[str, Any]:
         "back_seconds": verdict.back_seconds,
         "saved": evidence.saved if evidence.saved >= 0 else None,
         "first_different": evidence.first_different,
-        "difference": evidence.difference,
+        "difference": _finite(evidence.difference),
+        "steps_compared": evidence.steps,
+        "values_compared": evidence.values,
+        "not_restored": list(evidence.not_restored),
         "batches_shifted_by": evidence.shift.by if evidence.shift else None,
         "advice": [{"cause": cause, "do": TEXT[cause]} for cause in result.causes],
+        "log_ends": dict(run.tails),
         "state": run.state,
         "message": run.message or None,
         "attempts": len(run.attempts),
         "seconds": round(run.seconds, 3),
     }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,26 +1,24 @@
-"""What a loss did to a run, in one word and with its numbers: the unbroken run and the broken one in, a verdict out.
-
-Pure. Two runs of a program that is not repeatable differ before anything was lost: by so much, the noise, they may
-differ afterwards.
-"""
+"""Judges what a loss did to a run, in one word and with its numbers, from the unbroken run and the broken one. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 
-from tpukit.drill import offsets
+from tpukit.drill import comparing
+from tpukit.drill.comparing import Evidence, Noise
 from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, Struck, What, When
-from tpukit.drill.offsets import Shift, apart
 from tpukit.drill.saves import Save
-from tpukit.drill.trace import Report, Trace, by_step, hosts
+from tpukit.drill.trace import Report, Trace, hosts
 from tpukit.quantities import counted
 
-NOISE_FACTOR = 8.0
-"""How many times the noise a difference must be to count."""
 STEPS_IN_FLIGHT = 2
-"""Steps that a program may lose that was given the time to save: those under way when it was told to leave."""
+"""Steps that a program may lose although it had the time to save: those under way when SIGTERM came."""
+STEPS_IN_FLIGHT_MOST = 5
+"""Steps after SIGTERM from which on a program has ignored it."""
 
 
 class Word(StrEnum):
@@ -28,6 +26,7 @@ class Word(StrEnum):
 
     EXACT = "exact"
     NOT_STRUCK = "did not happen"
+    CANNOT_TELL = "cannot tell"
     DIVERGES = "diverges"
     SKIPS = "skips batches"
     REPEATS = "repeats batches"
@@ -63,24 +62,6 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the advice is drawn from."""
-
-    resumed: Mapping[int, int]  # host -> first step after the last loss
-    different: Mapping[int, int] = field(default_factory=dict)  # host -> first step that is not as unbroken
-    first_different: int | None = None  # of all hosts
-    difference: float = 0.0  # at that step, as a share
-    largest: float = 0.0
-    shift: Shift | None = None
-    counter: int | None = None  # steps are numbered so far off; the values are those of the unbroken run
-    batches_known: bool = False
-    batches_equal: bool = False
-    saved: int = -1
-    first_resume_equal: bool | None = None  # of a run with two losses
-    trained_on: bool = False  # told to leave, it made steps through most of the grace
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     loss: Loss
     word: Word
@@ -92,18 +73,12 @@ class Verdict:
     evidence: Evidence = field(default_factory=lambda: Evidence({}))
 
 
-def noise(unbroken: Trace, runs: Iterable[Broken]) -> float:
-    """By how much reports of the same step differ before anything was lost."""
-    most = 0.0
-    for run in runs:
-        first = run.struck[0].attempt if run.struck else 0
-        for host in hosts(unbroken):
-            reference, before = by_step(unbroken, host), by_step(run.trace, host, first)
-            for step in reference.keys() & before.keys():
-                one, other = reference[step].loss, before[step].loss
-                if one is not None and other is not None:
-                    most = max(most, apart(one, other))
-    return most
+def noise(unbroken: Trace, runs: Iterable[Broken], repeats: Iterable[Trace] = ()) -> Noise:
+    """Measure how far runs differ from the unbroken one: `repeats` as a whole, broken runs up to their loss."""
+    before = [
+        tuple(one for one in run.trace if one.attempt == (run.struck[0].attempt if run.struck else 0)) for run in runs
+    ]
+    return comparing.noise(unbroken, [*repeats, *before])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +93,7 @@ class _Case:
     resumed_at: int
     steps_lost: int
     saved: int
-    noise: float
+    noise: Noise
     saving_seconds: float
     grace: float
     evidence: Evidence
@@ -128,9 +103,10 @@ Finding = tuple[Word, str]
 
 
 def judge(
-    unbroken: Trace, run: Broken, noise: float = 0.0, saving_seconds: float = 0.0, grace: float = 30.0
+    unbroken: Trace, run: Broken, noise: Noise | None = None, saving_seconds: float = 0.0, grace: float = 30.0
 ) -> Verdict:
-    """Of one loss. `saving_seconds`: what a save takes; `grace`: seconds between being told to leave and the kill."""
+    """Judge one loss. `saving_seconds`: what a save takes; `grace`: seconds between SIGTERM and the kill."""
+    noise = noise or comparing.noise(unbroken, ())
     loss = run.loss
     if not run.struck:
         return Verdict(loss, Word.NOT_STRUCK, "the run was over before it could be struck")
@@ -140,12 +116,15 @@ def judge(
     saved = _saved(run)
     if not later and loss.what is What.DISK_FULL and run.ended.completed:
         return Verdict(loss, Word.EXACT, "it went on with a disk that was full", lost_at, None, 0)
+    if not later and (found := _ignored_term(run, struck)):
+        return Verdict(loss, *found, lost_at, evidence=Evidence({}, saved=saved, ignored_term=True))
     if not happened(unbroken, run):
         return Verdict(loss, Word.NOT_STRUCK, "it was struck after its last step, and had nothing left to do", lost_at)
     if not later:
         word, text = _not_back(run)
-        return Verdict(loss, word, text, lost_at, evidence=Evidence({}, saved=saved))
-    resumed = {host: min(one.step for one in later if one.host == host) for host in hosts(later)}
+        return Verdict(loss, word, text, lost_at, evidence=Evidence({}, saved=saved, exited_0=run.ended.completed))
+    trained = [one for one in later if not one.is_restore] or later
+    resumed = {host: min(one.step for one in trained if one.host == host) for host in hosts(trained)}
     resumed_at = min(resumed.values())
     first = min((report.step for report in unbroken), default=0)
     reached = max((one.step for one in run.trace if one.attempt <= struck.attempt), default=first - 1)
@@ -162,10 +141,14 @@ def judge(
         saving_seconds,
         grace,
         replace(
-            _compare(unbroken, run, resumed, NOISE_FACTOR * noise, saved), trained_on=_trained_on(run, struck, grace)
+            comparing.compare(unbroken, later, resumed, noise, _between(run)),
+            saved=saved,
+            trained_on=_trained_on(run, struck, grace),
+            unfinished=_unfinished(run, struck),
+            ignored_term=_saved_and_trained_on(run, struck, grace),
         ),
     )
-    rules = (_incomplete, _starts_over, _apart_hosts, _older_save, _data, _values, _unsaved_on_term)
+    rules = (_incomplete, _starts_over, _apart_hosts, _older_save, _data, _not_comparable, _values, _unsaved_on_term)
     word, text = next((found for rule in rules if (found := rule(case))), None) or _exact(case)
     return Verdict(loss, word, text, lost_at, resumed_at, case.steps_lost, _back(run), case.evidence)
 
@@ -222,6 +205,21 @@ def _data(case: _Case) -> Finding | None:
     return Word.SKIPS, f"step {resumed_at} had the batch of step {resumed_at - by}: {skipped} skipped{sure}"
 
 
+def _not_comparable(case: _Case) -> Finding | None:
+    evidence, noise = case.evidence, case.noise
+    if not evidence.values:
+        what = (
+            f"{evidence.steps} steps were compared, and no value" if evidence.steps else "no step of both runs is equal"
+        )
+        return Word.CANNOT_TELL, f"{what}: report a loss, or batch=host.digest(...), with every step"
+    if not noise.hides_mistakes or evidence.params_equal or evidence.counter is not None:
+        return None
+    return Word.CANNOT_TELL, (
+        f"unbroken runs differ by up to {noise.most:.2g} of the loss, and steps in a row by {noise.neighbours:.2g}: "
+        "set every seed, make the program deterministic, or report batch=host.digest(...) and params="
+    )
+
+
 def _values(case: _Case) -> Finding | None:
     evidence = case.evidence
     if evidence.counter is not None:
@@ -231,30 +229,63 @@ def _values(case: _Case) -> Finding | None:
         )
     if evidence.first_different is None:
         return None
+    if evidence.missing == evidence.first_different:
+        return Word.DIVERGES, f"step {evidence.missing} had a loss, and has none after the resume"
+    if math.isinf(evidence.difference):
+        return Word.DIVERGES, f"its loss is not a finite number from step {evidence.first_different} on"
     size = f", by {evidence.difference:.2g} of the loss there and {evidence.largest:.2g} at most"
     what = size if evidence.largest else " in its batches or parameters; the losses are equal"
-    return Word.DIVERGES, f"it differs from step {evidence.first_different} on{what}"
+    if evidence.not_restored:
+        what += f"; not restored: {_few(evidence.not_restored)}"
+    if not evidence.batches_known and not evidence.not_restored:
+        what += "; report batch=host.digest(...) to see whether its batches are right"
+    return Word.DIVERGES, f"it differs from step {evidence.first_different} on{what} ({_compared(evidence)})"
+
+
+def _compared(evidence: Evidence) -> str:
+    return f"{counted(evidence.values, 'value')} of {counted(evidence.steps, 'step')} compared"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def _unsaved_on_term(case: _Case) -> Finding | None:
     told = case.run.loss.what in (What.TERM, What.PREEMPT)
-    if not told or case.steps_lost <= STEPS_IN_FLIGHT or case.saving_seconds >= case.grace:
+    most = 0 if case.evidence.trained_on else STEPS_IN_FLIGHT  # a program that ignores SIGTERM is never right
+    if not told or case.steps_lost <= most or case.saving_seconds >= case.grace:
         return None
-    time = f"it had {case.grace:.0f} s to save and a save takes {case.saving_seconds:.1f}"
+    time = f"it had {case.grace:.1f} s to save and a save takes {case.saving_seconds:.1f} s"
     if case.evidence.trained_on:
         time += ": it trained on, and was killed before its next save"
     return Word.LOSES_MORE, f"{counted(case.steps_lost, 'step was', 'steps were')} lost, although {time}"
 
 
 def _exact(case: _Case) -> Finding:
-    same = f"as unbroken, within the noise of {case.noise:.1g}" if case.noise else "the same as unbroken"
-    return Word.EXACT, f"every step from {case.resumed_at} to {case.end} is {same}"
+    most = case.noise.most
+    same = f"as unbroken, within {case.noise.tolerance:.1g} ({most:.1g} is noise)" if most else "the same as unbroken"
+    return Word.EXACT, f"every step from {case.resumed_at} to {case.end} is {same} ({_compared(case.evidence)})"
 
 
-def worst(verdicts: Sequence[Verdict]) -> Word | None:
-    """One word for all: of those that happened, where any did."""
-    words = [one.word for one in verdicts]
+def worst(words: Iterable[Word]) -> Word | None:
+    """Return one word for all: of those losses that happened, where any did."""
+    words = list(words)
     return max([word for word in words if word is not Word.NOT_STRUCK] or words, key=ORDER.index, default=None)
+
+
+def unbroken_findings(trace: Trace, saves: Sequence[Save]) -> tuple[Finding, ...]:
+    """Return what is wrong with the run that nothing was done to."""
+    found: list[Finding] = []
+    steps = sorted({report.step for report in trace})
+    every = min((later - earlier for earlier, later in pairwise(steps)), default=1)
+    if steps and steps[0] > max(1, every):
+        text = f"a fresh run began at step {steps[0]}: it restored something that is not in its workdir"
+        found.append((Word.CANNOT_TELL, text))
+    if saves and not saves[-1].done:
+        text = f"the last save, at step {saves[-1].step}, was never finished: wait for it before the program ends"
+        found.append((Word.LOSES_MORE, text))
+    return tuple(found)
 
 
 def _not_back(run: Broken) -> Finding:
@@ -302,65 +333,31 @@ def _trained_on(run: Broken, struck: Struck, grace: float) -> bool:
     return run.loss.what in (What.TERM, What.PREEMPT) and last - struck.at > grace / 2
 
 
-def _other_params(reference: Mapping[int, Report], reports: Iterable[Report]) -> list[int]:
-    """Steps whose parameters are not those of the unbroken run."""
-    return [
-        one.step
-        for one in reports
-        if one.params and (same := reference.get(one.step)) and same.params and same.params != one.params
-    ]
+def _ignored_term(run: Broken, struck: Struck) -> Finding | None:
+    """Judge a program that trained to its end after SIGTERM: with more to do it would have been killed."""
+    steps = max((one.step for one in run.trace if one.attempt == struck.attempt), default=struck.step) - struck.step
+    if run.loss.what not in (What.TERM, What.PREEMPT) or not run.ended.completed or steps <= STEPS_IN_FLIGHT_MOST:
+        return None
+    return Word.LOSES_MORE, f"it made {steps} steps after SIGTERM and trained to its end"
 
 
-def _compare(unbroken: Trace, run: Broken, resumed: Mapping[int, int], tolerance: float, saved: int) -> Evidence:
-    struck = run.struck[-1]
-    different: dict[int, tuple[int, float, float]] = {}
-    shift, counter = None, None
-    batches_known, batches_equal = False, True
-    first_resume_equal = None
-    for host in hosts(unbroken):
-        reference = by_step(unbroken, host)
-        after = {one.step: one for one in run.trace if one.host == host and one.attempt > struck.attempt}
-        known = {step: one.batch for step, one in reference.items() if one.batch}
-        given = {step: one.batch for step, one in after.items() if one.batch}
-        if known and given:
-            batches_known = True
-            if any(known.get(step, batch) != batch for step, batch in given.items()):
-                batches_equal = False
-                found = offsets.by_digest(known, given)
-                shift = shift or found
-                at = min(step for step, batch in given.items() if known.get(step, batch) != batch)
-                different[host] = (at, 0.0, 0.0)
-        losses = {step: one.loss for step, one in reference.items() if one.loss is not None}
-        resumed_losses = {step: one.loss for step, one in after.items() if one.loss is not None}
-        apart_by = {step: apart(losses[step], loss) for step, loss in resumed_losses.items() if step in losses}
-        wrong = sorted(step for step, by in apart_by.items() if by > tolerance)
-        before = [one for one in run.trace if one.host == host and one.attempt <= run.struck[0].attempt]
-        # Where they differ before anything is lost the program is not repeatable to the last bit.
-        params = [] if _other_params(reference, before) else _other_params(reference, after.values())
-        if wrong:
-            different[host] = (wrong[0], apart_by[wrong[0]], max(apart_by.values()))
-            counter = counter or offsets.equal_shift(losses, resumed_losses, tolerance)
-            if not known or not given:
-                from_start = min(resumed.values()) - min(losses)
-                shift = shift or offsets.by_loss(losses, resumed_losses, (0, 1, -1, from_start))
-        elif params and host not in different:
-            different[host] = (min(params), 0.0, 0.0)
-        if run.loss.again in (Again.SAME_STEP, Again.SAVED) and len(run.struck) > 1:
-            between = [one for one in run.trace if one.host == host and one.attempt == run.struck[0].attempt + 1]
-            pairs = [(one.loss, losses.get(one.step)) for one in between]
-            equal = all(a is None or b is None or apart(a, b) <= tolerance for a, b in pairs)
-            first_resume_equal = equal if first_resume_equal is None else first_resume_equal and equal
-    at, by, most = min(different.values(), default=(-1, 0.0, 0.0))
-    return Evidence(
-        resumed,
-        {host: found[0] for host, found in different.items()},
-        at if different else None,
-        by,
-        most,
-        shift,
-        counter,
-        batches_known,
-        batches_known and batches_equal,
-        saved,
-        first_resume_equal,
-    )
+def _saved_and_trained_on(run: Broken, struck: Struck, grace: float) -> bool:
+    """Return whether it saved after SIGTERM as it always does, and trained on."""
+    last = max((one.at for one in run.trace if one.attempt == struck.attempt), default=struck.at)
+    saved = any(save.done and struck.at < save.began and save.changed < last for save in run.saves)
+    return saved and _trained_on(run, struck, grace)
+
+
+def _unfinished(run: Broken, struck: Struck) -> bool:
+    """Return whether the save that SIGTERM caused was left unfinished."""
+    if run.loss.what not in (What.TERM, What.PREEMPT):
+        return False
+    resumed = min((one.at for one in run.trace if one.attempt > struck.attempt), default=math.inf)
+    return any(not save.done for save in run.saves if struck.at <= save.began < resumed)
+
+
+def _between(run: Broken) -> list[Report]:
+    """Return the reports of the attempt between two losses."""
+    if run.loss.again not in (Again.SAME_STEP, Again.SAVED) or len(run.struck) < 2:
+        return []
+    return [one for one in run.trace if one.attempt == run.struck[0].attempt + 1]

@@ -7,17 +7,18 @@ away belongs to the batch, and where that fits best tells the shift.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 LEAST_POINTS = 8
-LEAST_FIT, LIKELY_FIT = 0.8, 0.7
-"""Correlation from which a shift is believed: any, and one that a common mistake makes."""
-LEAST_LEAD = 0.1
-"""By how much any other must fit better than all that are not beside it."""
+CHANCE = 0.0005
+"""How often losses that have nothing to do with each other may fit as well as those for which a shift is named."""
 _SMOOTH = (-2, 3, 6, 7, 6, 3, -2)
 """Savitzky and Golay's weights for a quadratic over seven points: https://doi.org/10.1021/ac60214a047. A moving average
 would leave the bend of a falling loss in what is taken for the batch's share."""
+FILTER_DEPENDENCE = 2.0
+"""What taking the trend away does to points that were independent: 1 + 2 x the squared autocorrelations of the filter's
+residuals is 1.9."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,13 @@ def by_digest(unbroken: Mapping[int, str], resumed: Mapping[int, str]) -> Shift 
     return Shift(best, 1.0, counts[best]) if counts[best] >= max(1, 0.9 * len(inside)) else None
 
 
-def by_loss(unbroken: Mapping[int, float], resumed: Mapping[int, float], likely: Collection[int] = ()) -> Shift | None:
-    """The shift at which the losses fit best, where one stands out or is `likely` beforehand."""
-    reference, left = _residuals(unbroken), _residuals(resumed)
+def by_loss(unbroken: Mapping[int, float], resumed: Mapping[int, float]) -> Shift | None:
+    """Return the shift at which the losses fit best, where chance reaches that fit in fewer than CHANCE of all cases.
+
+    Fisher's transformation gives the probability of one correlation. It is multiplied by the number of shifts that were
+    tried, and the points are counted as fewer where neighbours depend on each other (Bartlett's formula).
+    """
+    reference, left = _ranks(_residuals(unbroken)), _ranks(_residuals(resumed))
     if len(left) < LEAST_POINTS or len(reference) < LEAST_POINTS:
         return None
     fits: dict[int, tuple[float, int]] = {}
@@ -60,9 +65,23 @@ def by_loss(unbroken: Mapping[int, float], resumed: Mapping[int, float], likely:
         return None
     best = max(fits, key=lambda by: fits[by][0])
     fit, points = fits[best]
-    rival = max((fits[by][0] for by in fits if abs(by - best) > 1), default=0.0)
-    believed = fit >= LIKELY_FIT if best in likely else fit >= LEAST_FIT and fit - rival >= LEAST_LEAD
-    return Shift(best, fit, points) if believed else None
+    free = points / _dependence(list(left.values()), list(reference.values())) - 3.0
+    if free <= 0.0 or fit <= 0.0:
+        return None
+    score = math.atanh(min(fit, 1 - 1e-12)) * math.sqrt(free)
+    by_chance = 0.5 * math.erfc(score / math.sqrt(2.0)) * len(fits)
+    return Shift(best, fit, points) if by_chance <= CHANCE else None
+
+
+def _dependence(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return by how much two series that depend on their neighbours have fewer points than they seem to."""
+    lags = range(1, min(len(one), len(other)) // 2)
+    both = sum(_correlation(list(_at_lag(one, lag))) * _correlation(list(_at_lag(other, lag))) for lag in lags)
+    return max(FILTER_DEPENDENCE, 1.0 + 2.0 * both)
+
+
+def _at_lag(values: Sequence[float], lag: int) -> Iterator[tuple[float, float]]:
+    return zip(values, values[lag:], strict=False)
 
 
 def equal_shift(unbroken: Mapping[int, float], resumed: Mapping[int, float], tolerance: float) -> int | None:
@@ -82,8 +101,8 @@ def equal_shift(unbroken: Mapping[int, float], resumed: Mapping[int, float], tol
 
 
 def apart(one: float, other: float) -> float:
-    """How far two losses differ, as a share of the larger."""
-    if one == other:
+    """Return how far two losses differ, as a share of the larger. NaN is equal to NaN and to nothing else."""
+    if one == other or (math.isnan(one) and math.isnan(other)):
         return 0.0
     if not (math.isfinite(one) and math.isfinite(other)):
         return math.inf
@@ -95,11 +114,17 @@ def _residuals(losses: Mapping[int, float]) -> dict[int, float]:
     half, total = len(_SMOOTH) // 2, sum(_SMOOTH)
     left = {}
     for step in losses:
-        around = [losses.get(step + by) for by in range(-half, half + 1)]
-        if None not in around:
-            trend = sum(weight * (value or 0.0) for weight, value in zip(_SMOOTH, around, strict=True)) / total
+        around = [losses.get(step + by, math.nan) for by in range(-half, half + 1)]
+        if all(map(math.isfinite, around)):
+            trend = sum(weight * value for weight, value in zip(_SMOOTH, around, strict=True)) / total
             left[step] = losses[step] - trend
     return left
+
+
+def _ranks(values: Mapping[int, float]) -> dict[int, float]:
+    """Return each value's rank: a few spikes that happen to meet are no fit."""
+    rank = {step: float(rank) for rank, step in enumerate(sorted(values, key=values.__getitem__))}
+    return {step: rank[step] for step in sorted(values)}
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float:

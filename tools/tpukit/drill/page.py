@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from html import escape
 
+from tpukit import __version__
 from tpukit.drill import plots
 from tpukit.drill.advice import TEXT
 from tpukit.drill.engine import Drill, Result
@@ -39,6 +41,8 @@ def render(drill: Drill, notes: Sequence[str] = ()) -> str:
     about = (
         f'<p class="soft">{exact} of {len(drill.results)} losses exact; {len(drill.planned.steps)} steps, '
         f"{len(drill.planned.saves)} saves before the last step, seed {drill.seed}</p>"
+        f'<p class="soft">{escape(drill.command)}</p><p class="soft">tpukit {escape(__version__)}, {_date(drill.at)}; '
+        f"{_noise(drill)}</p>"
     )
     advice = "".join(f"<li>{escape(cause)}: {escape(TEXT[cause])}</li>" for cause in drill.causes)
     body = [
@@ -90,7 +94,25 @@ def _section(drill: Drill, result: Result) -> str:
         f'<span class="{style}">{_word(verdict.word)}</span></h2>'
         f'<p class="soft">{escape(str(verdict.loss))}</p><p>{escape(verdict.text)}</p>'
         + (f"<ul>{advice}</ul>" if advice else "")
+        + _tails(result)
         + plots.loss_over_step(drill.unbroken.trace, result.run.trace, result.run.struck)
+    )
+
+
+def _date(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _noise(drill: Drill) -> str:
+    if not drill.noise.most:
+        return "unbroken runs are equal to the last digit"
+    return f"unbroken runs differ by up to {drill.noise.most:.1g} of the loss"
+
+
+def _tails(result: Result) -> str:
+    return "".join(
+        f"<p>The end of the log of host {escape(host)}:</p><pre>{escape(tail)}</pre>"
+        for host, tail in result.run.tails.items()
     )
 
 

@@ -54,15 +54,11 @@ def plan(
 ) -> Plan:
     """`only`: names of losses or how they begin. `budget`: seconds for all broken runs; 0: all there are. `refused`:
     why a loss cannot happen where the runs are made; empty: it can."""
+    check_only(only, run.slices, run.hosts)
     known = every(run, seed)
     losses = [loss for loss in known if not refused(loss)]
     left_out = [*impossible(run), *((loss.name, why) for loss in known if (why := refused(loss)))]
     if only:
-        names = {loss.name for loss in losses} | {name for name, _ in left_out}
-        unknown = [word for word in only if not any(_means(word, name) for name in names)]
-        if unknown:
-            hint = f"write {', '.join(sorted(names))}, or how some of them begin"
-            raise Invalid([Problem("--only", f"there is no loss {word!r}", hint) for word in unknown])
         losses = [loss for loss in losses if any(_means(word, loss.name) for word in only)]
         left_out = [(name, why) for name, why in left_out if any(_means(word, name) for word in only)]
     if budget and run.seconds:
@@ -70,6 +66,16 @@ def plan(
         left_out += [(loss.name, "the budget is too small") for loss in losses[most:]]
         losses = losses[:most]
     return Plan(tuple(losses), tuple(left_out))
+
+
+def check_only(only: Sequence[str], slices: int, hosts: int) -> None:
+    """Refuse words that begin no loss of a job with so many slices and hosts in each."""
+    steps = tuple(range(1, 61))
+    run = Unbroken(slices, hosts, steps, (10, 20, 30, 40, 50), largest_file=2, largest_log=0)
+    names = sorted(loss.name for loss in every(run, 0))
+    if unknown := [word for word in only if not any(_means(word, name) for name in names)]:
+        hint = f"write one of {', '.join(names)}, or how some of them begin"
+        raise Invalid([Problem("--only", f"there is no loss {word!r}", hint) for word in unknown])
 
 
 def every(run: Unbroken, seed: int) -> list[Loss]:
@@ -111,7 +117,7 @@ def every(run: Unbroken, seed: int) -> list[Loss]:
     wanted += kills[:1] if len(kills) > 1 else []
     wanted += [Loss("hang", What.HANG, (last,), step=between("hang"))]
     wanted += [Loss("preempt", What.PREEMPT, last_slice, step=_middle(run, between("preempt")))]
-    if run.slices > 1:
+    if run.slices > 1 and run.hosts > 1:  # a slice of one host is lost by killing that host
         for slice_ in reversed(range(run.slices)):
             hosts = tuple(host for host in everyone if host[0] == slice_)
             wanted.append(Loss(f"slice-{slice_}", What.KILL, hosts, step=between(f"slice-{slice_}")))
@@ -141,7 +147,7 @@ def _no_full_disk(run: Unbroken) -> str:
 
 
 def _means(word: str, name: str) -> bool:
-    return name == word or name.startswith(f"{word}-")
+    return bool(word) and name.startswith(word)
 
 
 def _middle(run: Unbroken, step: int) -> int:

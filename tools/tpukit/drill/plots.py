@@ -34,7 +34,9 @@ def loss_over_step(unbroken: Trace, broken: Trace, struck: Sequence[Struck]) -> 
     for number, (attempt, points) in enumerate(series):
         colour = _COLOURS[number % len(_COLOURS)]
         parts.append(_line(frame, points, colour, 1.6))
-        labels.append(f'<tspan dx="12" fill="{colour}">attempt {attempt}</tspan>')
+        gone = _first_without_number(broken, host, attempt)
+        nan = "" if gone is None else f", NaN from step {gone}"
+        labels.append(f'<tspan dx="12" fill="{colour}">attempt {attempt}{nan}</tspan>')
     for one in (one for one in struck if one.step >= begin):
         x = frame.x(one.step)
         where = f'x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"'
@@ -101,6 +103,16 @@ def _line(frame: _Frame, points: Sequence[tuple[int, float]], colour: str, width
         return f'<circle cx="{frame.x(step):.1f}" cy="{frame.y(loss):.1f}" r="{width}" fill="{colour}"/>'
     path = " ".join(f"{frame.x(step):.1f},{frame.y(loss):.1f}" for step, loss in points)
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"/>'
+
+
+def _first_without_number(trace: Trace, host: int | None, attempt: int) -> int | None:
+    """Return the first step whose loss is NaN or infinite."""
+    steps = [
+        one.step
+        for one in trace
+        if one.host == host and one.attempt == attempt and one.loss is not None and not math.isfinite(one.loss)
+    ]
+    return min(steps, default=None)
 
 
 def _points(trace: Trace, host: int | None, attempt: int | None) -> list[tuple[int, float]]:

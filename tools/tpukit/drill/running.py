@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 
 from tpukit.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Loss, Struck, What
 from tpukit.drill.saves import Moment, Save
 from tpukit.drill.sites import Folders, Host, Site
-from tpukit.drill.striking import Strike
+from tpukit.drill.striking import Strike, signal_all
 from tpukit.drill.trace import Trace
 from tpukit.jobs.driver import Driver
 from tpukit.places.base import Handle, Observation
@@ -23,6 +26,9 @@ from tpukit.store import Store, change
 from tpukit.store.process import this_process
 
 POLL_LEAST, POLL_MOST = 0.003, 0.05
+STACK_SECONDS = 1.0
+"""Time to write a stack."""
+TAIL_BYTES, TAIL_LINES = 8000, 20
 RESTARTS = 2
 """Attempts that a program gets which fails by itself after a loss: it may heal."""
 
@@ -34,6 +40,7 @@ class Limits:
     silence: float = 600.0  # seconds without any report before a run is given up
     stall: int = 600  # seconds after which a host hangs
     saving_seconds: float = 0.0
+    grace: float = 30.0  # seconds between SIGTERM and the kill
     bytes_most: int = 0
     ignore: frozenset[str] = frozenset()
 
@@ -56,32 +63,39 @@ class Run:
     largest_log: int = 0
     ignore: frozenset[str] = frozenset()
     moments: tuple[Moment, ...] = ()  # of the unbroken run: what its workdir held
+    tails: Mapping[str, str] = field(default_factory=dict)  # ends of the logs of hosts that hung
 
 
 class Runs:
     """Makes runs in one site: one store, a workdir for each."""
 
-    def __init__(self, store: Store, site: Site, clock: Clock) -> None:
-        self._store, self._site, self._clock = store, site, clock
+    def __init__(self, store: Store, site: Site, clock: Clock, *, retain: bool = False) -> None:
+        self._store, self._site, self._clock, self._retain = store, site, clock, retain
 
     def run(self, plan: Plan, name: str, loss: Loss | None, limits: Limits) -> Run:
         folders = self._site.folders(name)
         plan = self._send(plan, name, folders, limits, loss)
         following = Following(folders, limits.ignore, plan.spec.progress or "", self._site.line)
-        grace, workdir = float(plan.spec.max.grace), folders.workdir_path
+        workdir = folders.workdir_path
         strike = (
-            Strike(loss, self._site, self._clock, workdir, grace, limits.saving_seconds, limits.bytes_most)
+            Strike(loss, self._site, self._clock, workdir, limits.grace, limits.saving_seconds, limits.bytes_most)
             if loss
             else None
         )
-        return self._drive(plan, name, following, strike, limits)
+        try:
+            return self._drive(plan, name, following, strike, limits)
+        finally:
+            if not self._retain:  # the checkpoints of twenty runs may fill a disk
+                shutil.rmtree(folders.workdir_path, ignore_errors=True)
+                shutil.rmtree(folders.traces_path, ignore_errors=True)
 
     def _send(self, plan: Plan, name: str, folders: Folders, limits: Limits, loss: Loss | None) -> Plan:
         spec = plan.spec
         stall = limits.stall if loss and loss.what is What.HANG else max(limits.stall, 60)
         bounds = spec.max.replace(restarts=RESTARTS if loss else 0, stall=stall, runtime=None)
         bounds = bounds.written(bounds.given - {"stall"})  # compiling before the first step may take longer
-        env = {**spec.env, "TPUKIT_TRACE": folders.traces}
+        # A program that hangs writes its stack when it is ended with SIGABRT.
+        env = {"PYTHONFAULTHANDLER": "1", **spec.env, "TPUKIT_TRACE": folders.traces}
         spec = spec.replace(workdir=folders.workdir, env=env, rule="pre", tensorboard=False, max=bounds)
         plan = replace(plan, id=self._site.job_id(name), spec=spec)
         now = self._clock.now()
@@ -108,7 +122,8 @@ class Runs:
         began, heard = self._clock.now(), self._clock.monotonic()
         next_round, active, ended = 0.0, 1, -1
         attempt: Attempt | None = None
-        given_up = ""
+        given_up, tails = "", dict[str, str]()
+        hosts: Sequence[Host] = ()
         quickest, last_reports = math.inf, dict[int, float]()
         try:
             while True:
@@ -137,6 +152,7 @@ class Runs:
                     break
                 if not given_up and self._clock.monotonic() - heard > limits.silence:
                     given_up = f"no step was reported for {limits.silence:.0f} s"
+                    tails = self._last_words(hosts)
                     change(self._store, JOBS, plan.id, _stop)
                     if attempt is not None:
                         self._site.place.stop(Handle(plan, attempt), 0.0)  # nobody waits for what it would save
@@ -159,7 +175,24 @@ class Runs:
             following.largest_log,
             limits.ignore,
             tuple(following.moments) if strike is None else (),
+            tails,
         )
+
+    def _last_words(self, hosts: Sequence[Host]) -> dict[str, str]:
+        """Make hosts that hang write their stacks, and return the end of each log."""
+        signal_all([pid for host in hosts for pid in host.pids], signal.SIGABRT)
+        self._clock.sleep(STACK_SECONDS)
+        return {f"{host.slice}-{host.index}": _tail(host.logs[-1]) for host in hosts if host.logs}
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-TAIL_LINES:])
 
 
 def _running(hosts: Sequence[Host], attempt: int) -> dict[tuple[int, int], Host]:
@@ -178,8 +211,16 @@ def gaps(trace: Trace) -> list[float]:
     return [later - earlier for earlier, later in pairwise(times)]
 
 
-def limits(run: Run, slowest_start: float) -> Limits:
-    """For broken runs, from the unbroken one."""
+GRACE_LEAST = 3.0
+GRACE_SAVES, GRACE_STEPS = 5, 10
+
+
+def limits(run: Run, slowest_start: float, grace: float = 30.0) -> Limits:
+    """Return the limits of broken runs, from the unbroken one and the job's grace.
+
+    The drill gives less than the job's grace where a save needs less: in all of it a short job would end, and one that
+    ignores SIGTERM would pass.
+    """
     longest = max([slowest_start, *gaps(run.trace)])
     done = [save for save in run.saves if save.done]
     seconds = sorted(save.seconds for save in done)[len(done) // 2] if done else 0.0
@@ -187,5 +228,6 @@ def limits(run: Run, slowest_start: float) -> Limits:
         silence=60.0 + 10.0 * longest,  # the machine may be busier than it was then
         stall=math.ceil(2.0 + 4.0 * max(gaps(run.trace), default=1.0)),
         saving_seconds=seconds,
+        grace=min(grace, max(GRACE_LEAST, GRACE_SAVES * seconds, GRACE_STEPS * max(gaps(run.trace), default=0.0))),
         ignore=run.ignore,
     )

@@ -114,9 +114,9 @@ class Strike:
                 with suppress(OSError, ValueError):
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (self._bytes_most, self._bytes_most))
         elif loss.what is What.KILL:
-            _signal(pids, signal.SIGKILL)
+            signal_all(pids, signal.SIGKILL)
         elif loss.what is What.HANG:
-            _signal(pids, signal.SIGSTOP)
+            signal_all(pids, signal.SIGSTOP)
         else:
             self._leaving = [(pid, now + self._grace) for pid in pids]
             if loss.what is What.TERM:
@@ -154,10 +154,10 @@ class Strike:
         due: Sequence[int] = [pid for pid, at in self._leaving if now >= at]
         self._leaving = [(pid, at) for pid, at in self._leaving if now < at]
         running = {pid for host in hosts.values() for pid in host.pids}
-        _signal([pid for pid in due if pid in running], signal.SIGKILL)
+        signal_all([pid for pid in due if pid in running], signal.SIGKILL)
 
 
-def _signal(pids: Sequence[int], number: signal.Signals) -> None:
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)

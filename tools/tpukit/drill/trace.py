@@ -21,8 +21,14 @@ class Report:
     loss: float | None = None
     batch: str = ""  # digest of what it was trained on; empty where the program does not say
     params: str = ""  # digest of the parameters after it, or norms that were printed with the loss
+    named: tuple[tuple[str, str], ...] = ()  # digests of parameters by name
     saved: int = -1  # newest step that the program says is saved
     at: float = 0.0  # when it was read
+
+    @property
+    def is_restore(self) -> bool:
+        """Whether it tells what was restored, not what a step gave."""
+        return bool(self.params) and self.loss is None and not self.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class Reader:
     def read(self, line: Line) -> Report | None:
         """What the line reports. A save that is said apart from a step belongs to the last one."""
         host = line.attempt, line.host
-        values = _values(line.text[:_LONGEST]) or self._said(host, line.text)
+        values = _values(line.text if line.own else line.text[:_LONGEST]) or self._said(host, line.text)
         if values is None:
             return None
         step, saved, at = _count(values.get("step")), _count(values.get("saved")), _number(values.get("time"))
@@ -69,9 +75,10 @@ class Reader:
                 line.attempt,
                 line.host,
                 step or 0,
-                _number(values.get("loss")),
+                _value(values.get("loss")),
                 batch=str(values.get("batch") or ""),
-                params=str(values.get("params") or ""),
+                params=_params(values),
+                named=_named(values),
                 saved=(last.saved if last else -1) if saved is None else saved,
                 at=line.at if at is None else at,
             )
@@ -90,12 +97,13 @@ class Reader:
 
 def _with(last: Report, values: Mapping[str, object], saved: int | None) -> Report:
     """More of the step that was reported last."""
-    loss = _number(values.get("loss"))
+    loss = _value(values.get("loss"))
     return replace(
         last,
         loss=last.loss if loss is None else loss,
         batch=str(values.get("batch") or last.batch),
-        params=str(values.get("params") or last.params),
+        params=_params(values) or last.params,
+        named=_named(values) or last.named,
         saved=last.saved if saved is None else saved,
     )
 
@@ -119,10 +127,36 @@ def _values(text: str) -> dict[str, object] | None:
     if not text.startswith("{"):
         return None
     try:
-        values = json.loads(text, parse_constant=lambda _: None)
+        values = json.loads(text, parse_constant=float)
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) and ("step" in values or "saved" in values) else None
+
+
+def _value(value: object) -> float | None:
+    """Return a loss. NaN and infinity are values: JSON has them as words, where it has them at all."""
+    if isinstance(value, str):
+        try:
+            return float(value[:60])
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _params(values: Mapping[str, object]) -> str:
+    """Return one digest for all parameters."""
+    named = _named(values)
+    return " ".join(f"{name}={digest}" for name, digest in named) if named else str(values.get("params") or "")
+
+
+def _named(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    params = values.get("params")
+    return tuple(sorted((str(name), str(one)) for name, one in params.items())) if isinstance(params, dict) else ()
 
 
 def _number(value: object) -> float | None:

@@ -11,7 +11,7 @@ It imports nothing else of tpukit and, until used, nothing heavy, so a training 
 
 from tpukit.host.checkpoints import Checkpoints
 from tpukit.host.runtime import EXIT_TERMINATED, Host, start
-from tpukit.host.trace import digest
+from tpukit.host.trace import digest, digests
 from tpukit.host.world import World
 
-__all__ = ["EXIT_TERMINATED", "Checkpoints", "Host", "World", "digest", "start"]
+__all__ = ["EXIT_TERMINATED", "Checkpoints", "Host", "World", "digest", "digests", "start"]

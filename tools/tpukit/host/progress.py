@@ -56,7 +56,7 @@ class Progress:
         new = {name: _json_safe(value) for name, value in values.items()} | {"time": time.time()}
         self._values.update(new)
         if self._trace:
-            self._trace.write(new)
+            self._trace.write({name: _traced(values.get(name), value) for name, value in new.items()})
         self._pending = True
         now = self._clock()
         if now - self._last_write >= self._interval:
@@ -123,3 +123,15 @@ def _json_safe(value: object) -> object:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def _traced(value: object, safe: object) -> object:
+    """Return what the trace holds for `value`: NaN and infinity as words, digests by name as they are."""
+    if isinstance(value, Mapping):
+        return {str(name): str(digest) for name, digest in value.items()}
+    if value is None or safe is not None:
+        return safe
+    try:
+        return str(float(value))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None

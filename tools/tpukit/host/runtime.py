@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Mapping
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -96,11 +97,11 @@ class Host:
         """Report that this program will report its steps. `start()` does so."""
         self._progress.announce()
 
-    def report(self, *, log: str = "", **values: float | str | None) -> None:
-        """Say how far this host is, with step=, loss=, saved= and such: cheap enough for every step. batch= and params=
-        are digests by which `tpu drill` knows what a step was trained on, and what came out.
+    def report(self, *, log: str = "", **values: float | str | Mapping[str, str] | None) -> None:
+        """Report how far this host is, with step=, loss=, saved= and such: cheap enough for every step.
 
-        `log` is printed as one line.
+        batch= and params= are digests by which `tpu drill` knows what a step was trained on and what came out. params=
+        takes `digests(tree)` too. `log` is printed as one line.
         """
         self._progress.update(values)
         if log:

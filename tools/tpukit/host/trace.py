@@ -51,10 +51,22 @@ def digest(value: Any) -> str:
     return found.hexdigest()[:16]
 
 
-def _leaves(value: Any) -> list[Any]:
+def digests(tree: Any) -> dict[str, str]:
+    """Return a digest for each array of a tree, by its path: report them as `params=` so that `tpu drill` can name the
+    parameters that were not restored."""
+    return {path or "value": digest(leaf) for path, leaf in _named_leaves(tree, "")}
+
+
+def _named_leaves(value: Any, path: str) -> list[tuple[str, Any]]:
     """In an order that is the same in every run."""
     if isinstance(value, Mapping):
-        return [leaf for key in sorted(value, key=str) for leaf in _leaves(value[key])]
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [] if value is None else [value]
+        children = [(str(key), value[key]) for key in sorted(value, key=str)]
+    elif isinstance(value, (list, tuple)):
+        children = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        return [] if value is None else [(path, value)]
+    return [leaf for name, child in children for leaf in _named_leaves(child, f"{path}/{name}" if path else name)]
+
+
+def _leaves(value: Any) -> list[Any]:
+    return [leaf for _, leaf in _named_leaves(value, "")]

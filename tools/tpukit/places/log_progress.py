@@ -95,4 +95,5 @@ class LogProgress:
 def progress(said: Mention, moved: float, pace: Pace) -> Progress:
     saved = -1 if said.saved is None else said.saved
     longest, early = pace.longest, pace.early
-    return Progress(said.step, said.loss, saved=saved, moved=moved, total=said.total, pace=longest, early=early)
+    loss = said.loss if said.loss is not None and math.isfinite(said.loss) else None
+    return Progress(said.step, loss, saved=saved, moved=moved, total=said.total, pace=longest, early=early)

@@ -7,7 +7,6 @@ whatever they hold, nothing raises, and each costs a bounded time (they are cut,
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ class Mention:
     """What one line says."""
 
     step: int | None = None
-    loss: float | None = None
+    loss: float | None = None  # NaN and infinity are values
     saved: int | None = None
     total: int | None = None  # the steps that the program is going to make
 
@@ -177,4 +176,4 @@ def _loss(text: str | None) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    return number

@@ -1,0 +1,58 @@
+"""Measures how long saves hold training up, from when steps were reported and files were written. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Seconds that a save takes from training, with the error of that number."""
+
+    step_seconds: float | None = None  # of one step without a save, however rarely steps are printed
+    seconds: float | None = None
+    error: float = math.inf
+
+    @property
+    def is_measured(self) -> bool:
+        return self.seconds is not None and self.seconds > 2.0 * self.error
+
+
+def measure(times: Mapping[int, float], saves: Sequence[tuple[float, float]]) -> Hold:
+    """Measure one host. `times`: when each step was reported; `saves`: when each save began and ended.
+
+    A save costs what the steps around it took longer than as many steps elsewhere. A save in the background overlaps
+    several steps, all of which count.
+    """
+    steps = sorted(times)
+    around = [_around(times, steps, *save) for save in saves]
+    windows = [window for window in around if window is not None]
+    quiet = [
+        (times[later] - times[earlier]) / (later - earlier)
+        for earlier, later in pairwise(steps)
+        if not any(first < later and earlier < last for first, last in windows)
+    ]
+    if not quiet:
+        return Hold()
+    step = median(quiet)
+    extra = [times[last] - times[first] - step * (last - first) for first, last in windows]
+    if not extra:
+        return Hold(step)
+    held = max(0.0, median(extra))
+    spread = 1.4826 * median(abs(one - held) for one in extra)
+    # A window of n steps varies by sqrt(n) times what one step varies by.
+    longest = max(last - first for first, last in windows)
+    one_step = 1.4826 * median(abs(one - step) for one in quiet)
+    error = math.hypot(spread, one_step * math.sqrt(longest)) / math.sqrt(len(extra))
+    return Hold(step, held, error)
+
+
+def _around(times: Mapping[int, float], steps: Sequence[int], began: float, ended: float) -> tuple[int, int] | None:
+    """Return the last step reported before a save and the first one after it; None at the ends of a run."""
+    before = [step for step in steps if times[step] <= began]
+    after = [step for step in steps if times[step] > max(began, ended)]
+    return (before[-1], after[0]) if before and after else None
