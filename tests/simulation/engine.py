@@ -71,20 +71,20 @@ class Trace:
 
     def __init__(self, scheduler: Scheduler, folder: str, *, kept: bool) -> None:
         self._scheduler, self._folder, self._kept = scheduler, folder, kept
-        self._hash = hashlib.blake2b(digest_size=16)
+        self._every: list[str] = []
         self.lines: list[str] = []
 
     def add(self, who: str, text: str, *, shown: bool = True) -> None:
         at = self._scheduler.now - self._scheduler.start
-        line = f"{at:9.2f} {who:8} {text}".replace(self._folder, "~")
-        self._hash.update(line.encode())
-        self._hash.update(b"\n")
+        line = f"{at:9.2f} {who:8} {text}\n"
+        self._every.append(line)
         if self._kept and shown:
-            self.lines.append(line)
+            self.lines.append(line[:-1].replace(self._folder, "~"))
 
     @property
     def digest(self) -> str:
-        return self._hash.hexdigest()
+        every = "".join(self._every).replace(self._folder, "~")
+        return hashlib.blake2b(every.encode(), digest_size=16).hexdigest()
 
 
 class SimulatedClock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Machine
+from simulation.reading import Reads
 from tpukit.queue.records import TPU_JOBS
 from tpukit.reasons import MEANINGS, Budget, Reason, State
 from tpukit.records import JOBS, Attempt, Job
@@ -19,7 +20,8 @@ class Truth:
     """The store itself, with a check of each job that is written."""
 
     def __init__(self, world: World, store: Any) -> None:
-        self._world, self._store = world, store
+        self._world = world
+        self._store = Reads(store) if hasattr(store, "_file") else store
         self._known: dict[str, Job] = {}
 
     def __getattr__(self, name: str) -> Any:
