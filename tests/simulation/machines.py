@@ -80,10 +80,8 @@ class Machine:
             world.later(min(fault.seconds, limit), what, do)
             self._wait(fault.seconds)
             raise Transient(f"{what}: no answer in time")
-        if channel != "store" and (mutates or kind) and "leases/" not in what:
-            world.trace.add(self.name, what)
-        else:
-            world.trace.add(self.name, what, shown=False)
+        shown = channel != "store" and bool(mutates or kind) and "leases/" not in what
+        world.trace.add(self.name, what, shown=shown)
         if kind == "double":
             with suppress(TpukitError):
                 Context().run(do)
