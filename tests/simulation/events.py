@@ -30,6 +30,7 @@ def happen(world: World, event: Event) -> None:
     from simulation.world import Stop
 
     world.trace.add("world", str(event))
+    world.changes += 1
     try:
         if not world.scene.happen(event) and event.kind in _HAPPEN:
             _HAPPEN[event.kind](world, event)

@@ -62,6 +62,8 @@ class Machine:
             self.changes += 1
         fault = fault if world.troubled else None
         kind = fault.kind if fault else ""
+        if fault or (mutates and "leases/" not in what):
+            world.changes += 1
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")
             self._before(fault)

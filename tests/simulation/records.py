@@ -33,12 +33,14 @@ class Truth:
 
     def create(self, kind: Any, key: str, value: Any, **more: Any) -> Any:
         made = self._store.create(kind, key, value, **more)
+        self._world.changes += 1
         if kind is JOBS:
             self._known[key] = value
         return made
 
     def put(self, kind: Any, entry: Any, value: Any, **more: Any) -> Any:
         written = self._store.put(kind, entry, value, **more)
+        self._world.changes += 1
         if kind is JOBS:
             self._check(self._known.get(entry.key), value)
             self._known[entry.key] = value

@@ -28,6 +28,10 @@ MINUTE = 60.0
 LONGEST = 90 * MINUTE
 """Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
 
+QUIET = 25.0
+"""Seconds between two rounds of a machine while nothing changes: most of simulated time is spent waiting. Well below a
+lease."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -65,6 +69,7 @@ class World:
         self.blocked = 0.0  # until when no host can be reached by SSH
         self.troubled = True
         self.acting = ""
+        self.changes = 0  # grows with each request that changes something, each record written, each fault and event
         self.asked: set[str] = set()  # jobs that a person asked to stop, or to forget
         self.quota_failed = False
         self.jobs: dict[str, Any] = {}  # plans of jobs, by id, in the order in which they were sent
@@ -107,6 +112,7 @@ class World:
 
         def arrive() -> None:
             self.trace.add("late", what)
+            self.changes += 1
             try:
                 do()
             except TpukitError:
@@ -158,13 +164,16 @@ class World:
         step, leases = self.scene.process(machine, number)
         if machine.plan.renews and leases is not None:
             self.scheduler.spawn(lambda: self._renew(machine, number, leases), 7.5)
+        wait, known = machine.plan.tick, self.changes
         while machine.process == number and not machine.down:
             try:
                 step()
             except TpukitError as error:
                 self.trace.add(machine.name, f"round: {error.message[:80]}")
             self.stepped()
-            self.scheduler.sleep(machine.plan.tick)
+            wait = min(1.5 * wait, max(wait, QUIET)) if self.changes == known else machine.plan.tick
+            known = self.changes
+            self.scheduler.sleep(wait)
 
     def _renew(self, machine: Machine, number: int, leases: Any) -> None:
         try:
