@@ -13,6 +13,9 @@ from collections.abc import Callable
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+LATENCY = 2.0
+"""Seconds below which a wait is that for an answer, in the middle of a round."""
+
 
 class Scheduler:
     def __init__(self, seed: int, start: float) -> None:
@@ -20,6 +23,7 @@ class Scheduler:
         self._seed = seed
         self._heap: list[tuple[float, int, int, greenlet]] = []
         self._count = 0
+        self._until = start
         self._hub: greenlet = getcurrent()
         self._alive: dict[greenlet, None] = {}
         self.steps = 0
@@ -35,11 +39,16 @@ class Scheduler:
         current = getcurrent()
         if current is self._hub or self.stopped:
             return
+        wakes = self.now + seconds
+        if seconds < LATENCY and wakes < self._until and (not self._heap or wakes < self._heap[0][0]):
+            self.now = wakes  # no other process runs before that
+            return
         self._wake(current, seconds)
         self._hub.switch()
 
     def run(self, until: float, done: Callable[[], bool]) -> None:
         """Run processes until `until`, or until `done` after a step."""
+        self._until = until
         while self._heap and self._heap[0][0] <= until:
             at, _, _, process = heapq.heappop(self._heap)
             self.now = max(self.now, at)
