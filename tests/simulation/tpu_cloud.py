@@ -49,7 +49,8 @@ class Cloud(TpuZones):
         if name in self.foreign:
             self.world.violate("foreign", f"deletes queued resource {name} of another user")
         for node in self.requests[name][0].nodes:
-            self._judge(node, f"deletes queued resource {name}")
+            if node in self.made and self.made[node].queued == name:  # only TPU VMs that belong to it go with it
+                self._judge(node, f"deletes queued resource {name}")
         if self.requests[name][1].state != "DELETING":
             super().delete_queued(zone, name, expected)
 
