@@ -85,10 +85,9 @@ class JobsScene:
         pass
 
     def may_lose(self, machine: Machine) -> bool:
-        """A machine that alone has the code of a job comes back."""
-        plans = self.world.jobs.values()
-        shared = all(not plan.snapshot or address_of(plan) in self.bucket for plan in plans)
-        return len(self.sent) == len(self.world.plan.jobs) and shared
+        """A machine comes back that has jobs to send, or the code of a job without a bucket."""
+        kept = any(plan.snapshot and not address_of(plan) for plan in self.world.jobs.values())
+        return len(self.sent) == len(self.world.plan.jobs) and not kept
 
     def over(self) -> bool:
         return (

@@ -36,6 +36,15 @@ HISTORIES = {
         1000.0,
         "fleet",
     ),
+    "a pool is created while the clock of the provisioner is a day ahead": Plan(
+        285,
+        (MACHINE,),
+        (JobPlan(seconds=60.0, code=False, restarts=1),),
+        (Fault(0, 3, "crash after", 37.5, True),),
+        (Event(16.5, "clock ahead", 1, 100.0),),
+        180.0,
+        "pools",
+    ),
 }
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import places
-from tpukit.errors import Conflict, Invalid, Problem, Transient
+from tpukit.errors import Conflict, Invalid, NotYet, Problem, Transient
 
 if TYPE_CHECKING:
     from tpukit.places.base import Place
     from tpukit.plan import Plan
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between tries to write a job down while the store is away."""
+"""Seconds between tries to share the code of a job, and to record the job."""
 
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
@@ -109,6 +109,7 @@ def record(plan: Plan, owner: str = "") -> Plan:
     from tpukit.store import Event
 
     _check_size(plan)
+    _share_code(plan)
     now, owner, submission = context.CLOCK.now(), owner or context.owner(), secrets.token_hex(16)
     pauses = iter(PAUSES)
     while True:
@@ -124,6 +125,7 @@ def record(plan: Plan, owner: str = "") -> Plan:
             if there != submission:
                 context.unclaim(plan.id)
                 plan = _with_free_id(context.places()[plan.place], plan)  # another submission has the id
+                _share_code(plan)
                 continue
         except Transient as error:
             pause = next(pauses, None)
@@ -135,6 +137,23 @@ def record(plan: Plan, owner: str = "") -> Plan:
             context.CLOCK.sleep(pause)
             continue
         return plan
+
+
+def _share_code(plan: Plan) -> None:
+    """Put the code where drivers on other machines find it. Once the job is recorded, this machine may be lost."""
+    from tpukit.cli import context
+
+    for pause in (*PAUSES, None):
+        try:
+            why = context.places()[plan.place].share_code(plan)
+            break
+        except (Transient, NotYet):
+            if pause is None:
+                raise
+            context.CLOCK.sleep(pause)
+    if why:
+        words = f"the code of {plan.id} stays here, so only a driver on this machine can start it: {why}"
+        click.echo(f"warning: {words}", err=True)
 
 
 def _submission_of(job_id: str) -> str | None:

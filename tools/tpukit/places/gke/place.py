@@ -127,6 +127,9 @@ class GkePlace:
     def check_code(self, plan: Plan) -> None:
         self._connection(plan).sending.check_code(plan)
 
+    def share_code(self, plan: Plan) -> str:
+        return self._connection(plan).sending.share_code(plan)
+
     def submit(self, handle: Handle) -> Mapping[str, Any]:
         learned = self._connection(handle.plan).sending.submit(handle)
         self._note_sent()
