@@ -23,6 +23,9 @@ class BarePlace:
 
     def check_code(self, plan: Plan) -> None: ...
 
+    def share_code(self, plan: Plan) -> str:
+        return ""
+
     def group(self, plan: Plan) -> str | None:
         return ""
 

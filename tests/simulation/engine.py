@@ -13,6 +13,9 @@ from collections.abc import Callable
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+LATENCY = 2.0
+"""Seconds below which a wait is that for an answer, in the middle of a round."""
+
 
 class Scheduler:
     def __init__(self, seed: int, start: float) -> None:
@@ -20,6 +23,7 @@ class Scheduler:
         self._seed = seed
         self._heap: list[tuple[float, int, int, greenlet]] = []
         self._count = 0
+        self._until = start
         self._hub: greenlet = getcurrent()
         self._alive: dict[greenlet, None] = {}
         self.steps = 0
@@ -35,11 +39,16 @@ class Scheduler:
         current = getcurrent()
         if current is self._hub or self.stopped:
             return
+        wakes = self.now + seconds
+        if seconds < LATENCY and wakes < self._until and (not self._heap or wakes < self._heap[0][0]):
+            self.now = wakes  # no other process runs before that
+            return
         self._wake(current, seconds)
         self._hub.switch()
 
     def run(self, until: float, done: Callable[[], bool]) -> None:
         """Run processes until `until`, or until `done` after a step."""
+        self._until = until
         while self._heap and self._heap[0][0] <= until:
             at, _, _, process = heapq.heappop(self._heap)
             self.now = max(self.now, at)
@@ -71,20 +80,20 @@ class Trace:
 
     def __init__(self, scheduler: Scheduler, folder: str, *, kept: bool) -> None:
         self._scheduler, self._folder, self._kept = scheduler, folder, kept
-        self._hash = hashlib.blake2b(digest_size=16)
+        self._every: list[str] = []
         self.lines: list[str] = []
 
     def add(self, who: str, text: str, *, shown: bool = True) -> None:
         at = self._scheduler.now - self._scheduler.start
-        line = f"{at:9.2f} {who:8} {text}".replace(self._folder, "~")
-        self._hash.update(line.encode())
-        self._hash.update(b"\n")
+        line = f"{at:9.2f} {who:8} {text}\n"
+        self._every.append(line)
         if self._kept and shown:
-            self.lines.append(line)
+            self.lines.append(line[:-1].replace(self._folder, "~"))
 
     @property
     def digest(self) -> str:
-        return self._hash.hexdigest()
+        every = "".join(self._every).replace(self._folder, "~")
+        return hashlib.blake2b(every.encode(), digest_size=16).hexdigest()
 
 
 class SimulatedClock:

@@ -30,6 +30,8 @@ def happen(world: World, event: Event) -> None:
     from simulation.world import Stop
 
     world.trace.add("world", str(event))
+    world.changes += 1
+    world.under_way -= 1
     try:
         if not world.scene.happen(event) and event.kind in _HAPPEN:
             _HAPPEN[event.kind](world, event)

@@ -168,7 +168,7 @@ class FleetScene:
             self.world.trace.add("person", f"delete: {error}")
 
     def _workers(self) -> list[Worker]:
-        page = self.world.home.store.list(records.WORKERS)
+        page = self.world.store.list(records.WORKERS)
         return [entry.value for entry in page.entries]
 
     def _paid(self) -> list[str]:

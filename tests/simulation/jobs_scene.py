@@ -35,15 +35,16 @@ class JobsScene:
         world = self.world
         store, places = self.reach(machine)
         driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
-        swept = machine.clock.monotonic()
+        swept, known = machine.clock.monotonic(), (-1, -1)  # changes of the world before the last two sweeps
 
         def step() -> None:
-            nonlocal swept
+            nonlocal swept, known
             if machine.index == 0:
                 self.send_due(machine, store, places, driver)
             driver.round()
-            if machine.clock.monotonic() - swept >= machine.plan.sweeps:
-                swept = machine.clock.monotonic()
+            often = 4 if known[0] == world.changes else 1  # two looks at the same world find all there is to find
+            if machine.clock.monotonic() - swept >= often * machine.plan.sweeps:
+                swept, known = machine.clock.monotonic(), (known[1], world.changes)
                 for name in driver.sweep():
                     world.trace.add(machine.name, f"swept {name}")
 
@@ -84,10 +85,9 @@ class JobsScene:
         pass
 
     def may_lose(self, machine: Machine) -> bool:
-        """A machine that alone has the code of a job comes back."""
-        plans = self.world.jobs.values()
-        shared = all(not plan.snapshot or address_of(plan) in self.bucket for plan in plans)
-        return len(self.sent) == len(self.world.plan.jobs) and shared
+        """A machine comes back that has jobs to send, or the code of a job without a bucket."""
+        kept = any(plan.snapshot and not address_of(plan) for plan in self.world.jobs.values())
+        return len(self.sent) == len(self.world.plan.jobs) and not kept
 
     def over(self) -> bool:
         return (

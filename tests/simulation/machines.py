@@ -62,6 +62,8 @@ class Machine:
             self.changes += 1
         fault = fault if world.troubled else None
         kind = fault.kind if fault else ""
+        if fault or (mutates and "leases/" not in what):
+            world.changes += 1
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")
             self._before(fault)
@@ -80,10 +82,8 @@ class Machine:
             world.later(min(fault.seconds, limit), what, do)
             self._wait(fault.seconds)
             raise Transient(f"{what}: no answer in time")
-        if channel != "store" and (mutates or kind) and "leases/" not in what:
-            world.trace.add(self.name, what)
-        else:
-            world.trace.add(self.name, what, shown=False)
+        shown = channel != "store" and bool(mutates or kind) and "leases/" not in what
+        world.trace.add(self.name, what, shown=shown)
         if kind == "double":
             with suppress(TpukitError):
                 Context().run(do)

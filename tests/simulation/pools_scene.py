@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ class Cluster(SimulatedCluster):
     def get(self, kind: str, name: str, namespace: str = "", **_: Any) -> Doc:
         if name not in self.leases:
             raise NotFound(f"{kind} {name} is not there")
-        return copy.deepcopy(self.leases[name])
+        return _copied(self.leases[name])
 
     def create(self, document: Mapping[str, Any], **more: Any) -> Doc:
         if document["kind"] != "Lease":
@@ -56,7 +55,7 @@ class Cluster(SimulatedCluster):
 
     def _write(self, name: str, document: Doc) -> Doc:
         self.versions += 1
-        self.leases[name] = copy.deepcopy(document)
+        self.leases[name] = _copied(document)
         self.leases[name]["metadata"]["resourceVersion"] = str(self.versions)
         return self.leases[name]
 
@@ -231,6 +230,10 @@ class PoolsScene:
                     if ran[name] >= self.ends[name]:
                         self.cluster.finish(name)
             self.world.scheduler.sleep(STEP)
+
+
+def _copied(lease: Doc) -> Doc:
+    return {**lease, "metadata": {**lease["metadata"]}, "spec": {**lease["spec"]}}
 
 
 def _suspended(doc: Doc) -> bool:

@@ -143,7 +143,7 @@ class ProvisionerScene:
                     scheduler.sleep(machine.suspended - scheduler.now + 0.5)
                     continue
                 leader.renew()
-                scheduler.sleep(5.0 if leader.leading() else 2.5)
+                scheduler.sleep(10.0 if leader.leading() else 5.0)  # as the product does
         except (Crashed, Stop):
             pass
 

@@ -74,10 +74,10 @@ class QueueScene:
         return True
 
     def over(self) -> bool:
-        return not self.world.home.store.list(TPU_JOBS, states=ACTIVE).entries
+        return not self.world.store.list(TPU_JOBS, states=ACTIVE).entries
 
     def judge(self) -> None:
-        for entry in self.world.home.store.list(TPU_JOBS).entries:
+        for entry in self.world.store.list(TPU_JOBS).entries:
             job = entry.value
             if job.status in ACTIVE:
                 self.world.violate("stuck", f"{entry.key} is still {job.status}: {job.error}")

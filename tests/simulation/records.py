@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Machine
+from simulation.reading import Reads
 from tpukit.queue.records import TPU_JOBS
 from tpukit.reasons import MEANINGS, Budget, Reason, State
 from tpukit.records import JOBS, Attempt, Job
@@ -19,7 +20,8 @@ class Truth:
     """The store itself, with a check of each job that is written."""
 
     def __init__(self, world: World, store: Any) -> None:
-        self._world, self._store = world, store
+        self._world = world
+        self._store = Reads(store) if hasattr(store, "_file") else store
         self._known: dict[str, Job] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -31,12 +33,14 @@ class Truth:
 
     def create(self, kind: Any, key: str, value: Any, **more: Any) -> Any:
         made = self._store.create(kind, key, value, **more)
+        self._world.changes += 1
         if kind is JOBS:
             self._known[key] = value
         return made
 
     def put(self, kind: Any, entry: Any, value: Any, **more: Any) -> Any:
         written = self._store.put(kind, entry, value, **more)
+        self._world.changes += 1
         if kind is JOBS:
             self._check(self._known.get(entry.key), value)
             self._known[entry.key] = value

@@ -81,6 +81,7 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
     made = world.jobs[made.id] = place.prepare(made)
     if made.snapshot:
         _write_code(machine.root / "code" / made.snapshot.digest)
+    place.share_code(made)
     # Held before it can be seen, so that no driver without the code takes it.
     store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
     record = Job(made.id, "tpu-vm", made.team, "ada", machine.clock.now(), plan=made.to_json())

@@ -15,11 +15,6 @@ from simulation.simulator import Simulator
 
 SEEDS = 300
 BATCH = 50
-OPEN = {
-    196: "a fleet's failed request stays beside another user's TPU VM of the same name",
-    285: "a pool that was created while the clock was a day ahead is kept",
-}
-"""Seeds that find defects which are not fixed yet. Remove each with its fix."""
 
 
 @pytest.fixture
@@ -31,7 +26,7 @@ def simulator() -> Iterator[Simulator]:
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
 def test_fixed_seeds_break_no_invariant(simulator, first):
     results = [(seed, simulator.seed(seed)) for seed in range(first, first + BATCH)]
-    found = [f"seed {seed}: {one.violation}" for seed, one in results if one.violation and seed not in OPEN]
+    found = [f"seed {seed}: {one.violation}" for seed, one in results if one.violation]
     assert not found
 
 

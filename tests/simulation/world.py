@@ -5,6 +5,7 @@ Run `World(plan).run()`: it returns what the invariants found, with a hash of ev
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import zlib
@@ -27,6 +28,12 @@ START = 1_700_000_000.0
 MINUTE = 60.0
 LONGEST = 90 * MINUTE
 """Simulated seconds after which everything that can end has ended, once nothing bad happens any more."""
+
+AFTER = 60.0
+"""Simulated seconds for which everything has to be over before a world ends while faults may still happen."""
+QUIET = 25.0
+"""Seconds between two rounds of a machine while nothing changes: most of simulated time is spent waiting. Well below a
+lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +72,14 @@ class World:
         self.blocked = 0.0  # until when no host can be reached by SSH
         self.troubled = True
         self.acting = ""
+        self.changes = 0  # grows with each request that changes something, each record written, each fault and event
         self.asked: set[str] = set()  # jobs that a person asked to stop, or to forget
         self.quota_failed = False
         self.jobs: dict[str, Any] = {}  # plans of jobs, by id, in the order in which they were sent
         self.violation: Violation | None = None
         self.ended = False
+        self.over_since = math.inf
+        self.under_way = len(plan.events)  # events that have not begun, and requests that have not arrived
         self.machines = [Machine(self, index, one, folder / f"m{index}") for index, one in enumerate(plan.machines)]
         self.person = Machine(self, -1, MachinePlan(latency=0.01), folder / "person")
         self.scene = scenes.make(self)
@@ -107,6 +117,8 @@ class World:
 
         def arrive() -> None:
             self.trace.add("late", what)
+            self.changes += 1
+            self.under_way -= 1
             try:
                 do()
             except TpukitError:
@@ -114,6 +126,7 @@ class World:
             except Stop:
                 return
 
+        self.under_way += 1
         self.scheduler.spawn(arrive, seconds)
 
     def spread(self, number: int) -> float:
@@ -158,13 +171,16 @@ class World:
         step, leases = self.scene.process(machine, number)
         if machine.plan.renews and leases is not None:
             self.scheduler.spawn(lambda: self._renew(machine, number, leases), 7.5)
+        wait, known = machine.plan.tick, self.changes
         while machine.process == number and not machine.down:
             try:
                 step()
             except TpukitError as error:
                 self.trace.add(machine.name, f"round: {error.message[:80]}")
             self.stepped()
-            self.scheduler.sleep(machine.plan.tick)
+            wait = min(2 * wait, max(wait, QUIET)) if self.changes == known else machine.plan.tick
+            known = self.changes
+            self.scheduler.sleep(wait)
 
     def _renew(self, machine: Machine, number: int, leases: Any) -> None:
         try:
@@ -203,9 +219,15 @@ class World:
     def _over(self) -> bool:
         if self.violation is not None:
             return True
-        if self.scheduler.steps % 16:
+        if self.scheduler.steps % 4:
             return False
-        self.ended = self.scheduler.now - START >= self.plan.calm and self.scene.over()
+        now, over = self.scheduler.now, self.scene.over()
+        waits = self.troubled and (self.under_way or any(one.suspended > now for one in self.machines))
+        if not over or waits:
+            self.over_since = math.inf
+            return False
+        self.over_since = min(self.over_since, now)
+        self.ended = not self.troubled or now - self.over_since >= AFTER
         return self.ended
 
     def _judge_end(self) -> None:

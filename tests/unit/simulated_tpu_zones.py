@@ -164,7 +164,7 @@ class TpuZones(TpuCloud):
 
     def _take_away(self, request: Request) -> None:
         for name in request.nodes:
-            if name in self.made:
+            if name in self.made and self.made[name].queued == request.name:
                 self.lose(name, "deleted")
                 del self.made[name]
 

@@ -41,6 +41,9 @@ class Place:
     def workdir(self, one: plan.Plan, origin: int) -> str:
         return one.workdir_of(origin)
 
+    def share_code(self, one: plan.Plan) -> str:
+        return ""
+
 
 @pytest.fixture
 def store(tmp_path, monkeypatch) -> Iterator[Store]:
@@ -98,6 +101,41 @@ def test_record_under_an_id_that_another_submission_took_gets_another_and_holds_
     assert first.id != second.id
     assert store.keys(JOBS) == {first.id, second.id}
     assert {lease.name for lease in store.leases()} == {f"jobs/{second.id}"}
+
+
+def test_record_puts_the_code_where_other_drivers_find_it_before_the_job_can_be_seen(store, monkeypatch):
+    seen: list[tuple[str, bool]] = []
+
+    class Sharing(Place):
+        def share_code(self, one: plan.Plan) -> str:
+            seen.append((one.id, bool(store.keys(JOBS))))
+            return ""
+
+    monkeypatch.setattr(context, "places", lambda: {"local": Sharing()})
+    sent = submission.record(submission.settle(made()))
+    assert seen == [(sent.id, False)]
+
+
+def test_record_whose_code_cannot_be_shared_now_records_nothing(store, monkeypatch):
+    class Away(Place):
+        def share_code(self, one: plan.Plan) -> str:
+            raise Transient("the bucket is unreachable")
+
+    monkeypatch.setattr(context, "places", lambda: {"local": Away()})
+    with pytest.raises(Transient, match="bucket"):
+        submission.record(submission.settle(made()))
+    assert not store.keys(JOBS)
+
+
+def test_record_whose_code_may_not_be_shared_says_so_and_is_sent(store, monkeypatch, capsys):
+    class Closed(Place):
+        def share_code(self, one: plan.Plan) -> str:
+            return "gs://runs: permission denied"
+
+    monkeypatch.setattr(context, "places", lambda: {"local": Closed()})
+    sent = submission.record(submission.settle(made()))
+    assert store.keys(JOBS) == {sent.id}
+    assert "only a driver on this machine can start it: gs://runs: permission denied" in capsys.readouterr().err
 
 
 def test_record_of_a_plan_without_room_for_its_history_is_refused_before_it_is_sent(store):

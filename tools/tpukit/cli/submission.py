@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit import places
-from tpukit.errors import Conflict, Invalid, Problem, Transient
+from tpukit.errors import Conflict, Invalid, NotYet, Problem, Transient
 from tpukit.quantities import counted
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpukit.plan import Plan
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between tries to write a job down while the store is away."""
+"""Seconds between tries to share the code of a job, and to record the job."""
 
 set_option = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override any field of the job file; repeatable."
@@ -134,6 +134,7 @@ def record(plan: Plan, owner: str = "") -> Plan:
     from tpukit.store import Event
 
     _check_size(plan)
+    _share_code(plan)
     now, owner, submission = context.CLOCK.now(), owner or context.owner(), secrets.token_hex(16)
     plan = replace(plan, owner=owner, sent=now)
     pauses = iter(PAUSES)
@@ -150,6 +151,7 @@ def record(plan: Plan, owner: str = "") -> Plan:
             if there != submission:
                 context.unclaim(plan.id)
                 plan = _with_free_id(context.places()[plan.place], plan)  # another submission has the id
+                _share_code(plan)
                 continue
         except Transient as error:
             pause = next(pauses, None)
@@ -161,6 +163,23 @@ def record(plan: Plan, owner: str = "") -> Plan:
             context.CLOCK.sleep(pause)
             continue
         return plan
+
+
+def _share_code(plan: Plan) -> None:
+    """Put the code where drivers on other machines find it. Once the job is recorded, this machine may be lost."""
+    from tpukit.cli import context
+
+    for pause in (*PAUSES, None):
+        try:
+            why = context.places()[plan.place].share_code(plan)
+            break
+        except (Transient, NotYet):
+            if pause is None:
+                raise
+            context.CLOCK.sleep(pause)
+    if why:
+        words = f"the code of {plan.id} stays here, so only a driver on this machine can start it: {why}"
+        click.echo(f"warning: {words}", err=True)
 
 
 def _submission_of(job_id: str) -> str | None:

@@ -173,8 +173,10 @@ class Client:
     def delete_queued(self, zone: str, name: str, expected: str) -> None:
         asked, full = f"delete queued resource {name} in {zone}", f"{self._parent(zone)}/queuedResources/{name}"
         found = ask(asked, lambda: self._client.get_queued_resource(name=full, timeout=SECONDS))
-        _expect(asked, _queued(type(found).pb(found)).id, expected)
-        message = self._types.DeleteQueuedResourceRequest(name=full, force=True)
+        queued = _queued(type(found).pb(found))
+        _expect(asked, queued.id, expected)
+        # One that FAILED has no TPU VM, and the name of one that it asked for may be another user's.
+        message = self._types.DeleteQueuedResourceRequest(name=full, force=queued.state != "FAILED")
         self._send(asked, self._client.delete_queued_resource, message)
 
     def delete_node(self, zone: str, name: str, expected: str) -> None:

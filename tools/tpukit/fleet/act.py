@@ -69,8 +69,9 @@ class Acting:
         zone = listing.read(self.client, target.zone)
         if zone.error is not None:
             raise zone.error
-        piece = zone.pieces.get(target.name)
-        if piece is None or not all(worker.owns(labels) for labels in piece.labels):
+        named = (one for one in zone.pieces.values() if one.name == target.name)
+        piece = next((one for one in named if all(worker.owns(labels) for labels in one.labels)), None)
+        if piece is None:
             return
         node, queued = piece.node, piece.queued
         if node is not None and node.id != target.node_id:

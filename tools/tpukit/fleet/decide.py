@@ -109,12 +109,14 @@ def _foreign(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
     if not worker.distinct and not seen.mixed:
         other = replace(worker, distinct=True, moving=False, since=0.0, silent=0.0, attempt=0, message="")
         return Decision(other, note=f"{words}: {other.tpu} is used instead")
-    return Decision(replace(worker, message=words), note=words if worker.message != words else "")
+    blocked = _targets(tuple(one for one in seen.elsewhere if one.blocked))
+    said = words if worker.message != words else ""
+    return Decision(replace(worker, message=words), Delete(blocked) if blocked else None, said)
 
 
 def _taken(worker: Worker, one: Found) -> Worker | None:
     """Return the worker with a TPU VM that was found elsewhere; None where it may not be there."""
-    if one.leaving or one.zone not in worker.zones:
+    if one.leaving or one.blocked or one.zone not in worker.zones:
         return None
     for distinct in (worker.distinct, not worker.distinct):
         there = replace(worker, zone=one.zone, distinct=distinct, used=_with(worker.used, one.zone))

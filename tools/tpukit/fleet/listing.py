@@ -24,6 +24,7 @@ class Piece:
     name: str
     node: Node | None = None
     queued: Queued | None = None
+    blocked: bool = False  # a request for a name that the TPU VM of another has
 
     @property
     def labels(self) -> list[Mapping[str, str]]:
@@ -39,6 +40,7 @@ class Piece:
             node.id if node else "",
             queued.state if queued else None,
             queued.id if queued else "",
+            self.blocked,
         )
 
 
@@ -47,7 +49,7 @@ class Zone:
     """One zone as it was listed; with `error`, it could not be."""
 
     name: str
-    pieces: Mapping[str, Piece] = field(default_factory=dict)  # by the name of the TPU VM
+    pieces: Mapping[str, Piece] = field(default_factory=dict)  # by the name of the TPU VM; blocked requests apart
     error: TpukitError | None = None
 
 
@@ -72,8 +74,14 @@ class Located:
 
 def pieces(zone: str, nodes: Iterable[Node], queued: Iterable[Queued]) -> Mapping[str, Piece]:
     requests = {name: one for one in queued for name in one.nodes or (one.name,)}
-    made = {one.name: Piece(zone, one.name, one, requests.get(one.name)) for one in nodes}
-    return made | {name: Piece(zone, name, None, one) for name, one in requests.items() if name not in made}
+    found: dict[str, Piece] = {}
+    for node in nodes:
+        request = requests.pop(node.name, None)
+        if request and node.queued != request.name and mark_of(node.labels) != mark_of(request.labels):
+            found[f"{node.name} requested"] = Piece(zone, node.name, None, request, blocked=True)
+            request = None
+        found[node.name] = Piece(zone, node.name, node, request)
+    return found | {name: Piece(zone, name, None, one) for name, one in requests.items()}
 
 
 def read(client: TpuVms, zone: str) -> Zone:

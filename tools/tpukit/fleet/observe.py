@@ -38,8 +38,9 @@ def _zone(client: TpuVms, zone: str, workers: Mapping[str, Worker], recent: Rece
     groups look for second TPU VMs of their workers in it."""
     nodes = listing.pieces(zone, client.nodes(zone), ())
     states = {name: piece.node.state for name, piece in nodes.items() if piece.node}
-    calm = all(states.get(one.tpu) == "READY" and one.wanted != "gone" and not one.moving for one in workers.values())
-    if calm:
+    # A worker whose first name another user has may have left a request under that name.
+    calm = [states.get(one.tpu) == "READY" and one.wanted != "gone" for one in workers.values()]
+    if all(calm) and not any(one.moving or one.distinct for one in workers.values()):
         return Zone(zone, nodes)
     whole = listing.read(client, zone)
     if whole.error is not None:
@@ -100,8 +101,8 @@ def _witnesses(reach: Reach, zone: Zone, asked: Mapping[str, Worker]) -> Sequenc
     ours = {(one.fleet, mark) for one in asked.values() for mark in (one.mark, *one.adopted)}
     others = [
         piece.node
-        for name, piece in zone.pieces.items()
-        if piece.node and piece.node.state in READY and name not in asked
+        for piece in zone.pieces.values()
+        if piece.node and piece.node.state in READY and piece.name not in asked
         if all((labels.get(FLEET), mark_of(labels)) in ours for labels in piece.labels)
     ]
     return [node.name for node in others[:WITNESSES] if _answers(reach, zone.name, node)]

@@ -35,6 +35,7 @@ class Found:
     node_id: str = ""
     queued: str | None = None
     queued_id: str = ""
+    blocked: bool = False  # a request that can only fail: the TPU VM of another has the name
 
     @property
     def leaving(self) -> bool:

@@ -26,17 +26,15 @@ class Order:
     follow_up: FollowUp | None = None
 
 
-def act(places: Mapping[str, Place], job: Job, order: Order) -> Callable[[Job], Job] | None:
+def act(place: Place, handle: Handle, order: Order) -> Callable[[Job], Job] | None:
     """Do it, and return what the record learns from it. Doing it twice does it once."""
-    place = places[job.place]
     if order.act is Act.SUBMIT:
-        handle = Handle.of(job)
         learned = place.submit(handle)
         return partial(_with_learned, handle.attempt.number, learned) if learned else None
     if order.follow_up is not None:
-        place.follow_up(Handle.of(job), order.follow_up)
+        place.follow_up(handle, order.follow_up)
     else:
-        place.stop(Handle.of(job), order.grace)
+        place.stop(handle, order.grace)
     return None
 
 

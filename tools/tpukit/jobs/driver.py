@@ -16,7 +16,8 @@ from tpukit.jobs import act as acting
 from tpukit.jobs.act import Order
 from tpukit.jobs.decide import decide
 from tpukit.jobs.observe import Observer
-from tpukit.places.base import Handle, Known, Observation, Place
+from tpukit.jobs.plans import Plans
+from tpukit.places.base import Known, Observation, Place
 from tpukit.plan import Plan
 from tpukit.reasons import State
 from tpukit.records import ACTIVE, JOBS, Job, is_active
@@ -70,7 +71,7 @@ class JobUse:
         return Decision(step.job, Order(step.act, step.grace, step.follow_up) if step.act else None, step.note)
 
     def act(self, job: Job, act: Order) -> Callable[[Job], Job] | None:
-        return acting.act(self._places, job, act)
+        return acting.act(self._places[job.place], self._observer.plans.handle(job), act)
 
     def failed(self, job: Job, act: Order, error: TpukitError, now: float) -> Decision[Job] | None:
         closing = acting.failed(job, act, error, now)
@@ -106,6 +107,7 @@ class Driver:
         hooks: Hooks | None = None,
     ) -> None:
         self._store, self._places, self._complain = store, places, complain
+        self._read = Plans()  # of jobs that sweeps know
         self.leases = Leases(store, holder, clock)
         self.kernel: Kernel[Job, Observation] = Kernel(
             store,
@@ -162,17 +164,19 @@ class Driver:
         handles = []
         for job in (entry.value for entry in active if entry.value.place == place and entry.value.attempts):
             try:
-                handles.append(Handle.of(job))
+                handles.append(self._read.handle(job))
             except (TpukitError, ValueError, TypeError, KeyError, AttributeError):  # a plan of a newer version
                 broken.append(job.id)
         lately = self._store.list(JOBS, states=_ENDED, newest=True, limit=ENDED_JOBS).entries
-        return Known(handles, frozenset(broken), [*self._plans(place, [entry.value for entry in lately])])
+        ended = [*self._plans(place, [entry.value for entry in lately])]
+        self._read.keep_only({entry.key for entry in (*active, *lately)})
+        return Known(handles, frozenset(broken), ended)
 
     def _plans(self, place: str, jobs: Sequence[Job]) -> Iterator[Plan]:
         for job in jobs:
             if job.place == place:
                 with suppress(TpukitError, ValueError, TypeError, KeyError, AttributeError):
-                    yield Plan.from_json(job.plan)
+                    yield self._read.of(job)
 
 
 def find(store: Store, job_id: str) -> Job:

@@ -18,7 +18,7 @@ class Plans:
 
     def of(self, job: Job) -> Plan:
         known = self._read.get(job.id)
-        if known is None or known[0] != job.plan:
+        if known is None or (known[0] is not job.plan and known[0] != job.plan):
             known = self._read[job.id] = job.plan, Plan.from_json(job.plan)
         return known[1]
 

@@ -171,6 +171,14 @@ class Place(Protocol):
     def check_code(self, plan: Plan) -> None:
         """Before another attempt: Invalid where the code that the job was sent with is gone."""
 
+    def share_code(self, plan: Plan) -> str:
+        """Before the job is recorded: put its staged code where a driver on another machine finds it. Return why it
+        cannot be put there; empty: it is there, or no other machine will need it.
+
+        Raises:
+            Transient: Not now; try again.
+        """
+
     def group(self, plan: Plan) -> str | None:
         """Attempts of one group are observed in one call. None: this machine cannot reach where it runs."""
 

@@ -93,6 +93,9 @@ class LocalPlace:
         if plan.snapshot and not (self._runs / plan.id / "code").exists():
             stage.require(self._shelf, plan.snapshot.digest)
 
+    def share_code(self, plan: Plan) -> str:
+        return ""  # it runs on this machine
+
     def group(self, plan: Plan) -> str | None:
         return "" if plan.machine in ("", self._identity()) else None
 

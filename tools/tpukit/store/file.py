@@ -22,13 +22,17 @@ _FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_P
 _log = logging.getLogger(__name__)
 
 
+class Connection(sqlite3.Connection):
+    durable = False  # whether its commits wait for the disk
+
+
 class File:
     """A pool of connections: as many as are used at once, each by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[Connection] = []
         self._watches: list[Callable[[], None]] = []
         self._closed = False
         with self._translated():
@@ -51,7 +55,7 @@ class File:
             db.close()
 
     @contextmanager
-    def connection(self) -> Iterator[sqlite3.Connection]:
+    def connection(self) -> Iterator[Connection]:
         """One of one's own, as long as it is needed."""
         with self._lock:
             if self._closed:
@@ -75,10 +79,12 @@ class File:
                     db.close()
 
     @contextmanager
-    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, durable: bool = False) -> Iterator[Connection]:
         """`durable`: what is written survives a loss of power, and the commit waits for the disk."""
         with self.connection() as db:
-            db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            if db.durable is not durable:
+                db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                db.durable = durable
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")
@@ -135,8 +141,10 @@ class File:
             self._watches.append(end)
         return end
 
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+    def _connect(self) -> Connection:
+        db = sqlite3.connect(
+            self._path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False, factory=Connection
+        )
         try:
             _wait_for_wal(db)
             db.execute("PRAGMA synchronous = NORMAL")

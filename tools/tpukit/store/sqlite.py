@@ -173,6 +173,13 @@ class SqliteStore:
             return [Event(at, text) for at, text in db.execute(query, (kind.name, key, after))]
 
     def acquire(self, name: str, holder: Holder, seconds: float) -> Lease | None:
+        with self._file.connection() as db:  # without the write lock: most of those who ask find it held
+            row = db.execute(f"{_LEASES} WHERE name = ?", (name,)).fetchone()
+        now = self.now()
+        if row and row[_ENDS] > now and not _ahead(row, now):
+            held = _lease(row)
+            if held.holder.name != holder.name and not is_dead(held.holder):
+                return None
         with self._file.transaction() as db:
             return self._take(db, name, holder, seconds)
 

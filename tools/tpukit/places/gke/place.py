@@ -131,6 +131,9 @@ class GkePlace:
     def check_code(self, plan: Plan) -> None:
         self._connection(plan).sending.check_code(plan)
 
+    def share_code(self, plan: Plan) -> str:
+        return self._connection(plan).sending.share_code(plan)
+
     def submit(self, handle: Handle) -> Mapping[str, Any]:
         if not handle.attempt.number:
             self._workdirs.claim(handle.plan, handle.plan.workdir)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.errors import Conflict, Invalid, LeaseLost, NotFound, NotYet, Transient
+from tpukit.errors import Conflict, Invalid, LeaseLost, NotFound, NotYet, TpukitError, Transient
 from tpukit.kube import Docs
 from tpukit.places.base import Handle
 from tpukit.places.gke import code, unattended
@@ -70,6 +70,17 @@ class Sending:
     def check_code(self, plan: Plan) -> None:
         if plan.snapshot and not self._parts(plan.team, plan.snapshot.digest):
             stage.require(self.shelf, plan.snapshot.digest)
+
+    def share_code(self, plan: Plan) -> str:
+        """Bring the code to the team's namespace; return why this machine may not."""
+        try:
+            if plan.snapshot:
+                self._send_code(plan.team, plan.snapshot.digest)
+        except (Transient, NotYet):
+            raise
+        except TpukitError as error:
+            return str(error)
+        return ""
 
     def _parts(self, team: str, digest: str) -> int | None:
         """Of the code in the team's namespace; None: it is not there, or not all of it."""

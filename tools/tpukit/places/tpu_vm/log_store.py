@@ -27,7 +27,7 @@ class LogStore:
     root: Path
 
     def path(self, handle: Handle, host: str) -> Path:
-        return self.root / "runs" / handle.plan.id / f"attempt-{handle.attempt.number}" / host / "log"
+        return Path(f"{self.root}/runs/{handle.plan.id}/attempt-{handle.attempt.number}/{host}/log")
 
     def take(self, handle: Handle, host: str, piece: Mapping[str, Any] | None) -> bool:
         """Store what a host sent, as `add` does; False where this machine cannot store it."""

@@ -81,10 +81,15 @@ def must_renew(handle: Handle, seen: Machines) -> bool:
     return any(target.made_for(each, handle.plan) != handle.attempt.number for each in labels)
 
 
+def had_before(handle: Handle) -> set[str]:
+    """Return ids of the TPU VMs that earlier attempts ran on."""
+    return {one for attempt in handle.earlier for one in attempt.learned.get(NODES, ())}
+
+
 def _is_spent(handle: Handle, seen: Machines) -> bool:
     """Of TPU VMs that a person named: whether the job had them before, or they are of no use to anybody. Somebody else
     may have made them anew meanwhile, or be about to: those are left alone."""
-    had = {one for attempt in handle.earlier for one in attempt.learned.get(NODES, ())}
+    had = had_before(handle)
     if any(node is not None and node.id in had for node in seen.nodes):
         return True
     number, plan = handle.attempt.number, handle.plan

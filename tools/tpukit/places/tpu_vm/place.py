@@ -130,6 +130,15 @@ class TpuVmPlace:
             with suppress(Transient):
                 self._code.require(plan)
 
+    def share_code(self, plan: Plan) -> str:
+        try:
+            self._code.put(plan)
+        except Transient:
+            raise
+        except TpukitError as error:
+            return str(error)
+        return ""
+
     def group(self, plan: Plan) -> str | None:
         return f"{plan.vms.project}/{plan.vms.zone}" if plan.vms else None
 

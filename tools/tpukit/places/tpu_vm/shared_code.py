@@ -1,7 +1,8 @@
 """The user's code on its way to drivers of other machines: it lies in the job's bucket, beside what the job writes.
 
-A driver that has the snapshot puts it there when it submits; one that has not fetches it, and checks that it is what
-its name says. Without a bucket the job waits for a driver on the machine that has the code.
+The sender puts it there before it records the job, and a driver that has the snapshot when it submits; one that has not
+fetches it, and checks that it is what its name says. Without a bucket the job waits for a driver on the machine that
+has the code.
 """
 
 from __future__ import annotations
@@ -31,8 +32,16 @@ class Code:
     shared: set[str] = field(default_factory=set)  # addresses that this process has put code at
 
     def share(self, plan: Plan) -> None:
-        """Put the snapshot into the job's bucket, for drivers that have not got it. The job does without where this
-        driver may not write there."""
+        """Put the snapshot into the job's bucket. The job does without where this driver cannot write there."""
+        try:
+            self.put(plan)
+        except LeaseLost:
+            raise
+        except TpukitError:
+            return
+
+    def put(self, plan: Plan) -> None:
+        """Put the snapshot into the job's bucket, for drivers that have not got it."""
         address = address_of(plan)
         if (
             not address
@@ -43,12 +52,7 @@ class Code:
             return
         packed = pack(stage.require(self.shelf, plan.snapshot.digest))
         fence.check()
-        try:
-            self.create(address, packed, ARCHIVE)
-        except LeaseLost:
-            raise
-        except TpukitError:
-            return
+        self.create(address, packed, ARCHIVE)
         self.shared.add(address)
 
     def require(self, plan: Plan) -> Path:
