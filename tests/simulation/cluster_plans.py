@@ -85,6 +85,7 @@ POOL_EVENTS = {
     "break": 6,
     "foreign pod": 8,
     "foreign pool": 4,
+    "foreign name": 2,
     "close queue": 4,
     "clock ahead": 5,
     "no rights": 4,
@@ -119,7 +120,7 @@ def draw_provisioner(seed: int) -> Plan:
 def _replica(dice: random.Random, index: int) -> MachinePlan:
     made = plans._machine(dice, index)
     dies = dice.choice((0.0, 0.0, 0.0, 100.0, 400.0))
-    return replace(made, tick=dice.choice((2.0, 5.0, 10.0)), starts=0.0 if index == 0 else made.starts / 10, dies=dies)
+    return replace(made, tick=dice.choice((5.0, 5.0, 10.0)), starts=0.0 if index == 0 else made.starts / 10, dies=dies)
 
 
 def _set(dice: random.Random, index: int) -> SetPlan:

@@ -119,6 +119,7 @@ class NodePools(SimulatedGke):
         super().__init__(world.clock, world.plan.seed)  # type: ignore[arg-type]
         self.world, self.scene, self.seconds = world, scene, (40.0, 200.0)
         self.short = self.no_quota = self.refusing = 0.0
+        self.short_in: dict[str, float] = {}  # until when a zone has no chips
         self.came, self.went = scene.kube.add_hosts, scene.kube.remove_hosts
 
     def list_pools(self) -> list[NodePool]:
@@ -156,7 +157,8 @@ class NodePools(SimulatedGke):
         return operation
 
     def _end(self, one: Doc) -> None:
-        if one["kind"] == "CREATE_NODE_POOL" and self.short > self.clock.now():
+        zone = self.pool_docs[one["target"]]["body"]["locations"][0]
+        if one["kind"] == "CREATE_NODE_POOL" and max(self.short, self.short_in.get(zone, 0.0)) > self.clock.now():
             one["error"] = STOCKOUT
             self.pool_docs[one["target"]] |= {"status": "ERROR", "message": STOCKOUT}
             return

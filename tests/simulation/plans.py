@@ -91,7 +91,7 @@ class Plan:
         return [self.scene, *shown, *map(str, self.jobs), *map(str, self.events), *map(str, self.faults)]
 
 
-SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "pools": 20}
+SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "gke": 11, "provisioner": 9}
 FAULTS = {
     "pause": 30,  # the machine sleeps before it sends the request
     "stall": 10,  # only this process is stopped: its clock goes on

@@ -50,10 +50,6 @@ def make(world: World) -> Scene:
         from simulation.cluster_scene import ClusterScene
 
         return ClusterScene(world)
-    if name == "pools":
-        from simulation.pools_scene import PoolsScene
-
-        return PoolsScene(world)
     from simulation.jobs_scene import JobsScene
 
     return JobsScene(world)
