@@ -23,6 +23,16 @@ FAULTS = {
     "deaf kube": 6,
     "deny kube": 6,
 }
+MEANWHILE = (
+    ("stop",),
+    ("stop", "resume"),
+    ("delete jobset",),
+    ("preempt",),
+    ("evict",),
+    ("forget",),
+    ("move store",),
+)
+"""What other drivers and people do while one driver is paused before it changes something."""
 EVENTS = {
     "preempt": 18,
     "lose peer": 10,
@@ -33,14 +43,17 @@ EVENTS = {
     "stop": 12,
     "resume": 12,
     "forget": 6,
-    "newer": 5,
+    "newer": 8,
+    "move store": 7,
+    "orphan": 5,
     "clear state": 4,
     "clock ahead": 4,
     "no rights": 5,
 }
 LASTING = {
     "close queue": (100, 900),
-    "newer": (300, 900),
+    "newer": (300, 900, 1500),
+    "move store": (60, 200, 400),
     "clock ahead": (100, 900),
     "no rights": (100, 900),
     "evict": (0, 60, 900),
@@ -52,10 +65,11 @@ def draw(seed: int) -> Plan:
     machines = tuple(_machine(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     jobs = tuple(_job(dice, index) for index in range(dice.choice((1, 1, 1, 2))))
     faults = tuple(fault(dice, len(machines), FAULTS) for _ in range(dice.choice((0, 1, 1, 2, 3, 5))))
+    faults += coincidence(dice, len(machines), MEANWHILE)
     happens = tuple(event(dice, EVENTS, LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
     last = max((one.at + one.seconds for one in happens), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
-    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "gke")
+    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "gke", plans.home(dice))
 
 
 POOL_FAULTS = {
@@ -74,6 +88,7 @@ POOL_FAULTS = {
     "deaf cloud": 8,
     "deny cloud": 4,
 }
+POOL_MEANWHILE = (("delete jobset",), ("recreate jobset",), ("evict",), ("foreign pool",), ("foreign pod",))
 POOL_EVENTS = {
     "preempt": 14,
     "evict": 16,
@@ -110,6 +125,7 @@ def draw_provisioner(seed: int) -> Plan:
     machines = tuple(_replica(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     sets = tuple(_set(dice, index) for index in range(dice.choice((1, 1, 2))))
     faults = tuple(fault(dice, len(machines), POOL_FAULTS) for _ in range(dice.choice((0, 1, 2, 3, 5))))
+    faults += coincidence(dice, len(machines), POOL_MEANWHILE)
     kinds = range(dice.choice((0, 1, 1, 2, 3, 4)))
     happens = tuple(event(dice, POOL_EVENTS, POOL_LASTING, longest=10.8) for _ in kinds)
     last = max((one.at + one.seconds for one in happens), default=0.0)
@@ -139,7 +155,19 @@ def _machine(dice: random.Random, index: int) -> MachinePlan:
 
 
 def _job(dice: random.Random, index: int) -> JobPlan:
-    return replace(plans._job(dice, index), on=False, queued=True, code=dice.random() < 0.25)
+    made = plans._job(dice, index)
+    seconds = 1500.0 if dice.random() < 0.2 else made.seconds
+    return replace(made, on=False, queued=True, code=dice.random() < 0.25, seconds=seconds)
+
+
+def coincidence(
+    dice: random.Random, machines: int, meanwhile: tuple[tuple[str, ...], ...], rate: float = 0.4
+) -> tuple[Fault, ...]:
+    """A driver that is paused for longer than its lease right before it changes something, and what happens then."""
+    if dice.random() > rate:
+        return ()
+    change, kind = dice.choice((0, 0, 1, 1, 2, 3, 5)), dice.choice(("pause", "stall"))
+    return (Fault(dice.randrange(machines), change, kind, dice.choice((120.0, 400.0)), True, dice.choice(meanwhile)),)
 
 
 def fault(dice: random.Random, machines: int, kinds: dict[str, int]) -> Fault:

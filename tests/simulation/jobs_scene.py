@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from simulation.plans import Event
     from simulation.world import World
 
-SENDER = "this-store"
-
 
 class JobsScene:
     def __init__(self, world: World) -> None:
@@ -56,15 +54,16 @@ class JobsScene:
         """The store and the places, as a process of this machine has them."""
         cloud = Remote(machine, "cloud", self.world.cloud, CHANGES)
         channel = SimulatedChannel(machine)
+        store = records.StoreOf(machine, self.world.store)
         place = TpuVmPlace(
             machine.root,
             machine.clock,
-            lambda: SENDER,
+            lambda: store.sender,
             cloud=lambda project: cloud,
             channel=lambda folder, key: channel,
             code=Code(machine.root / "code", partial(self._create, machine), partial(self._download, machine)),
         )
-        return records.StoreOf(machine, self.world.store), {"tpu-vm": place}
+        return store, {"tpu-vm": place}
 
     def _create(self, machine: Machine, address: str, content: bytes, kind: str) -> None:
         machine.call("bucket", f"upload {address}", lambda: self.bucket.__setitem__(address, content), mutates=True)
@@ -98,7 +97,7 @@ class JobsScene:
 
     def left(self) -> list[str]:
         """What is there of the jobs of this store, and costs money."""
-        return self.world.cloud.own(store_label(SENDER))
+        return self.world.cloud.own(store_label(self.world.home.sender))
 
     def judge(self) -> None:
         world = self.world

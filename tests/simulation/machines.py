@@ -110,6 +110,8 @@ class Machine:
 
     def _before(self, fault: Fault) -> None:
         world, until = self.world, self.world.scheduler.now + fault.seconds
+        for index, kind in enumerate(fault.meanwhile):
+            world.happen(kind, fault.seconds * (index + 1) / (len(fault.meanwhile) + 2))
         if fault.kind == "pause":
             self.suspended = until
             world.scheduler.sleep(fault.seconds)

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from simulation import cluster_plans, plans
+from simulation import cluster_plans, people, plans
 from simulation.plans import Plan
 from simulation.stores import Home
 from simulation.world import Result, World
@@ -64,7 +64,6 @@ class _Random:
 @contextmanager
 def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
-    from tpukit.cli import context
     from tpukit.control import retry_state
 
     changed: list[tuple[Any, str, Any]] = []
@@ -81,8 +80,7 @@ def prepared() -> Iterator[None]:
             change(module, "ThreadPoolExecutor", SerialExecutor)
     change(retry_state, "random", _Random)
     change(click, "echo", lambda *_, **__: None)
-    for name in ("store", "places", "CLOCK", "owner"):
-        change(context, name, getattr(context, name))
+    people.prepare(change)
     logging.disable(logging.CRITICAL)
     try:
         yield

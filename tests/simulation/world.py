@@ -17,7 +17,7 @@ from simulation import events, records, scenes
 from simulation.engine import Scheduler, Trace
 from simulation.hosts import Hosts
 from simulation.machines import Crashed, Machine
-from simulation.plans import MachinePlan, Plan
+from simulation.plans import Event, MachinePlan, Plan
 from simulation.stores import Home
 from simulation.tpu_cloud import Cloud
 from tpukit.errors import TpukitError
@@ -60,7 +60,7 @@ class World:
         self.clock = events.WorldClock(self.scheduler)
         self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
         self.cloud = Cloud(folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
-        home.begin(self.clock.now)
+        home.begin(self.clock.now, plan.home, lambda: self.scheduler.sleep(0.02 * self.spread(self.scheduler.steps)))
         self.store = records.Truth(self, home.store)
         self.blocked = 0.0  # until when no host can be reached by SSH
         self.troubled = True
@@ -115,6 +115,10 @@ class World:
                 return
 
         self.scheduler.spawn(arrive, seconds)
+
+    def happen(self, kind: str, after: float) -> None:
+        event = Event(round(self.scheduler.now - START + after, 1), kind, 0, 60.0)
+        self.scheduler.spawn(lambda: events.happen(self, event), after)
 
     def spread(self, number: int) -> float:
         return 0.2 + zlib.crc32(b"%d/%d" % (self.plan.seed, number)) / 0xFFFFFFFF
