@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulation import events, job_events, moving
 from simulation.kube import TEAM, Doc, Key
+from simulation.kube_jobsets import CODES
 from simulation.plans import Event
 from tpukit import plan as plans
 from tpukit.errors import Conflict
@@ -80,7 +81,7 @@ def _foreign(world: World, scene: ClusterScene, event: Event) -> None:
 
 def _send(scene: ClusterScene, name: str, annotations: dict[str, str], labels: dict[str, str]) -> Doc:
     replicated = [{"name": "slice", "replicas": 1, "template": {"spec": {"parallelism": 1, "template": {"spec": {}}}}}]
-    policy = {"maxRestarts": 0, "rules": [{"name": one, "action": "FailJobSet"} for one in ("preempted", "peerLost")]}
+    policy = {"maxRestarts": 0, "rules": [{"name": one, "action": "FailJobSet"} for one in CODES]}
     metadata = {"name": name, "namespace": TEAM, "annotations": annotations, "labels": labels}
     spec = {"replicatedJobs": replicated, "failurePolicy": policy}
     return scene.kube.create({"kind": "JobSet", "metadata": metadata, "spec": spec})

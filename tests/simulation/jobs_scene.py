@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from simulation import job_events, records, sending
+from simulation import growth, job_events, records, sending
 from simulation.hosts import SimulatedChannel
 from simulation.machines import Machine, Remote
 from simulation.tpu_cloud import CHANGES
@@ -28,12 +28,14 @@ class JobsScene:
         self.world = world
         self.sent: set[int] = set()
         self.bucket: dict[str, bytes] = {}
+        self.drivers: dict[int, tuple[int, Driver, Any]] = {}  # by machine: its process, and what that drives with
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
         world = self.world
         store, places = self.reach(machine)
         driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
         swept = machine.clock.monotonic()
+        self.drivers[machine.index] = number, driver, places
 
         def step() -> None:
             nonlocal swept
@@ -93,7 +95,20 @@ class JobsScene:
             len(self.sent) == len(self.world.plan.jobs)
             and all(job.state.ended for job in self.world.store.jobs())
             and not self.left()
+            and not self.grown()
         )
+
+    def grown(self) -> list[str]:
+        """What drivers keep of jobs that have ended, and leases that are never forgotten."""
+        world, found = self.world, []
+        ended = [job.id for job in world.store.jobs() if job.state.ended]
+        for machine in world.machines:
+            number, driver, places = self.drivers.get(machine.index, (-1, None, None))
+            if machine.down or number != machine.process or driver is None:
+                continue
+            found += [f"{machine.name} keeps {one}" for one in growth.kept(driver, ended)]
+            found += [f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job)]
+        return found
 
     def left(self) -> list[str]:
         """What is there of the jobs of this store, and costs money."""
@@ -110,3 +125,5 @@ class JobsScene:
             world.violate("stuck", "a job was never sent")
         for name in self.left():
             world.violate("leak", f"{name} is left")
+        for text in self.grown():
+            world.violate("growth", text)

@@ -13,22 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import tpukit
+from simulation.mutation import Mutation
+from simulation.mutations_cluster import CLUSTER
 
 PRODUCT = Path(tpukit.__file__).parent
 TESTS = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    cases: str  # letters of the table in README.md
-    name: str
-    file: str
-    fixed: str
-    broken: str
 
 
 MUTATIONS = (
@@ -110,11 +102,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation.mutations", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--only", default="", help="Part of the name of the mutations to run.")
+    parser.add_argument("--scene", default="", help="Only mutations that are looked for in this scene.")
     options = parser.parse_args()
     missed = 0
     print("| case | fix taken out | found by seed | invariant | seeds a second | seconds |\n|---|---|---|---|---|---|")
-    for mutation in MUTATIONS:
-        if options.only in mutation.name:
+    for mutation in (*MUTATIONS, *CLUSTER):
+        if options.only in mutation.name and options.scene in ("", mutation.scene):
             found = run(mutation, options.seeds)
             missed += not found
             print(f"| {mutation.cases} | {mutation.name} | {found or 'not found'} |", flush=True)
@@ -135,6 +128,7 @@ def run(mutation: Mutation, seeds: int) -> str:
         path = os.pathsep.join((folder, str(TESTS)))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         words = [sys.executable, "-m", "simulation", "--seeds", str(seeds), "--until-found"]
+        words += ["--scene", mutation.scene] if mutation.scene else []
         done = subprocess.run(words, cwd=TESTS, env=env, capture_output=True, text=True)
         took = time.monotonic() - began
     last = (done.stdout.strip().splitlines() or [""])[-1]
