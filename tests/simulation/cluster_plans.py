@@ -133,6 +133,55 @@ def draw_provisioner(seed: int) -> Plan:
     return Plan(seed, machines, sets, in_order(faults), by_time(happens), calm, "provisioner")
 
 
+LOCAL_FAULTS = {
+    "stall": 40,
+    "lose": 12,
+    "lose answer": 16,
+    "late": 8,
+    "double": 6,
+    "busy": 4,
+    "crash": 14,
+    "crash after": 14,
+    "cut store": 8,
+}
+LOCAL_MEANWHILE = (("stop",), ("stop", "resume"), ("forget",), ("kill host",), ("move store",), ("reboot",))
+LOCAL_EVENTS = {
+    "kill host": 16,
+    "reboot": 12,
+    "reuse pid": 6,
+    "stop": 12,
+    "resume": 12,
+    "forget": 6,
+    "newer": 6,
+    "move store": 6,
+    "clock ahead": 6,
+}
+LOCAL_LASTING = {
+    "reboot": (10, 60, 300),
+    "newer": (300, 900),
+    "move store": (60, 200, 400),
+    "clock ahead": (100, 900),
+}
+
+
+def draw_local(seed: int) -> Plan:
+    """One computer has one clock, so that its drivers are stopped and not put to sleep."""
+    dice = random.Random(seed)
+    machines = tuple(_driver(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
+    jobs = tuple(replace(plans._job(dice, index), code=False, on=False) for index in range(dice.choice((1, 1, 2))))
+    faults = tuple(fault(dice, len(machines), LOCAL_FAULTS) for _ in range(dice.choice((0, 1, 1, 2, 3, 5))))
+    faults += coincidence(dice, len(machines), LOCAL_MEANWHILE)
+    faults = tuple(replace(one, kind="stall") if one.kind == "pause" else one for one in faults)
+    happens = tuple(event(dice, LOCAL_EVENTS, LOCAL_LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
+    last = max((one.at + one.seconds for one in happens), default=0.0)
+    calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
+    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "local", plans.home(dice))
+
+
+def _driver(dice: random.Random, index: int) -> MachinePlan:
+    return replace(plans._machine(dice, index), rights=True)
+
+
 def _replica(dice: random.Random, index: int) -> MachinePlan:
     made = plans._machine(dice, index)
     dies = dice.choice((0.0, 0.0, 0.0, 100.0, 400.0))

@@ -33,7 +33,7 @@ class JobsScene:
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
         world = self.world
         store, places = self.reach(machine)
-        driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
+        driver = Driver(store, places, machine.clock, self.holder(machine, number))
         swept = machine.clock.monotonic()
         self.drivers[machine.index] = number, driver, places
 
@@ -48,6 +48,9 @@ class JobsScene:
                     world.trace.add(machine.name, f"swept {name}")
 
         return step, driver.leases
+
+    def holder(self, machine: Machine, number: int) -> Holder:
+        return Holder(f"{machine.name}/{number}")
 
     def send_due(self, machine: Machine, store: Any, places: Any, driver: Driver) -> None:
         sending.send_due(self.world, self.sent, machine, store, places, driver)

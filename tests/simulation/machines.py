@@ -61,6 +61,8 @@ class Machine:
             fault = self.faults.get((True, self.changes)) or fault
             self.changes += 1
         fault = fault if world.troubled else None
+        if fault and channel == "local" and fault.kind not in ("pause", "stall", "crash", "crash after"):
+            fault = None
         kind = fault.kind if fault else ""
         if fault:
             world.trace.add(self.name, f"{fault} at {what}")

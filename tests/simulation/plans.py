@@ -99,7 +99,7 @@ class Plan:
         ]
 
 
-SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "gke": 11, "provisioner": 9}
+SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "gke": 9, "provisioner": 7, "local": 4}
 FAULTS = {
     "pause": 30,  # the machine sleeps before it sends the request
     "stall": 10,  # only this process is stopped: its clock goes on

@@ -46,6 +46,10 @@ def make(world: World) -> Scene:
         from simulation.provisioner_scene import ProvisionerScene
 
         return ProvisionerScene(world)
+    if name == "local":
+        from simulation.local_scene import LocalScene
+
+        return LocalScene(world)
     if name == "gke":
         from simulation.cluster_scene import ClusterScene
 

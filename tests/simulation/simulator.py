@@ -17,12 +17,16 @@ from typing import Any
 
 import click
 
-from simulation import cluster_plans, people, plans
+from simulation import cluster_plans, local_pods, people, plans
 from simulation.plans import Plan
 from simulation.stores import Home
 from simulation.world import Result, World
 
-CLUSTERS = {"gke": cluster_plans.draw, "provisioner": cluster_plans.draw_provisioner}
+CLUSTERS = {
+    "gke": cluster_plans.draw,
+    "provisioner": cluster_plans.draw_provisioner,
+    "local": cluster_plans.draw_local,
+}
 
 
 class SerialExecutor:
@@ -65,6 +69,7 @@ class _Random:
 def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
     from tpukit.control import retry_state
+    from tpukit.places import local
 
     changed: list[tuple[Any, str, Any]] = []
 
@@ -72,7 +77,7 @@ def prepared() -> Iterator[None]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    for scene in ("jobs", "fleet", "queue", "cluster", "provisioner"):
+    for scene in ("jobs", "fleet", "queue", "cluster", "provisioner", "local"):
         with suppress(ModuleNotFoundError):
             importlib.import_module(f"simulation.{scene}_scene")
     for name, module in list(sys.modules.items()):
@@ -81,6 +86,8 @@ def prepared() -> Iterator[None]:
     change(retry_state, "random", _Random)
     change(click, "echo", lambda *_, **__: None)
     people.prepare(change)
+    local_pods.prepare(change)
+    change(local, "pods", local.pods)
     logging.disable(logging.CRITICAL)
     try:
         yield
