@@ -41,6 +41,7 @@ class Machine:
         }
         self.calls = self.changes = 0
         self.process = 0  # grows whenever a process of this machine ends
+        self.restarts = 0  # processes that were to be started
         self.cut: dict[str, float] = {}  # by channel: until when nothing leaves
         self.deaf: dict[str, float] = {}  # by channel: until when no answer arrives
         self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}

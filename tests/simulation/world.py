@@ -100,7 +100,10 @@ class World:
         return Result(self.plan, self.violation, self.trace.digest, self.trace.lines, passed, calls, first)
 
     def restart(self, machine: Machine, after: float) -> None:
-        self.scheduler.spawn(lambda: self._process(machine), after)
+        """Start a process on a machine. A later call counts, so that one process runs there at a time."""
+        machine.restarts += 1
+        ticket = machine.restarts
+        self.scheduler.spawn(lambda: self._process(machine, ticket), after)
 
     def later(self, seconds: float, what: str, do: Callable[[], Any]) -> None:
         """A request that is still under way."""
@@ -146,9 +149,9 @@ class World:
 
     # Processes
 
-    def _process(self, machine: Machine) -> None:
+    def _process(self, machine: Machine, ticket: int) -> None:
         number = machine.process
-        if machine.down:
+        if machine.down or machine.restarts != ticket:
             return
         self.trace.add(machine.name, "starts")
         try:
