@@ -65,7 +65,7 @@ def draw(seed: int) -> Plan:
     machines = tuple(_machine(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     jobs = tuple(_job(dice, index) for index in range(dice.choice((1, 1, 1, 2))))
     faults = tuple(fault(dice, len(machines), FAULTS) for _ in range(dice.choice((0, 1, 1, 2, 3, 5))))
-    faults += coincidence(dice, len(machines), MEANWHILE)
+    faults += coincidence(dice, len(machines), MEANWHILE) + while_sending(dice)
     happens = tuple(event(dice, EVENTS, LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
     last = max((one.at + one.seconds for one in happens), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
@@ -128,6 +128,7 @@ def draw_provisioner(seed: int) -> Plan:
     faults += coincidence(dice, len(machines), POOL_MEANWHILE)
     kinds = range(dice.choice((0, 1, 1, 2, 3, 4)))
     happens = tuple(event(dice, POOL_EVENTS, POOL_LASTING, longest=10.8) for _ in kinds)
+    happens += skewed(dice)
     last = max((one.at + one.seconds for one in happens), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
     return Plan(seed, machines, sets, in_order(faults), by_time(happens), calm, "provisioner")
@@ -170,7 +171,7 @@ def draw_local(seed: int) -> Plan:
     machines = tuple(_driver(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     jobs = tuple(replace(plans._job(dice, index), code=False, on=False) for index in range(dice.choice((1, 1, 2))))
     faults = tuple(fault(dice, len(machines), LOCAL_FAULTS) for _ in range(dice.choice((0, 1, 1, 2, 3, 5))))
-    faults += coincidence(dice, len(machines), LOCAL_MEANWHILE)
+    faults += coincidence(dice, len(machines), LOCAL_MEANWHILE) + while_sending(dice)
     faults = tuple(replace(one, kind="stall") if one.kind == "pause" else one for one in faults)
     happens = tuple(event(dice, LOCAL_EVENTS, LOCAL_LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
     last = max((one.at + one.seconds for one in happens), default=0.0)
@@ -217,6 +218,23 @@ def coincidence(
         return ()
     change, kind = dice.choice((0, 0, 1, 1, 2, 3, 5)), dice.choice(("pause", "stall"))
     return (Fault(dice.randrange(machines), change, kind, dice.choice((120.0, 400.0)), True, dice.choice(meanwhile)),)
+
+
+def while_sending(dice: random.Random) -> tuple[Fault, ...]:
+    """One of the first calls of the machine that sends is not answered."""
+    if dice.random() > 0.15:
+        return ()
+    kind = dice.choice(("lose answer", "lose answer", "late", "double", "crash after"))
+    return (Fault(0, dice.randrange(1, 8), kind, 20.0 if kind in ("late", "crash after") else 0.0),)
+
+
+def skewed(dice: random.Random) -> tuple[Event, ...]:
+    """A clock is a day ahead while pools are made, and some of that fails; then it is right."""
+    if dice.random() > 0.2:
+        return ()
+    at, which = round(dice.uniform(1, 60), 1), dice.randrange(4)
+    fails = dice.choice(("short", "quota", "break", "evict"))
+    return Event(at, "clock ahead", which, 400.0), Event(at + 5.0, fails, dice.randrange(4), 300.0)
 
 
 def fault(dice: random.Random, machines: int, kinds: dict[str, int]) -> Fault:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 TRIES = 10
+NOTICED_SECONDS = 240.0
+"""So long a driver runs on with the setting of before, once it is awake."""
+LATE_SECONDS = 300.0
+"""A driver that wakes up before that finds that a person stops a job."""
 
 
 def happen(world: World, scene: JobsScene, event: Event) -> None:
@@ -36,7 +40,9 @@ def happen(world: World, scene: JobsScene, event: Event) -> None:
     for machine in stopped:
         world.restart(machine, 1.0)
     if moved and asleep is not None:  # its person notices, and corrects the settings there
-        world.scheduler.sleep(event.seconds + 120.0)
+        if event.seconds < LATE_SECONDS:
+            world.happen("stop", event.seconds)
+        world.scheduler.sleep(event.seconds + NOTICED_SECONDS)
         asleep.process += 1
         world.restart(asleep, 1.0)
 

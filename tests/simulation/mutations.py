@@ -18,6 +18,7 @@ from pathlib import Path
 import tpukit
 from simulation.mutation import Mutation
 from simulation.mutations_cluster import CLUSTER
+from simulation.simulator import Simulator
 
 PRODUCT = Path(tpukit.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -117,7 +118,9 @@ def main() -> int:
 def run(mutation: Mutation, seeds: int) -> str:
     """Return the first seed that finds the mutation, the invariant that broke, and how long that took."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tpukit"
+        copy = Path(folder) / "tools" / "tpukit"
+        for name in ("jobset", "kueue"):  # what the product reads beside its package
+            (Path(folder) / name).symlink_to(PRODUCT.parents[1] / name)
         shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
         file = copy / mutation.file
         text = file.read_text(encoding="utf-8")
@@ -125,7 +128,7 @@ def run(mutation: Mutation, seeds: int) -> str:
             raise SystemExit(f"{mutation.name}: {mutation.file} has not got the fix that is to be taken out")
         file.write_text(text.replace(mutation.fixed, mutation.broken), encoding="utf-8")
         began = time.monotonic()
-        path = os.pathsep.join((folder, str(TESTS)))
+        path = os.pathsep.join((str(copy.parent), str(TESTS)))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         words = [sys.executable, "-m", "simulation", "--seeds", str(seeds), "--until-found"]
         words += ["--scene", mutation.scene] if mutation.scene else []
@@ -137,6 +140,9 @@ def run(mutation: Mutation, seeds: int) -> str:
     if not last.startswith("found "):
         raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
     _, seed, invariant = last.split(" ", 2)
+    with Simulator() as simulator:
+        if simulator.seed(int(seed), mutation.scene).violation:
+            raise SystemExit(f"seed {seed} breaks without the mutation, too: {mutation.name}")
     return f"{seed} | {invariant} | {(int(seed) + 1) / took:.0f} | {took:.1f}"
 
 

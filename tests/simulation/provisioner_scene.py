@@ -115,6 +115,8 @@ class ProvisionerScene:
         self.gone: dict[str, float] = {}  # since when, by uid of a JobSet
         self._soon = False
         world.hosts = self.kube.runs  # type: ignore[assignment]
+        for machine in world.machines:
+            machine.denied.pop("kube", None)  # a replica without rights may lead, and sees no node pools
         for index, job in enumerate(world.plan.jobs):
             world.scheduler.spawn(lambda index=index, job=job: self.send(f"set{index}", job), job.at)  # type: ignore[misc]
 
