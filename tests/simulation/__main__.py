@@ -47,7 +47,8 @@ def main() -> int:
         return int(result.violation is not None)
     began = time.monotonic()
     last = options.first + options.seeds
-    chunks = [range(start, min(start + CHUNK, last)) for start in range(options.first, last, CHUNK)]
+    size = 10 if options.until_found else CHUNK
+    chunks = [range(start, min(start + size, last)) for start in range(options.first, last, size)]
     found: list[tuple[int, str, str]] = []
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         waiting = {pool.submit(_some, chunk, options.scene): chunk for chunk in chunks}

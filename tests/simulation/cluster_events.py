@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from simulation import events, job_events
-from simulation.kube import TEAM, Key
+from simulation import events, job_events, moving
+from simulation.kube import TEAM, Doc, Key
+from simulation.kube_jobsets import CODES
 from simulation.plans import Event
-from tpukit.records import JOBS
+from tpukit import plan as plans
+from tpukit.errors import Conflict
+from tpukit.plan import ClusterName
+from tpukit.reasons import State
+from tpukit.records import JOBS, Job
+from tpukit.spec import JobSpec, Settings
 
 if TYPE_CHECKING:
     from simulation.cluster_scene import ClusterScene
@@ -65,15 +72,19 @@ def _foreign(world: World, scene: ClusterScene, event: Event) -> None:
     name = names[event.which % len(names)]
     if scene.kube.key(name) or scene.kube._pods_of_name(name):
         return
-    replicated = [{"name": "slice", "replicas": 1, "template": {"spec": {"parallelism": 1, "template": {"spec": {}}}}}]
-    policy = {"maxRestarts": 0, "rules": [{"name": one, "action": "FailJobSet"} for one in ("preempted", "peerLost")]}
-    metadata = {"name": name, "namespace": TEAM, "annotations": {"tpukit.dev/sender": "eve"}, "labels": {}}
-    document = {"kind": "JobSet", "metadata": metadata, "spec": {"replicatedJobs": replicated, "failurePolicy": policy}}
-    made = scene.kube.create(document)
+    made = _send(scene, name, {"tpukit.dev/sender": "eve"}, {})
     scene.kube.foreign.add(made["metadata"]["uid"])
     world.scheduler.sleep(400.0)
     if scene.kube.key(name) and scene.kube._uid((TEAM, name)) == made["metadata"]["uid"]:
         scene.kube.remove((TEAM, name), foreground=True)
+
+
+def _send(scene: ClusterScene, name: str, annotations: dict[str, str], labels: dict[str, str]) -> Doc:
+    replicated = [{"name": "slice", "replicas": 1, "template": {"spec": {"parallelism": 1, "template": {"spec": {}}}}}]
+    policy = {"maxRestarts": 0, "rules": [{"name": one, "action": "FailJobSet"} for one in CODES]}
+    metadata = {"name": name, "namespace": TEAM, "annotations": annotations, "labels": labels}
+    spec = {"replicatedJobs": replicated, "failurePolicy": policy}
+    return scene.kube.create({"kind": "JobSet", "metadata": metadata, "spec": spec})
 
 
 def _no_rights(world: World, scene: ClusterScene, event: Event) -> None:
@@ -93,6 +104,32 @@ def _forget(world: World, scene: ClusterScene, event: Event) -> None:
     if job and not world.store.get(JOBS, job).value.state.ended:
         scene.forgotten.add(job)
         job_events._forget(world, scene, event)
+        world.acting = "person"
+        if f"JobSet {job}" in scene.left() and not scene.kube.leaving(job):
+            world.violate("held", f"forgets {job}, whose JobSet is there")
+
+
+def _orphan(world: World, scene: ClusterScene, event: Event) -> None:
+    """A driver of before left a JobSet without a job; and a job of before ran in a cluster that is gone since."""
+    sender = {"tpukit.dev/sender": world.home.sender}
+    _send(scene, f"left-{int(event.at)}", sender, {"app.kubernetes.io/managed-by": "tpukit"})
+    cluster = ClusterName("dead", "https://dead.example", "uid-of-dead")
+    spec = JobSpec.from_json({"name": "old", "tpu": "v4-8", "command": ["train"], "image": "i:1"})
+    plan = plans.make(
+        spec, Settings.from_json({"artifacts": "gs://my-artifacts", "team": TEAM}), "gke", cluster=cluster
+    )
+    ended = Job(plan.id, "gke", TEAM, "ada", world.clock.now() - 1e6, plan.to_json(), state=State.COMPLETED)
+    with suppress(Conflict):
+        world.home.store.create(JOBS, plan.id, ended)
+    scene.kube.orphans = True
+    have_sent(world)
+
+
+def have_sent(world: World) -> None:
+    """Each machine has sent a job before."""
+    for machine in world.machines:
+        machine.root.mkdir(parents=True, exist_ok=True)
+        (machine.root / "sent").touch()
 
 
 def _clear_state(world: World, scene: ClusterScene, event: Event) -> None:
@@ -103,6 +140,7 @@ def _clear_state(world: World, scene: ClusterScene, event: Event) -> None:
 HAPPEN: dict[str, Any] = {
     "stop": job_events._stop,
     "newer": job_events._newer,
+    "move store": moving.happen,
     "clear state": _clear_state,
     "preempt": _preempt,
     "lose peer": _lose_peer,
@@ -113,4 +151,5 @@ HAPPEN: dict[str, Any] = {
     "no rights": _no_rights,
     "resume": _resume,
     "forget": _forget,
+    "orphan": _orphan,
 }

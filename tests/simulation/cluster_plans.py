@@ -23,6 +23,16 @@ FAULTS = {
     "deaf kube": 6,
     "deny kube": 6,
 }
+MEANWHILE = (
+    ("stop",),
+    ("stop", "resume"),
+    ("delete jobset",),
+    ("preempt",),
+    ("evict",),
+    ("forget",),
+    ("move store",),
+)
+"""What other drivers and people do while one driver is paused before it changes something."""
 EVENTS = {
     "preempt": 18,
     "lose peer": 10,
@@ -33,14 +43,17 @@ EVENTS = {
     "stop": 12,
     "resume": 12,
     "forget": 6,
-    "newer": 5,
+    "newer": 8,
+    "move store": 7,
+    "orphan": 5,
     "clear state": 4,
     "clock ahead": 4,
     "no rights": 5,
 }
 LASTING = {
     "close queue": (100, 900),
-    "newer": (300, 900),
+    "newer": (300, 900, 1500),
+    "move store": (60, 200, 400),
     "clock ahead": (100, 900),
     "no rights": (100, 900),
     "evict": (0, 60, 900),
@@ -52,10 +65,11 @@ def draw(seed: int) -> Plan:
     machines = tuple(_machine(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     jobs = tuple(_job(dice, index) for index in range(dice.choice((1, 1, 1, 2))))
     faults = tuple(fault(dice, len(machines), FAULTS) for _ in range(dice.choice((0, 1, 1, 2, 3, 5))))
+    faults += coincidence(dice, len(machines), MEANWHILE) + while_sending(dice)
     happens = tuple(event(dice, EVENTS, LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
     last = max((one.at + one.seconds for one in happens), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
-    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "gke")
+    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "gke", plans.home(dice))
 
 
 POOL_FAULTS = {
@@ -74,6 +88,7 @@ POOL_FAULTS = {
     "deaf cloud": 8,
     "deny cloud": 4,
 }
+POOL_MEANWHILE = (("delete jobset",), ("recreate jobset",), ("evict",), ("foreign pool",), ("foreign pod",))
 POOL_EVENTS = {
     "preempt": 14,
     "evict": 16,
@@ -85,6 +100,7 @@ POOL_EVENTS = {
     "break": 6,
     "foreign pod": 8,
     "foreign pool": 4,
+    "foreign name": 2,
     "close queue": 4,
     "clock ahead": 5,
     "no rights": 4,
@@ -109,17 +125,68 @@ def draw_provisioner(seed: int) -> Plan:
     machines = tuple(_replica(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
     sets = tuple(_set(dice, index) for index in range(dice.choice((1, 1, 2))))
     faults = tuple(fault(dice, len(machines), POOL_FAULTS) for _ in range(dice.choice((0, 1, 2, 3, 5))))
+    faults += coincidence(dice, len(machines), POOL_MEANWHILE)
     kinds = range(dice.choice((0, 1, 1, 2, 3, 4)))
     happens = tuple(event(dice, POOL_EVENTS, POOL_LASTING, longest=10.8) for _ in kinds)
+    happens += skewed(dice)
     last = max((one.at + one.seconds for one in happens), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
     return Plan(seed, machines, sets, in_order(faults), by_time(happens), calm, "provisioner")
 
 
+LOCAL_FAULTS = {
+    "stall": 40,
+    "lose": 12,
+    "lose answer": 16,
+    "late": 8,
+    "double": 6,
+    "busy": 4,
+    "crash": 14,
+    "crash after": 14,
+    "cut store": 8,
+}
+LOCAL_MEANWHILE = (("stop",), ("stop", "resume"), ("forget",), ("kill host",), ("move store",), ("reboot",))
+LOCAL_EVENTS = {
+    "kill host": 16,
+    "reboot": 12,
+    "reuse pid": 6,
+    "stop": 12,
+    "resume": 12,
+    "forget": 6,
+    "newer": 6,
+    "move store": 6,
+    "clock ahead": 6,
+}
+LOCAL_LASTING = {
+    "reboot": (10, 60, 300),
+    "newer": (300, 900),
+    "move store": (60, 200, 400),
+    "clock ahead": (100, 900),
+}
+
+
+def draw_local(seed: int) -> Plan:
+    """One computer has one clock, so that its drivers are stopped and not put to sleep."""
+    dice = random.Random(seed)
+    machines = tuple(_driver(dice, index) for index in range(dice.choice((1, 2, 2, 2, 3))))
+    jobs = tuple(replace(plans._job(dice, index), code=False, on=False) for index in range(dice.choice((1, 1, 2))))
+    faults = tuple(fault(dice, len(machines), LOCAL_FAULTS) for _ in range(dice.choice((0, 1, 1, 2, 3, 5))))
+    faults += coincidence(dice, len(machines), LOCAL_MEANWHILE) + while_sending(dice)
+    faults = tuple(replace(one, kind="stall") if one.kind == "pause" else one for one in faults)
+    happens = tuple(event(dice, LOCAL_EVENTS, LOCAL_LASTING) for _ in range(dice.choice((0, 1, 1, 2, 3, 4))))
+    last = max((one.at + one.seconds for one in happens), default=0.0)
+    calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
+    return Plan(seed, machines, jobs, in_order(faults), by_time(happens), calm, "local", plans.home(dice))
+
+
+def _driver(dice: random.Random, index: int) -> MachinePlan:
+    return replace(plans._machine(dice, index), rights=True)
+
+
 def _replica(dice: random.Random, index: int) -> MachinePlan:
     made = plans._machine(dice, index)
     dies = dice.choice((0.0, 0.0, 0.0, 100.0, 400.0))
-    return replace(made, tick=dice.choice((2.0, 5.0, 10.0)), starts=0.0 if index == 0 else made.starts / 10, dies=dies)
+    return replace(made, tick=dice.choice((5.0, 5.0, 10.0)), starts=0.0 if index == 0 else made.starts / 10, dies=dies)
 
 
 def _set(dice: random.Random, index: int) -> SetPlan:
@@ -138,7 +205,36 @@ def _machine(dice: random.Random, index: int) -> MachinePlan:
 
 
 def _job(dice: random.Random, index: int) -> JobPlan:
-    return replace(plans._job(dice, index), on=False, queued=True, code=dice.random() < 0.25)
+    made = plans._job(dice, index)
+    seconds = 1500.0 if dice.random() < 0.2 else made.seconds
+    return replace(made, on=False, queued=True, code=dice.random() < 0.25, seconds=seconds)
+
+
+def coincidence(
+    dice: random.Random, machines: int, meanwhile: tuple[tuple[str, ...], ...], rate: float = 0.4
+) -> tuple[Fault, ...]:
+    """A driver that is paused for longer than its lease right before it changes something, and what happens then."""
+    if dice.random() > rate:
+        return ()
+    change, kind = dice.choice((0, 0, 1, 1, 2, 3, 5)), dice.choice(("pause", "stall"))
+    return (Fault(dice.randrange(machines), change, kind, dice.choice((120.0, 400.0)), True, dice.choice(meanwhile)),)
+
+
+def while_sending(dice: random.Random) -> tuple[Fault, ...]:
+    """One of the first calls of the machine that sends is not answered."""
+    if dice.random() > 0.15:
+        return ()
+    kind = dice.choice(("lose answer", "lose answer", "late", "double", "crash after"))
+    return (Fault(0, dice.randrange(1, 8), kind, 20.0 if kind in ("late", "crash after") else 0.0),)
+
+
+def skewed(dice: random.Random) -> tuple[Event, ...]:
+    """A clock is a day ahead while pools are made, and some of that fails; then it is right."""
+    if dice.random() > 0.2:
+        return ()
+    at, which = round(dice.uniform(1, 60), 1), dice.randrange(4)
+    fails = dice.choice(("short", "quota", "break", "evict"))
+    return Event(at, "clock ahead", which, 400.0), Event(at + 5.0, fails, dice.randrange(4), 300.0)
 
 
 def fault(dice: random.Random, machines: int, kinds: dict[str, int]) -> Fault:

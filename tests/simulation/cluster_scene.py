@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from simulation import cluster_events, records
-from simulation.jobs_scene import SENDER, JobsScene
-from simulation.kube import TEAM, Client
+from simulation import cluster_events, people, records
+from simulation.jobs_scene import JobsScene
+from simulation.kube import TEAM, Client, DeadCluster
 from simulation.kube_jobsets import JobSets
 from simulation.machines import Machine
 from simulation.plans import Event, JobPlan
 from tpukit import plan as plans
-from tpukit.control.leases import SECONDS
-from tpukit.errors import Conflict, TpukitError
+from tpukit.errors import TpukitError
 from tpukit.kube import Context
 from tpukit.places.gke.clusters import Clusters, Kubeconfig
 from tpukit.places.gke.place import GkePlace
 from tpukit.plan import ClusterName, Snapshot
 from tpukit.reasons import MEANINGS, Budget, Reason
-from tpukit.records import JOBS, Attempt, Job
+from tpukit.records import Attempt, Job
 from tpukit.spec import JobSpec, Settings
 from unit.fake_cluster import DirectLister
 
@@ -67,40 +65,45 @@ class ClusterScene(JobsScene):
 
     def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
         cluster = Client(machine, self.kube)
-        server = [Context("simulated", cluster.server)]
-        kubeconfig = Kubeconfig(lambda: server, lambda: "simulated", lambda context: cluster)  # type: ignore[arg-type,return-value]
+        store = records.StoreOf(machine, self.world.store)
+        dead = Client(machine, DeadCluster(self.world))
+        contexts = [Context("simulated", cluster.server), Context("dead", dead.server)]
+        reached = {"simulated": cluster, "dead": dead}
+        kubeconfig = Kubeconfig(lambda: contexts, lambda: "simulated", reached.__getitem__)  # type: ignore[arg-type]
         place = GkePlace(
             machine.root,
             machine.clock,
-            lambda: SENDER,
+            lambda: store.sender,
             clusters=Clusters(machine.clock, kubeconfig),
             log_workers=0,
             connect=DirectLister,
         )
-        return records.StoreOf(machine, self.world.store), {"gke": place}
+        return store, {"gke": place}
 
     def send_due(self, machine: Machine, store: Any, places: Any, driver: Any) -> None:
         scheduler = self.world.scheduler
         for index, job in enumerate(self.world.plan.jobs):
             if index not in self.sent and scheduler.now - scheduler.start >= job.at:
                 try:
-                    self._send(machine, store, places["gke"], driver, index, job)
+                    self._send(machine, store, places, driver, index, job)
                 except TpukitError as error:
                     self.world.trace.add(machine.name, f"send: {error.message[:80]}")
 
-    def _send(self, machine: Machine, store: Any, place: Any, driver: Any, index: int, job: JobPlan) -> None:
+    def _send(self, machine: Machine, store: Any, places: Any, driver: Any, index: int, job: JobPlan) -> None:
+        from tpukit.cli import submission
+
         made = _plan(index, job)
+        if made.id in {one.id for one in self.world.store.jobs()}:  # an earlier try; then its process died
+            self.sent.add(index)
+            return
         self.programs[made.id] = job
-        made = self.world.jobs[made.id] = place.prepare(made)
+        made = self.world.jobs[made.id] = places["gke"].prepare(made)
         if made.snapshot:
             folder = machine.root / "code" / made.snapshot.digest
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "train").write_text("train\n")
-        # Held before it can be seen, so that no driver without the code takes it.
-        store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
-        record = Job(made.id, "gke", made.team, "ada", machine.clock.now(), plan=made.to_json())
-        with suppress(Conflict):  # the answer to an earlier try was lost
-            store.create(JOBS, made.id, record)
+        with people.at(machine, store, places, driver.leases.holder):
+            submission.record(made, "ada")
         self.sent.add(index)
         self.world.trace.add(machine.name, f"sent {made.id}")
 
@@ -109,6 +112,8 @@ class ClusterScene(JobsScene):
 
     def calm(self) -> None:
         self.kube.closed = 0.0
+        if self.kube.orphans:  # so that some machine sweeps, whichever are left
+            self.world.scheduler.spawn(lambda: cluster_events.have_sent(self.world), 1.0)
 
     def may_lose(self, machine: Machine) -> bool:
         """The only machine with the code of a job comes back: until the cluster has the code, jobs wait for it."""
@@ -118,7 +123,7 @@ class ClusterScene(JobsScene):
         return bool(self.kube.of("ConfigMap")) or not any(job.code for job in self.world.plan.jobs)
 
     def left(self) -> list[str]:
-        return self.kube.own(SENDER)
+        return self.kube.own(self.world.home.sender)
 
 
 @cache

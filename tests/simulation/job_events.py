@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from simulation import moving, people
 from simulation.events import ZONE
 from simulation.plans import Event
 from tpukit.errors import Conflict, TpukitError
@@ -81,7 +82,7 @@ def _resume(world: World, scene: JobsScene, event: Event) -> None:
 
 
 def _forget(world: World, scene: JobsScene, event: Event) -> None:
-    from tpukit.cli import context, job_act
+    from tpukit.cli import job_act
 
     job_id = _chosen(world, event)
     if not job_id:
@@ -90,13 +91,11 @@ def _forget(world: World, scene: JobsScene, event: Event) -> None:
     record = world.store.get(JOBS, job_id).value
     if record.state.ended:
         return
-    context.store, context.places = (lambda: store), (lambda: places)  # type: ignore[assignment]
-    context.CLOCK = world.person.clock  # type: ignore[assignment]
-    context.owner = lambda: "ada"  # type: ignore[assignment]
     before = set(world.asked)
     world.asked.add(job_id)
     try:
-        job_act.forget.callback(job_id, True)  # type: ignore[misc]
+        with people.at(world.person, store, places):
+            job_act.forget.callback(job_id, True)  # type: ignore[misc]
     except TpukitError:
         if not world.store.get(JOBS, job_id).value.state.ended:
             world.asked &= before
@@ -131,4 +130,5 @@ _HAPPEN = {
     "resume": _resume,
     "forget": _forget,
     "newer": _newer,
+    "move store": moving.happen,
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from simulation import job_events, records, sending
+from simulation import growth, job_events, records, sending
 from simulation.hosts import SimulatedChannel
 from simulation.machines import Machine, Remote
 from simulation.tpu_cloud import CHANGES
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from simulation.plans import Event
     from simulation.world import World
 
-SENDER = "this-store"
-
 
 class JobsScene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.sent: set[int] = set()
         self.bucket: dict[str, bytes] = {}
+        self.drivers: dict[int, tuple[int, Driver, Any]] = {}  # by machine: its process, and what that drives with
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
         world = self.world
         store, places = self.reach(machine)
-        driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
+        driver = Driver(store, places, machine.clock, self.holder(machine, number))
         swept, known = machine.clock.monotonic(), (-1, -1)  # changes of the world before the last two sweeps
+        self.drivers[machine.index] = number, driver, places
 
         def step() -> None:
             nonlocal swept, known
@@ -50,6 +50,9 @@ class JobsScene:
 
         return step, driver.leases
 
+    def holder(self, machine: Machine, number: int) -> Holder:
+        return Holder(f"{machine.name}/{number}")
+
     def send_due(self, machine: Machine, store: Any, places: Any, driver: Driver) -> None:
         sending.send_due(self.world, self.sent, machine, store, places, driver)
 
@@ -57,15 +60,16 @@ class JobsScene:
         """The store and the places, as a process of this machine has them."""
         cloud = Remote(machine, "cloud", self.world.cloud, CHANGES)
         channel = SimulatedChannel(machine)
+        store = records.StoreOf(machine, self.world.store)
         place = TpuVmPlace(
             machine.root,
             machine.clock,
-            lambda: SENDER,
+            lambda: store.sender,
             cloud=lambda project: cloud,
             channel=lambda folder, key: channel,
             code=Code(machine.root / "code", partial(self._create, machine), partial(self._download, machine)),
         )
-        return records.StoreOf(machine, self.world.store), {"tpu-vm": place}
+        return store, {"tpu-vm": place}
 
     def _create(self, machine: Machine, address: str, content: bytes, kind: str) -> None:
         machine.call("bucket", f"upload {address}", lambda: self.bucket.__setitem__(address, content), mutates=True)
@@ -94,11 +98,24 @@ class JobsScene:
             len(self.sent) == len(self.world.plan.jobs)
             and all(job.state.ended for job in self.world.store.jobs())
             and not self.left()
+            and not self.grown()
         )
+
+    def grown(self) -> list[str]:
+        """What drivers keep of jobs that have ended, and leases that are never forgotten."""
+        world, found = self.world, []
+        ended = [job.id for job in world.store.jobs() if job.state.ended]
+        for machine in world.machines:
+            number, driver, places = self.drivers.get(machine.index, (-1, None, None))
+            if machine.down or number != machine.process or driver is None:
+                continue
+            found += [f"{machine.name} keeps {one}" for one in growth.kept(driver, ended)]
+            found += [f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job)]
+        return found
 
     def left(self) -> list[str]:
         """What is there of the jobs of this store, and costs money."""
-        return self.world.cloud.own(store_label(SENDER))
+        return self.world.cloud.own(store_label(self.world.home.sender))
 
     def judge(self) -> None:
         world = self.world
@@ -111,3 +128,5 @@ class JobsScene:
             world.violate("stuck", "a job was never sent")
         for name in self.left():
             world.violate("leak", f"{name} is left")
+        for text in self.grown():
+            world.violate("growth", text)

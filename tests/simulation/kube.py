@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Machine
-from tpukit.errors import Conflict, NotFound
+from tpukit.errors import Conflict, NotFound, Transient
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -144,6 +144,17 @@ class Documents:
             return self.of(kind)[key]
         except KeyError:
             raise NotFound(f"{kind} {key[1]} not found") from None
+
+
+class DeadCluster(Documents):
+    """A cluster that was deleted: nothing answers there."""
+
+    server = "https://dead.example"
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("list", "list_metadata", "get", "identity", *CHANGES):
+            raise Transient(f"{name}: https://dead.example does not answer")
+        return super().__getattribute__(name)
 
 
 class Client:

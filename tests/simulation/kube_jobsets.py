@@ -61,6 +61,7 @@ class JobSets(Documents):
         self.phase: dict[str, str] = {}  # by uid: queued starting running restarting evicting leaving finished
         self.saved: dict[str, float] = {}  # seconds of work that are saved, by job
         self.foreign: set[str] = set()  # uids of JobSets that other stores or people made
+        self.orphans = False  # JobSets without a job were left
         self.closed = 0.0  # until when Kueue admits nothing
         self._turn: dict[str, int] = {}
 
@@ -69,6 +70,7 @@ class JobSets(Documents):
     def created(self, kind: str, key: Key) -> None:
         if kind != "JobSet":
             return
+        self._judge_create(key)
         doc = self.edit(kind, key)
         doc["spec"]["suspend"], doc["status"] = True, {"conditions": []}
         uid, name = doc["metadata"]["uid"], f"jobset-{key[1]}"
@@ -76,6 +78,13 @@ class JobSets(Documents):
         spec = {"podSets": [], "queueName": key[0]}
         self.add("Workload", (key[0], name), {"metadata": metadata, "spec": spec, "status": {"conditions": []}})
         self._step(uid, "queued", self.dice.uniform(1, 20), self._admit)
+
+    def _judge_create(self, key: Key) -> None:
+        """No driver makes a JobSet for a job that another one has ended."""
+        job = self.world.store._known.get(key[1])
+        annotations = self.of("JobSet")[key]["metadata"].get("annotations") or {}
+        if job is not None and job.state.ended and annotations.get(SENDER) == self.world.home.sender:
+            self.world.violate("stale", f"creates JobSet {key[1]}, whose job is {job.state}")
 
     def deleted(self, kind: str, key: Key, *, foreground: bool) -> None:
         if kind != "JobSet":
@@ -265,6 +274,10 @@ class JobSets(Documents):
             and doc["metadata"]["uid"] not in self.foreign
             and not (true(doc, "Completed") or true(doc, "Failed"))
         ]
+
+    def leaving(self, job: str) -> bool:
+        key = self.key(job)
+        return key is None or "deletionTimestamp" in self.of("JobSet")[key]["metadata"]
 
     def key(self, job: str) -> Key | None:
         return (TEAM, job) if (TEAM, job) in self.of("JobSet") else None

@@ -41,6 +41,7 @@ class Machine:
         }
         self.calls = self.changes = 0
         self.process = 0  # grows whenever a process of this machine ends
+        self.restarts = 0  # processes that were to be started
         self.cut: dict[str, float] = {}  # by channel: until when nothing leaves
         self.deaf: dict[str, float] = {}  # by channel: until when no answer arrives
         self.denied: dict[str, float] = {} if plan.rights else {"cloud": math.inf, "kube": math.inf}
@@ -61,6 +62,8 @@ class Machine:
             fault = self.faults.get((True, self.changes)) or fault
             self.changes += 1
         fault = fault if world.troubled else None
+        if fault and channel == "local" and fault.kind not in ("pause", "stall", "crash", "crash after"):
+            fault = None
         kind = fault.kind if fault else ""
         if fault or (mutates and "leases/" not in what):
             world.changes += 1
@@ -110,6 +113,8 @@ class Machine:
 
     def _before(self, fault: Fault) -> None:
         world, until = self.world, self.world.scheduler.now + fault.seconds
+        for index, kind in enumerate(fault.meanwhile):
+            world.happen(kind, fault.seconds * (index + 1) / (len(fault.meanwhile) + 2))
         if fault.kind == "pause":
             self.suspended = until
             world.scheduler.sleep(fault.seconds)

@@ -13,22 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import tpukit
+from simulation.mutation import Mutation
+from simulation.mutations_cluster import CLUSTER
+from simulation.simulator import Simulator
 
 PRODUCT = Path(tpukit.__file__).parent
 TESTS = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    cases: str  # letters of the table in README.md
-    name: str
-    file: str
-    fixed: str
-    broken: str
 
 
 MUTATIONS = (
@@ -110,11 +103,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation.mutations", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--only", default="", help="Part of the name of the mutations to run.")
+    parser.add_argument("--scene", default="", help="Only mutations that are looked for in this scene.")
     options = parser.parse_args()
     missed = 0
     print("| case | fix taken out | found by seed | invariant | seeds a second | seconds |\n|---|---|---|---|---|---|")
-    for mutation in MUTATIONS:
-        if options.only in mutation.name:
+    for mutation in (*MUTATIONS, *CLUSTER):
+        if options.only in mutation.name and options.scene in ("", mutation.scene):
             found = run(mutation, options.seeds)
             missed += not found
             print(f"| {mutation.cases} | {mutation.name} | {found or 'not found'} |", flush=True)
@@ -124,7 +118,9 @@ def main() -> int:
 def run(mutation: Mutation, seeds: int) -> str:
     """Return the first seed that finds the mutation, the invariant that broke, and how long that took."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tpukit"
+        copy = Path(folder) / "tools" / "tpukit"
+        for name in ("jobset", "kueue"):  # what the product reads beside its package
+            (Path(folder) / name).symlink_to(PRODUCT.parents[1] / name)
         shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
         file = copy / mutation.file
         text = file.read_text(encoding="utf-8")
@@ -132,9 +128,10 @@ def run(mutation: Mutation, seeds: int) -> str:
             raise SystemExit(f"{mutation.name}: {mutation.file} has not got the fix that is to be taken out")
         file.write_text(text.replace(mutation.fixed, mutation.broken), encoding="utf-8")
         began = time.monotonic()
-        path = os.pathsep.join((folder, str(TESTS)))
+        path = os.pathsep.join((str(copy.parent), str(TESTS)))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         words = [sys.executable, "-m", "simulation", "--seeds", str(seeds), "--until-found"]
+        words += ["--scene", mutation.scene] if mutation.scene else []
         done = subprocess.run(words, cwd=TESTS, env=env, capture_output=True, text=True)
         took = time.monotonic() - began
     last = (done.stdout.strip().splitlines() or [""])[-1]
@@ -143,6 +140,9 @@ def run(mutation: Mutation, seeds: int) -> str:
     if not last.startswith("found "):
         raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
     _, seed, invariant = last.split(" ", 2)
+    with Simulator() as simulator:
+        if simulator.seed(int(seed), mutation.scene).violation:
+            raise SystemExit(f"seed {seed} breaks without the mutation, too: {mutation.name}")
     return f"{seed} | {invariant} | {(int(seed) + 1) / took:.0f} | {took:.1f}"
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from google.api_core.exceptions import BadRequest
 
 from simulation.kube import Doc, Key, condition
 from simulation.kube_jobsets import INDEX, JOB_NAME, JobSets
 from simulation.machines import Machine
-from tpukit.cloud.gke import NodePool, Operation
+from tpukit.cloud.gke import NodePool, Operation, _change
 from tpukit.cloud.refusals import _of_status
-from tpukit.errors import Conflict, Transient
+from tpukit.errors import Conflict
 from tpukit.places.gke.jobsets import TERMINAL, UID
 from tpukit.provisioner import pool_names
 from unit.simulated_gke import QUOTA, STOCKOUT, SimulatedGke, _operation, _read
@@ -43,6 +46,9 @@ class PooledJobSets(JobSets):
     def changed(self, kind: str, key: Key) -> None:
         if kind == "Node":
             self.scene.schedule_soon()
+        notes = self.of(kind)[key]["metadata"].get("annotations") or {}
+        if any(name.startswith(f"{pool_names.TRIES}/") and '"kind":"refused"' in text for name, text in notes.items()):
+            self.world.violate("evidence", f"records that GKE refuses a pool of {key[1]}, which passes by itself")
 
     def schedule(self) -> None:
         taken = {self.pool_of(pod) for pod in self.of("Pod").values() if pod["status"]["phase"] not in TERMINAL}
@@ -119,6 +125,7 @@ class NodePools(SimulatedGke):
         super().__init__(world.clock, world.plan.seed)  # type: ignore[arg-type]
         self.world, self.scene, self.seconds = world, scene, (40.0, 200.0)
         self.short = self.no_quota = self.refusing = 0.0
+        self.short_in: dict[str, float] = {}  # until when a zone has no chips
         self.came, self.went = scene.kube.add_hosts, scene.kube.remove_hosts
 
     def list_pools(self) -> list[NodePool]:
@@ -131,8 +138,7 @@ class NodePools(SimulatedGke):
 
     def create(self, body: Doc) -> Operation:
         self.tick()
-        if self.refusing > self.clock.now():
-            raise Transient("create node pool: FAILED_PRECONDITION: the cluster is being upgraded", retry_after=5.0)
+        self._refuse()
         if self.no_quota > self.clock.now():
             raise _of_status(403, QUOTA)
         operation = self._create(dict(body))
@@ -141,11 +147,17 @@ class NodePools(SimulatedGke):
 
     def remove(self, name: str) -> Operation:
         self.tick()
-        if self.refusing > self.clock.now():
-            raise Transient("delete node pool: FAILED_PRECONDITION: the cluster is being upgraded", retry_after=5.0)
+        self._refuse()
         operation = self._delete(name)
         self._judge_delete(name)
         return operation
+
+    def _refuse(self) -> None:
+        """The request is right and the moment is not: the control plane is resized, say."""
+        if self.refusing > self.clock.now():
+            message = "The control plane of the cluster is unavailable."
+            answer = {"error": {"code": 400, "message": message, "status": "FAILED_PRECONDITION"}}
+            raise BadRequest(message, response=SimpleNamespace(json=lambda: answer, headers={}))
 
     def own(self) -> list[str]:
         return [name for name, doc in self.pool_docs.items() if _is_ours(doc)]
@@ -156,7 +168,8 @@ class NodePools(SimulatedGke):
         return operation
 
     def _end(self, one: Doc) -> None:
-        if one["kind"] == "CREATE_NODE_POOL" and self.short > self.clock.now():
+        zone = self.pool_docs[one["target"]]["body"]["locations"][0]
+        if one["kind"] == "CREATE_NODE_POOL" and max(self.short, self.short_in.get(zone, 0.0)) > self.clock.now():
             one["error"] = STOCKOUT
             self.pool_docs[one["target"]] |= {"status": "ERROR", "message": STOCKOUT}
             return
@@ -214,14 +227,18 @@ class PoolsClient:
         return self._call("list operations", self._real.list_operations)
 
     def create_pool(self, body: Doc) -> Operation:
-        return self._call(f"create pool {body['name']}", lambda: self._real.create(body), mutates=True)
+        return self._call(
+            f"create pool {body['name']}", lambda: _change("create", lambda: self._real.create(body)), mutates=True
+        )
 
     def delete_pool(self, name: str, labels: Mapping[str, str] | None = None) -> Operation:
         if labels is not None:
             found = self._call(f"get pool {name}", lambda: self._labels(name))
             if not labels.items() <= found.items():
                 raise Conflict(f"another node pool is called {name} now")
-        return self._call(f"delete pool {name}", lambda: self._real.remove(name), mutates=True)
+        return self._call(
+            f"delete pool {name}", lambda: _change("delete", lambda: self._real.remove(name)), mutates=True
+        )
 
     def _labels(self, name: str) -> Mapping[str, str]:
         self._real.tick()

@@ -18,12 +18,13 @@ class Fault:
     kind: str
     seconds: float = 0.0
     change: bool = False  # counted over those of its calls that change something
+    meanwhile: tuple[str, ...] = ()  # events that happen while it is paused, one after the other
 
     def __str__(self) -> str:
         what = "change" if self.change else "call"
-        return f"machine-{self.machine} {what} {self.call}: {self.kind}" + (
-            f" {self.seconds:g} s" if self.seconds else ""
-        )
+        lasts = f" {self.seconds:g} s" if self.seconds else ""
+        meanwhile = f", meanwhile {', '.join(self.meanwhile)}" if self.meanwhile else ""
+        return f"machine-{self.machine} {what} {self.call}: {self.kind}{lasts}{meanwhile}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,21 @@ class Plan:
     events: tuple[Event, ...] = ()
     calm: float = 40 * MINUTE  # nothing bad happens after that
     scene: str = "jobs"
+    home: str = "sqlite"  # of the store
 
     @property
     def history(self) -> list[str]:
         shown = [f"{index}: {one}" for index, one in enumerate(self.machines)]
-        return [self.scene, *shown, *map(str, self.jobs), *map(str, self.events), *map(str, self.faults)]
+        return [
+            f"{self.scene}, store in {self.home}",
+            *shown,
+            *map(str, self.jobs),
+            *map(str, self.events),
+            *map(str, self.faults),
+        ]
 
 
-SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "pools": 20}
+SCENES = {"jobs": 50, "fleet": 15, "queue": 15, "gke": 9, "provisioner": 7, "local": 4}
 FAULTS = {
     "pause": 30,  # the machine sleeps before it sends the request
     "stall": 10,  # only this process is stopped: its clock goes on
@@ -136,7 +144,11 @@ def draw(seed: int) -> Plan:
     last = max((one.at + one.seconds for one in events), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
     scene = dice.choices(list(SCENES), list(SCENES.values()))[0]
-    return Plan(seed, machines, jobs, tuple(faults), tuple(events), calm, scene)
+    return Plan(seed, machines, jobs, tuple(faults), tuple(events), calm, scene, home(dice))
+
+
+def home(dice: random.Random) -> str:
+    return "firestore" if dice.random() < 0.3 else "sqlite"
 
 
 def _machine(dice: random.Random, index: int) -> MachinePlan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simulation import cluster_events
+from simulation.events import ZONE
 from simulation.plans import Event
 from tpukit.provisioner import pool_names
 from unit.simulated_gke import _read
@@ -64,7 +65,11 @@ def _evict(world: World, scene: ProvisionerScene, event: Event) -> None:
 
 
 def _short(world: World, scene: ProvisionerScene, event: Event) -> None:
-    scene.gke.short = world.scheduler.now + event.seconds
+    until = world.scheduler.now + event.seconds
+    if event.which % 2:
+        scene.gke.short = until
+    else:
+        scene.gke.short_in[ZONE] = until
 
 
 def _quota(world: World, scene: ProvisionerScene, event: Event) -> None:
@@ -111,6 +116,17 @@ def _foreign_pool(world: World, scene: ProvisionerScene, event: Event) -> None:
         del scene.gke.pool_docs[name]
 
 
+def _foreign_name(world: World, scene: ProvisionerScene, event: Event) -> None:
+    """A person makes a pool of the same shape beside ours."""
+    pools = sorted(scene.gke.own())
+    if not pools:
+        return
+    body = scene.gke.pool_docs[pools[event.which % len(pools)]]["body"]
+    name, config = f"theirs-{int(event.at)}", {**body["config"], "labels": {"owner": "eve"}}
+    theirs = {"body": {**body, "name": name, "config": config}, "status": "RUNNING", "message": ""}
+    scene.gke.pool_docs.setdefault(name, theirs)
+
+
 def _no_rights(world: World, scene: ProvisionerScene, event: Event) -> None:
     machine = world.machines[event.which % len(world.machines)]
     channel = "kube" if event.which % 2 else "cloud"
@@ -128,6 +144,7 @@ _HAPPEN: dict[str, Any] = {
     "break": _break,
     "foreign pod": _foreign_pod,
     "foreign pool": _foreign_pool,
+    "foreign name": _foreign_name,
     "no rights": _no_rights,
     "close queue": cluster_events._close_queue,
 }

@@ -24,12 +24,14 @@ from tpukit.store import Holder
 if TYPE_CHECKING:
     from simulation.world import World
 
-ZONE = "us-central2-b"
+ZONES = ("us-central2-b", "us-central1-a")
 SYSTEM, NAME = "tpu-provisioner-system", "tpu-provisioner"
 UNUSED_SECONDS = 15 * 60.0
 """A pool that never gets its pod is removed after so long."""
 SLACK_SECONDS = 25 * 60.0
 """Operations and pauses in between, and a replica that takes over and measures from the beginning."""
+IDLE_SECONDS = 30 * 60.0
+"""No pool stays for so long without a pod, whether it has had one or not."""
 PINS: tuple[Doc, ...] = (
     {},
     {"nodeSelector": {"cloud.google.com/gke-nodepool": "my-pool"}},
@@ -109,9 +111,12 @@ class ProvisionerScene:
         self.gke = NodePools(self)
         self.asked: set[str] = set()  # uids of JobSets that a person deletes
         self.used: set[str] = set()  # pools that have had their pod
+        self.idle: dict[str, float] = {}  # pools that have no pod, and since when
         self.gone: dict[str, float] = {}  # since when, by uid of a JobSet
         self._soon = False
         world.hosts = self.kube.runs  # type: ignore[assignment]
+        for machine in world.machines:
+            machine.denied.pop("kube", None)  # a replica without rights may lead, and sees no node pools
         for index, job in enumerate(world.plan.jobs):
             world.scheduler.spawn(lambda index=index, job=job: self.send(f"set{index}", job), job.at)  # type: ignore[misc]
 
@@ -125,7 +130,7 @@ class ProvisionerScene:
             LaggingView(machine, self.kube),
             leader,
             machine.clock,
-            zones=(ZONE,),
+            zones=ZONES,
             intervals=Intervals(5.0, 15.0, 60.0),
             seed=1,
         )
@@ -179,6 +184,7 @@ class ProvisionerScene:
         for doc in self.kube.of("JobSet").values():
             self.gone_since(doc["metadata"]["uid"])
         self._check_unused()
+        self._check_idle()
 
     def _check_unused(self) -> None:
         """No pool of ours stays for long without its pod, once nothing bad happens any more."""
@@ -189,6 +195,16 @@ class ProvisionerScene:
                 self.world.acting = "provisioner"
                 self.world.violate("unused", f"keeps {name} for {now - ready:.0f} s without its pod")
 
+    def _check_idle(self) -> None:
+        """No pool is paid for without a pod, whatever happened before, once nothing bad happens any more."""
+        now, calm = self.world.scheduler.now, self.world.scheduler.start + self.world.plan.calm
+        idle = [one for one in self.gke.own() if self.gke.pool_docs[one].get("ready") and not self.kube.on(one)]
+        self.idle = {name: self.idle.get(name, now) for name in idle}
+        for name, since in self.idle.items():
+            if now - max(since, calm) > IDLE_SECONDS + SLACK_SECONDS:
+                self.world.acting = "provisioner"
+                self.world.violate("waste", f"keeps {name}, which has had no pod for {now - since:.0f} s")
+
     # The world
 
     def happen(self, event: Event) -> bool:
@@ -196,10 +212,12 @@ class ProvisionerScene:
 
     def calm(self) -> None:
         self.gke.short = self.gke.no_quota = self.gke.refusing = 0.0
+        self.gke.short_in.clear()
         self.kube.closed = 0.0
         for index, job in enumerate(self.world.plan.jobs):
-            if getattr(job, "pin", 0) not in (0, len(PINS) - 1):  # its person gives up: it can never run
-                self.world.scheduler.spawn(lambda name=f"set{index}": provisioner_events.delete(self, name), 3000.0)  # type: ignore[misc]
+            if (pin := getattr(job, "pin", 0)) not in (0, len(PINS) - 1):  # its person gives up: it can never run
+                after = UNUSED_SECONDS + SLACK_SECONDS + 600.0 if pin == UNKNOWN else 300.0
+                self.world.scheduler.spawn(lambda name=f"set{index}": provisioner_events.delete(self, name), after)  # type: ignore[misc]
         self.world.scheduler.spawn(self._look_around, 60.0)
 
     def _look_around(self) -> None:

@@ -102,9 +102,7 @@ class QueueScene:
     def _send_broken(self, key: str, doc: str) -> None:
         """A document that a program without tpukit wrote."""
         self.broken.append(key)
-        with self.world.home.store._file.transaction() as db:
-            query = "INSERT INTO documents (collection, key, revision, state, sort, doc) VALUES (?, ?, 1, ?, ?, ?)"
-            db.execute(query, (TPU_JOBS.name, key, "pending", -1e12, doc))
+        self.world.home.insert(TPU_JOBS, key, doc)
 
     def _cancel(self, key: str) -> None:
         from tpukit.queue.client import Client

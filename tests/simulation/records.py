@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Machine
@@ -24,6 +25,12 @@ class Truth:
         self._store = Reads(store) if hasattr(store, "_file") else store
         self._known: dict[str, Job] = {}
 
+    def over(self, store: Any) -> Truth:
+        """The same over another home: what is known of jobs is the same."""
+        made = type(self)(self._world, store)
+        made._known = self._known
+        return made
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
@@ -35,6 +42,9 @@ class Truth:
         made = self._store.create(kind, key, value, **more)
         self._world.changes += 1
         if kind is JOBS:
+            twice = [one for one in self._known if one != key and one.rpartition("-")[0] == key.rpartition("-")[0]]
+            if twice:
+                self._world.violate("doubled", f"records {key}; {twice[0]} was recorded by the same command")
             self._known[key] = value
         return made
 
@@ -95,10 +105,16 @@ class Truth:
 class StoreOf:
     """The store, as one machine reaches it."""
 
-    address = "simulated://store"
-
     def __init__(self, machine: Machine, real: Truth) -> None:
         self._machine, self._real = machine, real
+        self.address = real.address
+
+    @cached_property
+    def sender(self) -> str:
+        """What the hardware of this store is labelled with."""
+        from tpukit.cli import context
+
+        return context.sender_of(self)  # type: ignore[arg-type]
 
     def now(self) -> float:
         return float(self._real.now())

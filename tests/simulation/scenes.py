@@ -46,14 +46,14 @@ def make(world: World) -> Scene:
         from simulation.provisioner_scene import ProvisionerScene
 
         return ProvisionerScene(world)
+    if name == "local":
+        from simulation.local_scene import LocalScene
+
+        return LocalScene(world)
     if name == "gke":
         from simulation.cluster_scene import ClusterScene
 
         return ClusterScene(world)
-    if name == "pools":
-        from simulation.pools_scene import PoolsScene
-
-        return PoolsScene(world)
     from simulation.jobs_scene import JobsScene
 
     return JobsScene(world)

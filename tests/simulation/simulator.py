@@ -17,12 +17,16 @@ from typing import Any
 
 import click
 
-from simulation import cluster_plans, plans
+from simulation import cluster_plans, local_pods, people, plans
 from simulation.plans import Plan
 from simulation.stores import Home
 from simulation.world import Result, World
 
-APART = {"gke": cluster_plans.draw, "provisioner": cluster_plans.draw_provisioner}
+CLUSTERS = {
+    "gke": cluster_plans.draw,
+    "provisioner": cluster_plans.draw_provisioner,
+    "local": cluster_plans.draw_local,
+}
 
 
 class SerialExecutor:
@@ -64,8 +68,8 @@ class _Random:
 @contextmanager
 def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
-    from tpukit.cli import context
     from tpukit.control import retry_state
+    from tpukit.places import local
 
     changed: list[tuple[Any, str, Any]] = []
 
@@ -73,7 +77,7 @@ def prepared() -> Iterator[None]:
         changed.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    for scene in ("jobs", "fleet", "queue", "cluster", "pools", "provisioner"):
+    for scene in ("jobs", "fleet", "queue", "cluster", "provisioner", "local"):
         with suppress(ModuleNotFoundError):
             importlib.import_module(f"simulation.{scene}_scene")
     for name, module in list(sys.modules.items()):
@@ -81,8 +85,9 @@ def prepared() -> Iterator[None]:
             change(module, "ThreadPoolExecutor", SerialExecutor)
     change(retry_state, "random", _Random)
     change(click, "echo", lambda *_, **__: None)
-    for name in ("store", "places", "CLOCK", "owner"):
-        change(context, name, getattr(context, name))
+    people.prepare(change)
+    local_pods.prepare(change)
+    change(local, "pods", local.pods)
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -114,11 +119,12 @@ class Simulator:
         return World(plan, self._home, folder, kept=kept).run()
 
     def seed(self, seed: int, scene: str = "", *, kept: bool = False) -> Result:
-        """Run the world of a seed, in its own scene or in a named one; some scenes are drawn apart from the others."""
-        if scene in APART:
-            return self.run(APART[scene](seed), kept=kept)
+        """Run the world of a seed, in its own scene or in a named one."""
         plan = plans.draw(seed)
-        return self.run(replace(plan, scene=scene or plan.scene), kept=kept)
+        named = scene or plan.scene
+        if named in CLUSTERS:  # these have faults and events of their own
+            return self.run(CLUSTERS[named](seed), kept=kept)
+        return self.run(replace(plan, scene=named), kept=kept)
 
     def shrink(self, found: Result) -> Result:
         """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""

@@ -18,7 +18,7 @@ from simulation import events, records, scenes
 from simulation.engine import Scheduler, Trace
 from simulation.hosts import Hosts
 from simulation.machines import Crashed, Machine
-from simulation.plans import MachinePlan, Plan
+from simulation.plans import Event, MachinePlan, Plan
 from simulation.stores import Home
 from simulation.tpu_cloud import Cloud
 from tpukit.errors import TpukitError
@@ -67,7 +67,7 @@ class World:
         self.clock = events.WorldClock(self.scheduler)
         self.hosts = Hosts(self.clock, self.dice, world=self)  # type: ignore[arg-type]
         self.cloud = Cloud(folder, clock=self.clock, dice=self.dice, trainings=self.hosts, world=self)  # type: ignore[arg-type]
-        home.begin(self.clock.now)
+        home.begin(self.clock.now, plan.home, lambda: self.scheduler.sleep(0.02 * self.spread(self.scheduler.steps)))
         self.store = records.Truth(self, home.store)
         self.blocked = 0.0  # until when no host can be reached by SSH
         self.troubled = True
@@ -110,7 +110,10 @@ class World:
         return Result(self.plan, self.violation, self.trace.digest, self.trace.lines, passed, calls, first)
 
     def restart(self, machine: Machine, after: float) -> None:
-        self.scheduler.spawn(lambda: self._process(machine), after)
+        """Start a process on a machine. A later call counts, so that one process runs there at a time."""
+        machine.restarts += 1
+        ticket = machine.restarts
+        self.scheduler.spawn(lambda: self._process(machine, ticket), after)
 
     def later(self, seconds: float, what: str, do: Callable[[], Any]) -> None:
         """A request that is still under way."""
@@ -128,6 +131,10 @@ class World:
 
         self.under_way += 1
         self.scheduler.spawn(arrive, seconds)
+
+    def happen(self, kind: str, after: float) -> None:
+        event = Event(round(self.scheduler.now - START + after, 1), kind, 0, 60.0)
+        self.scheduler.spawn(lambda: events.happen(self, event), after)
 
     def spread(self, number: int) -> float:
         return 0.2 + zlib.crc32(b"%d/%d" % (self.plan.seed, number)) / 0xFFFFFFFF
@@ -155,9 +162,9 @@ class World:
 
     # Processes
 
-    def _process(self, machine: Machine) -> None:
+    def _process(self, machine: Machine, ticket: int) -> None:
         number = machine.process
-        if machine.down:
+        if machine.down or machine.restarts != ticket:
             return
         self.trace.add(machine.name, "starts")
         try:

@@ -47,6 +47,8 @@ class Alone:
 
     def release(self, *names: str) -> None: ...
 
+    def resign(self, *names: str) -> None: ...
+
     def check(self, lease: Lease) -> float:
         if not self.is_leading:
             raise LeaseLost("another replica leads")

@@ -101,3 +101,23 @@ def test_forget_while_the_next_attempt_is_launched_is_refused(cloud, store):
     assert isinstance(refused.exception, Conflict)
     assert "changed meanwhile" in str(refused.exception)
     assert store.get(JOBS, "train").value.state is State.PENDING
+
+
+def test_forget_while_a_driver_is_about_to_start_an_attempt_is_refused(cloud, store):
+    change(store, JOBS, "train", lambda job: replace(job, attempts=(*job.attempts, Attempt(1, 1, 0))))
+    lease = store.acquire("jobs/train", Holder("serve@elsewhere/7"), 600.0)
+    refused = run()
+    assert isinstance(refused.exception, Conflict)
+    assert "driven by serve@elsewhere" in str(refused.exception)
+    assert store.get(JOBS, "train").value.state is State.PENDING
+    store.release(lease)
+    assert run().exit_code == 0
+
+
+def test_forget_takes_the_lease_from_a_driver_that_was_suspended_before_it_starts_an_attempt(cloud, store):
+    change(store, JOBS, "train", lambda job: replace(job, attempts=(*job.attempts, Attempt(1, 1, 0))))
+    suspended = store.acquire("jobs/train", Holder("serve@elsewhere/7"), 0.0)
+    assert run().exit_code == 0
+    with pytest.raises(Conflict):
+        store.renew(suspended, 45.0)
+    assert store.lease("jobs/train") is None

@@ -14,7 +14,8 @@ from tpukit.jobs.driver import Driver
 from tpukit.places.base import Claim, Known
 from tpukit.reasons import State
 from tpukit.records import JOBS
-from tpukit.store import Holder, change
+from tpukit.store import Holder, change, mark
+from tpukit.store.sqlite import SqliteStore
 from unit.gke_driving import Driving
 
 OTHER = Holder("other", "another machine")
@@ -102,3 +103,26 @@ def test_sweep_suspended_before_it_removes_sends_nothing_when_a_driver_took_the_
     assert driving.store.lease(f"jobs/{job_id}").holder == OTHER
     with pytest.raises(LeaseLost):
         made.leases.check(driving.store.lease(f"jobs/{job_id}"))
+
+
+class Unclaimed(Leftovers):
+    """A place that needs no claim: what is left is of an earlier attempt of an active job."""
+
+    def sweep(self, known: Callable[[], Known], complain: Callable[[str], None], claim: Claim) -> Sequence[str]:
+        known()
+        return [self._job]
+
+
+def test_sweep_by_a_driver_whose_store_was_moved_away_removes_nothing(driving, tmp_path):
+    """The records that it reads are old: another driver has begun attempts since."""
+    job_id = driving.send()
+    target = SqliteStore(tmp_path / "new.db")
+    target.address = "firestore://my-project-1"
+    mark.begin_move(driving.store, target, ("own", "theirs"), active=True, at=1.0)
+    said: list[str] = []
+    places = {"left": Unclaimed(job_id, lambda: None)}
+    complain = lambda name, text: said.append(text)  # noqa: E731
+    driver = Driver(driving.store, places, driving.clock, Holder("sweeper"), complain=complain)  # type: ignore[dict-item]
+    assert driver.sweep() == []
+    assert "was moved to firestore://my-project-1" in said[0]
+    target.close()

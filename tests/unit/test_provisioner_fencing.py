@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
+from tpukit.errors import Denied, Transient
 from tpukit.provisioner.driver import Driver
 from tpukit.provisioner.leader import Leadership
 from tpukit.provisioner.pool_cache import Intervals
@@ -140,3 +142,38 @@ def test_provisioner_paused_before_a_removal_leaves_a_pool_that_its_jobset_uses_
         assert len(world.pools()) == 1
         assert world.cluster.running("train") == 1
     assert world.gke.made[name] <= 2
+
+
+def test_leader_that_cannot_list_node_pools_lets_another_replica_lead():
+    world = Rivals(nothing)
+
+    def refuse(what: str) -> None:
+        if world.acting is world.first:
+            raise Denied(f"{what}: permission denied")
+
+    world.gke.before = refuse
+    world.first.leader.renew()
+    world.cluster.send("train")
+    for _ in range(60):
+        with suppress(Denied):
+            world.live(5.0, world.first)
+        world.acting = None
+        world.live(5.0, world.second)
+    assert world.second.leader.leading()
+    assert world.cluster.running("train") == 1
+
+
+def test_leader_that_cannot_list_node_pools_for_a_moment_leads_on():
+    world = Rivals(nothing)
+    world.first.leader.renew()
+    world.gke.trouble = lambda: "refused"
+    for _ in range(6):
+        with suppress(Transient):
+            world.live(5.0, world.first)
+    world.gke.trouble = lambda: ""
+    world.live(60.0, world.first)
+    world.gke.trouble = lambda: "refused"
+    for _ in range(6):
+        with suppress(Transient):
+            world.live(5.0, world.first)
+    assert world.first.leader.leading()

@@ -213,12 +213,18 @@ def test_leader_check_of_a_lease_from_before_another_led_is_refused_although_it_
     assert a.leader.check(a.leader.hold("pool")) > 0
 
 
-def test_leader_check_after_a_pause_without_rivals_goes_on():
+@pytest.mark.parametrize("renewed", [False, True])
+def test_leader_check_after_a_pause_without_rivals_refuses_what_was_decided_before_it(renewed):
+    """The JobSet may have been deleted meanwhile: the next round decides anew."""
     _, clock, a, _ = pair()
     a.renew()
     held = a.leader.hold("pool")
     clock.suspend(120)
-    assert a.leader.check(held) > 0
+    if renewed:  # by the background thread, before the thread that acts resumes
+        assert a.renew()
+    with pytest.raises(LeaseLost):
+        a.leader.check(held)
+    assert a.leader.check(a.leader.hold("pool")) > 0
 
 
 def test_leader_check_while_the_api_server_is_away_is_refused_when_the_lease_may_have_ended():

@@ -19,7 +19,7 @@ from tpukit.manager import inventory, tpu_aliases, users, windows
 from tpukit.manager.collections import KINDS
 from tpukit.reasons import State
 from tpukit.records import ACTIVE, JOBS, Attempt, Job
-from tpukit.store import Event, Holder, Kind, change, everything
+from tpukit.store import Event, Holder, Kind, change, everything, mark
 from tpukit.store.home import open_store
 from tpukit.store.move import move
 from tpukit.store.sqlite import SqliteStore
@@ -260,3 +260,19 @@ def test_move_while_a_job_cannot_be_read_is_refused(tpu, store, shared):
     refused = tpu("move", address)
     assert isinstance(refused.exception, Conflict)
     assert "upgrade tpukit" in str(refused.exception)
+
+
+def test_lease_that_is_acquired_in_the_moment_in_which_the_database_is_left_is_refused(firestore, tmp_path):
+    source, target = open_store("firestore://simulated-1", tmp_path), SqliteStore(tmp_path / "new.db")
+
+    def leave(call: str) -> None:
+        if call == "commit":  # the lease was read, and is not written yet
+            firestore.before = lambda call: None
+            mark.begin_move(source, target, ("own", "theirs"), active=True, at=1.0)
+
+    firestore.before = leave
+    with pytest.raises(Conflict, match="was moved to"):
+        source.acquire("jobs/a", Holder("me@there/1"), 60)
+    assert not source.leases()
+    source.close()
+    target.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -121,27 +123,44 @@ def forget(job: str, yes: bool) -> None:
     if record.state.ended:
         click.echo(f"{record.id} has already ended: {record.state}", err=True)
         return
-    left = left_behind(record)
     if not yes:
-        click.confirm(f"Close {record.id}? {left}", abort=True, err=True)
-    text = f"closed by {context.owner()} without an answer from its place. {left}"
-    now = context.CLOCK.now()
+        click.confirm(f"Close {record.id}? {left_behind(record)}", abort=True, err=True)
+    with lease_taken(record.id):
+        left = left_behind(record)
+        text = f"closed by {context.owner()} without an answer from its place. {left}"
+        now = context.CLOCK.now()
 
-    def close(job: Job) -> Job:
-        if (job.attempts, job.wanted) != (record.attempts, record.wanted):
-            raise Conflict(f"{job.id} changed meanwhile", hint="run the command again")
-        return closed(job, text, now)
+        def close(job: Job) -> Job:
+            if (job.attempts, job.wanted) != (record.attempts, record.wanted):
+                raise Conflict(f"{job.id} changed meanwhile", hint="run the command again")
+            return closed(job, text, now)
 
-    after = change(context.store(), JOBS, record.id, close, note=text, at=now).value
+        after = change(context.store(), JOBS, record.id, close, note=text, at=now).value
     click.echo(f"{after.id} {after.state}: {after.message}", err=True)
+
+
+@contextmanager
+def lease_taken(job_id: str) -> Iterator[None]:
+    """Hold the lease of a job that is to be closed, unless a driver holds it: a driver that is suspended before it
+    starts an attempt finds its lease lost when it resumes."""
+    from tpukit.cli import context
+    from tpukit.control.leases import SECONDS
+    from tpukit.records import JOBS
+
+    lease = context.store().acquire(f"{JOBS.name}/{job_id}", context.holder(), SECONDS)
+    try:
+        yield
+    finally:
+        if lease is not None:
+            context.store().release(lease)
 
 
 def left_behind(record: Job) -> str:
     """Say what may be left of it.
 
     Raises:
-        Conflict: Its place says that something runs or is held, or another process drives it and its place cannot be
-            seen from here.
+        Conflict: Its place says that something runs or is held, or another process drives it and may start an attempt,
+            or its place cannot be seen from here.
     """
     from tpukit.cli import context
     from tpukit.errors import Conflict, TpukitError
@@ -165,6 +184,9 @@ def left_behind(record: Job) -> str:
             raise Conflict(
                 f"{record.place} holds hardware for {record.id}", hint=f"`tpu job stop {record.id}` releases it"
             )
+        if not record.attempts[-1].state.ended and (driver := context.driven_by_another(record.id)):
+            hint = f"`tpu job stop {record.id}` asks it to stop the job; or end that process first"
+            raise Conflict(f"{record.id} is driven by {driver}, which may start it at any moment", hint=hint)
         return NOTHING_RUNS
     driver = context.driven_by_another(record.id)
     if driver and not record.message:  # a driver that cannot see the job either writes why to the record

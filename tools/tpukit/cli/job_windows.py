@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -150,15 +151,17 @@ def _closed(job: Job) -> Job | None:
 
     if context.lease(job.id) is not None or not job.attempts:
         return None
-    try:
-        left = job_act.left_behind(job)
-    except Conflict:
-        return None
-    if left != job_act.NOTHING_RUNS:
-        return None
-    now = context.CLOCK.now()
-    text = f"closed: no process drove it. {left}"
-    return change(context.store(), JOBS, job.id, lambda one: job_act.closed(one, text, now), note=text, at=now).value
+    with job_act.lease_taken(job.id):
+        try:
+            left = job_act.left_behind(job)
+        except Conflict:
+            return None
+        if left != job_act.NOTHING_RUNS:
+            return None
+        now = context.CLOCK.now()
+        text = f"closed: no process drove it. {left}"
+        closed = partial(job_act.closed, text=text, now=now)
+        return change(context.store(), JOBS, job.id, closed, note=text, at=now).value
 
 
 def _drop(window: Window) -> None:

@@ -21,7 +21,7 @@ from tpukit.places.base import Known, Observation, Place
 from tpukit.plan import Plan
 from tpukit.reasons import State
 from tpukit.records import ACTIVE, JOBS, Job, is_active
-from tpukit.store import Entry, Holder, Store
+from tpukit.store import Entry, Holder, Store, mark
 
 ENDED_JOBS = 500
 """So many of the newest jobs that have ended tell a sweep where to look."""
@@ -154,7 +154,12 @@ class Driver:
             self.leases.release(name)
 
     def _known(self, place: str) -> Known:
-        """A record that cannot be read counts as active in every place: nothing tells which it is in."""
+        """A record that cannot be read counts as active in every place: nothing tells which it is in.
+
+        Raises:
+            Conflict: The store was moved, so that its records are out of date.
+        """
+        mark.refuse_if_moved(self._store)
         page = self._store.list(JOBS, states=ACTIVE)
         active, broken = list(page.entries), [one.key for one in page.broken]
         while page.next:

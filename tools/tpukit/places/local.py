@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tpukit import paths, pods, stage
+from tpukit import fence, paths, pods, stage
 from tpukit.clock import Clock
 from tpukit.errors import Invalid, Problem, TpukitError, Transient
 from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
@@ -152,6 +152,7 @@ class LocalPlace:
             for host_index in range(plan.slice.hosts)
         ]
         uploaders = [self._uploader(handle, workdir, code)] if plan.spec.tensorboard else []
+        fence.check()  # code may take minutes to unpack
         pods.start([*uploaders, *trainers])  # whoever finds all hosts there need not look for the uploader
 
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
@@ -252,6 +253,7 @@ class LocalPlace:
 
     def _tell(self, handle: Handle, names: Sequence[str], grace: float) -> None:
         for name in names:
+            fence.check()
             pods.stop(self._folder(handle) / name, grace)
 
     def _observe(self, handle: Handle) -> Observation:
@@ -354,6 +356,7 @@ class LocalPlace:
         if not handle.plan.spec.tensorboard:
             return False
         if not pods.stop_requested(folder):
+            fence.check()
             pods.stop(folder, UPLOADER_GRACE)
         return pods.status(folder).phase in (Phase.ABSENT, Phase.RUNNING)
 
@@ -489,6 +492,7 @@ def _remove(hosts: Sequence[Path]) -> list[str]:
     """End hosts of a job that is not active, and the processes that outlived them; return what was ended."""
     running = [host for host in hosts if pods.status(host).phase is Phase.RUNNING]
     for host in running:
+        fence.check()
         pods.stop(host, 0)
     strays = [pid for attempt in sorted({host.parent for host in hosts}) for pid in pods.kill_strays(attempt)]
     return [*(host.name for host in running), *(f"process {pid}" for pid in strays)]

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tpukit.clock import Clock
 from tpukit.cloud.gke import Gke, Operation
 from tpukit.control import Decision, Holding, Hooks, Kernel
+from tpukit.control.kernel import BLIND_SECONDS
 from tpukit.errors import Invalid, NoCapacity, TpukitError
 from tpukit.kube import Cluster
 from tpukit.provisioner import failures, settings
@@ -119,6 +120,7 @@ class Driver:
         self._pace = Pace()
         self._settings = Settings()
         self._config = ""
+        self._failing: float | None = None  # since when rounds fail, on the monotonic clock
         self.steps: Mapping[str, Step] = {}
         records = ClusterRecords(cluster, self._events, leader, self._next, self._observer.recorded, self._announced)
         actor = Actor(cluster, gke, self._cache, self._pace, clock, leader.leading, self._counting.called)
@@ -136,7 +138,22 @@ class Driver:
 
     def round(self) -> int:
         """One step for each pool; how many there are, and are to be."""
-        return self.kernel.round()
+        led = self._leader.leading()
+        try:
+            count = self.kernel.round()
+        except TpukitError:
+            self._yield_if_blind(led=led)
+            raise
+        self._failing = None
+        return count
+
+    def _yield_if_blind(self, *, led: bool) -> None:
+        """Let another replica lead where this one has not been able to observe the cluster for long."""
+        now = self._clock.monotonic()
+        since = self._failing = now if self._failing is None or not led else self._failing
+        if now - since >= BLIND_SECONDS:
+            self._failing = None
+            self._leader.resign()
 
     def busy(self) -> bool:
         """Whether something is expected to change by itself."""

@@ -61,7 +61,7 @@ class Leadership:
         """Return the seconds for which the lease is certainly held, after renewing it where little of it is left.
 
         Raises:
-            LeaseLost: Another replica has led since `lease` was given, or may lead now.
+            LeaseLost: Another replica has led since `lease` was given, or may lead now, or this one was suspended.
         """
         with self._lock:
             if self._left() < self._seconds / 3:
@@ -144,7 +144,9 @@ class Leadership:
         other = spec.get("holderIdentity") or ""
         if other not in ("", self._holder.name) and not self._lapsed(spec):
             return False
-        self._token = int(spec.get("leaseTransitions") or 0) + (other != self._holder.name)
+        # A term that lapsed is over, also where no other replica led: what was decided in it is out of date.
+        new = other != self._holder.name or not self.leading()
+        self._token = int(spec.get("leaseTransitions") or 0) + new
         self._put({**lease, "spec": self._spec(spec, self._token)})
         return True
 

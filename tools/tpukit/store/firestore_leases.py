@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from tpukit.errors import Conflict
 from tpukit.store import LAPSED_SECONDS, PRUNED, Holder, Lease, conflicts, mark, native
 from tpukit.store.firestore_calls import TRIES, Calls, Refused
 from tpukit.store.process import is_dead
@@ -36,6 +37,8 @@ class FirestoreLeases:
             token = held.token if held and mine else (last.token if last else int(now * 1000)) + 1
             lease = Lease(name, holder, now + seconds, token)
             if self._swap(snapshot, lease):
+                if not mine:
+                    self._give_up_if_moved(lease)
                 return lease
         return None  # so many want it that one of them has it
 
@@ -101,6 +104,15 @@ class FirestoreLeases:
     def _refuse_if_moved(self, marked: Any) -> None:
         if marked.exists and (to := marked.to_dict().get("moved_to")):
             raise mark.moved(self.address, to)
+
+    def _give_up_if_moved(self, lease: Lease) -> None:
+        """A move marks this home first and ends all leases then: one that was written after that sees the mark."""
+        marked = self._calls.read([self._mark_document()])[0]
+        try:
+            self._refuse_if_moved(marked)
+        except Conflict:
+            self.release(lease)
+            raise
 
     def _read(self, name: str) -> Any:
         return self._calls.read([self._lease_document(name)])[0]
