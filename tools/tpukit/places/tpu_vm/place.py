@@ -185,7 +185,7 @@ class TpuVmPlace:
 
     def stop(self, handle: Handle, grace: float) -> None:
         acquiring, hosts = self._acquiring(handle.plan), self._hosts(handle.plan)
-        machines = acquiring.assess(handle)
+        machines = acquiring.ours(handle, acquiring.assess(handle))
         if machines.ready:
             there = self._there(machines)
             answers = hosts.tell(handle, hosts.logins(handle.plan, there), "stop", grace=grace)
