@@ -36,6 +36,14 @@ HISTORIES = {
         1000.0,
         "fleet",
     ),
+    "a person stops a job whose name another user's TPU VM has": Plan(
+        122,
+        (MACHINE,),
+        (JobPlan(seconds=600.0, code=False, queued=False),),
+        (Fault(0, 2, "lose"),),
+        (Event(8.1, "foreign", 1), Event(66.0, "stop", 3)),
+        180.0,
+    ),
     "a pool is created while the clock of the provisioner is a day ahead": Plan(
         285,
         (MACHINE,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpukit.cloud.tpu_vm import Node, Queued, TpuVms
 from tpukit.errors import Conflict, Invalid, NotFound, NotYet
@@ -24,6 +24,14 @@ class Acquiring:
         zone = target.of(handle.plan).zone
         queued = self.queued(zone)  # first: a request that is seen without its nodes has none, and may be deleted
         return assess(handle, {one.name: one for one in self.client.nodes(zone)}, queued)
+
+    def ours(self, handle: Handle, seen: Machines) -> Machines:
+        """Return what the job made, without what another user has under its names. TPU VMs that a person named for the
+        job are all of them meant."""
+        if not target.is_own(handle.plan):
+            return seen
+        nodes = tuple(node if node is not None and self._is_ours(handle, node) else None for node in seen.nodes)
+        return replace(seen, nodes=nodes, queued=tuple(one for one in seen.queued if self._is_ours(handle, one)))
 
     def queued(self, zone: str) -> Mapping[str, Queued]:
         return {one.name: one for one in self.client.queued(zone)}
@@ -56,7 +64,7 @@ class Acquiring:
         """Delete what the job made. What a person named stays."""
         if not target.is_own(handle.plan):
             return
-        seen = self.assess(handle)
+        seen = self.ours(handle, self.assess(handle))
         self._check_owner(handle, seen)
         self._remove(target.of(handle.plan).zone, seen)
 
@@ -80,17 +88,20 @@ class Acquiring:
 
     def _check_owner(self, handle: Handle, seen: Machines) -> None:
         plan = handle.plan
-        mine = target.store_label(self.sender())
         there: list[Queued | Node] = [*seen.queued, *(node for node in seen.nodes if node is not None)]
         for one in there:
             made = target.made_for(one.labels, plan)
-            if target.is_own(plan) and (made is None or one.labels.get(target.STORE) != mine):
+            if target.is_own(plan) and not self._is_ours(handle, one):
                 raise Conflict(
                     f"{one.name} in {target.of(plan).zone} was created by another user or tool",
                     hint="it is theirs to delete; send yours under another name: --set name=NAME",
                 )
             if made is not None and made > handle.attempt.number:
                 raise Conflict(f"{one.name} was made for attempt {made}, later than attempt {handle.attempt.number}")
+
+    def _is_ours(self, handle: Handle, one: Queued | Node) -> bool:
+        made = target.made_for(one.labels, handle.plan)
+        return made is not None and one.labels.get(target.STORE) == target.store_label(self.sender())
 
     def _remove(self, zone: str, seen: Machines) -> None:
         for request in seen.queued:

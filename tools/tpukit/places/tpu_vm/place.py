@@ -199,7 +199,7 @@ class TpuVmPlace:
 
     def stop(self, handle: Handle, grace: float) -> None:
         acquiring, hosts = self._acquiring(handle.plan), self._hosts(handle.plan)
-        machines = acquiring.assess(handle)
+        machines = acquiring.ours(handle, acquiring.assess(handle))
         if machines.ready:
             there = self._there(machines)
             logins = hosts.logins(handle.plan, there)
