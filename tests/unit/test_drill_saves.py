@@ -138,6 +138,13 @@ def test_observe_pause_within_a_save_is_one_save():
     assert (save.began, save.changed, save.size) == (1.0, 1.2, 20)
 
 
+def test_files_leave_out_the_marker_of_the_job(tmp_path):
+    for name in (".tpukit/job", "checkpoint-1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert set(saves.files(tmp_path)) == {"checkpoint-1"}
+
+
 def test_files_of_a_real_folder_leave_out_tensorboard_and_what_vanishes(tmp_path):
     for name in ("checkpoints/10/state", "tensorboard/train/events.out.tfevents.1", "metrics.jsonl"):
         path = tmp_path / name

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 
 from tpukit import plan
+from tpukit.clock import ManualClock
 from tpukit.errors import Denied, Invalid, NotFound
+from tpukit.places.base import Handle
+from tpukit.places.tpu_vm import TpuVmPlace
 from tpukit.places.workdirs import MARKER, Held, Storage, Workdirs
 from tpukit.plan import Plan
+from tpukit.reasons import Reason, State
+from tpukit.records import Attempt
 from tpukit.spec import JobSpec, Settings
+from unit.gke_driving import Driving
 
 WORKDIR = "gs://my-bucket/runs/mine"
 SPEC = {"name": "train", "tpu": "v4-16", "command": ["true"], "image": "image:1"}
@@ -146,6 +152,40 @@ def test_folder_of_this_machine_is_marked_and_refused_like_a_bucket(workdirs, tm
     workdirs.claim(first, str(tmp_path), this_machine=True)
     with pytest.raises(Invalid):
         workdirs.claim(second, str(tmp_path), this_machine=True)
+
+
+def test_claim_that_was_denied_is_not_repeated_with_every_submission(workdirs, bucket):
+    bucket.denied = True
+    job = made()
+    workdirs.claim(job, job.workdir)
+    bucket.denied = False
+    workdirs.claim(job, job.workdir)
+    assert bucket.objects == {}
+
+
+def test_gke_second_job_in_a_workdir_cannot_start_and_says_whose_it_is(workdirs, tmp_path):
+    driving = Driving(tmp_path)
+    try:
+        driving.place._workdirs = workdirs
+        first = driving.send(workdir=WORKDIR)
+        driving.run(first)
+        second = driving.send(workdir=WORKDIR)
+        job = driving.until(second, State.FAILED)
+        assert (job.reason, driving.cluster.jobset(second)) == (Reason.CANNOT_START, None)
+        assert f"{WORKDIR} is the workdir of job {first}" in job.message
+    finally:
+        driving.close()
+
+
+def test_tpu_vm_second_job_in_a_workdir_is_refused_before_anything_is_requested(workdirs, tmp_path):
+    def nothing(project: str) -> Any:
+        raise AssertionError("no request is made")
+
+    first, second = made(), made()
+    workdirs.claim(first, first.workdir)
+    place = TpuVmPlace(tmp_path, ManualClock(), lambda: "store", cloud=nothing, workdirs=workdirs)
+    with pytest.raises(Invalid, match=f"is the workdir of job {first.id}"):
+        place.submit(Handle(second, Attempt(0, stage=0, origin=0)))
 
 
 def test_plan_remembers_that_resume_was_asked_for():

@@ -21,7 +21,7 @@ QUIET = 0.03
 """Seconds without a change after which a save is over."""
 _UNFINISHED = re.compile(r"(?i)(?<![a-z])(?:tmp|temp|partial|part|incomplete|new)(?![a-z])")
 _SUFFIX = re.compile(r"(?i)[._-](?:orbax-checkpoint-)?(?:tmp|temp|partial|part|incomplete|new)(?![a-z]).{0,100}$")
-_NO_SAVES = ("tensorboard", "events.out.tfevents")
+_NO_SAVES = ("tensorboard", "events.out.tfevents", ".tpukit")
 _MOST_FILES = 20_000
 
 

@@ -60,7 +60,7 @@ class Storage:
 @dataclass(frozen=True, slots=True)
 class Workdirs:
     storage: Storage = field(default_factory=Storage)
-    claimed: set[str] = field(default_factory=set)  # ids of jobs whose workdirs this process has marked
+    claimed: set[str] = field(default_factory=set)  # ids of jobs whose workdirs this process has marked, or tried to
 
     def held(self, plan: Plan, workdir: str, *, this_machine: bool = False) -> Held | None:
         """Return whose workdir it is, unless it is the plan's own, or no job's.
@@ -92,7 +92,7 @@ class Workdirs:
         except (Invalid, LeaseLost):
             raise
         except (TpukitError, OSError):
-            return
+            pass  # and it is not tried again: a submission may be repeated every second
         self.claimed.add(plan.id)
 
     def _claim(self, plan: Plan, workdir: str, where: str, this_machine: bool) -> None:
