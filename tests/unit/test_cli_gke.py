@@ -189,3 +189,17 @@ def test_logs_followed_to_the_end_print_no_line_twice_and_say_how_the_job_ended(
     done = CliRunner().invoke(command, ["job", "logs", printed, "-f", "--tail", "1"], catch_exceptions=False)
     assert done.stdout == "slice-0-0: three\n"
     assert f"{printed} completed (done)" in done.stderr
+
+
+def test_exec_goes_to_the_container_of_the_host_with_an_argument_list(driving, monkeypatch):
+    job_id = driving.send()
+    driving.run(job_id)
+    asked = []
+
+    def execute(pod, namespace, container, command, streams):
+        asked.append((pod.rpartition("-")[0], namespace, container, command, streams.terminal))
+        return 5
+
+    monkeypatch.setattr(driving.cluster, "execute", execute, raising=False)
+    tpu("job", "exec", job_id, "1-0", "--", "sh", "-c", "echo $HOME", code=5)
+    assert asked == [(f"{job_id}-slice-1-0", "research", "host", ("sh", "-c", "echo $HOME"), False)]

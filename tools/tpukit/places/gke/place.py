@@ -18,6 +18,7 @@ from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
+from tpukit.kube.executing import Streams
 from tpukit.places.base import (
     Capabilities,
     Claim,
@@ -33,9 +34,11 @@ from tpukit.places.base import (
 from tpukit.places.gke import unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
+from tpukit.places.gke.jobsets import host_of, phase
 from tpukit.places.gke.log_reading import LogReader
 from tpukit.places.gke.namespace import Lister
 from tpukit.places.gke.observing import Observer
+from tpukit.places.gke.pod_log import Target
 from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.places.gke.rerunning import Rerun
 from tpukit.places.gke.sending import Sending
@@ -63,7 +66,7 @@ class _Connected:
 
 class GkePlace:
     name = "gke"
-    capabilities = Capabilities(drives_itself=True, log_times=True, unmanaged=True)
+    capabilities = Capabilities(drives_itself=True, log_times=True, executes=True, unmanaged=True)
 
     def __init__(
         self,
@@ -155,6 +158,16 @@ class GkePlace:
     def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
         lister = self._connection(handle.plan).lister
         return LogReader(lister, self._clock, self._cache, _archived).tail(handle, host, size)
+
+    def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
+        plan, lister = handle.plan, self._connection(handle.plan).lister
+        pods = lister.fresh(plan.team, plan.id).current_pods()
+        pod = next((one for one in pods if host_of(one) == host and phase(one) == "Running"), None)
+        if pod is None:
+            raise NotFound(f"host {host} does not run", hint=f"`tpu job show {plan.id}` shows which hosts do")
+        target = Target.of(lister.cluster, pod)
+        streams = Streams(terminal=terminal)
+        return lister.cluster.execute(target.pod, target.namespace, target.container, command, streams)
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
