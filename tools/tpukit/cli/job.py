@@ -20,6 +20,7 @@ from tpukit.cli import (
     job_view,
     job_windows,
 )
+from tpukit.cli.completion import job_argument
 from tpukit.cli.submission import check_tags, make_plan, set_option
 
 
@@ -65,7 +66,7 @@ for one in (
 
 
 @command.command()
-@click.argument("job")
+@job_argument
 @click.argument("tags", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take the tags off.")
 def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:

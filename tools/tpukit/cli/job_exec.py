@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from tpukit.cli.completion import job_argument
+
 if TYPE_CHECKING:
     from tpukit.places.base import Executes
 
@@ -14,7 +16,7 @@ SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("job")
+@job_argument
 @click.argument("host")
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def exec_(job: str, host: str, command: tuple[str, ...]) -> None:
