@@ -5,9 +5,7 @@ The cluster is a sandbox with one job that runs. LOOKS pairs of each.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import time
 from functools import partial
 from pathlib import Path
 
@@ -15,35 +13,18 @@ from measure import command, in_turn, wall
 from rows import Row, as_long, least, least_cpu
 
 from sandbox import NAME, with_programs
-from tpukit.kube import Cluster
 
 LOOKS = 11
 TIMES = 6.0
 """Bar of the ratio: kubectl is a compiled program, and asks for less."""
 SECONDS, WITHOUT = 1.0, 0.5
-TEAM = "tpu-training"
-JOBSET = {
-    "apiVersion": "jobset.x-k8s.io/v1alpha2",
-    "kind": "JobSet",
-    "metadata": {"name": "bench", "namespace": TEAM, "labels": {"kueue.x-k8s.io/queue-name": TEAM}},
-    "spec": {
-        "replicatedJobs": [
-            {
-                "name": "main",
-                "template": {
-                    "spec": {
-                        "template": {
-                            "spec": {
-                                "restartPolicy": "Never",
-                                "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "36000"]}],
-                            }
-                        }
-                    }
-                },
-            }
-        ]
-    },
-}
+JOB = """\
+name: bench
+tpu: v4-8
+command: [sleep, "36000"]
+image: python:3.13
+workdir: gs://my-runs/bench
+"""
 
 
 def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
@@ -51,10 +32,13 @@ def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
     env = {**with_programs(home), "TPUKIT_HOME": str(home / "commands")}
     rows = _without(tpu, {**env, "KUBECONFIG": str(home / "missing")}, cwd)
     try:
-        wall([tpu, "sandbox", "up", "--addons", "--name", NAME], env=env, cwd=cwd, shows=["KUBECONFIG"])
-        kubeconfig = home / "commands" / "data" / "sandbox" / NAME / "kubeconfig"
-        _send(Cluster(kubeconfig))
-        rows += _with(tpu, {**env, "KUBECONFIG": str(kubeconfig)}, cwd)
+        up = [tpu, "sandbox", "up", "--slices", "v4-8=1", "--name", NAME]
+        wall(up, env=env, cwd=cwd, shows=["KUBECONFIG"])
+        env["KUBECONFIG"] = str(home / "commands" / "data" / "sandbox" / NAME / "kubeconfig")
+        (home / "bench.yaml").write_text(JOB, encoding="utf-8")
+        send = [tpu, "run", str(home / "bench.yaml"), "--place", "gke", "--detach"]
+        wall(send, env=env, cwd=cwd, shows=["bench-"])
+        rows += _with(tpu, env, cwd)
     finally:
         subprocess.run([tpu, "sandbox", "down", "--name", NAME], env=env, capture_output=True, check=False)
     return rows
@@ -73,7 +57,7 @@ def _with(tpu: str, env: dict[str, str], cwd: Path) -> list[Row]:
     rows = []
     for words, shows in (
         (["job", "list", "--place", "gke"], "bench"),
-        (["job", "show", f"{TEAM}/bench"], "bench"),
+        (["job", "show", "bench"], "bench"),
         (["team", "queue"], "bench"),
     ):
         pairs = in_turn(partial(run, [tpu, *words], shows=[shows]), kubectl, LOOKS)
@@ -81,12 +65,3 @@ def _with(tpu: str, env: dict[str, str], cwd: Path) -> list[Row]:
         rows.append(as_long(f"{name} / kubectl get jobsets", pairs, at_most=TIMES))
         rows.append(least(f"{name} with a cluster", pairs.ours, below=SECONDS))
     return rows
-
-
-def _send(cluster: Cluster) -> None:
-    cluster.create(JOBSET)
-    due = time.monotonic() + float(os.environ.get("PATIENCE", "600"))
-    while not any(one["metadata"]["name"].startswith("jobset-bench") for one in cluster.list("Workload", TEAM)):
-        if time.monotonic() > due:
-            raise SystemExit("bench: Kueue does not know the job: `tpu team queue` says why")
-        time.sleep(0.5)
