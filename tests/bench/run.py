@@ -24,6 +24,7 @@ from pathlib import Path
 
 import activations
 import box_scale
+import cluster_commands
 import drill
 import driving
 import fleet
@@ -75,6 +76,7 @@ def main() -> int:
         ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox start", lambda: sandbox.measure_start(TPU, HOME, EMPTY)),
         ("sandbox lists", lambda: sandbox.measure_lists(TPU, HOME, EMPTY)),
+        ("sandbox commands", lambda: cluster_commands.measure(TPU, HOME, EMPTY)),
         ("sandbox pools", lambda: box_scale.measure_pools(HOME / "pools")),
         ("sandbox vms", lambda: box_scale.measure_vms(HOME / "vms")),
         ("provisioner", lambda: provisioner.measure(HOME / "provisioner")),

@@ -476,3 +476,15 @@ def test_wait_ends_with_the_jobs_and_tells_by_its_exit_code_whether_they_complet
 def test_wait_that_takes_too_long_exits_with_its_own_code(tpu):
     tpu("run", tpu.file("true"), "--detach")
     assert "still pending after 1s" in tpu("job", "wait", "train", "--timeout", "1s", code=124).stderr
+
+
+def test_exec_runs_a_command_beside_the_program_with_its_environment(tpu):
+    run = tpu.start("run", tpu.file("sh", "-c", WAITS, env={"MINE": "a b"}))
+    job_id = tpu.the_job()
+    until(lambda: tpu.show(job_id)["state"] == "running")
+    done = tpu("job", "exec", "train", "0-0", "--", "sh", "-c", 'echo "$MINE $1"; exit 3', "x", "c;  d", code=3)
+    assert done.stdout == "a b c;  d\n"
+    assert "has no host 7-7" in tpu("job", "exec", "train", "7-7", "--", "true", code=1).stderr
+    tpu("job", "stop", "train")
+    run.wait(timeout=PATIENCE)
+    assert "commands run on hosts of a running job alone" in tpu("job", "exec", "train", "0-0", code=1).stderr

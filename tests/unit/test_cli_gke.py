@@ -11,6 +11,7 @@ from tpukit.cli import command, context
 from tpukit.errors import Invalid
 from tpukit.reasons import State
 from tpukit.records import JOBS
+from unit import test_teams_waiting
 from unit.gke_driving import Driving, place_on
 
 
@@ -189,3 +190,51 @@ def test_logs_followed_to_the_end_print_no_line_twice_and_say_how_the_job_ended(
     done = CliRunner().invoke(command, ["job", "logs", printed, "-f", "--tail", "1"], catch_exceptions=False)
     assert done.stdout == "slice-0-0: three\n"
     assert f"{printed} completed (done)" in done.stderr
+
+
+def test_exec_goes_to_the_container_of_the_host_with_an_argument_list(driving, monkeypatch):
+    job_id = driving.send()
+    driving.run(job_id)
+    asked = []
+
+    def execute(pod, namespace, container, command, streams):
+        asked.append((pod.rpartition("-")[0], namespace, container, command, streams.terminal))
+        return 5
+
+    monkeypatch.setattr(driving.cluster, "execute", execute, raising=False)
+    tpu("job", "exec", job_id, "1-0", "--", "sh", "-c", "echo $HOME", code=5)
+    assert asked == [(f"{job_id}-slice-1-0", "research", "host", ("sh", "-c", "echo $HOME"), False)]
+
+
+@pytest.fixture
+def quota(driving, queue):
+    """The team's queue has two slices of v4-16."""
+    cluster_queue = test_teams_waiting.cluster_queue()
+    for kind, one in (
+        ("ClusterQueue", cluster_queue),
+        *(("ResourceFlavor", one) for one in test_teams_waiting.FLAVORS),
+    ):
+        driving.cluster._add(kind, {"kind": kind, **one, "metadata": {"namespace": "", **one["metadata"]}})
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["sent", "dry run"])
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"slices": 3}, "it asks for 3 × v4-16, and its queue can have 2"),
+        ({"tpu": "v4-32"}, "ClusterQueue tpu has no v4-32"),
+    ],
+    ids=["more slices than the queue has", "a slice that the queue has not"],
+)
+def test_job_that_can_never_run_is_refused_before_it_is_sent(driving, quota, fields, why, more):
+    file = job_file(driving, "train", **fields)
+    with pytest.raises(Invalid) as refused:
+        tpu("run", file, "--place", "gke", "--detach", *more)
+    assert f"the job can never run: {why}" in str(refused.value)
+    assert refused.value.exit_code == 2
+    assert driving.store.keys(JOBS) == frozenset()
+
+
+@pytest.mark.parametrize("fields", [{"slices": 2}, {"capacity": "spot"}], ids=str)
+def test_job_that_fits_its_queue_is_sent_however_it_is_bought(driving, quota, fields):
+    assert tpu("run", job_file(driving, "train", **fields), "--place", "gke", "--dry-run") == ""

@@ -74,3 +74,11 @@ def test_change_says_what_is_new_and_what_was(capsys, before, after, said):
         Change(Request(after.name, {}), before, after, (), (), (), replaced=False, dropped=False), dry_run=False
     )
     assert capsys.readouterr().err.splitlines() == said
+
+
+def test_table_that_is_too_wide_loses_columns_and_cuts_no_name():
+    names = "a-team-with-a-long-name", "a-job-whose-name-takes-all-of-forty-letters-x"
+    rows = [("#", "team", "job", "state", "why"), ("1", *names, "waits", "no slices")]
+    assert team_tables.fitted(rows, 0, text=True, drop=("#",)) == rows
+    narrow = team_tables.fitted(rows, 78, text=True, drop=("#",))
+    assert narrow[1] == (*names, "waits", "no slices")

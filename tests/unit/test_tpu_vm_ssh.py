@@ -45,6 +45,12 @@ def login(vms: TpuVms, user: str = "ada", key: str = "") -> Login:
     return Login(vms.address("one"), user, (key,) if key else tuple(keys))
 
 
+def test_command_is_run_with_its_words_as_they_are_and_its_exit_code_comes_back(vms, ssh, capfd):
+    words = ["sh", "-c", 'printf "%s\\n" "$@"; echo wrong >&2; exit 7', "x", "a  b; $HOME", "it's"]
+    assert ssh.attached(login(vms), words, terminal=False) == 7
+    assert capfd.readouterr() == ("a  b; $HOME\nit's\n", "wrong\n")
+
+
 def test_host_is_asked_before_and_after_its_connection_was_cut(vms, ssh):
     call = Call(login(vms), REQUEST)
     assert ssh.ask([call, call]) == ssh.ask([call, call])

@@ -40,6 +40,7 @@ COMMANDS = {
     "sandbox": ("tpukit.cli.sandbox", "A TPU cloud on this machine, to try everything against."),
     "clean": ("tpukit.cli.clean", "Remove what old jobs left on this machine."),
     "catalogue": ("tpukit.cli.catalogue", "List TPU slices and what they are made of."),
+    "completion": ("tpukit.cli.completion", "Print the script that completes commands and jobs in a shell."),
     "help": ("tpukit.cli.help", "Show help for a command or an alias; `tpu help tldr` for a start."),
 }
 
@@ -124,7 +125,10 @@ def main() -> None:
 
 def _call() -> int:
     try:
-        answer = command.main(spellings.canonical(sys.argv[1:]), prog_name="tpu", standalone_mode=False)
+        # https://no-color.org: set to anything but nothing. Rich heeds it by itself, click does not.
+        color = False if os.environ.get("NO_COLOR") else None
+        words = spellings.canonical(sys.argv[1:])
+        answer = command.main(words, prog_name="tpu", standalone_mode=False, color=color)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except click.Abort:  # a question that nobody answered

@@ -400,8 +400,9 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.table import Table
     from rich.text import Text
+
+    from tpukit.report.layout import FittedTable, TableField
 
     console = _console()
     for part in ("resources", "cluster", "addons"):
@@ -410,11 +411,14 @@ def _show(found: dict[str, Any]) -> None:
     if "problem" in pools:
         console.print(Text.assemble(("pools     ", "dim"), _words(pools)), soft_wrap=True)
         return
-    table = Table("pool", "slice", "topology", "ready", "jobs", box=None, pad_edge=False, header_style="dim")
-    for name, pool in pools.items():
-        ready = f"{pool['ready']} of {pool['hosts']}"
-        table.add_row(name, pool["wanted"] or "-", pool["topology"] or "-", ready, ", ".join(pool["jobs"]) or "-")
-    console.print(table)
+    rows = list(pools.items())
+    fields = [
+        TableField("pool", [name for name, _ in rows]),
+        TableField("slice", [pool["wanted"] or "-" for _, pool in rows], drop=2),
+        TableField("topology", [pool["topology"] or "-" for _, pool in rows], drop=1),
+        TableField("ready", [f"{pool['ready']} of {pool['hosts']}" for _, pool in rows]),
+    ]
+    console.print(FittedTable(fields, heading="jobs", texts=[", ".join(pool["jobs"]) or "-" for _, pool in rows]))
 
 
 def _words(part: Any) -> str:

@@ -8,7 +8,19 @@ from pathlib import Path
 import click
 
 from tpukit import places
-from tpukit.cli import job_act, job_check, job_list, job_logs, job_monitor, job_start, job_stop, job_view, job_windows
+from tpukit.cli import (
+    job_act,
+    job_check,
+    job_exec,
+    job_list,
+    job_logs,
+    job_monitor,
+    job_start,
+    job_stop,
+    job_view,
+    job_windows,
+)
+from tpukit.cli.completion import job_argument
 from tpukit.cli.submission import check_tags, make_plan, set_option
 
 
@@ -22,6 +34,7 @@ def command(ctx: click.Context) -> None:
       tpu job                         the newest jobs
       tpu job show pretrain           what happened to it, and why
       tpu job logs pretrain -f        what its hosts print
+      tpu job exec pretrain 0-0       a shell on its first host
       tpu job resume pretrain         another attempt from the last checkpoint
       tpu job render job.yaml         the manifests that GKE would get
     """
@@ -33,6 +46,7 @@ for one in (
     job_list.command,
     job_view.show,
     job_logs.logs,
+    job_exec.exec_,
     job_stop.stop,
     job_stop.wait,
     job_act.resume,
@@ -52,7 +66,7 @@ for one in (
 
 
 @command.command()
-@click.argument("job")
+@job_argument
 @click.argument("tags", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take the tags off.")
 def tag(job: str, tags: tuple[str, ...], remove: bool) -> None:

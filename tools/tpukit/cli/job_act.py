@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tpukit.cli import job_view
+from tpukit.cli.completion import job_argument
 
 if TYPE_CHECKING:
     from tpukit.manager.windows import Window
@@ -21,7 +22,7 @@ detach_option = click.option("--detach", is_flag=True, help="Return at once; `tp
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @_on
 @detach_option
 def resume(job: str, on: str, detach: bool) -> None:
@@ -30,7 +31,7 @@ def resume(job: str, on: str, detach: bool) -> None:
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @_on
 @detach_option
 def rerun(job: str, on: str, detach: bool) -> None:
@@ -105,7 +106,7 @@ def _hold_again(window: Window) -> None:
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(job: str, yes: bool) -> None:
     """Close a job whose cluster or machine is gone for good.

@@ -70,7 +70,8 @@ def command(
 
     now = context.CLOCK.now()
     if jobs:
-        tables.console().print(tables.jobs(jobs, now))
+        several = len({job.owner for job in jobs}) > 1
+        tables.console().print(tables.jobs(jobs, now, owners=several))
     unattended.say(jobs)
     for one in broken:
         click.echo(f"{one.key} cannot be read by this version: {one.why}", err=True)
@@ -80,7 +81,7 @@ def command(
         if jobs:
             click.echo()
         click.echo("sent by others (read-only; `tpu job adopt JOB` takes one over):", err=True)
-        tables.console().print(tables.jobs(theirs, now))
+        tables.console().print(tables.jobs(theirs, now, owners=True))
 
 
 def matching(*, active: bool = False, tag: str = "", place: str = "", limit: int = 0) -> tuple[list[Job], list[Broken]]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli.completion import job_argument
+
 if TYPE_CHECKING:
     from tpukit.places.base import Handle, Line, Place, Unmanaged
     from tpukit.places.unmanaged import UnmanagedJobs
@@ -20,7 +22,7 @@ POLL_SECONDS = 0.2
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @click.option("--host", default="", help="Print only this host: its name, or SLICE-HOST such as 0-1.")
 @click.option("--attempt", type=click.IntRange(min=0), help="Number of the attempt (default: the newest).")
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, and how the job ended.")

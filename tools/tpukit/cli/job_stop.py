@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli.completion import job_ids
 from tpukit.errors import Invalid, NotFound, Problem
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ TIMED_OUT = 124
 
 
 @click.command()
-@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=job_ids)
 @click.option("--tag", default="", help="Stop all active jobs with this tag.")
 @click.option("--wait/--no-wait", default=True, help="Wait until nothing of them runs.", show_default=True)
 def stop(jobs: tuple[str, ...], tag: str, wait: bool) -> None:
@@ -166,7 +167,7 @@ def _stop_once(job_id: str) -> None:
 
 
 @click.command("wait")
-@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=job_ids)
 @click.option("--timeout", default="", metavar="DURATION", help="Give up after this long (exit code 124).")
 def wait(jobs: tuple[str, ...], timeout: str) -> None:
     """Wait until all of these jobs have ended. Exits 0 when all completed, 1 when one did not.

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli.completion import job_argument
+
 if TYPE_CHECKING:
     from tpukit.places.base import HostView, Unmanaged
     from tpukit.places.unmanaged import UnmanagedJobs
@@ -55,7 +57,7 @@ def up_to_date(name: str) -> tuple[Job | tuple[UnmanagedJobs, Unmanaged], tuple[
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @json_option
 def show(job: str, as_json: bool) -> None:
     """Everything about a job: attempts, hosts, and what happened when."""

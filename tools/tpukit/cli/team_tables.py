@@ -81,7 +81,8 @@ def print_jobs(rows: Sequence[JobRow]) -> None:
         (str(row.place or ""), row.team, row.job, row.state, age(row.since), row.priority, row.tpu, row.queue, row.why)
         for row in rows
     ]
-    _print(("#", "team", "job", "state", "for", "priority", "tpu", "queue", "why"), found, text=True)
+    headings = ("#", "team", "job", "state", "for", "priority", "tpu", "queue", "why")
+    _print(headings, found, text=True, drop=("queue", "priority", "#", "tpu", "for"))
 
 
 def print_change(change: Change, *, dry_run: bool) -> None:
@@ -159,14 +160,31 @@ def _slices(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {naming.flavor_name(flavor)}" for flavor, count in numbers.items() if count)
 
 
-def _print(headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = False) -> None:
-    """Columns as wide as they need to be. A text in the last one is folded beside them, or below where that is too
-    narrow to read; where nobody looks at the width (a file, grep), a row stays one line."""
-    whole = [headings, *rows]
-    fixed = len(headings) - 1 if text else len(headings)
+def fitted(
+    table: Sequence[Sequence[str]], width: int, *, text: bool = False, drop: Sequence[str] = ()
+) -> list[Sequence[str]]:
+    """The table, its headings first, without the columns for which there is no room. Width 0: there is any room."""
+    left = [*table]
+    for name in drop:
+        fixed = len(left[0]) - 1 if text else len(left[0])
+        if not width or sum(max(len(row[column]) for row in left) + 2 for column in range(fixed)) - 2 <= width:
+            break
+        gone = left[0].index(name)
+        left = [(*row[:gone], *row[gone + 1 :]) for row in left]
+    return left
+
+
+def _print(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, text: bool = False, drop: Sequence[str] = ()
+) -> None:
+    """Columns as wide as they need to be: no name is cut. Those of `drop` are left out in this order where the terminal
+    is too narrow. A text in the last one is folded beside them, or below where that is too narrow to read; where nobody
+    looks at the width (a file, grep), a row stays one line."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    whole = fitted([headings, *rows], width, text=text, drop=drop)
+    fixed = len(whole[0]) - 1 if text else len(whole[0])
     widths = [max(len(row[column]) for row in whole) for column in range(fixed)]
     margin = sum(widths) + 2 * fixed
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for number, row in enumerate(whole):
         lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=False))]
         if text and not width:

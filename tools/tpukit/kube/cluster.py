@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from tpukit.errors import Denied, NotFound, Transient, Unauthenticated
+from tpukit.kube import executing
 from tpukit.kube.answers import Expired, log_lines
 from tpukit.kube.connection import ANSWER_SECONDS, Connection
+from tpukit.kube.executing import Streams
 from tpukit.kube.kinds import KINDS, Change, Doc, Docs, Kind, group_root, namespace_of
 from tpukit.kube.source import WATCH_SECONDS, Source
 
@@ -189,6 +191,13 @@ class Cluster:
         # A pod that is followed may be silent for hours: the connection's keep-alive tells that from its loss.
         with self._connection.answer("GET", path, query, seconds=None if follow else seconds) as answer:
             yield from log_lines(answer, timestamps=timestamps)
+
+    def execute(self, pod: str, namespace: str, container: str, command: Sequence[str], streams: Streams) -> int:
+        """Run a command in a container, with these files for its input and output: its exit code."""
+        path = KINDS["Pod"].path(namespace, pod, "exec")
+        asked = executing.query(command, container, terminal=streams.terminal)
+        with self._connection.web_socket(path, asked, executing.PROTOCOL) as socket:
+            return executing.relay(socket, streams)
 
     def watch(
         self,

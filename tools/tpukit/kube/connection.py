@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from tpukit import fence
-from tpukit.errors import Denied, TpukitError, Transient, Unauthenticated
+from tpukit.errors import Denied, Invalid, TpukitError, Transient, Unauthenticated
 from tpukit.kube import answers, kubeconfig_file, transport
 from tpukit.kube.kinds import Doc, encode
 from tpukit.kube.requests import REQUESTS
 from tpukit.kube.signin import Credentials
+from tpukit.kube.web_socket import Refused, WebSocket
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -125,6 +126,28 @@ class Connection:
                 answer.release_conn()
         except urllib3.exceptions.HTTPError as error:
             raise self._unreachable(error) from error
+
+    @contextmanager
+    def web_socket(self, path: str, query: Sequence[tuple[str, str]], protocol: str) -> Iterator[WebSocket]:
+        """A WebSocket to this path."""
+        if proxy := transport.proxy_of(self._access):
+            hint = f"add its host to NO_PROXY, or use kubectl; the proxy is {proxy}"
+            raise Invalid(f"commands on hosts of {self.server} do not go through a proxy", hint=hint)
+        headers = {"User-Agent": "tpukit", "Sec-WebSocket-Protocol": protocol, **self._credentials()}
+        REQUESTS.add("POST", path, {})
+        fence.check()
+        asked = f"{path}?{urlencode(query)}"
+        try:
+            connection, host = transport.connected(self._access, self._certificate, CONNECT_SECONDS)
+            socket = WebSocket(connection, host, asked, headers)
+        except Refused as refused:
+            raise answers.error(refused.status, refused.content, f"exec {path}") from refused
+        except OSError as error:
+            raise self._unreachable(error) from error
+        try:
+            yield socket
+        finally:
+            socket.close()
 
     def _credentials(self) -> dict[str, str]:
         """One at a time: a token that is about to end is renewed once, however many threads need it."""

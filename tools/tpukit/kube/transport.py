@@ -57,6 +57,23 @@ def tls(access: Access, certificate: tuple[str, ...]) -> ssl.SSLContext:
     return made
 
 
+def connected(access: Access, certificate: tuple[str, ...], seconds: float) -> tuple[socket.socket, str]:
+    """A connection of its own to the server, and the name that a request over it has for its host."""
+    url = urlsplit(access.server)
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    made = socket.create_connection((host, port), seconds)
+    made.settimeout(None)
+    for option in keep_alive():
+        made.setsockopt(*option)
+    if url.scheme == "https":
+        try:
+            made = tls(access, certificate).wrap_socket(made, server_hostname=access.server_name or host)
+        except BaseException:
+            made.close()
+            raise
+    return made, url.netloc
+
+
 def proxy_of(access: Access) -> str:
     """The proxy that leads to the server, from the kubeconfig or the environment; none leads back to this machine."""
     host = urlsplit(access.server).hostname or ""

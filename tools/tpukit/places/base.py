@@ -155,6 +155,16 @@ class Capabilities:
     named_machines: bool = False  # a person may say which machines a job runs on (`--on`)
 
 
+class Executes(Protocol):
+    """What a place with the capability `executes` can do beside the contract."""
+
+    def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
+        """Run a command on a running host, with the input and output of this process: its exit code.
+
+        `terminal`: this process has one, and the command gets one too.
+        """
+
+
 class Place(Protocol):
     name: str
     capabilities: Capabilities

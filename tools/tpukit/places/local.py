@@ -12,6 +12,7 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from tpukit import fence, paths, pods, stage
 from tpukit.clock import Clock
-from tpukit.errors import Invalid, Problem, TpukitError, Transient
+from tpukit.errors import Invalid, NotFound, Problem, TpukitError, Transient
 from tpukit.places import checkpoint_folder, lines, log_tail, peers, progress
 from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, HostView, Known, Line, Observation, unclaimed
 from tpukit.places.log_progress import LogProgress
@@ -58,7 +59,7 @@ _PASSED_ON = (
 
 class LocalPlace:
     name = "local"
-    capabilities = Capabilities(uses_this_machine=True, kills_hosts=True)
+    capabilities = Capabilities(uses_this_machine=True, kills_hosts=True, executes=True)
 
     def __init__(self, root: Path, clock: Clock, store: str = "") -> None:
         """`store` names the one whose jobs these are, where several share this folder: others' hosts are not swept."""
@@ -183,6 +184,18 @@ class LocalPlace:
 
     def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
         return lines.tail(self._folder(handle) / host / "log", size)
+
+    def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
+        """With the environment and the folder of the host's program."""
+        state = pods.status(self.host_folder(handle, host))
+        if state.phase is not Phase.RUNNING:
+            raise NotFound(f"host {host} does not run", hint=f"`tpu job show {handle.plan.id}` shows which hosts do")
+        try:
+            words = Path(f"/proc/{state.pid}/environ").read_bytes().split(b"\0")
+            env = dict(word.split(b"=", 1) for word in words if b"=" in word)
+            return subprocess.run(command, env=env, cwd=f"/proc/{state.pid}/cwd", check=False).returncode
+        except OSError as error:
+            raise Invalid(f"{command[0]}: {error.strerror}", hint="write a command that this machine has") from error
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._tell(handle, handle.plan.host_names, grace)

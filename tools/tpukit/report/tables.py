@@ -36,10 +36,12 @@ def console(*, stderr: bool = False) -> Console:
     return screen if screen.is_terminal else _Console(stderr=stderr, width=_UNLIMITED)
 
 
-def jobs(listed: Sequence[Job], now: float) -> FittedTable:
+def jobs(listed: Sequence[Job], now: float, *, owners: bool = False) -> FittedTable:
+    """`owners`: with a column that says who sent each."""
     columns = [
         TableField("job", [plain(job.id) for job in listed]),
         TableField("state", [job.state for job in listed], styles=[STYLES[job.state] for job in listed]),
+        *([TableField("owner", [plain(job.owner) for job in listed], drop=3)] if owners else []),
         TableField("tpu", [plain(report.shape(job)) for job in listed], drop=4),
         TableField("attempt", [str(job.attempt.number) if job.attempt else "-" for job in listed], drop=2),
         TableField("age", [report.elapsed(job.created, job.ended or now) for job in listed], drop=3),

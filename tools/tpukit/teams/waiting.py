@@ -16,6 +16,7 @@ from tpukit.teams.workloads import CHIPS
 
 Doc = Mapping[str, Any]
 
+_SHAPE = ("cloud.google.com/gke-tpu-accelerator", "cloud.google.com/gke-tpu-topology")
 _STOPPED = ("Hold", "HoldAndDrain")
 _NAMED = 2
 """So many jobs are named in a sentence; others are counted."""
@@ -175,6 +176,31 @@ def _otherwise(workload: Doc, queues: Queues) -> str:
     if before := ahead(workload, queues):
         return f"there is room; {len(before)} ahead, first {_called(before[0])}"
     return f"Kueue says: {said}" if (said := workloads.message(workload)) else "it is Kueue's turn to start it"
+
+
+def never(workload: Doc, queues: Queues) -> str:
+    """Why a workload can never get its chips as the queues are now, however long it waits; empty where it may.
+
+    Slices are compared by their shape alone: how they are bought may be added to a queue while it runs.
+    """
+    cluster_queue = queues.cluster_queue(workload)
+    if cluster_queue is None:
+        return ""
+    labels = {one["metadata"]["name"]: one.get("spec", {}).get("nodeLabels", {}) for one in queues.flavors}
+    has = [key for key in shares.shares(cluster_queue) if key[1] == CHIPS]
+    for ask in workloads.asks(workload):
+        need = ask.requests.get(CHIPS)
+        if not need:
+            continue
+        shape = {key: value for key, value in ask.selector.items() if key in _SHAPE}
+        fits = [key for key in has if shape.items() <= labels.get(key[0], {}).items()]
+        if not fits:
+            return f"ClusterQueue {cluster_queue['metadata']['name']} has no {naming.nodes(ask.selector)}"
+        most = max((shares.most(key, cluster_queue, queues.cluster_queues), key) for key in fits)
+        if need > most[0]:
+            wanted, limit = naming.amount(need, most[1]), naming.number_of(most[0], most[1])
+            return f"it asks for {wanted}, and its queue can have {limit}"
+    return ""
 
 
 def flavors_of(workload: Doc, cluster_queue: Doc, flavors: Sequence[Doc]) -> set[str]:

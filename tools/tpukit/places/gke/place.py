@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tpukit.clock import Clock
 from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError
 from tpukit.kube import Cluster
 from tpukit.kube.documents import SLIM
+from tpukit.kube.executing import Streams
+from tpukit.kube.together import together
 from tpukit.places.base import (
     Capabilities,
     Claim,
@@ -33,9 +36,11 @@ from tpukit.places.base import (
 from tpukit.places.gke import unmanaged
 from tpukit.places.gke.clusters import Clusters
 from tpukit.places.gke.evidence import Evidence
+from tpukit.places.gke.jobsets import host_of, phase
 from tpukit.places.gke.log_reading import LogReader
-from tpukit.places.gke.namespace import Lister
+from tpukit.places.gke.namespace import Lister, allowed
 from tpukit.places.gke.observing import Observer
+from tpukit.places.gke.pod_log import Target
 from tpukit.places.gke.pod_logs import PodLogs
 from tpukit.places.gke.rerunning import Rerun
 from tpukit.places.gke.sending import Sending
@@ -45,6 +50,7 @@ from tpukit.places.workdirs import Workdirs
 from tpukit.plan import ClusterName, Plan
 from tpukit.render import documents
 from tpukit.render import jobset as manifest
+from tpukit.teams.waiting import Queues, never
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +70,7 @@ class _Connected:
 
 class GkePlace:
     name = "gke"
-    capabilities = Capabilities(drives_itself=True, log_times=True, unmanaged=True)
+    capabilities = Capabilities(drives_itself=True, log_times=True, executes=True, unmanaged=True)
 
     def __init__(
         self,
@@ -85,6 +91,7 @@ class GkePlace:
         self._connected: dict[int, _Connected] = {}
         self._sweepers: dict[int, Sweeper] = {}  # by cluster
         self._lock = threading.Lock()
+        self._queues: dict[tuple[int, str], Queues] = {}  # of a team, as they were when a job was first sent to them
         self._there: set[tuple[int, str, str, str]] = set()  # queues and priorities that were seen
 
     def close(self) -> None:
@@ -120,6 +127,9 @@ class GkePlace:
         if not self._exists(cluster, "LocalQueue", plan.team, plan.team):
             hint = f"`tpu team add {plan.team}` makes it, `tpu team list` shows those that there are"
             problems.append(Problem("", f"team: {plan.team} has no queue", hint))
+        elif why := self._never(cluster, plan):
+            hint = f"`tpu team queue {plan.team}` shows what there is; ask whoever administers the cluster for more"
+            problems.append(Problem("", f"tpu: the job can never run: {why}", hint))
         if plan.spec.priority and not self._exists(cluster, "WorkloadPriorityClass", plan.spec.priority):
             what = f"priority: the cluster has no {plan.spec.priority}"
             problems.append(Problem("", what, "write low, medium or high"))
@@ -163,6 +173,16 @@ class GkePlace:
     def tail(self, handle: Handle, host: str, size: int) -> Sequence[str]:
         lister = self._connection(handle.plan).lister
         return LogReader(lister, self._clock, self._cache, _archived).tail(handle, host, size)
+
+    def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
+        plan, lister = handle.plan, self._connection(handle.plan).lister
+        pods = lister.fresh(plan.team, plan.id).current_pods()
+        pod = next((one for one in pods if host_of(one) == host and phase(one) == "Running"), None)
+        if pod is None:
+            raise NotFound(f"host {host} does not run", hint=f"`tpu job show {plan.id}` shows which hosts do")
+        target = Target.of(lister.cluster, pod)
+        streams = Streams(terminal=terminal)
+        return lister.cluster.execute(target.pod, target.namespace, target.container, command, streams)
 
     def stop(self, handle: Handle, grace: float) -> None:
         self._connection(handle.plan).sending.stop(handle, grace)
@@ -266,6 +286,18 @@ class GkePlace:
         """Where lines of a host are kept on this machine."""
         return self._root / "runs" / handle.plan.id / f"attempt-{handle.attempt.number}" / host / "log"
 
+    def _never(self, cluster: Cluster, plan: Plan) -> str:
+        """Why the team's queue can never give the job its slices; empty where it may, or where this person may not see
+        it. What the queues have is read once: many jobs may be sent at once."""
+        key = id(cluster), plan.team
+        if key not in self._queues:
+            cluster_queues, flavors, local = together(
+                *(partial(allowed, cluster, kind) for kind in ("ClusterQueue", "ResourceFlavor")),
+                partial(allowed, cluster, "LocalQueue", plan.team),
+            )
+            self._queues[key] = Queues([], local or [], cluster_queues or [], flavors or [])
+        return never(_workload(plan), self._queues[key])
+
     def _exists(self, cluster: Cluster, kind: str, name: str, namespace: str = "") -> bool:
         """One that was there is not asked for again: many jobs may be sent at once."""
         key = id(cluster), kind, namespace, name
@@ -286,6 +318,20 @@ class GkePlace:
             (self._root / "sent").touch()
         except OSError:
             return  # then this machine sweeps nothing
+
+
+def _workload(plan: Plan) -> dict[str, Any]:
+    """What Kueue will make of the job's JobSet, as far as its quota goes."""
+    jobset = next(one for one in documents(plan) if one["kind"] == "JobSet")
+    pods = [
+        {
+            "count": int(one.get("replicas", 1)) * int(one["template"]["spec"].get("parallelism", 1)),
+            "template": one["template"]["spec"]["template"],
+        }
+        for one in jobset["spec"]["replicatedJobs"]
+    ]
+    spec = {"queueName": plan.team, "podSets": pods}
+    return {"metadata": {"name": plan.id, "namespace": plan.team}, "spec": spec}
 
 
 def _archived(handle: Handle, host: str) -> Iterator[Line]:

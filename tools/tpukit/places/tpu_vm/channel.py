@@ -57,6 +57,9 @@ class Channel(Protocol):
             LeaseLost: Another driver owns the job. Calls that change something were not sent.
         """
 
+    def attached(self, login: Login, argv: Sequence[str], *, terminal: bool) -> int:
+        """Run a command on a host with the input and output of this process: its exit code."""
+
     def close(self) -> None: ...
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tpukit.clock import Clock
 from tpukit.cloud.tpu_vm import Node, TpuVms
-from tpukit.errors import Denied, Invalid, Problem, TpukitError, Transient
+from tpukit.errors import Denied, Invalid, NotFound, Problem, TpukitError, Transient
 from tpukit.places import lines
 from tpukit.places.base import Capabilities, Claim, FollowUp, Handle, Known, Line, Observation, unclaimed
 from tpukit.places.tpu_vm import renewals, secrets, target
@@ -54,7 +54,7 @@ def over_ssh(folder: Path, key: str | None) -> Channel:
 
 class TpuVmPlace:
     name = "tpu-vm"
-    capabilities = Capabilities(named_machines=True, kills_hosts=True)
+    capabilities = Capabilities(named_machines=True, kills_hosts=True, executes=True)
 
     def __init__(
         self,
@@ -221,6 +221,15 @@ class TpuVmPlace:
         for answer in hosts.tell(handle, [login], "lose"):
             if isinstance(answer, TpukitError):
                 raise answer
+
+    def execute(self, handle: Handle, host: str, command: Sequence[str], *, terminal: bool) -> int:
+        """Over SSH, in the home folder of the login."""
+        plan = handle.plan
+        machines = self._acquiring(plan).assess(handle)
+        login = self._hosts(plan).logins(plan, self._there(machines))[plan.host_names.index(host)]
+        if login is None:
+            raise NotFound(f"host {host} is not there", hint=f"`tpu job show {plan.id}` shows which hosts are")
+        return self._channel_of(plan).attached(login, command, terminal=terminal)
 
     def sweep(
         self, known: Callable[[], Known], complain: Callable[[str], None] = lambda text: None, claim: Claim = unclaimed

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 from tpukit import fence, resources
 from tpukit.errors import Denied, HostKeyChanged, Invalid, LeaseLost, TpukitError, Transient
+from tpukit.places import raw
 from tpukit.places.tpu_vm.channel import Answer, Call, Login, programs, version
 from tpukit.spec import settings
 
@@ -80,6 +82,37 @@ class Ssh:
             return list(await asyncio.gather(*map(one, logins)))
 
         return self._wait(everywhere())
+
+    def attached(self, login: Login, argv: Sequence[str], *, terminal: bool) -> int:
+        """Run a command on a host with the input and output of this process: its exit code.
+
+        SSH has one text for a command: the words are quoted here, and nowhere else.
+        """
+        self._private()
+        fence.check()
+        with raw.terminal(terminal):
+            return self._wait(self._attached(login, shlex.join(argv), terminal))
+
+    async def _attached(self, login: Login, command: str, terminal: bool) -> int:
+        ssh = self._ssh
+        size = {"term_type": os.environ.get("TERM", "xterm"), "term_size": tuple(shutil.get_terminal_size())}
+        try:
+            connection = await self._connection(login)
+            done = await connection.run(
+                command,
+                stdin=os.dup(0),
+                stdout=os.dup(1),
+                stderr=os.dup(2),
+                encoding=None,
+                check=False,
+                **(size if terminal else {}),
+            )
+        except (OSError, ssh.Error) as error:
+            self._drop(login)
+            raise self._translated(login, error) from error
+        if done.exit_status is None or done.exit_status < 0:
+            raise Transient(f"the connection to {login.address} was lost; the command may still run there")
+        return int(done.exit_status)
 
     def close(self) -> None:
         """Whoever still waits for an answer is told that none will come."""

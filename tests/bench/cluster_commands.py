@@ -1,0 +1,67 @@
+"""Commands that a person types all day, with a cluster and without: beside `kubectl get jobsets` in the same run.
+
+The cluster is a sandbox with one job that runs. LOOKS pairs of each.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from functools import partial
+from pathlib import Path
+
+from measure import command, in_turn, wall
+from rows import Row, as_long, least, least_cpu
+
+from sandbox import NAME, with_programs
+
+LOOKS = 11
+TIMES = 6.0
+"""Bar of the ratio: kubectl is a compiled program, and asks for less."""
+SECONDS, WITHOUT = 1.0, 0.5
+JOB = """\
+name: bench
+tpu: v4-8
+command: [sleep, "36000"]
+image: python:3.13
+workdir: gs://my-runs/bench
+"""
+
+
+def measure(tpu: str, home: Path, cwd: Path) -> list[Row]:
+    """Leaves no sandbox behind."""
+    env = {**with_programs(home), "TPUKIT_HOME": str(home / "commands")}
+    rows = _without(tpu, {**env, "KUBECONFIG": str(home / "missing")}, cwd)
+    try:
+        up = [tpu, "sandbox", "up", "--slices", "v4-8=1", "--name", NAME]
+        wall(up, env=env, cwd=cwd, shows=["KUBECONFIG"])
+        env["KUBECONFIG"] = str(home / "commands" / "data" / "sandbox" / NAME / "kubeconfig")
+        (home / "bench.yaml").write_text(JOB, encoding="utf-8")
+        send = [tpu, "run", str(home / "bench.yaml"), "--place", "gke", "--detach"]
+        wall(send, env=env, cwd=cwd, shows=["bench-"])
+        rows += _with(tpu, env, cwd)
+    finally:
+        subprocess.run([tpu, "sandbox", "down", "--name", NAME], env=env, capture_output=True, check=False)
+    return rows
+
+
+def _without(tpu: str, env: dict[str, str], cwd: Path) -> list[Row]:
+    """Time of the processor: what other programs do to this machine is no part of the answer."""
+    run = partial(command, env=env, cwd=cwd)
+    took = [run([tpu, "job", "list", "--json"], shows=["[]"]) for _ in range(LOOKS)]
+    return [least_cpu("tpu job list without a cluster", took, below=WITHOUT)]
+
+
+def _with(tpu: str, env: dict[str, str], cwd: Path) -> list[Row]:
+    run = partial(wall, env=env, cwd=cwd)
+    kubectl = partial(run, ["kubectl", "get", "jobsets", "--all-namespaces"], shows=["bench"])
+    rows = []
+    for words, shows in (
+        (["job", "list", "--place", "gke"], "bench"),
+        (["job", "show", "bench"], "bench"),
+        (["team", "queue"], "bench"),
+    ):
+        pairs = in_turn(partial(run, [tpu, *words], shows=[shows]), kubectl, LOOKS)
+        name = f"tpu {' '.join(words[:2])}"
+        rows.append(as_long(f"{name} / kubectl get jobsets", pairs, at_most=TIMES))
+        rows.append(least(f"{name} with a cluster", pairs.ours, below=SECONDS))
+    return rows
