@@ -63,7 +63,7 @@ def section() -> tuple[dict[str, str], list[list[str]]]:
     return files, lines
 
 
-FILES, LINES = section()
+FILES, (UP, SHELL, *LINES) = section()
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,9 @@ def way(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[st
         return done.stdout
 
     try:
-        sandbox("up", f"--project={yaml.safe_load(FILES['cluster.yaml'])['project_id']}")
-        inside = json.loads(
-            sandbox("shell", sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
-        )
+        sandbox(*UP[2:])
+        program = "import json, os; print(json.dumps(dict(os.environ)))"
+        inside = json.loads(sandbox(*SHELL[2:], sys.executable, "-c", program))
         google = inside["GOOGLE_CONTAINER_CUSTOM_ENDPOINT"].removesuffix("/container/v1/")
         yield Way(checkout, {**inside, **own}, google, inside["GOOGLE_OAUTH_ACCESS_TOKEN"])
         sandbox("down")
@@ -139,6 +138,8 @@ def way(tmp_path_factory: pytest.TempPathFactory, terraform_environment: dict[st
 
 def test_section_names_a_file_and_the_lines_that_the_tests_below_follow():
     assert list(FILES) == ["cluster.yaml"]
+    assert ["tpu", "sandbox", "up", "--project", yaml.safe_load(FILES["cluster.yaml"])["project_id"]] == UP
+    assert SHELL == ["tpu", "sandbox", "shell"]
     assert [words[:3] for words in LINES] == [
         ["tpu", "cluster", "up"],
         ["tpu", "image", "push"],
