@@ -14,6 +14,7 @@ CLUSTER = (
         " or name in jobs.unreadable",
         "",
         "gke",
+        (("records.py", "    except Conflict:\n        return True\n", "    except Conflict:\n        return False\n"),),
     ),
     Mutation(
         "o",
@@ -93,9 +94,9 @@ CLUSTER = (
         "store/sqlite.py",
         _LOST,
         "        if False:\n",
-        "gke",
+        "local",
     ),
-    Mutation("i", "leases of a home that is left go on", "store/mark.py", "    source.revoke()\n", "", "gke"),
+    Mutation("i", "leases of a home that is left go on", "store/mark.py", "    source.revoke()\n", "", "local"),
     Mutation(
         "k",
         "pools are bought for pods whose selector they never meet",
