@@ -104,9 +104,6 @@ def _forget(world: World, scene: ClusterScene, event: Event) -> None:
     if job and not world.store.get(JOBS, job).value.state.ended:
         scene.forgotten.add(job)
         job_events._forget(world, scene, event)
-        world.acting = "person"
-        if f"JobSet {job}" in scene.left() and not scene.kube.leaving(job):
-            world.violate("held", f"forgets {job}, whose JobSet is there")
 
 
 def _orphan(world: World, scene: ClusterScene, event: Event) -> None:

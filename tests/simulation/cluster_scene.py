@@ -122,6 +122,9 @@ class ClusterScene(JobsScene):
     def has_code(self) -> bool:
         return bool(self.kube.of("ConfigMap")) or not any(job.code for job in self.world.plan.jobs)
 
+    def held(self, job_id: str) -> list[str]:
+        return [] if self.kube.leaving(job_id) else [name for name in self.left() if name == f"JobSet {job_id}"]
+
     def left(self) -> list[str]:
         return self.kube.own(self.world.home.sender)
 

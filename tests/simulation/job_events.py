@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from simulation import moving, people
+from simulation import gone_project, moving, people
 from simulation.events import ZONE
 from simulation.plans import Event
 from tpukit.errors import Conflict, TpukitError
@@ -100,6 +100,9 @@ def _forget(world: World, scene: JobsScene, event: Event) -> None:
         if not world.store.get(JOBS, job_id).value.state.ended:
             world.asked &= before
         raise
+    world.acting = "person"
+    if held := scene.held(job_id):
+        world.violate("held", f"forgets {job_id} while there is {held[0]}")
 
 
 def _newer(world: World, scene: JobsScene, event: Event) -> None:
@@ -125,6 +128,7 @@ def _newer(world: World, scene: JobsScene, event: Event) -> None:
 
 
 _HAPPEN = {
+    "gone project": gone_project.happen,
     "foreign": _foreign,
     "stop": _stop,
     "resume": _resume,

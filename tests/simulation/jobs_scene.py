@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulation import growth, job_events, records, sending
+from simulation.gone_project import GONE, GoneProject
 from simulation.hosts import SimulatedChannel
 from simulation.machines import Machine, Remote
 from simulation.tpu_cloud import CHANGES
@@ -59,13 +60,14 @@ class JobsScene:
     def reach(self, machine: Machine) -> tuple[Any, dict[str, Any]]:
         """The store and the places, as a process of this machine has them."""
         cloud = Remote(machine, "cloud", self.world.cloud, CHANGES)
+        gone = Remote(machine, "cloud", GoneProject(), CHANGES)
         channel = SimulatedChannel(machine)
         store = records.StoreOf(machine, self.world.store)
         place = TpuVmPlace(
             machine.root,
             machine.clock,
             lambda: store.sender,
-            cloud=lambda project: cloud,
+            cloud=lambda project: gone if project == GONE else cloud,
             channel=lambda folder, key: channel,
             code=Code(machine.root / "code", partial(self._create, machine), partial(self._download, machine)),
         )
@@ -112,6 +114,14 @@ class JobsScene:
             found += [f"{machine.name} keeps {one}" for one in growth.kept(driver, ended)]
             found += [f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job)]
         return found
+
+    def held(self, job_id: str) -> list[str]:
+        """What is there of one job, and costs money."""
+        cloud = self.world.cloud
+        own = cloud.own(store_label(self.world.home.sender))
+        request = cloud.requests.get(job_id)
+        over = request is None or request[1].state in ("DELETING", "SUSPENDING", "SUSPENDED", "FAILED")
+        return [] if over else [name for name in own if job_id in name]
 
     def left(self) -> list[str]:
         """What is there of the jobs of this store, and costs money."""

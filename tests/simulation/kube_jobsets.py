@@ -64,6 +64,9 @@ class JobSets(Documents):
         self.orphans = False  # JobSets without a job were left
         self.closed = 0.0  # until when Kueue admits nothing
         self._turn: dict[str, int] = {}
+        self.add("LocalQueue", (TEAM, TEAM), {"metadata": {"name": TEAM}, "spec": {"clusterQueue": TEAM}})
+        for name in ("low", "medium", "high"):
+            self.add("WorkloadPriorityClass", ("", name), {"metadata": {"name": name}})
 
     # The API
 

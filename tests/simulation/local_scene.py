@@ -168,6 +168,9 @@ class LocalScene(JobsScene):
     def may_lose(self, machine: Machine) -> bool:
         return len(self.sent) == len(self.world.plan.jobs) and len(self.world.machines) >= ELSEWHERE
 
+    def held(self, job_id: str) -> list[str]:
+        return [name for name in self.left() if f"/{job_id}/" in name]
+
     def left(self) -> list[str]:
         return [name for name, host in self.pods.hosts.items() if host.phase is Phase.RUNNING]
 

@@ -13,3 +13,4 @@ class Mutation:
     fixed: str
     broken: str
     scene: str = ""  # where it is looked for; empty: in all
+    also: tuple[tuple[str, str, str], ...] = ()  # file, fixed, broken: a second line of defence against the same

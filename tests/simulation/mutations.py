@@ -122,11 +122,11 @@ def run(mutation: Mutation, seeds: int) -> str:
         for name in ("jobset", "kueue"):  # what the product reads beside its package
             (Path(folder) / name).symlink_to(PRODUCT.parents[1] / name)
         shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        file = copy / mutation.file
-        text = file.read_text(encoding="utf-8")
-        if mutation.fixed not in text:
-            raise SystemExit(f"{mutation.name}: {mutation.file} has not got the fix that is to be taken out")
-        file.write_text(text.replace(mutation.fixed, mutation.broken), encoding="utf-8")
+        for name, fixed, broken in ((mutation.file, mutation.fixed, mutation.broken), *mutation.also):
+            text = (copy / name).read_text(encoding="utf-8")
+            if fixed not in text:
+                raise SystemExit(f"{mutation.name}: {name} has not got the fix that is to be taken out")
+            (copy / name).write_text(text.replace(fixed, broken), encoding="utf-8")
         began = time.monotonic()
         path = os.pathsep.join((str(copy.parent), str(TESTS)))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}

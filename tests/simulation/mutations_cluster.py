@@ -14,6 +14,13 @@ CLUSTER = (
         " or name in jobs.unreadable",
         "",
         "gke",
+        (
+            (
+                "records.py",
+                "    except Conflict:\n        return True\n",
+                "    except Conflict:\n        return False\n",
+            ),
+        ),
     ),
     Mutation(
         "o",
@@ -93,9 +100,9 @@ CLUSTER = (
         "store/sqlite.py",
         _LOST,
         "        if False:\n",
-        "gke",
+        "local",
     ),
-    Mutation("i", "leases of a home that is left go on", "store/mark.py", "    source.revoke()\n", "", "gke"),
+    Mutation("i", "leases of a home that is left go on", "store/mark.py", "    source.revoke()\n", "", "local"),
     Mutation(
         "k",
         "pools are bought for pods whose selector they never meet",
@@ -135,6 +142,31 @@ CLUSTER = (
         "    with lease_taken(record.id):\n",
         "    if True:\n",
         "gke",
+    ),
+    Mutation(
+        "n",
+        "a job is forgotten while TPU VMs are held for it",
+        "cli/job_act.py",
+        "        if seen.held:\n",
+        "        if False:\n",
+        "jobs",
+        (("cli/job_act.py", "        if seen.active:\n", "        if False:\n"),),
+    ),
+    Mutation(
+        "o",
+        "a project that is gone stops the sweep of the others",
+        "places/tpu_vm/sweeping.py",
+        '                complain(f"{zone} of {project} was not swept: {error}")\n',
+        "                raise\n",
+        "jobs",
+    ),
+    Mutation(
+        "i",
+        "TPU VMs do not keep their mark when the store is moved",
+        "store/mark.py",
+        "Mark(theirs if in_use else own, at=at",
+        "Mark(theirs, at=at",
+        "jobs",
     ),
     Mutation(
         "p",

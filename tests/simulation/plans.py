@@ -144,7 +144,18 @@ def draw(seed: int) -> Plan:
     last = max((one.at + one.seconds for one in events), default=0.0)
     calm = max([3 * MINUTE, last, *(one.dies for one in machines)])
     scene = dice.choices(list(SCENES), list(SCENES.values()))[0]
-    return Plan(seed, machines, jobs, tuple(faults), tuple(events), calm, scene, home(dice))
+    where = home(dice)
+    more = _rare(dice) if scene == "jobs" else ()
+    calm = max([calm, *(one.at + one.seconds for one in more)])
+    return Plan(seed, machines, jobs, tuple(faults), (*events, *more), calm, scene, where)
+
+
+def _rare(dice: random.Random) -> tuple[Event, ...]:
+    """What happens to few jobs on TPU VMs. Drawn last, so that it changes nothing else of the plan of a seed."""
+    at, which = round(2 ** dice.uniform(3, 9), 1), dice.randrange(4)
+    kind = dice.choices(("", "move store", "gone project", "forget"), (70, 12, 8, 10))[0]
+    seconds = dice.choice((60.0, 200.0, 400.0)) if kind == "move store" else 0.0
+    return (Event(at, kind, which, seconds),) if kind else ()
 
 
 def home(dice: random.Random) -> str:

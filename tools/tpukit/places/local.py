@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from tpukit import fence, paths, pods, stage
 from tpukit.clock import Clock
@@ -35,12 +36,15 @@ from tpukit.pods import Phase, Pod, PodState
 from tpukit.reasons import Reason, State
 from tpukit.records import Attempt
 
+T = TypeVar("T")
 HEARTBEAT_SECONDS = 10
 UPLOADER_GRACE = 10.0
 FOLDER_SECONDS = 2.0
 """Between two looks for checkpoints in a workdir."""
 CLOCK_SECONDS = 1.0
 """So much the times of files may be behind the clock."""
+REMEMBERED = 500
+"""Attempts of which a process remembers what it observed."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.EINTR)
 """Trouble of the machine rather than of the job: it may be over in a minute."""
 
@@ -337,12 +341,12 @@ class LocalPlace:
         if "://" in workdir or now - at < FOLDER_SECONDS:
             return known
         found = max(known, checkpoint_folder.newest(Path(workdir), since - CLOCK_SECONDS))
-        self._saves[self._folder(handle)] = now, found
+        _remember(self._saves, self._folder(handle), (now, found))
         return found
 
     def _meeting(self, folder: Path, hosts: Sequence[HostView], now: float) -> str:
         """What is to be said of hosts that all train, and have not met."""
-        meeting = self._meetings.setdefault(folder, Meeting())
+        meeting = self._meetings.get(folder) or _remember(self._meetings, folder, Meeting())
         if not meeting.met and all(host.state == "running" and host.step is not None for host in hosts):
             meeting.check({host.name: pods.members(folder / host.name) for host in hosts}, now)
         return meeting.warning
@@ -372,6 +376,14 @@ class LocalPlace:
             fence.check()
             pods.stop(folder, UPLOADER_GRACE)
         return pods.status(folder).phase in (Phase.ABSENT, Phase.RUNNING)
+
+
+def _remember(known: dict[Path, T], folder: Path, value: T) -> T:
+    """Keep something of an attempt, and drop the oldest where it is too much."""
+    while folder not in known and len(known) >= REMEMBERED:
+        known.pop(next(iter(known)))
+    known[folder] = value
+    return value
 
 
 def _base_env() -> dict[str, str]:

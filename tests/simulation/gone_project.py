@@ -1,0 +1,50 @@
+"""A project that was deleted, in which a job of before ran; and what a driver of before left in one that is there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from simulation.events import ZONE
+from simulation.plans import Event
+from tpukit import plan as plans
+from tpukit.cloud.tpu_vm import Request
+from tpukit.errors import Conflict, Denied
+from tpukit.places.tpu_vm import target
+from tpukit.plan import VmTarget
+from tpukit.reasons import State
+from tpukit.records import JOBS, Job
+from tpukit.spec import JobSpec, Settings
+
+if TYPE_CHECKING:
+    from simulation.jobs_scene import JobsScene
+    from simulation.world import World
+
+GONE = "gone-project"
+THERE = "tpu-project"
+
+
+class GoneProject:
+    """The Cloud TPU API of a project that was deleted."""
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise Denied(f"{name}: permission denied on project {GONE}")
+
+        return refuse
+
+
+def happen(world: World, scene: JobsScene, event: Event) -> None:
+    name = f"left-{int(event.at)}"
+    labels = {target.JOB: name, target.ATTEMPT: "0", target.STORE: target.store_label(world.home.sender)}
+    with suppress(Conflict):
+        world.cloud.request(ZONE, Request(name, (f"{name}-0",), "v4-8", "", labels=labels))
+    for project in (GONE, THERE):
+        spec = JobSpec.from_json({"name": f"old-{project}", "tpu": "v4-8", "command": ["train"]})
+        made = plans.make(spec, Settings.from_json({"project": project, "zone": ZONE, "ssh_user": "ada"}), "tpu-vm")
+        made = replace(made, vms=VmTarget(project, ZONE, "ada"))
+        created = world.clock.now() - 1e6
+        ended = Job(made.id, "tpu-vm", made.team, "ada", created, made.to_json(), state=State.COMPLETED)
+        with suppress(Conflict):
+            world.home.store.create(JOBS, made.id, ended)
