@@ -88,6 +88,10 @@ class QueueScene:
         done = [one for one in self.executions if one.key == key]
         if job.status == COMPLETED and not any(one.over for one in done):
             world.violate("evidence", f"{key} is completed, and its code never came to its end")
+        if job.status == COMPLETED:  # whether or not its worker hears of it
+            ended = [one for one in done if one.over and one.machine.name == world.acting]
+            for one in ended[-1:]:
+                one.written = True
         if job.status == FAILED and key in self.sent and not job.dead_letter:
             world.violate("lost", f"{key} failed without a cause: {job.error}")
         # A claim whose answer was lost is given up like that of a dead worker.
@@ -160,8 +164,7 @@ class QueueScene:
         for _ in range(10):
             try:
                 outcome = Outcome(Reason.DONE, result=key)
-                mine.written = claims.finish(store, Claim(claim.entry, lease), outcome) is not None
+                claims.finish(store, Claim(claim.entry, lease), outcome)
                 return
             except TpukitError:
-                mine.written = False
                 world.scheduler.sleep(5.0)
