@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulation.mutation import Mutation
 
 _LOST = "        if row and row[0] and collection != mark.COLLECTION:\n"
+_FENCE = ("current() if current is not None else math.inf", "math.inf")
 
 CLUSTER = (
     Mutation(
@@ -39,21 +40,8 @@ CLUSTER = (
         'raise Invalid(f"neither',
         "gke",
     ),
-    Mutation(
-        "f",
-        "acts on a cluster are not fenced",
-        "fence.py",
-        *("current() if current is not None else math.inf", "math.inf"),
-        "gke",
-    ),
-    Mutation(
-        "f",
-        "acts on node pools are not fenced",
-        "fence.py",
-        "current() if current is not None else math.inf",
-        "math.inf",
-        "provisioner",
-    ),
+    Mutation("f", "acts on a cluster are not fenced", "fence.py", *_FENCE, "gke"),
+    Mutation("f", "acts on node pools are not fenced", "fence.py", *_FENCE, "provisioner"),
     Mutation(
         "f",
         "node pools are deleted by name alone",
@@ -69,6 +57,23 @@ CLUSTER = (
         "return self._until - self._clock.elapsed()",
         "return self._until - self._clock.monotonic()",
         "provisioner",
+    ),
+    Mutation(
+        "f",
+        "what was seen of an attempt is applied to the next one",
+        "control/kernel.py",
+        "            if self._held.get(key) != lease.token:\n",
+        "            if self._held.setdefault(key, lease.token) < 0:\n",
+        "local",
+    ),
+    Mutation("f", "acts on this machine are not fenced", "fence.py", *_FENCE, "local"),
+    Mutation(
+        "i",
+        "sweeps go by the records of a home that was left",
+        "jobs/driver.py",
+        "        mark.refuse_if_moved(self._store)\n",
+        "",
+        "local",
     ),
     Mutation(
         "g",

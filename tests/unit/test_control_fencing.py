@@ -282,3 +282,50 @@ def test_key_that_can_never_act_is_not_yielded_but_ended(bench):
     bench.use.on_act = lambda key: (_ for _ in ()).throw(Invalid("no"))
     bench.kernel().round()
     assert bench.get("x").state == "off"
+
+
+@pytest.mark.parametrize("held_before", [False, True])
+def test_driver_suspended_before_it_takes_a_lease_observes_what_another_one_left(bench, held_before):
+    """Between its list and its lease another driver began the next attempt, and died: an observation of the attempt
+    before must not be applied to that."""
+    bench.add("x")
+    kernel, acquire = bench.kernel(), bench.store.acquire
+    if held_before:
+        kernel.round()
+    before = bench.get("x").count
+
+    def sleep_then_acquire(*args, **options):
+        bench.store.acquire = acquire
+        bench.clock.suspend(SECONDS + 1)
+        lease = acquire("things/x", OTHER, SECONDS)
+        entry = bench.store.get(THINGS, "x")
+        bench.store.put(THINGS, entry, replace(entry.value, count=before + 1), lease=lease)
+        bench.clock.suspend(SECONDS + 1)
+        return acquire(*args, **options)
+
+    observed: list[int] = []
+    observe = bench.use.observe
+
+    def observing(group, entries):
+        observed.extend(entry.value.count for entry in entries)
+        return observe(group, entries)
+
+    bench.use.observe = observing
+    bench.clock.sleep(SECONDS / 2)
+    bench.store.acquire = sleep_then_acquire
+    kernel.round()
+    assert observed == [before + 1]
+
+
+def test_driver_that_takes_the_lease_of_a_key_that_another_one_ended_leaves_it_alone(bench):
+    bench.add("x")
+    kernel, acquire = bench.kernel(), bench.store.acquire
+
+    def sleep_then_acquire(*args, **options):
+        bench.store.acquire = acquire
+        change(bench.store, THINGS, "x", lambda thing: replace(thing, state="off"))
+        return acquire(*args, **options)
+
+    bench.store.acquire = sleep_then_acquire
+    kernel.round()
+    assert (bench.use.acted, bench.complaints, bench.store.leases()) == ([], [], [])

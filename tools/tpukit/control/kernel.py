@@ -141,7 +141,7 @@ class Kernel(Generic[T, S]):
         self._groups = RetryState(clock, complain, seed)
         self._hooks = hooks or Hooks()
         self._under_way = UnderWay(clock, workers)
-        self._held: set[str] = set()  # keys whose lease this driver acquired
+        self._held: dict[str, int] = {}  # keys whose lease this driver acquired, with its token
         self._observing: dict[str, Sequence[str]] = {}  # leases that each observation under way relies on
         self.rounds = 0
         self.drivable = 0  # keys of the last round that can be driven from here, now or when it is their turn
@@ -230,7 +230,7 @@ class Kernel(Generic[T, S]):
         changed = any(self._keys.changed(entry.key, entry.revision) for entry in due)
         if not due or not (self._groups.due(group) or changed):
             return
-        held = [(entry, lease) for entry in due if (lease := self._hold(entry.key))]
+        held = [both for entry in due if (both := self._hold(entry))]
         if not held:
             return
         self._observing[group] = [lease.name for _, lease in held]
@@ -260,20 +260,34 @@ class Kernel(Generic[T, S]):
         """Release what this driver holds of keys that ended elsewhere or were removed."""
         under_way = {key for _, key in busy}
         self._keys.keep_only(active | under_way)
-        ended = self._held - active - under_way
-        self._held -= ended
+        ended = self._held.keys() - active - under_way
+        for key in ended:
+            del self._held[key]
         if ended:
             self._leases.release(*map(self._lease_name, ended))
 
-    def _hold(self, key: str) -> Lease | None:
+    def _hold(self, entry: Entry[T]) -> tuple[Entry[T], Lease] | None:
+        """Return the record and its lease; None while another driver holds it, or where it is not driven any more.
+
+        A record that was read before its lease was taken may be out of date: another driver wrote it since.
+        """
+        key = entry.key
         try:
             lease = self._leases.hold(self._lease_name(key))
-            if lease is not None:
-                self._held.add(key)
-            return lease
+            if lease is None:
+                return None
+            if self._held.get(key) != lease.token:
+                self._held[key] = -1  # not read under this lease yet
+                entry = self._store.get(self._use.kind, key)
+                self._held[key] = lease.token
+            if self._driven(entry):
+                return entry, lease
+            self._leases.release(lease.name)
+        except NotFound:
+            self._leases.release(self._lease_name(key))
         except TpukitError as error:
             self._fail(self._keys, key, error)
-            return None
+        return None
 
     def _lease_name(self, key: str) -> str:
         return f"{self._use.kind.name}/{key}"
