@@ -13,6 +13,7 @@ from tpukit.places.gke.doubt import NODE_SECONDS
 from tpukit.reasons import Reason, State
 from tpukit.records import JOBS
 from unit import lost_hosts
+from unit.fake_cluster import _set
 from unit.gke_driving import Driving, charged
 from unit.lost_hosts import LOOPS, tail_of
 
@@ -296,3 +297,47 @@ def test_lost_host_that_does_not_come_back_is_named_with_its_node_while_the_next
     )
     events = [one.text for one in driving.store.events(JOBS, job_id)]
     assert sum("is terminating on node" in text for text in events) == 1
+
+
+def hold_back(driving, job_id, node):
+    """As Kubernetes does it: a Job whose host failed removes the others, and fails only when the last of them ended."""
+    for pod in driving.cluster.pods(job_id):
+        if pod["spec"]["nodeName"] == node:
+            pod["metadata"]["deletionTimestamp"] = driving.cluster.time()
+            continue
+        ended = {"exitCode": 1, "reason": "Error", "finishedAt": driving.cluster.time()}
+        pod["status"] |= {"phase": "Failed"}
+        pod["status"]["containerStatuses"] = [{"name": "host", "image": "i", "state": {"terminated": ended}}]
+
+
+def test_lost_host_that_keeps_its_job_from_ending_is_named_with_its_node_while_the_record_says_running(driving):
+    job_id, node = begin(driving)
+    lost_hosts.lose(driving.cluster, node)
+    hold_back(driving, job_id, node)
+    driving.tick(15)
+    job = driving.job(job_id)
+    assert job.state is State.RUNNING
+    assert job.message == f"{job_id}-slice-0-0 failed; waiting for {job_id}-slice-0-1 on node {node} to end"
+    lost_hosts.notice(driving.cluster, node)
+    driving.tick(15)
+    job = driving.job(job_id)
+    assert job.message.startswith(
+        f"{job_id}-slice-0-0 failed; {job_id}-slice-0-1 is terminating on node {node}, which is NotReady since"
+    )
+    assert "about 10 minutes" in job.message
+    lost_hosts.come_back(driving.cluster, node)
+    driving.tick(15)
+    assert "NotReady" not in driving.job(job_id).message
+
+
+def test_node_that_is_not_ready_is_named_before_any_host_fails(driving):
+    job_id, node = begin(driving)
+    lost_hosts.lose(driving.cluster, node)
+    lost_hosts.notice(driving.cluster, node)
+    for pod in driving.cluster.pods(job_id):
+        if pod["spec"]["nodeName"] == node:
+            _set(pod, "Ready", "False", "", at=driving.cluster.time())
+    driving.tick(15)
+    job = driving.job(job_id)
+    assert (job.state, job.reason) == (State.RUNNING, None)
+    assert job.message.startswith(f"{job_id}-slice-0-1 is on node {node}, which is NotReady since")

@@ -9,7 +9,7 @@ from typing import Any
 from tpukit.clock import Clock
 from tpukit.errors import Conflict, TpukitError, Transient
 from tpukit.places.base import FollowUp, Handle, Observation
-from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending
+from tpukit.places.gke import attempts, failure, followed_logs, hosts, pending, stuck
 from tpukit.places.gke.attempts import Event, Position, Where
 from tpukit.places.gke.charging import DOUBTED, Judge, Judged
 from tpukit.places.gke.evidence import Evidence, begun, key_of
@@ -110,10 +110,10 @@ class Observer:
     def _to_be_made(self, handle: Handle, state: JobSetState, known: Records) -> Observation:
         """No JobSet was made for the attempt. That has to wait until the hosts of the last one have left."""
         seen = self._seen(handle, State.PENDING, known, active=self.evidence.active(handle, state))
-        if not pending.leaving(state, None):
+        if not stuck.of_last_attempt(state, None):
             return seen
         nodes = self.evidence.lister.surroundings(handle.plan.team).nodes
-        return replace(seen, detail=pending.leaving(state, nodes))
+        return replace(seen, detail=stuck.of_last_attempt(state, nodes))
 
     def _current(self, handle: Handle, state: JobSetState, began: Position, known: Records) -> Observation:
         """The attempt that the JobSet is at."""
@@ -135,7 +135,11 @@ class Observer:
                 why = pending.why(plan, state, self.evidence.lister.surroundings(plan.team))
             seen = self._seen(handle, State.SCHEDULED, records, learned=learned)
             return self._with_renewal(handle, state, replace(seen, reason=why.reason, detail=why.detail))
-        return self._with_renewal(handle, state, self._seen(handle, State.RUNNING, records, learned=learned))
+        seen = self._seen(handle, State.RUNNING, records, learned=learned)
+        if stuck.in_doubt(state) and not state.leaving:
+            nodes = self.evidence.lister.surroundings(plan.team).nodes
+            seen = replace(seen, detail=stuck.holding_up(state, nodes))
+        return self._with_renewal(handle, state, seen)
 
     def _with_renewal(self, handle: Handle, state: JobSetState, seen: Observation) -> Observation:
         due = FollowUp(renew=True) if self.renewal.due(handle, state) else None

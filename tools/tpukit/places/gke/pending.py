@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tpukit.places.gke import stuck
 from tpukit.places.gke.capacity import shortage
 from tpukit.places.gke.failure import image_trouble
-from tpukit.places.gke.jobsets import Doc, JobSetState, condition, host_of, phase, runs, true_condition
+from tpukit.places.gke.jobsets import Doc, JobSetState, phase, true_condition
 from tpukit.plan import Plan
 from tpukit.quantities import counted
 from tpukit.reasons import Reason
@@ -19,7 +20,6 @@ _BEING_MADE = ("TriggeredScaleUp", "NodePoolCreationStarted", "ProvisioningReque
 """Events that say that nodes are on their way."""
 _USUAL = ("follower pod node selector", "already exists")
 """In refusals that pass by themselves: the first host of a slice has no node yet; a Job of the last attempt leaves."""
-_NOT_READY = "NotReady"
 _NEVER = "can never run"
 """How teams.waiting says that a queue is too small."""
 _MOUNT_ADVICE = {
@@ -70,8 +70,8 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         ) or _said(around.events, state.jobset, ("JobCreationFailed",))
         if refused:
             return Waiting(f"its hosts cannot be made: {refused}")
-    last = leaving(state, around.nodes)
-    if last and (not pods or _NOT_READY in last):
+    last = stuck.of_last_attempt(state, around.nodes)
+    if last and (not pods or stuck.NOT_READY in last):
         return Waiting(last)
     if unplaced := [pod for pod in pods if _unscheduled(pod)]:
         short = shortage(around.events, {plan.id, *(str(pod["metadata"]["name"]) for pod in unplaced)})
@@ -80,38 +80,6 @@ def why(plan: Plan, state: JobSetState, around: Surroundings) -> Waiting:
         return Waiting(waiting)
     running = sum(1 for pod in pods if phase(pod) == "Running")
     return Waiting(f"{running} of {plan.hosts} hosts have started")
-
-
-def leaving(state: JobSetState, nodes: Sequence[Doc] | None) -> str:
-    """Return which hosts of the last attempt have not left, so that the next one cannot start; empty: none.
-
-    Kubernetes cannot end a pod whose node is silent. It stays until the node is back, replaced or deleted.
-    """
-    stay = sorted((pod for pod in state.pods if "deletionTimestamp" in pod["metadata"] and runs(pod)), key=host_of)
-    if not stay:
-        return ""
-    if stuck := _stuck(stay, nodes or ()):
-        return stuck
-    first, node = host_of(stay[0]), stay[0].get("spec", {}).get("nodeName", "")
-    if len(stay) == 1:
-        return f"{first} of the last attempt is leaving node {node}"
-    return f"{len(stay)} hosts of the last attempt are leaving; the first is {first} on node {node}"
-
-
-def _stuck(leaving: Sequence[Doc], nodes: Sequence[Doc]) -> str:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/node-auto-repair has the ten minutes."""
-    silent = {one["metadata"]["name"]: one for one in nodes if not true_condition(one, "Ready")}
-    for pod in leaving:
-        name = pod.get("spec", {}).get("nodeName")
-        if name in silent:
-            since = str((condition(silent[name], "Ready") or {}).get("lastTransitionTime") or "")[11:19]
-            return (
-                f"{host_of(pod)} of the last attempt is terminating on node {name}, which is {_NOT_READY}"
-                + (f" since {since} UTC" if since else "")
-                + "; the next attempt starts when the node is back, replaced or deleted: GKE repairs a node that stays "
-                "NotReady for about 10 minutes"
-            )
-    return ""
 
 
 def _no_nodes(plan: Plan, pods: Sequence[Doc], around: Surroundings) -> str:
