@@ -31,9 +31,9 @@ def plans(files: Sequence[Path], sets: tuple[str, ...], place: str, tags: tuple[
             problems += [_of(file, one) for one in error.problems]
     if problems:
         raise Invalid(problems)
-    settled, problems = submission.settle_all(made)
-    if problems:
-        raise Invalid([_of(files[number], one) for number, one in problems])
+    settled, refused = submission.settle_all(made)
+    if refused:
+        raise Invalid([_of(files[number], one) for number, one in refused])
     return settled
 
 

@@ -29,7 +29,7 @@ def exec_(job: str, host: str, command: tuple[str, ...]) -> None:
     Examples:
       tpu job exec pretrain 0-0                       a shell on the first host
       tpu job exec pretrain 1-0 -- df -h /tmp
-      tpu job exec pretrain 0-0 -- py-spy dump --pid 1
+      tpu job exec pretrain 0-0 -- ps aux
     """
     from tpukit.cli import context, job_logs
     from tpukit.errors import Conflict, Invalid, Problem

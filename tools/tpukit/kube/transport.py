@@ -83,10 +83,9 @@ def proxy_of(access: Access) -> str:
         return access.proxy
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies, proxy_bypass
 
-    proxies = getproxies_environment()
-    return "" if proxy_bypass_environment(host, proxies) else proxies.get(urlsplit(access.server).scheme, "")
+    return "" if proxy_bypass(host) else getproxies().get(urlsplit(access.server).scheme, "")
 
 
 def keep_alive() -> list[tuple[int, int, int]]:
