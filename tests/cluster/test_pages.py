@@ -42,7 +42,10 @@ class Reader:
         tpu.chmod(0o755)
         path = os.pathsep.join((str(tpu.parent), str(Path(sys.executable).parent), os.environ["PATH"]))
         own = {"TPUKIT_HOME": str(folder / "home"), "TPUKIT_SETTINGS": str(folder / "settings.yaml"), "PATH": path}
-        self.env = {**os.environ, **own, "HOME": str(folder), "PYTHONPATH": str(ROOT / "tools"), "LOGNAME": "ada"}
+        # Programs of the sandbox that were built before are in the cache of whoever runs the tests.
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        own |= {"HOME": str(folder), "XDG_CACHE_HOME": cache, "LOGNAME": "ada"}
+        self.env = {**os.environ, **own, "PYTHONPATH": str(ROOT / "tools")}
         (self.folder / "job.yaml").write_text(blocks("README.md", "yaml", "Write your own job")[0])
 
     def types(self, line: str, code: int = 0, more: Mapping[str, str] | None = None) -> str:

@@ -87,6 +87,14 @@ def test_logs_followed_wait_for_a_tpu_vm_that_cannot_be_reached_and_say_so_once(
     assert done.stderr.count("no route to host") == 1
 
 
+def test_logs_followed_before_the_first_launch_say_what_launches_a_program(world, tmp_path, monkeypatch):
+    (ada,) = users(world, tmp_path, monkeypatch, "ada")
+    ada.run("create --zones us-central1-a --workers-per-zone 1")
+    monkeypatch.setattr(context, "CLOCK", Watch(lambda: None, lambda: None))
+    done = ada.type(f"logs -f {TPU}")
+    assert done.stderr.count("no program was launched on it; `tpu fleet deploy` launches one") == 1
+
+
 def test_logs_of_a_tpu_vm_that_the_fleet_does_not_have_name_the_fleet_and_the_command_that_lists_them(ada):
     done = ada.type("logs nosuch")
     assert "Fleet `ada` has no TPU VM `nosuch`" in str(done.exception)

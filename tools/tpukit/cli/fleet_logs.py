@@ -46,16 +46,17 @@ def _follow(acting: Acting, fleet: str, tpu: str) -> None:
         worker = _worker(fleet, tpu)
         if worker.attempt != attempt:
             attempt, position = worker.attempt, 0
+        wait = "" if attempt else "no program was launched on it; `tpu fleet deploy` launches one"
         try:
             position, end = _print(acting, worker, position)
-            reported = ""
             if end:
                 click.echo(f"{worker.tpu}: {end}", err=True)
                 return
         except (NotYet, Transient) as error:
-            if error.message != reported:
-                reported = error.message
-                click.echo(f"{worker.tpu}: {reported}; waiting", err=True)
+            wait = error.message
+        if wait and wait != reported:
+            click.echo(f"{worker.tpu}: {wait}; waiting", err=True)
+        reported = wait
         context.CLOCK.sleep(POLL_SECONDS)
 
 
