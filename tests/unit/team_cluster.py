@@ -71,13 +71,19 @@ class FakeCluster:
         made = copy.deepcopy(document)
         if document["kind"] == "Lease":
             made["metadata"]["resourceVersion"] = str(self.writes + 1)
+        there = self.objects.get(_key(document), {"metadata": {"uid": f"uid-{self.writes + 1}"}})
+        made["metadata"]["uid"] = there["metadata"]["uid"]
         self.objects[_key(document)] = made
         self._count_write()
         return copy.deepcopy(made)
 
-    def delete(self, kind: str, name: str, namespace: str = "") -> None:
+    def delete(self, kind: str, name: str, namespace: str = "", *, uid: str) -> None:
+        """With the uid that was seen, never by name alone."""
         if self.dead:
             raise Killed
+        there = self.objects.get((kind, "" if (kind, "", name) in self.objects else namespace, name))
+        if there is not None and there["metadata"]["uid"] != uid:
+            raise Conflict(f"{kind} {name} has another uid")
         for key in list(self.objects):
             inside = kind == "Namespace" and key[1] == name
             if inside or (key[0] == kind and key[2] == name and key[1] in ("", namespace)):

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from tpukit.errors import Denied, Transient
 from tpukit.fleet import progress, streams, wishes
-from tpukit.fleet.decide import PERMANENT
+from tpukit.fleet.decide import PERMANENT, decide
 from tpukit.fleet.progress import Made
-from tpukit.fleet.records import WORKERS
+from tpukit.fleet.records import WORKERS, Worker
+from tpukit.fleet.seen import Host, Seen
 from tpukit.fleet.verify import verify
 from tpukit.store import Kind
 from unit.fleet_users import users
@@ -159,9 +160,10 @@ def test_checkpoint_that_cannot_be_read_is_named_and_the_others_count(tmp_path, 
     assert f"{tmp_path}/checkpoints/stream_001.json cannot be read" in problem
 
 
-def worked(tmp_path: Path, *words: str, program: str = "") -> subprocess.CompletedProcess[str]:
+def worked(tmp_path: Path, *words: str, program: str = "", **more: str) -> subprocess.CompletedProcess[str]:
     fixture = Path(__file__).resolve().parents[1] / "fixtures" / "fleet_program.py"
     env = {**os.environ, "PYTHONPATH": str(fixture.parents[2] / "tools"), "TPUKIT_PROGRESS": str(tmp_path / "said")}
+    env |= more
     argv = [sys.executable, "-m", "tpukit.host.worker", "--data", str(tmp_path / "datasets"), *words]
     argv += ["--output", str(tmp_path / "activations"), "--program", program or f"{fixture}:make"]
     argv += ["--home", str(tmp_path / "w"), "--shard-samples", "4"]
@@ -193,16 +195,62 @@ def test_sample_that_is_not_json_is_left_out_and_named_and_the_rest_is_done(tmp_
         ("{folder}/p.py:nothing", "p.py has no function nothing"),
         ("{folder}/missing.py:make", "missing_package"),
         ("no_such_module:make", "no_such_module"),
+        ("{folder}/broken.py:make", "broken.py: SyntaxError: "),
+        ("{folder}/raises.py:make", "raises.py: NameError: name 'undefined'"),
     ],
 )
 def test_program_that_can_never_run_ends_with_its_reason_and_a_code_of_its_own(tmp_path, program, why):
     (tmp_path / "data.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "p.py").write_text("def make(options, report): return lambda samples: b''\n")
     (tmp_path / "missing.py").write_text("import missing_package\n")
+    (tmp_path / "broken.py").write_text("def make(:\n")
+    (tmp_path / "raises.py").write_text("undefined\n")
     streams.split([tmp_path / "data.jsonl"], tmp_path / "datasets", 1)
     done = worked(tmp_path, program=program.format(folder=tmp_path))
     assert done.returncode == PERMANENT, done.stdout + done.stderr
     assert why in json.loads((tmp_path / "said").read_text())["error"]
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("ERROR: No matching distribution found for nothing==1", PERMANENT),
+        ("ERROR: Invalid requirement: 'a b'", PERMANENT),
+        ("WARNING: Retrying: connection broken\nERROR: No matching distribution found for numpy", 1),
+        ("ERROR: Could not install packages due to an OSError", 1),
+    ],
+)
+def test_requirements_that_no_launch_can_install_end_with_the_words_of_pip(tmp_path, said, code):
+    (tmp_path / "fake" / "pip").mkdir(parents=True)
+    (tmp_path / "fake" / "pip" / "__main__.py").write_text(f"import sys; sys.exit({said!r})")
+    (tmp_path / "fake" / "pip" / "__init__.py").touch()
+    (tmp_path / "requirements.txt").write_text("nothing==1\n")
+    path = os.pathsep.join([str(tmp_path / "fake"), str(Path(__file__).resolve().parents[2] / "tools")])
+    done = worked(tmp_path, "--requirements", str(tmp_path / "requirements.txt"), PYTHONPATH=path)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said.splitlines()[-1] in json.loads((tmp_path / "said").read_text())["error"]
+
+
+def test_tpu_vms_that_may_not_be_created_fail_with_that_reason_after_one_request(world, monkeypatch):
+    asked = []
+
+    def refuse(zone, request):
+        asked.append(request.name)
+        raise Denied("request 1 × v3-8: 403 tpu.nodes.create is denied")
+
+    monkeypatch.setattr(world.cloud, "request", refuse)
+    world.want(ZONES[:2], 1)
+    world.rest()
+    assert {(one.state, "403 tpu.nodes.create" in one.message) for one in world.workers()} == {("failed", True)}
+    assert len(asked) == len(set(asked)) == 2
+
+
+def test_worker_that_gives_up_after_several_launches_repeats_what_its_program_reported():
+    worker = Worker("f", ["a"], 0, "v3-8", 1.0, "a", wanted="work", attempt=5, launched=5, failures=4)
+    seen = Seen("READY", "1", host=Host(code=1, latest=5, error="OSError: the disk is broken"))
+    decision = decide(worker, seen, 10.0)
+    assert decision.value.state == "failed"
+    assert "exit code 1 (OSError: the disk is broken), 5 times" in decision.value.message
 
 
 def test_worker_whose_program_can_never_run_fails_after_one_launch_with_that_reason(world):
@@ -213,6 +261,14 @@ def test_worker_whose_program_can_never_run_fails_after_one_launch_with_that_rea
     world.rest()
     (worker,) = world.workers()
     assert (worker.state, worker.message, world.hosts.starts) == ("failed", "p.py has no function nothing", 1)
+
+
+def test_request_of_a_worker_expires_with_the_limit_without_a_driver(world):
+    world.want([ZONES[0]], 1)
+    for worker in world.workers():
+        world.store.put(WORKERS, world.store.get(WORKERS, worker.key), replace(worker, unattended=7200.0))
+    world.until_working()
+    assert {request.valid_seconds for request, _ in world.cloud.requests.values()} == {7200}
 
 
 def test_launch_passes_the_limit_without_a_driver_to_the_host_with_the_labels_of_its_tpu_vm(world):

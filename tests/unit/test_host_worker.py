@@ -127,7 +127,7 @@ def test_worker_that_would_make_other_shards_is_refused(tmp_path):
 
 def test_set_up_is_done_once_and_again_when_requirements_change_or_it_is_forced(tmp_path, monkeypatch):
     installed: list[list[str]] = []
-    monkeypatch.setattr(worker.subprocess, "run", lambda argv, check: installed.append(argv))
+    monkeypatch.setattr(worker, "_install", installed.append)
     file = tmp_path / "requirements.txt"
     file.write_text("numpy\n")
     assert [worker.set_up(file, tmp_path, force=force) for force in (False, False, True)] == [True, False, True]

@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 
 from tpukit.clock import ManualClock
-from tpukit.errors import Conflict, Denied, Invalid, Transient
+from tpukit.errors import Conflict, Denied, Invalid, NotFound, Transient
 from tpukit.queue import claims
 from tpukit.queue.client import Client
 from tpukit.queue.decide import Outcome
@@ -62,12 +62,19 @@ class Jobs:
             raise Conflict(f"jobs.batch {name!r} already exists")
         next(self.made)
         self.jobs[name] = copy.deepcopy(document)
+        self.jobs[name]["metadata"]["uid"] = f"uid-{name}"
         if self.lose_answers:
             self.lose_answers -= 1
             raise Transient("no answer")
 
-    def delete(self, kind, name, namespace):
+    def get(self, kind, name, namespace):
+        if name not in self.jobs or self.jobs[name]["kind"] != kind:
+            raise NotFound(f"there is no {kind} {name}")
+        return copy.deepcopy(self.jobs[name])
+
+    def delete(self, kind, name, namespace, *, uid):
         if name in self.jobs and self.jobs[name]["kind"] == kind:
+            assert self.jobs[name]["metadata"]["uid"] == uid
             del self.jobs[name]
 
     def end(self, kind, message=""):
@@ -307,3 +314,12 @@ def test_workloads_that_may_not_be_seen_mean_waiting(world):
     world.clock.sleep(1000.0)
     world.driver.round()
     assert world.status(key) == SCHEDULED
+
+
+def test_object_of_another_owner_that_has_the_name_of_a_worker_stays(world):
+    key = world.client.submit("result = 1")
+    world.driver.round()
+    (name,) = world.jobs.jobs
+    world.jobs.jobs[name]["metadata"]["labels"] = {}
+    world.starter(TARGET).stop(key, world.client.get(key))
+    assert list(world.jobs.jobs) == [name]

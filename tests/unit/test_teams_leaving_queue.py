@@ -25,13 +25,13 @@ class Holding(FakeCluster):
     def get(self, kind: str, name: str, namespace: str = "") -> dict:
         found = super().get(kind, name, namespace)
         if "deletionTimestamp" in found["metadata"] and self._clock.now() >= self._free:
-            super().delete(kind, name, namespace)
+            super().delete(kind, name, namespace, uid=found["metadata"]["uid"])
             return super().get(kind, name, namespace)
         return found
 
-    def delete(self, kind: str, name: str, namespace: str = "") -> None:
+    def delete(self, kind: str, name: str, namespace: str = "", *, uid: str) -> None:
         if kind != "ClusterQueue" or self._clock.now() >= self._free:
-            super().delete(kind, name, namespace)
+            super().delete(kind, name, namespace, uid=uid)
         else:
             self.objects[kind, "", name]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 

@@ -221,7 +221,8 @@ def test_slices_that_are_all_bought_in_another_way_now_leave_teams_what_they_wer
 def test_queue_whose_namespace_was_deleted_by_hand_is_not_handed_out_again():
     world = World()
     world.add("vision", quota=quota(v4_16=3))
-    world.cluster.delete("Namespace", "vision")
+    seen = world.cluster.get("Namespace", "vision")
+    world.cluster.delete("Namespace", "vision", uid=seen["metadata"]["uid"])
     with pytest.raises(Invalid, match="vision has 3"):
         world.add("speech", quota=quota(v4_16=2))
     world.add("speech", quota=quota(v4_16=1))
@@ -246,3 +247,17 @@ def test_any_changes_with_any_deaths_never_hand_out_more_than_there_is(steps):
     assume(world.cluster.writes)
     world.add("last")
     assert world.sums() == world.there
+
+
+def test_team_recreated_by_another_person_while_it_is_removed_stays():
+    world = World()
+    world.add("vision", quota=["v4-16=1"])
+    (team,) = registry.read_teams(world.cluster, ACCOUNT, "vision")
+
+    def recreate() -> None:
+        world.cluster.objects["Namespace", "", "vision"]["metadata"]["uid"] = "another"
+
+    world.cluster.watcher = recreate
+    with pytest.raises(Conflict, match="another uid"):
+        registry.remove(world.cluster, team, ACCOUNT, ManualClock())
+    assert world.cluster.get("Namespace", "vision")["metadata"]["uid"] == "another"

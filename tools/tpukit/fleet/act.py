@@ -56,6 +56,7 @@ class Acting:
             labels=worker.labels,
             metadata={"ssh-keys": self.reach.ssh_keys},
             external_ips=self.reach.external_ips,
+            valid_seconds=int(worker.unattended),  # without a driver nothing would use the TPU VM
         )
         try:
             (self.client.request if self.queued else self.client.create)(worker.zone, request)

@@ -80,11 +80,15 @@ def dead(worker: Worker, seen: Seen) -> bool:
     return seen.host is None and seen.proven >= max(DEAD_SECONDS, worker.work.patience if worker.work else 0.0)
 
 
-def refused(worker: Worker, act: object, words: str, *, for_good: bool) -> Decision[Worker] | None:
+def refused(
+    worker: Worker, act: object, words: str, *, for_good: bool, denied: bool = False
+) -> Decision[Worker] | None:
     """Return what follows a request that Google refused for want of capacity or quota or, `for_good`, because the zone
-    never has any."""
+    never has any. `denied`: we may not create any, in no zone."""
     if not isinstance(act, Create):
         return None
+    if denied:
+        return Decision(replace(worker, state="failed", message=words), note=words)
     if len(worker.zones) == 1:
         return Decision(replace(worker, state="failed", message=words), note=words) if for_good else None
     return Decision(replace(worker, moving=True, message=words), note=words if worker.message != words else "")
@@ -225,6 +229,7 @@ def _program(worker: Worker, seen: Seen, now: float) -> Decision[Worker]:
         return _launch(worker, seen, worker.failures, f"{worker.tpu} is launched")
     failures = worker.failures + 1 if seen.shards <= worker.base else 1
     how = "was lost" if host.code is None else f"ended with exit code {host.code}"
+    how += f" ({host.error})" if host.error else ""
     if host.code == PERMANENT:
         words = host.error or f"its program cannot run: `tpu fleet logs {worker.tpu}` says why"
     elif failures >= MOST_FAILURES:

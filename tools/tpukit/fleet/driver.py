@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tpukit.clock import Clock
 from tpukit.control import Decision, Kernel, Leases
-from tpukit.errors import Invalid, NoCapacity, TpukitError, Transient
+from tpukit.errors import Denied, Invalid, NoCapacity, TpukitError, Transient
 from tpukit.fleet.act import Acting
 from tpukit.fleet.decide import decide, refused
 from tpukit.fleet.listing import Recent
@@ -67,9 +67,10 @@ class FleetUse:
         self._acting.act(worker, act)
 
     def failed(self, worker: Worker, act: Any, error: TpukitError, now: float) -> Decision[Worker] | None:
-        if not isinstance(error, (NoCapacity, Invalid)):
+        if not isinstance(error, (NoCapacity, Invalid, Denied)):
             return None
-        return refused(worker, act, str(error), for_good=isinstance(error, Invalid))
+        denied = isinstance(error, Denied)
+        return refused(worker, act, str(error), for_good=isinstance(error, Invalid), denied=denied)
 
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)

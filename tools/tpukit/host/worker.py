@@ -22,11 +22,13 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,10 @@ WAIT_SECONDS = 5.0
 LOOKS = 20
 """Claims that are read in a row."""
 log = logging.getLogger("tpukit.worker")
+_HOPELESS = re.compile(
+    r"ERROR: (?:No matching distribution|Invalid requirement|Could not find a version|Cannot install)"
+)
+_OFFLINE = re.compile(r"Retrying|connection|timed out|Temporary failure", re.IGNORECASE)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,18 +61,20 @@ def main(argv: Sequence[str]) -> int:
         return _work(options)
     except (Disagreement, PermissionError, ImportError) as error:
         return _give_up(str(error))
-    except (OSError, subprocess.CalledProcessError) as error:
-        log.error("%s", error)
-        return 1
+    except OSError as error:
+        return _give_up(str(error), 1)
+    except Exception as error:
+        log.exception("the program failed")
+        return _give_up(f"{type(error).__name__}: {error}", 1)
 
 
-def _give_up(why: str) -> int:
-    """Report why no launch can help, so that the driver does not try."""
+def _give_up(why: str, code: int = PERMANENT) -> int:
+    """Report why it ends. With the default code no launch can help, and the driver does not try."""
     log.error("%s", why)
     report = Progress(os.environ.get("TPUKIT_PROGRESS", ""))
     report.update({"error": why})
     report.flush()
-    return PERMANENT
+    return code
 
 
 def set_up(requirements: Path, home: Path, *, force: bool) -> bool:
@@ -78,10 +86,27 @@ def set_up(requirements: Path, home: Path, *, force: bool) -> bool:
         return False
     log.info("installing %s", requirements)
     command = [sys.executable, "-m", "pip", "install", "--requirement", str(requirements)]
-    subprocess.run([*command, *(["--force-reinstall"] if force else [])], check=True)
+    _install([*command, *(["--force-reinstall"] if force else [])])
     done.parent.mkdir(parents=True, exist_ok=True)
     done.write_bytes(wanted)
     return True
+
+
+def _install(command: Sequence[str]) -> None:
+    """Run pip with its output in the log. Disagreement where no launch can help: there is no such package."""
+    said: deque[str] = deque(maxlen=200)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        for line in pip.stdout or ():
+            sys.stdout.write(line)
+            said.append(line.strip())
+    if not pip.returncode:
+        return
+    errors = [line for line in said if line.startswith("ERROR: ")] or [*said][-1:]
+    words = f"requirements: {errors[-1] if errors else f'pip ended with exit code {pip.returncode}'}"
+    # Without a network pip finds no version of anything, and says so after its retries.
+    if any(map(_HOPELESS.match, said)) and not any(map(_OFFLINE.search, said)):
+        raise Disagreement(words)
+    raise ChildProcessError(words)
 
 
 def load(name: str) -> Callable[[Mapping[str, str], Callable[[int], None]], Program]:
@@ -97,7 +122,10 @@ def load(name: str) -> Callable[[Mapping[str, str], Callable[[int], None]], Prog
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except (SyntaxError, NameError, TypeError, AttributeError) as error:
+            raise Disagreement(f"{path.name}: {type(error).__name__}: {error}") from error
     if not callable(made := getattr(module, function, None)):
         raise Disagreement(f"{Path(where).name} has no function {function}")
     return made  # type: ignore[no-any-return]

@@ -44,7 +44,12 @@ class ClusterStarter:
 
     def stop(self, key: str, job: QueuedJob) -> None:
         for kind in KINDS:
-            self._cluster.delete(kind, name(key, job), self._target.team)
+            try:
+                found = self._cluster.get(kind, name(key, job), self._target.team)["metadata"]
+            except NotFound:
+                continue
+            if (found.get("labels") or {}).get(LABEL) == "worker":
+                self._cluster.delete(kind, found["name"], self._target.team, uid=found["uid"])
 
     def _list(self, kind: str) -> list[Doc]:
         try:

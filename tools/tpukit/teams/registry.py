@@ -154,7 +154,7 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
         if change.replaced and document["kind"] == "LocalQueue":
             # Kueue refuses to change where a LocalQueue leads, so it is deleted and made again. Jobs name it, and wait
             # in the new one.
-            cluster.delete("LocalQueue", name, name)
+            _delete(cluster, "LocalQueue", _get(cluster, "LocalQueue", name))
             _wait_until(clock, lambda: not _exists(cluster, "LocalQueue", name), f"LocalQueue {name}")
         cluster.apply(document)
     if change.before and change.before.egress and not change.after.egress:
@@ -162,7 +162,7 @@ def apply(cluster: Cluster, change: Change, account: str, clock: Clock) -> Chang
         with suppress(NotFound):
             cluster.call("DELETE", kind.path(name, policy))
     if change.dropped:
-        cluster.delete("ClusterQueue", name)
+        _delete(cluster, "ClusterQueue", _own_queue(cluster.list("ClusterQueue"), name))
     return change
 
 
@@ -177,16 +177,16 @@ def jobs(cluster: Cluster, team: str) -> list[str]:
 def remove(cluster: Cluster, team: Team, account: str, clock: Clock) -> list[str]:
     """All of a team: its jobs end, its quota goes back to the common queue, then the rest goes. What went, in words."""
     gone = [f"namespace {team.name} with all that is in it", f"what its members could do ({len(team.members)})"]
+    namespace = _get(cluster, "Namespace", team.name)
     _delete_jobs(cluster, clock, team.name)
     there = cluster.list("ClusterQueue")
     if own := _own_queue(there, team.name):
         settle(cluster, account, clock, without=team.name)
         given = ", ".join(f"{count} × {naming.flavor_name(flavor)}" for flavor, count in team.quota.items())
         gone.append(f"its quota: {given or 'nothing'} back to the common queue")
-    cluster.delete("ClusterRoleBinding", f"{MEMBER}-{team.name}")
-    cluster.delete("Namespace", team.name)
-    if own:
-        cluster.delete("ClusterQueue", team.name)
+    _delete(cluster, "ClusterRoleBinding", _get(cluster, "ClusterRoleBinding", f"{MEMBER}-{team.name}"))
+    _delete(cluster, "Namespace", namespace)
+    _delete(cluster, "ClusterQueue", own)
     if not cluster.list("ClusterRoleBinding", labels=kueue.TEAM):
         for kind, name in _SHARED:
             with suppress(NotFound):
@@ -250,7 +250,7 @@ def _delete_jobs(cluster: Cluster, clock: Clock, team: str) -> None:
     """Jobs go before their namespace: that takes the pods first, which their jobs would take for failures."""
     for kind in ("JobSet", "Job"):
         for one in cluster.list(kind, team):
-            cluster.delete(kind, one["metadata"]["name"], team)
+            _delete(cluster, kind, one)
     _wait_until(clock, lambda: not cluster.list("Pod", team), f"a pod of team {team}")
 
 
@@ -279,6 +279,13 @@ def _get(cluster: Cluster, kind: str, name: str) -> Doc | None:
         return cluster.get(kind, name, name)
     except NotFound:
         return None
+
+
+def _delete(cluster: Cluster, kind: str, seen: Doc | None) -> None:
+    """Delete the very object that was seen. Conflict where another has its name since."""
+    if seen is not None:
+        meta = seen["metadata"]
+        cluster.delete(kind, meta["name"], meta.get("namespace", ""), uid=meta["uid"])
 
 
 def _wait_until(clock: Clock, gone: Callable[[], bool], what: str) -> None:
