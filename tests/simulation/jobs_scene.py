@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulation import job_events, records, sending
+from simulation.cloning import Clones
 from simulation.hosts import SimulatedChannel
 from simulation.machines import Machine, Remote
+from simulation.owning import Owners
+from simulation.power import Disk
 from simulation.tpu_cloud import CHANGES
+from simulation.unattended import Watches
 from tpukit.errors import NotFound
 from tpukit.jobs.driver import Driver
+from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.shared_code import Code, address_of
-from tpukit.places.tpu_vm.target import store_label
+from tpukit.places.tpu_vm.target import JOB, store_label
 from tpukit.records import JOBS
 from tpukit.store import Holder
 
@@ -25,16 +33,35 @@ if TYPE_CHECKING:
 SENDER = "this-store"
 
 
+@dataclass(frozen=True, slots=True)
+class MachineLogs(LogStore):
+    is_full: Callable[[], bool] = lambda: False
+
+    def add(self, handle: Handle, host: str, piece: Mapping[str, Any] | None) -> bool:
+        if piece and self.is_full():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return LogStore.add(self, handle, host, piece)
+
+
 class JobsScene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.sent: set[int] = set()
         self.bucket: dict[str, bytes] = {}
+        self.full: set[int] = set()  # machines whose disk is full
+        self.owners = Owners(world, world.store)
+        happens = {event.kind for event in world.plan.events}
+        Disk.release(world.home.store)
+        self.disk = Disk(world.home.store, world.clock.now) if "power loss" in happens else None
+        world.hosts.watches = Watches(world) if "limit" in happens else None
+        self.clones = Clones(world) if "clones" in happens else None
+        world.cloud.acts = self._check_owner
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
         world = self.world
         store, places = self.reach(machine)
-        driver = Driver(store, places, machine.clock, Holder(f"{machine.name}/{number}"))
+        holder = self.clones.holder(machine, number) if self.clones else Holder(f"{machine.name}/{number}")
+        driver = Driver(store, places, machine.clock, holder)
         swept = machine.clock.monotonic()
 
         def step() -> None:
@@ -64,7 +91,8 @@ class JobsScene:
             channel=lambda folder, key: channel,
             code=Code(machine.root / "code", partial(self._create, machine), partial(self._download, machine)),
         )
-        return records.StoreOf(machine, self.world.store), {"tpu-vm": place}
+        place._logs = MachineLogs(machine.root, lambda: machine.index in self.full)
+        return records.StoreOf(machine, self.owners), {"tpu-vm": place}
 
     def _create(self, machine: Machine, address: str, content: bytes, kind: str) -> None:
         machine.call("bucket", f"upload {address}", lambda: self.bucket.__setitem__(address, content), mutates=True)
@@ -76,6 +104,11 @@ class JobsScene:
             return self.bucket[address]
 
         return machine.call("bucket", f"download {address}", read)
+
+    def _check_owner(self, labels: Mapping[str, str], name: str, what: str) -> None:
+        named = (plan.id for plan in self.world.jobs.values() if plan.vms and name in plan.vms.nodes)
+        if job := labels.get(JOB) or next(named, ""):
+            self.owners.check(f"{JOBS.name}/{job}", what)
 
     def happen(self, event: Event) -> bool:
         return job_events.happen(self.world, self, event)

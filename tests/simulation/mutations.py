@@ -29,29 +29,22 @@ class Mutation:
     file: str
     fixed: str
     broken: str
+    scene: str = ""  # the scene whose seeds are run; empty: the one that each seed draws
+    more: tuple[tuple[str, str, str], ...] = ()  # other pieces of the same fix: file, fixed, broken
+
+    @property
+    def edits(self) -> tuple[tuple[str, str, str], ...]:
+        return (self.file, self.fixed, self.broken), *self.more
 
 
 MUTATIONS = (
     Mutation(
-        "f",
-        "acts are not fenced",
-        "fence.py",
-        "    return current() if current is not None else math.inf\n",
-        "    return math.inf\n",
-    ),
-    Mutation(
-        "f",
-        "the age of a lease leaves out suspended time",
-        "control/leases.py",
-        "self._clock.elapsed()",
-        "self._clock.monotonic()",
-    ),
-    Mutation(
-        "g",
-        "a driver that cannot observe a group keeps its leases",
-        "control/kernel.py",
-        "            if blind:  # let another driver try\n",
-        "            if False:\n",
+        "a",
+        "a driver with another key is not admitted to a running attempt",
+        "places/tpu_vm/observing.py",
+        "replace(judged.observation, follow_up=FollowUp(admit=True))",
+        "judged.observation",
+        "jobs",
     ),
     Mutation(
         "a g",
@@ -59,6 +52,7 @@ MUTATIONS = (
         "control/kernel.py",
         "            if self._keys.lasted(entry.key) >= BLIND_SECONDS and _is_blindness(error):\n",
         "            if False:\n",
+        "jobs",
     ),
     Mutation(
         "b",
@@ -67,13 +61,22 @@ MUTATIONS = (
         "    if len(silent) == len(reports):\n        return Judgement(seen, unseen=True)\n",
         "    if len(silent) == len(reports) and all(one.silent >= SILENT_SECONDS for one in reports):\n"
         "        return Judgement(replace(seen, state=State.FAILED, reason=Reason.HOST_LOST, active=False))\n",
+        "jobs",
     ),
     Mutation(
-        "a",
-        "a driver with another key is not admitted to a running attempt",
-        "places/tpu_vm/observing.py",
-        "replace(judged.observation, follow_up=FollowUp(admit=True))",
-        "judged.observation",
+        "c",
+        "a fleet takes silent hosts for dead without a witness or a look into the bucket",
+        "fleet/observe.py",
+        "replace(one, witness=witness and not one.host)",
+        "replace(one, witness=not one.host)",
+        "fleet",
+        (
+            (
+                "fleet/driver.py",
+                "        mark, now = (seen.node_id, seen.shards, seen.beat)",
+                "        mark, now = seen.node_id",
+            ),
+        ),
     ),
     Mutation(
         "d",
@@ -81,6 +84,14 @@ MUTATIONS = (
         "places/tpu_vm/sweeping.py",
         " | jobs.unreadable\n",
         "\n",
+        "jobs",
+        (
+            (
+                "jobs/driver.py",
+                "                yield not is_active(self._store, job_id)\n",
+                "                yield True\n",
+            ),
+        ),
     ),
     Mutation(
         "e",
@@ -88,6 +99,7 @@ MUTATIONS = (
         "places/tpu_vm/shared_code.py",
         "        if not (self.shelf / digest).exists():\n            self._fetch(plan, digest)\n",
         "",
+        "jobs",
     ),
     Mutation(
         "e",
@@ -95,55 +107,211 @@ MUTATIONS = (
         "places/tpu_vm/shared_code.py",
         "raise Transient(missing",
         'raise __import__("tpukit").errors.NotYet(missing',
+        "jobs",
     ),
     Mutation(
-        "k",
-        "one slow list of node pools blinds the provisioner",
-        "provisioner/pool_cache.py",
-        "min(_LONGEST_WAIT, _SHARE * self._took)",
-        "_SHARE * self._took",
+        "f",
+        "acts are not fenced",
+        "fence.py",
+        "    return current() if current is not None else math.inf\n",
+        "    return math.inf\n",
+        "jobs",
+    ),
+    Mutation(
+        "f",
+        "acts of fleets are not fenced",
+        "fence.py",
+        "    return current() if current is not None else math.inf\n",
+        "    return math.inf\n",
+        "fleet",
+    ),
+    Mutation(
+        "f",
+        "the age of a lease leaves out suspended time",
+        "control/leases.py",
+        "self._clock.elapsed()",
+        "self._clock.monotonic()",
+        "jobs",
+    ),
+    Mutation(
+        "g",
+        "a driver that cannot observe a group keeps its leases",
+        "control/kernel.py",
+        "            if blind:  # let another driver try\n",
+        "            if False:\n",
+        "jobs",
+    ),
+    Mutation(
+        "h",
+        "TPU VMs of a fleet are taken for ours whoever owns them",
+        "fleet/records.py",
+        "        return mark_of(labels) in (self.mark, *self.adopted)\n",
+        "        return True\n",
+        "fleet",
+    ),
+    Mutation(
+        "j",
+        "the record of a job keeps all its attempts",
+        "jobs/decide.py",
+        "        history.compacted(launched), Act.SUBMIT",
+        "        launched, Act.SUBMIT",
+        "jobs",
+    ),
+    Mutation(
+        "l",
+        "a worker that claims a document which does not fit stops there",
+        "queue/claims.py",
+        "                end_unfit(store, entry, entry.value, str(error))\n                continue\n",
+        "                raise\n",
+        "queue",
+    ),
+    Mutation(
+        "l",
+        "the supervisor does not end a document that cannot be written",
+        "queue/driver.py",
+        "            written = self._store.put(TPU_JOBS, smaller, ended, lease=lease, events=events)\n",
+        "            raise\n",
+        "queue",
+    ),
+    Mutation(
+        "l",
+        "odd values in fields that are not the program's make its document unreadable",
+        "queue/records.py",
+        "    return {name: value for name, value in doc.items() if name not in OWN or _fits(value, OWN[name])}\n",
+        "    return doc\n",
+        "queue",
+    ),
+    Mutation(
+        "m",
+        "a full disk stops the jobs whose logs are copied to it",
+        "places/tpu_vm/log_store.py",
+        "        except OSError:\n            return False\n\n    def position",
+        "        except ZeroDivisionError:\n            return False\n\n    def position",
+        "jobs",
+    ),
+    Mutation(
+        "r",
+        "a stop waits for the end of a back-off",
+        "control/retry_state.py",
+        "            return self._revisions.get(name, revision) != revision\n",
+        "            return False\n",
+        "jobs",
+    ),
+    Mutation(
+        "s",
+        "leases of jobs that ended elsewhere are held for ever",
+        "control/kernel.py",
+        "        if ended:\n            self._leases.release(*map(self._lease_name, ended))\n",
+        "",
+        "jobs",
+    ),
+    Mutation(
+        "t",
+        "machines from one image are one machine",
+        "store/process.py",
+        '    return f"{boot}/{_text(_MACHINE_ID)}/{host}/{namespace}"\n',
+        '    return f"{_text(_MACHINE_ID)}/{host}/{namespace}"\n',
+        "jobs",
+    ),
+    Mutation(
+        "u",
+        "records do not wait for the disk",
+        "store/sqlite.py",
+        "durable=kind.plain is None",
+        "durable=False",
+        "jobs",
+    ),
+    Mutation(
+        "w",
+        "one sample that is not JSON stops its stream",
+        "host/shards.py",
+        '        except (ValueError, RecursionError) as error:\n            _log.warning("%s, sample',
+        '        except ZeroDivisionError as error:\n            _log.warning("%s, sample',
+        "fleet",
     ),
 )
+
+
+def every() -> tuple[Mutation, ...]:
+    """Return the mutations of this file and those of clusters."""
+    try:
+        from simulation import mutations_cluster
+    except ImportError:
+        return MUTATIONS
+    return (*MUTATIONS, *mutations_cluster.MUTATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    seed: int  # -1: none found it
+    invariant: str
+    seeds: int  # that were run
+    seconds: float
+
+    @property
+    def row(self) -> str:
+        seed = f"{self.seed} ({self.invariant})" if self.seed >= 0 else "none"
+        return f"{seed} | {self.seeds} | {self.seconds:.0f}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation.mutations", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="Part of the name of the mutations to run.")
+    parser.add_argument("--case", default="", help="Letter of the case whose mutations to run.")
+    parser.add_argument("--find", metavar="SCENE", help=argparse.SUPPRESS)  # in the process that runs the copy
     options = parser.parse_args()
+    seeds = range(options.first, options.first + options.seeds)
+    if options.find is not None:
+        return find(options.find, seeds)
     missed = 0
-    print("| case | fix taken out | found by seed | invariant | seeds a second | seconds |\n|---|---|---|---|---|---|")
-    for mutation in MUTATIONS:
-        if options.only in mutation.name:
-            found = run(mutation, options.seeds)
-            missed += not found
-            print(f"| {mutation.cases} | {mutation.name} | {found or 'not found'} |", flush=True)
+    print("| case | fix taken out | scene | found by seed | seeds run | seconds |\n|---|---|---|---|---|---|")
+    for mutation in sorted(every(), key=lambda one: one.cases):
+        if options.only in mutation.name and options.case in mutation.cases:
+            found = run(mutation, seeds)
+            missed += found.seed < 0
+            print(f"| {mutation.cases} | {mutation.name} | {mutation.scene or 'all'} | {found.row} |", flush=True)
     return int(bool(missed))
 
 
-def run(mutation: Mutation, seeds: int) -> str:
-    """Return the first seed that finds the mutation, the invariant that broke, and how long that took."""
+def find(scene: str, seeds: range) -> int:
+    """Print the first seed that breaks an invariant, and which one."""
+    from simulation.simulator import Simulator
+
+    with Simulator() as simulator:
+        for seed in seeds:
+            if violation := simulator.seed(seed, scene).violation:
+                print(f"found {seed} {violation.invariant}")
+                return 1
+    print("found nothing")
+    return 0
+
+
+def run(mutation: Mutation, seeds: range) -> Found:
+    """Run seeds against the product without the fix, until one finds that."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "tpukit"
         shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        file = copy / mutation.file
-        text = file.read_text(encoding="utf-8")
-        if mutation.fixed not in text:
-            raise SystemExit(f"{mutation.name}: {mutation.file} has not got the fix that is to be taken out")
-        file.write_text(text.replace(mutation.fixed, mutation.broken), encoding="utf-8")
+        for name, fixed, broken in mutation.edits:
+            text = (copy / name).read_text(encoding="utf-8")
+            if fixed not in text:
+                raise SystemExit(f"{mutation.name}: {name} has not got the fix that is to be taken out")
+            (copy / name).write_text(text.replace(fixed, broken), encoding="utf-8")
         began = time.monotonic()
         path = os.pathsep.join((folder, str(TESTS)))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-        words = [sys.executable, "-m", "simulation", "--seeds", str(seeds), "--until-found"]
+        words = [sys.executable, "-m", "simulation.mutations", "--find", mutation.scene]
+        words += ["--seeds", str(len(seeds)), "--first", str(seeds.start)]
         done = subprocess.run(words, cwd=TESTS, env=env, capture_output=True, text=True)
         took = time.monotonic() - began
     last = (done.stdout.strip().splitlines() or [""])[-1]
-    if done.returncode == 0:
-        return ""
+    if last == "found nothing":
+        return Found(-1, "", len(seeds), took)
     if not last.startswith("found "):
         raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
     _, seed, invariant = last.split(" ", 2)
-    return f"{seed} | {invariant} | {(int(seed) + 1) / took:.0f} | {took:.1f}"
+    return Found(int(seed), invariant, int(seed) - seeds.start + 1, took)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from simulation import cluster_plans, plans
+from simulation import cloning, cluster_plans, plans, vm_plans
 from simulation.plans import Plan
 from simulation.stores import Home
 from simulation.world import Result, World
@@ -66,6 +66,7 @@ def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
     from tpukit.cli import context
     from tpukit.control import retry_state
+    from tpukit.store import process
 
     changed: list[tuple[Any, str, Any]] = []
 
@@ -83,6 +84,8 @@ def prepared() -> Iterator[None]:
     change(click, "echo", lambda *_, **__: None)
     for name in ("store", "places", "CLOCK", "owner"):
         change(context, name, getattr(context, name))
+    for name in cloning.PATCHED:
+        change(process, name, getattr(process, name))
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -118,7 +121,7 @@ class Simulator:
         if scene in APART:
             return self.run(APART[scene](seed), kept=kept)
         plan = plans.draw(seed)
-        return self.run(replace(plan, scene=scene or plan.scene), kept=kept)
+        return self.run(vm_plans.enrich(replace(plan, scene=scene or plan.scene)), kept=kept)
 
     def shrink(self, found: Result) -> Result:
         """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""
