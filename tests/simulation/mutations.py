@@ -159,18 +159,25 @@ MUTATIONS = (
     ),
     Mutation(
         "l",
-        "a worker that claims a document which does not fit stops there",
+        "a document that cannot be written is not ended",
         "queue/claims.py",
         "                end_unfit(store, entry, entry.value, str(error))\n                continue\n",
         "                raise\n",
         "queue",
+        (
+            (
+                "queue/driver.py",
+                "            written = self._store.put(TPU_JOBS, smaller, ended, lease=lease, events=events)\n",
+                "            raise\n",
+            ),
+        ),
     ),
     Mutation(
         "l",
-        "the supervisor does not end a document that cannot be written",
+        "documents with another status are never ended",
         "queue/driver.py",
-        "            written = self._store.put(TPU_JOBS, smaller, ended, lease=lease, events=events)\n",
-        "            raise\n",
+        "            self._records.end_strangers()\n",
+        "            pass\n",
         "queue",
     ),
     Mutation(
