@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 PATCHED = ("_machine", "_boot", "_started", "_text", "os", "socket")
 """Names of `tpukit.store.process` that the simulator restores."""
+_REAL = {name: getattr(process, name) for name in PATCHED}
 _machine: Any = process._machine.__wrapped__  # without its cache: here one process is many machines
 
 
@@ -27,8 +30,14 @@ class Clones:
         system._machine, system._boot = _machine, lambda: f"boot of {world.acting}"
         system._text = lambda path: "the machine id of the image"
         system._started = lambda pid: f"{world.acting} {pid}" if self._is_alive(pid) else ""
-        system.os = SimpleNamespace(kill=self._kill)
-        system.socket = SimpleNamespace(gethostname=lambda: "trainer")
+        system.os = SimpleNamespace(**{**vars(os), "kill": self._kill})
+        system.socket = SimpleNamespace(**{**vars(socket), "gethostname": lambda: "trainer"})
+
+    @staticmethod
+    def release() -> None:
+        """Undo what an earlier world did."""
+        for name, real in _REAL.items():
+            setattr(process, name, real)
 
     def holder(self, machine: Machine, number: int) -> Holder:
         pid = next(self._numbers)

@@ -194,6 +194,16 @@ def _abandon(world: World, scene: JobsScene, event: Event) -> None:
         world.violate("leak", f"{name} is left {event.seconds:.0f} s after the last driver was lost")
 
 
+def _orphan(world: World, scene: JobsScene, event: Event) -> None:
+    """A request that was under way when its driver lost the job arrives after the job has ended."""
+    ended = [plan for plan in world.jobs.values() if world.store.get(JOBS, plan.id).value.state.ended]
+    for plan in ended[:1]:
+        attempt = world.store.get(JOBS, plan.id).value.attempt
+        for request in target.requests(plan, attempt.number if attempt else 0, scene.sender, "key"):
+            world.acting = "late"
+            world.cloud.request(ZONE, request)
+
+
 def _full_disk(world: World, scene: JobsScene, event: Event) -> None:
     scene.full |= {one.index for one in world.machines} if not event.which else {event.which % len(world.machines)}
 
@@ -204,6 +214,8 @@ _HAPPEN = {
     "blind": _blind,
     "power loss": _power_loss,
     "full disk": _full_disk,
+    "orphan": _orphan,
+    "slow upload": lambda world, scene, event: None,
     "clones": lambda world, scene, event: None,
     "long history": lambda world, scene, event: None,
     "limit": lambda world, scene, event: None,

@@ -44,16 +44,22 @@ class MachineLogs(LogStore):
 
 
 class JobsScene:
+    sender = SENDER
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.sent: set[int] = set()
         self.bucket: dict[str, bytes] = {}
         self.full: set[int] = set()  # machines whose disk is full
+        self.places: dict[int, TpuVmPlace] = {}  # of the processes that run, by machine
         self.owners = Owners(world, world.store)
         happens = {event.kind for event in world.plan.events}
         Disk.release(world.home.store)
+        Clones.release()
         self.disk = Disk(world.home.store, world.clock.now) if "power loss" in happens else None
         world.hosts.watches = Watches(world) if "limit" in happens else None
+        slow = (event.seconds for event in world.plan.events if event.kind == "slow upload")
+        self.upload_seconds = next(slow, 0.0)
         self.clones = Clones(world) if "clones" in happens else None
         world.cloud.acts = self._check_owner
 
@@ -74,6 +80,8 @@ class JobsScene:
                 for name in driver.sweep():
                     world.trace.add(machine.name, f"swept {name}")
 
+        if isinstance(place := places.get("tpu-vm"), TpuVmPlace):
+            self.places[machine.index] = place
         return step, driver.leases
 
     def send_due(self, machine: Machine, store: Any, places: Any, driver: Driver) -> None:
@@ -95,6 +103,7 @@ class JobsScene:
         return records.StoreOf(machine, self.owners), {"tpu-vm": place}
 
     def _create(self, machine: Machine, address: str, content: bytes, kind: str) -> None:
+        self.world.scheduler.sleep(self.upload_seconds)
         machine.call("bucket", f"upload {address}", lambda: self.bucket.__setitem__(address, content), mutates=True)
 
     def _download(self, machine: Machine, address: str) -> bytes:
@@ -123,15 +132,33 @@ class JobsScene:
         return len(self.sent) == len(self.world.plan.jobs) and shared
 
     def over(self) -> bool:
+        self._check_memory()
         return (
             len(self.sent) == len(self.world.plan.jobs)
             and all(job.state.ended for job in self.world.store.jobs())
             and not self.left()
+            and not self._kept_leases()
         )
 
     def left(self) -> list[str]:
         """What is there of the jobs of this store, and costs money."""
         return self.world.cloud.own(store_label(SENDER))
+
+    def _check_memory(self) -> None:
+        """What a driver remembers of hosts depends on the jobs that there are, and not on how often they were lost."""
+        hosts = sum(plan.slice.hosts * plan.spec.slices for plan in self.world.jobs.values())
+        for index, place in self.places.items():
+            for observer in list(place._observers.values()):
+                count = max(len(observer.silent), len(observer.hosts.host_keys))
+                if count > 3 * hosts:
+                    self.world.acting = f"machine-{index}"
+                    self.world.violate("growth", f"remembers {count} hosts of jobs that have {hosts}")
+
+    def _kept_leases(self) -> list[str]:
+        """Live leases of jobs that have ended."""
+        active = {f"{JOBS.name}/{job.id}" for job in self.world.store.jobs() if not job.state.ended}
+        names = [lease.name for lease in self.world.home.store.leases()]
+        return [name for name in names if name.startswith(JOBS.name) and name not in active]
 
     def judge(self) -> None:
         world = self.world
@@ -144,3 +171,5 @@ class JobsScene:
             world.violate("stuck", "a job was never sent")
         for name in self.left():
             world.violate("leak", f"{name} is left")
+        for name in self._kept_leases():
+            world.violate("growth", f"the lease {name} of an ended job is renewed for ever")

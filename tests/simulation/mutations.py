@@ -213,6 +213,21 @@ MUTATIONS = (
         "jobs",
     ),
     Mutation(
+        "s",
+        "a driver remembers the hosts of all attempts",
+        "places/tpu_vm/observing.py",
+        "        self._forget(handles, machines)\n",
+        "",
+        "jobs",
+        (
+            (
+                "places/tpu_vm/observing.py",
+                "        self.hosts.keep_only(zone, {one.id for one in nodes.values()})\n",
+                "",
+            ),
+        ),
+    ),
+    Mutation(
         "t",
         "machines from one image are one machine",
         "store/process.py",
@@ -227,6 +242,14 @@ MUTATIONS = (
         "durable=kind.plain is None",
         "durable=False",
         "jobs",
+    ),
+    Mutation(
+        "w",
+        "one report that cannot be read stops the fleet in its zone",
+        "fleet/reach.py",
+        "    except (KeyError, TypeError, ValueError, AttributeError) as error:\n        return Sight",
+        "    except ZeroDivisionError as error:\n        return Sight",
+        "fleet",
     ),
     Mutation(
         "w",

@@ -18,7 +18,7 @@ def expect(world: World, job_id: str) -> None:
     """Watch from now on whether the stop of a job is done, as long as a machine is well."""
     machines = [one for one in world.machines if not one.down]
     well = [one for one in machines if _is_well(one)]
-    if not well or any(event.kind in ("newer", "power loss", "clones") for event in world.plan.events):
+    if not well or any(event.kind in ("newer", "power loss", "clones", "slow upload") for event in world.plan.events):
         return
     seconds = SOON if len(well) == len(machines) else TAKEN_OVER
     began, processes = world.scheduler.now, [one.process for one in well]

@@ -74,6 +74,28 @@ def _back_off(plan: Plan, dice: random.Random) -> Plan:
     return _with(replace(alone, events=kept), *events)
 
 
+def _forgotten(plan: Plan, dice: random.Random) -> Plan:
+    """A person forgets a job between two attempts on a TPU VM that is gone."""
+    job = replace(plan.jobs[0], on=True, slices=1, mistake=0.0, seconds=600.0)
+    at, machines = round(dice.uniform(60, 200), 1), tuple(replace(one, renews=True) for one in plan.machines)
+    events = [Event(at, "preempt")]
+    events += [Event(round(at + dice.uniform(0, 120), 1), "forget") for _ in range(3)]
+    return _with(replace(plan, jobs=(job,), machines=machines, faults=()), *events)
+
+
+def _blocked(plan: Plan, dice: random.Random) -> Plan:
+    """Port 22 is closed for all drivers while the job runs."""
+    jobs = tuple(replace(one, seconds=600.0) for one in plan.jobs)
+    return _with(replace(plan, jobs=jobs), Event(round(dice.uniform(100, 350), 1), "block ssh", 0, 400.0))
+
+
+def _storm(plan: Plan, dice: random.Random) -> Plan:
+    """Hardware is taken again and again."""
+    jobs = tuple(replace(one, seconds=200.0, mistake=0.0) for one in plan.jobs)
+    events = [Event(round(index * 100 + dice.uniform(60, 160), 1), "preempt", dice.randrange(4)) for index in range(16)]
+    return _with(replace(plan, jobs=jobs), *events)
+
+
 def _clones(plan: Plan, dice: random.Random) -> Plan:
     """Machines from one image: the same machine id and host name."""
     return _with(replace(plan, machines=_machines(plan, 2)), Event(0.0, "clones"))
@@ -126,7 +148,7 @@ def _bad_sample(plan: Plan, dice: random.Random) -> Plan:
 
 _INGREDIENTS: dict[str, tuple[Callable[[Plan, random.Random], Plan], ...]] = {
     "jobs": (
-        *(_ambush, _heir, _no_code, _blind, _back_off, _clones),
+        *(_ambush, _heir, _no_code, _blind, _back_off, _clones, _forgotten, _storm, _blocked),
         *(_power, _disk, _history, _abandoned),
     ),
     "fleet": (_long_block, _neighbour, _bad_sample),
