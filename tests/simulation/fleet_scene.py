@@ -37,6 +37,8 @@ ZONES = [ZONE, "us-central1-a"]
 NAME = "tpu"
 SHARDS = 50
 WORK_SECONDS = 20.0
+REPORTS = ('{"step": 1, "shards": 1}', "{", "[1, 2]", '{"step": "many", "shards": NaN}', "null")
+"""What programs report of themselves, and what is left of that on a full disk."""
 
 
 class FleetHosts(SimulatedHosts):
@@ -65,6 +67,7 @@ class Samples:
 
     def __init__(self, folder: Path, bad: int) -> None:
         self._folder, self._bad = folder, bad
+        self.report = REPORTS[bad % len(REPORTS)]
 
     def make(self, shard: int) -> bool:
         """Return whether a worker gets through a shard."""
@@ -237,6 +240,8 @@ class FleetScene:
                 if world.cloud.quiet.get(address, 0.0) > world.scheduler.now + 1e6:
                     program.code = 137  # the host is dead
                     continue
+                if self.samples:
+                    program.report = self.samples.report
                 program.moved = self.beats[slots.get(address, "")] = world.scheduler.now
                 if self.samples and self.left and not self.samples.make(self.shards - self.left):
                     program.code = 1

@@ -244,12 +244,21 @@ MUTATIONS = (
         "jobs",
     ),
     Mutation(
+        "unattended",
+        "hosts are not told the limit for hardware without a driver",
+        "places/tpu_vm/asking.py",
+        '            "unattended": _unattended(plan, machines.nodes[slice_index] or first),\n',
+        '            "unattended": {},\n',
+        "jobs",
+    ),
+    Mutation(
         "w",
         "one report that cannot be read stops the fleet in its zone",
         "fleet/reach.py",
         "    except (KeyError, TypeError, ValueError, AttributeError) as error:\n        return Sight",
         "    except ZeroDivisionError as error:\n        return Sight",
         "fleet",
+        (("fleet/reach.py", "    except (ValueError, RecursionError):\n", "    except ZeroDivisionError:\n"),),
     ),
     Mutation(
         "w",

@@ -30,6 +30,8 @@ class Disk:
     def lose(self) -> None:
         with self._file.connection() as db:
             self._copy.backup(db)
+            # A copy does not count as a change of the connection: make one, for those who keep answers until then.
+            db.execute("INSERT INTO changes VALUES ('power', 1) ON CONFLICT DO UPDATE SET number = number + 1")
 
     @contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpukit.places.tpu_vm.channel import Answer
+from tpukit.places.tpu_vm.target import STORE
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -44,8 +45,12 @@ class Watches:
                 watch.asked, watch.stopped = now, 0.0
 
     def left(self) -> list[str]:
-        """Hardware of attempts that had begun."""
-        return [hardware for _, watch in self._known.items() if (hardware := self._named(watch)) is not None]
+        """Return TPU VMs of jobs on which an attempt had begun, and that the job created."""
+        world = self._world
+        world.cloud._pass_time()
+        begun = {one.address for training in world.hosts.every for one in training.processes.values()}
+        made = [one for one in world.cloud.made.values() if STORE in one.labels]
+        return [one.name for one in made if any(host.internal in begun for host in one.hosts)]
 
     def _run(self) -> None:
         world = self._world

@@ -89,6 +89,14 @@ def _blocked(plan: Plan, dice: random.Random) -> Plan:
     return _with(replace(plan, jobs=jobs), Event(round(dice.uniform(100, 350), 1), "block ssh", 0, 400.0))
 
 
+def _newer(plan: Plan, dice: random.Random) -> Plan:
+    """A driver of a newer version drives the job for a while, and this version cannot read its record."""
+    jobs = tuple(replace(one, seconds=600.0, on=False, mistake=0.0) for one in plan.jobs)
+    machines = tuple(replace(one, rights=True) for one in plan.machines)
+    event = Event(round(dice.uniform(60, 300), 1), "newer", 0, 900.0)
+    return _with(replace(plan, jobs=jobs, machines=machines), event)
+
+
 def _storm(plan: Plan, dice: random.Random) -> Plan:
     """Hardware is taken again and again."""
     jobs = tuple(replace(one, seconds=200.0, mistake=0.0) for one in plan.jobs)
@@ -148,7 +156,7 @@ def _bad_sample(plan: Plan, dice: random.Random) -> Plan:
 
 _INGREDIENTS: dict[str, tuple[Callable[[Plan, random.Random], Plan], ...]] = {
     "jobs": (
-        *(_ambush, _heir, _no_code, _blind, _back_off, _clones, _forgotten, _storm, _blocked),
+        *(_ambush, _heir, _no_code, _blind, _back_off, _clones, _forgotten, _storm, _blocked, _newer),
         *(_power, _disk, _history, _abandoned),
     ),
     "fleet": (_long_block, _neighbour, _bad_sample),
