@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from simulation.stores import _TABLES as TABLES
+
 WRITE_BACK = 30.0
 """Seconds after which the kernel has written everything, by itself."""
 
@@ -16,7 +18,7 @@ class Disk:
 
     def __init__(self, store: Any, now: Callable[[], float]) -> None:
         self._file, self._now = store._file, now
-        self._copy, self._at = sqlite3.connect(":memory:"), now()
+        self._rows: dict[str, list[tuple[Any, ...]]] = {}
         type(self).release(store)
         self._commit = self._file.transaction
         self._file.transaction = self._transaction
@@ -25,13 +27,15 @@ class Disk:
     @staticmethod
     def release(store: Any) -> None:
         """Undo what an earlier world did to the store."""
-        vars(store._file).pop("transaction", None)
+        if file := getattr(store, "_file", None):
+            vars(file).pop("transaction", None)
 
     def lose(self) -> None:
-        with self._file.connection() as db:
-            self._copy.backup(db)
-            # A copy does not count as a change of the connection: make one, for those who keep answers until then.
-            db.execute("INSERT INTO changes VALUES ('power', 1) ON CONFLICT DO UPDATE SET number = number + 1")
+        with self._commit() as db:
+            for table, rows in self._rows.items():
+                db.execute(f"DELETE FROM {table}")
+                for row in rows:
+                    db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
 
     @contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
@@ -44,5 +48,5 @@ class Disk:
 
     def _save(self) -> None:
         with self._file.connection() as db:
-            db.backup(self._copy)
+            self._rows = {table: db.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
         self._at = self._now()

@@ -5,6 +5,7 @@ It behaves as `host_unattended.py` does. What it must never do is end what a dri
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +59,16 @@ class Watches:
             for key, watch in list(self._known.items()):
                 if not self._is_needed(key, watch):
                     del self._known[key]
+                elif not self._is_up(key[0]):
+                    watch.asked = math.inf  # a reboot ended the watch, and the next question starts it again
                 elif world.scheduler.now - watch.asked >= watch.wanted["seconds"]:
                     self._end(key, watch)
             world.scheduler.sleep(LOOK_SECONDS)
+
+    def _is_up(self, address: str) -> bool:
+        cloud = self._world.cloud
+        node = next(one for one in cloud.made.values() if any(host.internal == address for host in one.hosts))
+        return node.state == "READY" and node.name not in cloud.taken
 
     def _is_needed(self, key: tuple[str, str, int], watch: Watch) -> bool:
         address, job, number = key
