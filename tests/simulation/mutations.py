@@ -7,6 +7,7 @@ of the product, which the simulator then runs.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import resource
 import shutil
@@ -17,24 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tpukit
+from simulation.mutation import Mutation
+from simulation.simulator import Simulator
 
 PRODUCT = Path(tpukit.__file__).parent
 TESTS = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    cases: str  # letters of the table in README.md
-    name: str
-    file: str
-    fixed: str
-    broken: str
-    scene: str = ""  # the scene whose seeds are run; empty: the one that each seed draws
-    more: tuple[tuple[str, str, str], ...] = ()  # other pieces of the same fix: file, fixed, broken
-
-    @property
-    def edits(self) -> tuple[tuple[str, str, str], ...]:
-        return (self.file, self.fixed, self.broken), *self.more
 
 
 MUTATIONS = (
@@ -274,10 +262,15 @@ MUTATIONS = (
 def every() -> tuple[Mutation, ...]:
     """Return the mutations of this file and those of clusters."""
     try:
-        from simulation import mutations_cluster
-    except ImportError:
+        cluster = importlib.import_module("simulation.mutations_cluster")
+    except ModuleNotFoundError:
         return MUTATIONS
-    return (*MUTATIONS, *mutations_cluster.MUTATIONS)
+    return (*MUTATIONS, *getattr(cluster, "MUTATIONS", getattr(cluster, "CLUSTER", ())))
+
+
+def edits(mutation: Mutation) -> tuple[tuple[str, str, str], ...]:
+    """Return all that is changed: file, fixed, broken."""
+    return (mutation.file, mutation.fixed, mutation.broken), *mutation.also
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +309,6 @@ def main() -> int:
 
 def find(scene: str, seeds: range) -> int:
     """Print the first seed that breaks an invariant, and which one."""
-    from simulation.simulator import Simulator
-
     with Simulator() as simulator:
         for seed in seeds:
             if violation := simulator.seed(seed, scene).violation:
@@ -328,29 +319,41 @@ def find(scene: str, seeds: range) -> int:
 
 
 def run(mutation: Mutation, seeds: range) -> Found:
-    """Run seeds against the product without the fix, until one finds that."""
+    """Run seeds against the product without the fix until one breaks an invariant that the product with it keeps."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tpukit"
+        copy = Path(folder) / "tools" / "tpukit"
         shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        for name, fixed, broken in mutation.edits:
+        for name in ("jobset", "kueue"):  # what the product reads beside its package
+            (Path(folder) / name).symlink_to(PRODUCT.parents[1] / name)
+        for name, fixed, broken in edits(mutation):
             text = (copy / name).read_text(encoding="utf-8")
             if fixed not in text:
                 raise SystemExit(f"{mutation.name}: {name} has not got the fix that is to be taken out")
             (copy / name).write_text(text.replace(fixed, broken), encoding="utf-8")
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        path = os.pathsep.join((folder, str(TESTS)))
+        seed, invariant = _first(copy.parent, mutation, seeds)
+    took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    return Found(seed, invariant, seed - seeds.start + 1 if seed >= 0 else len(seeds), took)
+
+
+def _first(product: Path, mutation: Mutation, seeds: range) -> tuple[int, str]:
+    while seeds:
+        path = os.pathsep.join((str(product), str(TESTS)))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         words = [sys.executable, "-m", "simulation.mutations", "--find", mutation.scene]
         words += ["--seeds", str(len(seeds)), "--first", str(seeds.start)]
         done = subprocess.run(words, cwd=TESTS, env=env, capture_output=True, text=True)
-        took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    last = (done.stdout.strip().splitlines() or [""])[-1]
-    if last == "found nothing":
-        return Found(-1, "", len(seeds), took)
-    if not last.startswith("found "):
-        raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
-    _, seed, invariant = last.split(" ", 2)
-    return Found(int(seed), invariant, int(seed) - seeds.start + 1, took)
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        if last == "found nothing":
+            break
+        if not last.startswith("found "):
+            raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
+        _, seed, invariant = last.split(" ", 2)
+        with Simulator() as simulator:
+            if not simulator.seed(int(seed), mutation.scene).violation:
+                return int(seed), invariant
+        seeds = range(int(seed) + 1, seeds.stop)  # it breaks with the fix, too, and shows nothing
+    return -1, ""
 
 
 if __name__ == "__main__":
