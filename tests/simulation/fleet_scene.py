@@ -3,13 +3,16 @@ is left; then a person deletes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulation.events import ZONE
 from simulation.hosts import CHANGES as HOST_CHANGES
 from simulation.machines import Crashed, Machine, Remote
+from simulation.owning import Owners
 from simulation.records import StoreOf
 from simulation.tpu_cloud import CHANGES
 from tpukit.errors import LeaseLost, TpukitError
@@ -21,6 +24,7 @@ from tpukit.fleet.listing import located
 from tpukit.fleet.progress import Made, Progress
 from tpukit.fleet.reach import Reach
 from tpukit.fleet.records import FLEET, SLOT, Worker, mark_of
+from tpukit.host import bucket, shards
 from tpukit.places.tpu_vm.channel import Answer, Call
 from tpukit.store import Holder
 from unit.fleet_world import ME, WORK, SimulatedHosts
@@ -33,6 +37,8 @@ ZONES = [ZONE, "us-central1-a"]
 NAME = "tpu"
 SHARDS = 50
 WORK_SECONDS = 20.0
+REPORTS = ('{"step": 1, "shards": 1}', "{", "[1, 2]", '{"step": "many", "shards": NaN}', "null")
+"""What programs report of themselves, and what is left of that on a full disk."""
 
 
 class FleetHosts(SimulatedHosts):
@@ -54,6 +60,32 @@ class FleetHosts(SimulatedHosts):
         program = self.running().get(address)
         if program and not self.world.scene.deleted and not (program.hangs or program.frozen):  # type: ignore[attr-defined]
             self.world.violate("healthy", f"{what} while a worker is healthy there")
+
+
+class Samples:
+    """A stream with a line that is not JSON in one of its shards, and what a real worker makes of it."""
+
+    def __init__(self, folder: Path, bad: int) -> None:
+        self._folder, self._bad = folder, bad
+        self.report = REPORTS[bad % len(REPORTS)]
+
+    def make(self, shard: int) -> bool:
+        """Return whether a worker gets through a shard."""
+        if shard != self._bad:
+            return True
+        folder = self._folder / f"data-{shard}"
+        folder.mkdir(parents=True, exist_ok=True)
+        content = b'{"text": "a"}\n{"text": "b\n{"text": "c"}\n'
+        (folder / "stream_000.jsonl").write_bytes(content)
+        stream = shards.Stream("stream_000.jsonl", 3, hashlib.sha256(content).hexdigest())
+        run = shards.Run(3, ".bin", "program", {}, "")
+        data, output = bucket.opened(str(folder)), bucket.opened(str(self._folder / f"output-{shard}"))
+        extraction = shards.Extraction(data, output, stream, run, "worker", "data", self._folder)
+        try:
+            extraction.work(lambda samples: b"made", lambda: None, lambda made, own: None)
+        except ValueError:
+            return False
+        return True
 
 
 @dataclass
@@ -89,15 +121,21 @@ class FleetScene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.hosts = FleetHosts(world)
-        self.left, self.made = SHARDS, dict[str, int]()
+        events = world.plan.events
+        blocked = any(event.kind == "block ssh" and event.seconds > 1200 for event in events)
+        self.shards = 400 if blocked else SHARDS
+        self.left, self.made = self.shards, dict[str, int]()
+        bad = next((event.which for event in events if event.kind == "bad sample"), -1)
+        self.samples = Samples(world.folder / "samples", bad) if bad >= 0 else None
         self.beats: dict[str, float] = {}
         self.wanted = self.deleted = False
         self.twice: dict[str, float] = {}  # since when a worker has had two TPU VMs
-        world.cloud.judged = self._judge_delete
+        self.owners = Owners(world, world.store)
+        world.cloud.judged, world.cloud.acts = self._judge_delete, self._check_owner
         world.scheduler.spawn(self._work, WORK_SECONDS)
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
-        store, client = StoreOf(machine, self.world.store), Remote(machine, "cloud", self.world.cloud, CHANGES)
+        store, client = StoreOf(machine, self.owners), Remote(machine, "cloud", self.world.cloud, CHANGES)
         driver = Driver(
             store, self.acting(machine, client), self._progress, machine.clock, Holder(f"{machine.name}/{number}")
         )
@@ -122,6 +160,8 @@ class FleetScene:
             theirs = records.plan(NAME, ZONES, 3, "v4-8", event.at, owner="eve", store="theirs")[event.which + 1]
             if theirs.tpu not in self.world.cloud.made:  # another user's fleet has the same name
                 self.world.cloud.make_foreign(theirs.zone, theirs.tpu, theirs.labels)
+            return True
+        if event.kind == "bad sample":
             return True
         return event.kind in ("resume", "newer", "quota")
 
@@ -153,6 +193,10 @@ class FleetScene:
         """A person waits until everything is done, and deletes the fleet."""
         while not self.wanted or any(one.state == "active" for one in self._workers()):
             self.world.scheduler.sleep(30.0)
+        if self.left and not self.deleted:
+            self.world.acting = "world"
+            failed = [f"{one.slot}: {one.message}" for one in self._workers() if one.state == "failed"]
+            self.world.violate("stuck", f"{self.left} shards are left: {failed}")
         self._delete()
 
     def _delete(self) -> None:
@@ -179,7 +223,10 @@ class FleetScene:
         return nodes + queued
 
     def _is_ours(self, one: Any) -> bool:
-        return one.labels.get(FLEET) == NAME and mark_of(one.labels) == f"{ME.owner}/{ME.store}"
+        return self._is_marked(one.labels)
+
+    def _is_marked(self, labels: Mapping[str, str]) -> bool:
+        return labels.get(FLEET) == NAME and mark_of(labels) == f"{ME.owner}/{ME.store}"
 
     def _progress(self, output: str) -> Progress:
         made = {slot: Made(count, count) for slot, count in self.made.items()}
@@ -193,14 +240,22 @@ class FleetScene:
                 if world.cloud.quiet.get(address, 0.0) > world.scheduler.now + 1e6:
                     program.code = 137  # the host is dead
                     continue
+                if self.samples:
+                    program.report = self.samples.report
                 program.moved = self.beats[slots.get(address, "")] = world.scheduler.now
-                if self.left:
+                if self.samples and self.left and not self.samples.make(self.shards - self.left):
+                    program.code = 1
+                elif self.left:
                     self.left -= 1
                     slot = slots.get(address, "")
                     self.made[slot] = self.made.get(slot, 0) + 1
                 else:
                     program.code = 0
             world.scheduler.sleep(WORK_SECONDS)
+
+    def _check_owner(self, labels: Mapping[str, str], name: str, what: str) -> None:
+        if self._is_marked(labels):
+            self.owners.check(f"{records.WORKERS.name}/{NAME}-{labels.get(SLOT, '')}", what)
 
     def _judge_delete(self, name: str, what: str) -> None:
         """Of a TPU VM that Google calls READY and that is so: only a person may have it deleted."""

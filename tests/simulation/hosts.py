@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simulation.machines import Machine
+from simulation.unattended import Watches
 from tpukit.errors import LeaseLost, TpukitError, Transient
+from tpukit.places.tpu_vm import target
 from tpukit.places.tpu_vm.channel import Answer, Call
 from unit.simulated_trainings import Training, Trainings
 
@@ -29,13 +31,18 @@ class Hosts(Trainings):
     every: list[Training] = field(default_factory=list)
     calm: bool = True
     numbers: dict[str, int] = field(default_factory=dict)  # of hosts in their job, by address
+    watches: Watches | None = None  # where the plan sets a limit for what no driver asks for
 
     def answer(self, address: str, worker: int, request: Answer) -> Answer:
+        if request["do"] in ("start", "stop"):
+            self.world.cloud.acts({target.JOB: request["job"]}, "", f"{request['do']}s {request['job']} on {address}")
         if request["do"] == "start":
             env = request["env"]
             hosts = int(env["TPUKIT_SLICE_HOSTS"])
             self.numbers[address] = int(env.get("MEGASCALE_SLICE_ID", 0)) * hosts + worker
             env["TPUKIT_SLICE_HOSTS"] = hosts * int(env.get("MEGASCALE_NUM_SLICES", 1))
+        if self.watches is not None:
+            self.watches.heard(address, request)
         return super().answer(address, self.numbers.get(address, worker), request)
 
     def healthy(self, training: Training) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace as replace_event
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from simulation import gone_project, moving, people
+from simulation import gone_project, moving, people, stopping
 from simulation.events import ZONE
-from simulation.plans import Event
+from simulation.plans import Event, Fault
 from tpukit.errors import Conflict, TpukitError
 from tpukit.places.tpu_vm import target
 from tpukit.reasons import State
@@ -64,6 +65,7 @@ def _stop(world: World, scene: JobsScene, event: Event) -> None:
         return
     world.asked.add(job_id)
     change(store, JOBS, job_id, lambda job: job if job.state.ended else replace(job, wanted="stop"))
+    stopping.expect(world, job_id)
 
 
 def _resume(world: World, scene: JobsScene, event: Event) -> None:
@@ -127,8 +129,100 @@ def _newer(world: World, scene: JobsScene, event: Event) -> None:
     world.home.rewrite(job_id, renamed("hibernating", state))
 
 
+def _ambush(world: World, scene: JobsScene, event: Event) -> None:
+    """A machine sleeps right before its next act; meanwhile people and other drivers change what it was about."""
+    machine = world.machines[event.which % 2]
+    machine.faults[True, machine.changes] = Fault(machine.index, machine.changes, "pause", event.seconds, True)
+    asleep = machine.suspended
+    for _ in range(300):
+        world.scheduler.sleep(1.0)
+        if machine.suspended > asleep:
+            break
+    else:
+        return
+    world.trace.add("world", f"{machine.name} sleeps before an act")
+    if event.which & 2:
+        _stop(world, scene, replace_event(event, which=0))
+    if event.which & 4:
+        world.scheduler.sleep(event.seconds / 2)
+        _resume(world, scene, replace_event(event, which=event.which >> 1))
+
+
+def _crash(world: World, scene: JobsScene, event: Event) -> None:
+    machine = world.machines[event.which % len(world.machines)]
+    machine.process += 1
+    world.restart(machine, event.seconds)
+
+
+def _blind(world: World, scene: JobsScene, event: Event) -> None:
+    """Whoever drives a job, or a machine of choice, may not call the API any more."""
+    owner = next((lease.holder.name for lease in world.home.store.leases() if lease.name.startswith(JOBS.name)), "")
+    chosen = [one for one in world.machines if owner.startswith(f"{one.name}/")] or [world.machines[0]]
+    chosen[0].denied["cloud"] = max(world.scheduler.now + event.seconds, chosen[0].denied.get("cloud", 0.0))
+
+
+def _power_loss(world: World, scene: JobsScene, event: Event) -> None:
+    if scene.disk is None:
+        return
+    before = {job.id: job for job in _jobs(world)}
+    scene.disk.lose()
+    for machine in world.machines:
+        machine.process += 1
+        if not machine.down:
+            world.restart(machine, event.seconds)
+    page = world.home.store.list(JOBS)
+    world.store._known = {entry.key: entry.value for entry in page.entries}
+    found = world.store._known | dict.fromkeys((one.key for one in page.broken), None)
+    for key, job in before.items():
+        after = found.get(key, Job(key, "", "", "", 0.0, {}))
+        world.acting = "power loss"
+        if key not in found or (
+            after and (job.state.ended, len(job.attempts)) > (after.state.ended, len(after.attempts))
+        ):
+            world.violate("lost", f"takes back what the record of {key} said")
+
+
+def _abandon(world: World, scene: JobsScene, event: Event) -> None:
+    """Every driver is gone for good: what had begun ends by itself, and its hardware with it."""
+    watches = world.hosts.watches
+    assert watches
+    watches.abandoned = True
+    for machine in world.machines:
+        machine.down = True
+        machine.process += 1
+    world.scheduler.sleep(event.seconds)
+    world.acting = "world"
+    for name in watches.left():
+        world.violate("leak", f"{name} is left {event.seconds:.0f} s after the last driver was lost")
+
+
+def _orphan(world: World, scene: JobsScene, event: Event) -> None:
+    """A request that was under way when its driver lost the job arrives after the job has ended."""
+    ended = [plan for plan in world.jobs.values() if world.store.get(JOBS, plan.id).value.state.ended]
+    for plan in ended[:1]:
+        attempt = world.store.get(JOBS, plan.id).value.attempt
+        for request in target.requests(plan, attempt.number if attempt else 0, world.home.sender, "key"):
+            world.acting = "late"
+            world.cloud.request(ZONE, request)
+
+
+def _full_disk(world: World, scene: JobsScene, event: Event) -> None:
+    scene.full |= {one.index for one in world.machines} if not event.which else {event.which % len(world.machines)}
+
+
 _HAPPEN = {
     "gone project": gone_project.happen,
+    "ambush": _ambush,
+    "crash": _crash,
+    "blind": _blind,
+    "power loss": _power_loss,
+    "full disk": _full_disk,
+    "orphan": _orphan,
+    "slow upload": lambda world, scene, event: None,
+    "clones": lambda world, scene, event: None,
+    "long history": lambda world, scene, event: None,
+    "limit": lambda world, scene, event: None,
+    "abandon": _abandon,
     "foreign": _foreign,
     "stop": _stop,
     "resume": _resume,

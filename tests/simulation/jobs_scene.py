@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simulation import growth, job_events, records, sending
+from simulation.cloning import Clones
 from simulation.gone_project import GONE, GoneProject
 from simulation.hosts import SimulatedChannel
 from simulation.machines import Machine, Remote
+from simulation.owning import Owners
+from simulation.power import Disk
 from simulation.tpu_cloud import CHANGES
+from simulation.unattended import Watches
 from tpukit.errors import NotFound
 from tpukit.jobs.driver import Driver
+from tpukit.places.base import Handle
 from tpukit.places.tpu_vm import TpuVmPlace
+from tpukit.places.tpu_vm.log_store import LogStore
 from tpukit.places.tpu_vm.shared_code import Code, address_of
-from tpukit.places.tpu_vm.target import store_label
+from tpukit.places.tpu_vm.target import JOB, store_label
 from tpukit.records import JOBS
 from tpukit.store import Holder
 
@@ -24,12 +32,35 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 
+@dataclass(frozen=True, slots=True)
+class MachineLogs(LogStore):
+    is_full: Callable[[], bool] = lambda: False
+
+    def add(self, handle: Handle, host: str, piece: Mapping[str, Any] | None) -> bool:
+        if piece and self.is_full():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return LogStore.add(self, handle, host, piece)
+
+
 class JobsScene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.sent: set[int] = set()
         self.bucket: dict[str, bytes] = {}
         self.drivers: dict[int, tuple[int, Driver, Any]] = {}  # by machine: its process, and what that drives with
+        self.full: set[int] = set()  # machines whose disk is full
+        self.places: dict[int, TpuVmPlace] = {}  # of the processes that run, by machine
+        self.owners = Owners(world, world.store)
+        happens = {event.kind for event in world.plan.events}
+        Disk.release(world.home.store)
+        Clones.release()
+        powered = "power loss" in happens and hasattr(world.home.store, "_file")  # Firestore's machines are Google's
+        self.disk = Disk(world.home.store, world.clock.now) if powered else None
+        world.hosts.watches = Watches(world) if "limit" in happens else None
+        slow = (event.seconds for event in world.plan.events if event.kind == "slow upload")
+        self.upload_seconds = next(slow, 0.0)
+        self.clones = Clones(world) if "clones" in happens else None
+        world.cloud.acts = self._check_owner
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
         world = self.world
@@ -49,10 +80,12 @@ class JobsScene:
                 for name in driver.sweep():
                     world.trace.add(machine.name, f"swept {name}")
 
+        if isinstance(place := places.get("tpu-vm"), TpuVmPlace):
+            self.places[machine.index] = place
         return step, driver.leases
 
     def holder(self, machine: Machine, number: int) -> Holder:
-        return Holder(f"{machine.name}/{number}")
+        return self.clones.holder(machine, number) if self.clones else Holder(f"{machine.name}/{number}")
 
     def send_due(self, machine: Machine, store: Any, places: Any, driver: Driver) -> None:
         sending.send_due(self.world, self.sent, machine, store, places, driver)
@@ -62,7 +95,7 @@ class JobsScene:
         cloud = Remote(machine, "cloud", self.world.cloud, CHANGES)
         gone = Remote(machine, "cloud", GoneProject(), CHANGES)
         channel = SimulatedChannel(machine)
-        store = records.StoreOf(machine, self.world.store)
+        store = records.StoreOf(machine, self.owners.over(self.world.store))
         place = TpuVmPlace(
             machine.root,
             machine.clock,
@@ -71,9 +104,11 @@ class JobsScene:
             channel=lambda folder, key: channel,
             code=Code(machine.root / "code", partial(self._create, machine), partial(self._download, machine)),
         )
+        place._logs = MachineLogs(machine.root, lambda: machine.index in self.full)
         return store, {"tpu-vm": place}
 
     def _create(self, machine: Machine, address: str, content: bytes, kind: str) -> None:
+        self.world.scheduler.sleep(self.upload_seconds)
         machine.call("bucket", f"upload {address}", lambda: self.bucket.__setitem__(address, content), mutates=True)
 
     def _download(self, machine: Machine, address: str) -> bytes:
@@ -83,6 +118,11 @@ class JobsScene:
             return self.bucket[address]
 
         return machine.call("bucket", f"download {address}", read)
+
+    def _check_owner(self, labels: Mapping[str, str], name: str, what: str) -> None:
+        named = (plan.id for plan in self.world.jobs.values() if plan.vms and name in plan.vms.nodes)
+        if job := labels.get(JOB) or next(named, ""):
+            self.owners.check(f"{JOBS.name}/{job}", what)
 
     def happen(self, event: Event) -> bool:
         return job_events.happen(self.world, self, event)
@@ -96,11 +136,13 @@ class JobsScene:
         return len(self.sent) == len(self.world.plan.jobs) and not kept
 
     def over(self) -> bool:
+        self._check_memory()
         return (
             len(self.sent) == len(self.world.plan.jobs)
             and all(job.state.ended for job in self.world.store.jobs())
             and not self.left()
             and not self.grown()
+            and not self._kept_leases()
         )
 
     def grown(self) -> list[str]:
@@ -127,6 +169,22 @@ class JobsScene:
         """What is there of the jobs of this store, and costs money."""
         return self.world.cloud.own(store_label(self.world.home.sender))
 
+    def _check_memory(self) -> None:
+        """What a driver remembers of hosts depends on the jobs that there are, and not on how often they were lost."""
+        hosts = sum(plan.slice.hosts * plan.spec.slices for plan in self.world.jobs.values())
+        for index, place in self.places.items():
+            for observer in list(place._observers.values()):
+                count = max(len(observer.silent), len(observer.hosts.host_keys))
+                if count > 3 * hosts:
+                    self.world.acting = f"machine-{index}"
+                    self.world.violate("growth", f"remembers {count} hosts of jobs that have {hosts}")
+
+    def _kept_leases(self) -> list[str]:
+        """Live leases of jobs that have ended."""
+        active = {f"{JOBS.name}/{job.id}" for job in self.world.store.jobs() if not job.state.ended}
+        names = [lease.name for lease in self.world.home.store.leases()]
+        return [name for name in names if name.startswith(JOBS.name) and name not in active]
+
     def judge(self) -> None:
         world = self.world
         for entry in world.home.store.list(JOBS).broken:
@@ -140,3 +198,5 @@ class JobsScene:
             world.violate("leak", f"{name} is left")
         for text in self.grown():
             world.violate("growth", text)
+        for name in self._kept_leases():
+            world.violate("growth", f"the lease {name} of an ended job is renewed for ever")

@@ -7,17 +7,18 @@ of the product, which the simulator then runs.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import tpukit
 from simulation.mutation import Mutation
-from simulation.mutations_cluster import CLUSTER
 from simulation.simulator import Simulator
 
 PRODUCT = Path(tpukit.__file__).parent
@@ -26,25 +27,12 @@ TESTS = Path(__file__).parents[1]
 
 MUTATIONS = (
     Mutation(
-        "f",
-        "acts are not fenced",
-        "fence.py",
-        "    return current() if current is not None else math.inf\n",
-        "    return math.inf\n",
-    ),
-    Mutation(
-        "f",
-        "the age of a lease leaves out suspended time",
-        "control/leases.py",
-        "self._clock.elapsed()",
-        "self._clock.monotonic()",
-    ),
-    Mutation(
-        "g",
-        "a driver that cannot observe a group keeps its leases",
-        "control/kernel.py",
-        "            if blind:  # let another driver try\n",
-        "            if False:\n",
+        "a",
+        "a driver with another key is not admitted to a running attempt",
+        "places/tpu_vm/observing.py",
+        "replace(judged.observation, follow_up=FollowUp(admit=True))",
+        "judged.observation",
+        "jobs",
     ),
     Mutation(
         "a g",
@@ -52,6 +40,7 @@ MUTATIONS = (
         "control/kernel.py",
         "            if self._keys.lasted(entry.key) >= BLIND_SECONDS and _is_blindness(error):\n",
         "            if False:\n",
+        "jobs",
     ),
     Mutation(
         "b",
@@ -60,13 +49,22 @@ MUTATIONS = (
         "    if len(silent) == len(reports):\n        return Judgement(seen, unseen=True)\n",
         "    if len(silent) == len(reports) and all(one.silent >= SILENT_SECONDS for one in reports):\n"
         "        return Judgement(replace(seen, state=State.FAILED, reason=Reason.HOST_LOST, active=False))\n",
+        "jobs",
     ),
     Mutation(
-        "a",
-        "a driver with another key is not admitted to a running attempt",
-        "places/tpu_vm/observing.py",
-        "replace(judged.observation, follow_up=FollowUp(admit=True))",
-        "judged.observation",
+        "c",
+        "a fleet takes silent hosts for dead without a witness or a look into the bucket",
+        "fleet/observe.py",
+        "replace(one, witness=witness and not one.host)",
+        "replace(one, witness=not one.host)",
+        "fleet",
+        (
+            (
+                "fleet/driver.py",
+                "        mark, now = (seen.node_id, seen.shards, seen.beat)",
+                "        mark, now = seen.node_id",
+            ),
+        ),
     ),
     Mutation(
         "d",
@@ -74,6 +72,14 @@ MUTATIONS = (
         "places/tpu_vm/sweeping.py",
         " | jobs.unreadable\n",
         "\n",
+        "jobs",
+        (
+            (
+                "jobs/driver.py",
+                "                yield not is_active(self._store, job_id)\n",
+                "                yield True\n",
+            ),
+        ),
     ),
     Mutation(
         "e",
@@ -81,6 +87,7 @@ MUTATIONS = (
         "places/tpu_vm/shared_code.py",
         "        if not (self.shelf / digest).exists():\n            self._fetch(plan, digest)\n",
         "",
+        "jobs",
     ),
     Mutation(
         "e",
@@ -88,62 +95,265 @@ MUTATIONS = (
         "places/tpu_vm/shared_code.py",
         "raise Transient(missing",
         'raise __import__("tpukit").errors.NotYet(missing',
+        "jobs",
     ),
     Mutation(
-        "k",
-        "one slow list of node pools blinds the provisioner",
-        "provisioner/pool_cache.py",
-        "min(_LONGEST_WAIT, _SHARE * self._took)",
-        "_SHARE * self._took",
+        "f",
+        "acts are not fenced",
+        "fence.py",
+        "    return current() if current is not None else math.inf\n",
+        "    return math.inf\n",
+        "jobs",
+    ),
+    Mutation(
+        "f",
+        "acts of fleets are not fenced",
+        "fence.py",
+        "    return current() if current is not None else math.inf\n",
+        "    return math.inf\n",
+        "fleet",
+    ),
+    Mutation(
+        "f",
+        "the age of a lease leaves out suspended time",
+        "control/leases.py",
+        "self._clock.elapsed()",
+        "self._clock.monotonic()",
+        "jobs",
+    ),
+    Mutation(
+        "g",
+        "a driver that cannot observe a group keeps its leases",
+        "control/kernel.py",
+        "            if blind:  # let another driver try\n",
+        "            if False:\n",
+        "jobs",
+    ),
+    Mutation(
+        "h",
+        "TPU VMs of a fleet are taken for ours whoever owns them",
+        "fleet/records.py",
+        "        return mark_of(labels) in (self.mark, *self.adopted)\n",
+        "        return True\n",
+        "fleet",
+    ),
+    Mutation(
+        "j",
+        "the record of a job keeps all its attempts",
+        "jobs/decide.py",
+        "        history.compacted(launched), Act.SUBMIT",
+        "        launched, Act.SUBMIT",
+        "jobs",
+    ),
+    Mutation(
+        "l",
+        "a document that cannot be written is not ended",
+        "queue/claims.py",
+        "                end_unfit(store, entry, entry.value, str(error))\n                continue\n",
+        "                raise\n",
+        "queue",
+        (
+            (
+                "queue/driver.py",
+                "            written = self._store.put(TPU_JOBS, smaller, ended, lease=lease, events=events)\n",
+                "            raise\n",
+            ),
+        ),
+    ),
+    Mutation(
+        "l",
+        "documents with another status are never ended",
+        "queue/driver.py",
+        "            self._records.end_strangers()\n",
+        "            pass\n",
+        "queue",
+    ),
+    Mutation(
+        "l",
+        "odd values in fields that are not the program's make its document unreadable",
+        "queue/records.py",
+        "    return {name: value for name, value in doc.items() if name not in OWN or _fits(value, OWN[name])}\n",
+        "    return doc\n",
+        "queue",
+    ),
+    Mutation(
+        "m",
+        "a full disk stops the jobs whose logs are copied to it",
+        "places/tpu_vm/log_store.py",
+        "        except OSError:\n            return False\n\n    def position",
+        "        except ZeroDivisionError:\n            return False\n\n    def position",
+        "jobs",
+    ),
+    Mutation(
+        "r",
+        "a stop waits for the end of a back-off",
+        "control/retry_state.py",
+        "            return self._revisions.get(name, revision) != revision\n",
+        "            return False\n",
+        "jobs",
+    ),
+    Mutation(
+        "s",
+        "leases of jobs that ended elsewhere are held for ever",
+        "control/kernel.py",
+        "        if ended:\n            self._leases.release(*map(self._lease_name, ended))\n",
+        "",
+        "jobs",
+    ),
+    Mutation(
+        "s",
+        "a driver remembers the hosts of all attempts",
+        "places/tpu_vm/observing.py",
+        "        self._forget(handles, machines)\n",
+        "",
+        "jobs",
+        (
+            (
+                "places/tpu_vm/observing.py",
+                "        self.hosts.keep_only(zone, {one.id for one in nodes.values()})\n",
+                "",
+            ),
+        ),
+    ),
+    Mutation(
+        "t",
+        "machines from one image are one machine",
+        "store/process.py",
+        '    return f"{boot}/{_text(_MACHINE_ID)}/{host}/{namespace}"\n',
+        '    return f"{_text(_MACHINE_ID)}/{host}/{namespace}"\n',
+        "jobs",
+    ),
+    Mutation(
+        "u",
+        "records do not wait for the disk",
+        "store/sqlite.py",
+        "durable=kind.plain is None",
+        "durable=False",
+        "jobs",
+    ),
+    Mutation(
+        "unattended",
+        "hosts are not told the limit for hardware without a driver",
+        "places/tpu_vm/asking.py",
+        '            "unattended": _unattended(plan, machines.nodes[slice_index] or first),\n',
+        '            "unattended": {},\n',
+        "jobs",
+    ),
+    Mutation(
+        "w",
+        "one report that cannot be read stops the fleet in its zone",
+        "fleet/reach.py",
+        "    except (KeyError, TypeError, ValueError, AttributeError) as error:\n        return Sight",
+        "    except ZeroDivisionError as error:\n        return Sight",
+        "fleet",
+        (("fleet/reach.py", "    except (ValueError, RecursionError):\n", "    except ZeroDivisionError:\n"),),
+    ),
+    Mutation(
+        "w",
+        "one sample that is not JSON stops its stream",
+        "host/shards.py",
+        '        except (ValueError, RecursionError) as error:\n            _log.warning("%s, sample',
+        '        except ZeroDivisionError as error:\n            _log.warning("%s, sample',
+        "fleet",
     ),
 )
+
+
+def every() -> tuple[Mutation, ...]:
+    """Return the mutations of this file and those of clusters."""
+    try:
+        cluster = importlib.import_module("simulation.mutations_cluster")
+    except ModuleNotFoundError:
+        return MUTATIONS
+    return (*MUTATIONS, *getattr(cluster, "MUTATIONS", getattr(cluster, "CLUSTER", ())))
+
+
+def edits(mutation: Mutation) -> tuple[tuple[str, str, str], ...]:
+    """Return all that is changed: file, fixed, broken."""
+    return (mutation.file, mutation.fixed, mutation.broken), *mutation.also
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    seed: int  # -1: none found it
+    invariant: str
+    seeds: int  # that were run
+    seconds: float  # of CPU: other tests may run beside
+
+    @property
+    def row(self) -> str:
+        seed = f"{self.seed} ({self.invariant})" if self.seed >= 0 else "none"
+        return f"{seed} | {self.seeds} | {self.seconds:.0f}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation.mutations", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="", help="Part of the name of the mutations to run.")
-    parser.add_argument("--scene", default="", help="Only mutations that are looked for in this scene.")
+    parser.add_argument("--case", default="", help="Letter of the case whose mutations to run.")
+    parser.add_argument("--find", metavar="SCENE", help=argparse.SUPPRESS)  # in the process that runs the copy
     options = parser.parse_args()
+    seeds = range(options.first, options.first + options.seeds)
+    if options.find is not None:
+        return find(options.find, seeds)
     missed = 0
-    print("| case | fix taken out | found by seed | invariant | seeds a second | seconds |\n|---|---|---|---|---|---|")
-    for mutation in (*MUTATIONS, *CLUSTER):
-        if options.only in mutation.name and options.scene in ("", mutation.scene):
-            found = run(mutation, options.seeds)
-            missed += not found
-            print(f"| {mutation.cases} | {mutation.name} | {found or 'not found'} |", flush=True)
+    print("| case | fix taken out | scene | found by seed | seeds run | seconds of CPU |\n|---|---|---|---|---|---|")
+    for mutation in sorted(every(), key=lambda one: one.cases):
+        if options.only in mutation.name and options.case in mutation.cases:
+            found = run(mutation, seeds)
+            missed += found.seed < 0
+            print(f"| {mutation.cases} | {mutation.name} | {mutation.scene or 'all'} | {found.row} |", flush=True)
     return int(bool(missed))
 
 
-def run(mutation: Mutation, seeds: int) -> str:
-    """Return the first seed that finds the mutation, the invariant that broke, and how long that took."""
+def find(scene: str, seeds: range) -> int:
+    """Print the first seed that breaks an invariant, and which one."""
+    with Simulator() as simulator:
+        for seed in seeds:
+            if violation := simulator.seed(seed, scene).violation:
+                print(f"found {seed} {violation.invariant}")
+                return 1
+    print("found nothing")
+    return 0
+
+
+def run(mutation: Mutation, seeds: range) -> Found:
+    """Run seeds against the product without the fix until one breaks an invariant that the product with it keeps."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "tools" / "tpukit"
+        shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("jobset", "kueue"):  # what the product reads beside its package
             (Path(folder) / name).symlink_to(PRODUCT.parents[1] / name)
-        shutil.copytree(PRODUCT, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        for name, fixed, broken in ((mutation.file, mutation.fixed, mutation.broken), *mutation.also):
+        for name, fixed, broken in edits(mutation):
             text = (copy / name).read_text(encoding="utf-8")
             if fixed not in text:
                 raise SystemExit(f"{mutation.name}: {name} has not got the fix that is to be taken out")
             (copy / name).write_text(text.replace(fixed, broken), encoding="utf-8")
-        began = time.monotonic()
-        path = os.pathsep.join((str(copy.parent), str(TESTS)))
+        seed, invariant = _first(copy.parent, mutation, seeds)
+    took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    return Found(seed, invariant, seed - seeds.start + 1 if seed >= 0 else len(seeds), took)
+
+
+def _first(product: Path, mutation: Mutation, seeds: range) -> tuple[int, str]:
+    while seeds:
+        path = os.pathsep.join((str(product), str(TESTS)))
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-        words = [sys.executable, "-m", "simulation", "--seeds", str(seeds), "--until-found"]
-        words += ["--scene", mutation.scene] if mutation.scene else []
+        words = [sys.executable, "-m", "simulation.mutations", "--find", mutation.scene]
+        words += ["--seeds", str(len(seeds)), "--first", str(seeds.start)]
         done = subprocess.run(words, cwd=TESTS, env=env, capture_output=True, text=True)
-        took = time.monotonic() - began
-    last = (done.stdout.strip().splitlines() or [""])[-1]
-    if done.returncode == 0:
-        return ""
-    if not last.startswith("found "):
-        raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
-    _, seed, invariant = last.split(" ", 2)
-    with Simulator() as simulator:
-        if simulator.seed(int(seed), mutation.scene).violation:
-            raise SystemExit(f"seed {seed} breaks without the mutation, too: {mutation.name}")
-    return f"{seed} | {invariant} | {(int(seed) + 1) / took:.0f} | {took:.1f}"
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        if last == "found nothing":
+            break
+        if not last.startswith("found "):
+            raise SystemExit(f"{mutation.name}: the simulator itself failed\n{done.stderr[-2000:]}")
+        _, seed, invariant = last.split(" ", 2)
+        with Simulator() as simulator:
+            if not simulator.seed(int(seed), mutation.scene).violation:
+                return int(seed), invariant
+        seeds = range(int(seed) + 1, seeds.stop)  # it breaks with the fix, too, and shows nothing
+    return -1, ""
 
 
 if __name__ == "__main__":

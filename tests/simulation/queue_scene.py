@@ -9,27 +9,66 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.machines import Crashed, Machine
 from simulation.records import StoreOf
-from tpukit.errors import Conflict, TpukitError
+from tpukit.errors import Conflict, Invalid, TpukitError
 from tpukit.queue import claims
 from tpukit.queue.claims import Claim
 from tpukit.queue.decide import Outcome
 from tpukit.queue.driver import Driver
-from tpukit.queue.records import ACTIVE, COMPLETED, FAILED, TPU_JOBS, QueuedJob
+from tpukit.queue.records import ACTIVE, COMPLETED, ENDED, FAILED, TPU_JOBS, QueuedJob
 from tpukit.reasons import Reason
-from tpukit.store import Holder
+from tpukit.store import Holder, codec
 
 if TYPE_CHECKING:
     from simulation.plans import Event
     from simulation.world import World
 
 RENEW = claims.SECONDS / 3
+LIMIT = 1_048_576
+"""Bytes of a document, as Firestore has it. The embedded home has no limit of its own."""
+PLAIN = '"code": "x", "status": "pending", "created_at": 1'
 BROKEN = (
-    '{"code": "x", "timeout": NaN, "status": "pending", "priority": 100, "created_at": 1}',
-    '{"code": "x", "timeout": 5, "status": "pending", "priority": NaN, "created_at": 1}',
-    '{"code": "x", "timeout": null, "status": "pending", "priority": Infinity, "created_at": 1}',
+    f'{{{PLAIN}, "timeout": NaN, "priority": 100}}',
+    f'{{{PLAIN}, "timeout": 5, "priority": NaN}}',
+    f'{{{PLAIN}, "timeout": null, "priority": Infinity}}',
+    f'{{{PLAIN}, "timeout": 5, "priority": 100, "metadata": {{"a": [1, {{"b": NaN}}]}}}}',
     '{"code": null, "timeout": 5, "status": "pending", "metadata": [1], "created_at": 1}',
     '{"code": "%s", "timeout": 5, "status": "pending", "priority": 9, "created_at": 1}' % ("x" * 1_000_000),
+    f'{{{PLAIN}, "timeout": 5, "priority": 100, "data": "{"d" * (LIMIT - 150)}"}}',
+    '{"code": "x", "timeout": 5, "status": "Pending", "created_at": 1}',
+    '{"code": "x", "timeout": 5, "status": null, "created_at": 1}',
 )
+"""Documents that end with a sentence."""
+ODD = (
+    f'{{{PLAIN}, "timeout": 5, "attempts": null, "cancel": null, "logs": null, "worker": null, "started_at": null}}',
+    f'{{{PLAIN}, "timeout": 5, "max_faults": "5", "not_before": NaN, "faults": -3, "ranked": "yes"}}',
+    '{"code": "x", "timeout": 5, "status": "pending", "metadata": null, "created_at": "today"}',
+    '{"code": "x", "timeout": 5, "status": "pending", "created_at": 1e300}',
+)
+"""Documents that run: what is odd is in fields that only tpukit writes."""
+
+
+class Limited:
+    """The store of a home that refuses large documents."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def put(self, kind: Any, entry: Any, value: Any, **more: Any) -> Any:
+        self._check(kind, entry, value)
+        return self._real.put(kind, entry, value, **more)
+
+    def claim(self, kind: Any, entry: Any, value: Any, *args: Any, **more: Any) -> Any:
+        self._check(kind, entry, value)
+        return self._real.claim(kind, entry, value, *args, **more)
+
+    def _check(self, kind: Any, entry: Any, value: Any) -> None:
+        if kind is TPU_JOBS and len(str(entry.raw)) > LIMIT // 2:
+            size = len(codec.to_json(codec.encode(kind, value, entry.raw, entry.revision)))
+            if size > LIMIT:
+                raise Invalid(f"it takes {size:,} bytes, and a document has at most {LIMIT:,}")
 
 
 @dataclass
@@ -46,17 +85,20 @@ class QueueScene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.sent: dict[str, float] = {}  # seconds that the code takes, by key
-        self.broken: list[str] = []
+        self.store = Limited(world.store)
         self.executions: list[Execution] = []
         self.cancelled: set[str] = set()
+        self.written = 0.0  # when the last document of a program without tpukit is written
         dice = random.Random(world.plan.seed)
         for index in range(dice.choice((2, 4, 6))):
             self._send(f"code-{index}", dice.choice((20.0, 100.0, 300.0)))
         for index in range(dice.choice((0, 0, 1, 2))):
-            self._send_broken(f"broken-{index}", dice.choice(BROKEN))
+            doc, after = dice.choice((*BROKEN, *ODD)), dice.choice((0.0, 0.0, 50.0, 200.0))
+            self.written = max(self.written, after)
+            self._send_plain(f"plain-{index}", doc, after)
 
     def process(self, machine: Machine, number: int) -> tuple[Callable[[], None], Any]:
-        store, holder = StoreOf(machine, self.world.store), Holder(f"{machine.name}/{number}")
+        store, holder = StoreOf(machine, self.store), Holder(f"{machine.name}/{number}")
         driver = Driver(store, machine.clock, holder)
         self.world.scheduler.spawn(lambda: self._worker(machine, number), 1.0)
         return lambda: (driver.round(), None)[1], None
@@ -74,13 +116,19 @@ class QueueScene:
         return True
 
     def over(self) -> bool:
-        return not self.world.store.list(TPU_JOBS, states=ACTIVE).entries
+        if self.world.scheduler.now - self.world.scheduler.start < self.written:
+            return False
+        page = self.world.store.list(TPU_JOBS, states=ACTIVE)
+        return not (page.entries or page.broken or self.world.store.strangers(TPU_JOBS).entries)
 
     def judge(self) -> None:
-        for entry in self.world.store.list(TPU_JOBS).entries:
+        page = self.world.store.list(TPU_JOBS)
+        for entry in page.entries:
             job = entry.value
-            if job.status in ACTIVE:
+            if job.status not in ENDED:
                 self.world.violate("stuck", f"{entry.key} is still {job.status}: {job.error}")
+        for one in page.broken:
+            self.world.violate("lost", f"{one.key} cannot be read: {one.why}")
 
     def check(self, key: str, job: QueuedJob) -> None:
         """Called whenever a job was written."""
@@ -103,23 +151,22 @@ class QueueScene:
         job = QueuedJob(code="print(1)", timeout=600, created_at=self.world.clock.now())
         self.world.home.store.create(TPU_JOBS, key, job)
 
-    def _send_broken(self, key: str, doc: str) -> None:
-        """A document that a program without tpukit wrote."""
-        self.broken.append(key)
-        self.world.home.insert(TPU_JOBS, key, doc)
+    def _send_plain(self, key: str, doc: str, after: float) -> None:
+        """Write a document as a program without tpukit does."""
+        self.world.scheduler.spawn(lambda: self.world.home.insert(TPU_JOBS, key, doc), after)
 
     def _cancel(self, key: str) -> None:
         from tpukit.queue.client import Client
 
         self.cancelled.add(key)
-        Client(StoreOf(self.world.person, self.world.store)).cancel(key)
+        Client(StoreOf(self.world.person, self.store)).cancel(key)
 
     # A worker
 
     def _worker(self, machine: Machine, number: int) -> None:
         from simulation.world import Stop
 
-        store = StoreOf(machine, self.world.store)
+        store = StoreOf(machine, self.store)
         dice, count = random.Random(machine.index), 0
         try:
             while machine.process == number and not machine.down:

@@ -65,9 +65,9 @@ class Truth:
             return
         shown = [f"{one.number} {one.reason or one.state}" for one in job.attempts]
         world.trace.add("record", f"{job.id}: {job.state} {shown} {job.message[:60]}")
-        known = before.attempts if before else ()
+        known = {attempt.number: attempt for attempt in before.attempts} if before else {}
         for attempt in job.attempts:
-            old = known[attempt.number] if attempt.number < len(known) else None
+            old = known.get(attempt.number)
             if attempt.state.ended and (old is None or not old.state.ended):
                 self._check_end(job, attempt)
         if job.state.ended and not (before and before.state.ended):

@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec.structs import replace as replace_record
+
 from simulation.events import ZONE
 from simulation.machines import Machine
 from simulation.plans import JobPlan
@@ -18,8 +21,10 @@ from tpukit import stage
 from tpukit.cloud.tpu_vm import Request
 from tpukit.control.leases import SECONDS
 from tpukit.errors import Conflict, TpukitError
+from tpukit.places.tpu_vm.machines import NODES
 from tpukit.plan import Snapshot, VmTarget
-from tpukit.records import JOBS, Job
+from tpukit.reasons import Reason, State
+from tpukit.records import JOBS, RECORD_BYTES, Attempt, Job
 from tpukit.spec import JobSpec, Settings
 from unit.simulated_trainings import Program
 
@@ -45,8 +50,9 @@ def _write_code(folder: Path) -> None:
 
 
 @cache
-def _plan(index: int, job: JobPlan) -> plans.Plan:
-    fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": {"restarts": job.restarts}}
+def _plan(index: int, job: JobPlan, unattended: int) -> plans.Plan:
+    limits = {"restarts": job.restarts, **({"unattended": f"{unattended}s"} if unattended else {})}
+    fields: dict[str, Any] = {"slices": job.slices, "rule": job.rule, "max": limits}
     spec = JobSpec.from_json({"name": f"job{index}", "tpu": job.tpu, "command": ["train", f"p{index}"], **fields})
     artifacts = {"artifacts": BUCKET} if job.bucket else {}
     settings = Settings.from_json({**SETTINGS, **artifacts, "queued": job.queued})
@@ -55,6 +61,21 @@ def _plan(index: int, job: JobPlan) -> plans.Plan:
         nodes = tuple(f"vm-{index}-{number}" for number in range(job.slices))
         made = replace(made, vms=VmTarget("", "", "", nodes))
     return replace(made, snapshot=Snapshot(digest(), "", False)) if job.code else made
+
+
+def _preempted(record: Job) -> tuple[Attempt, ...]:
+    """Attempts that an earlier version kept one by one, up to the size that a record may have."""
+    room = RECORD_BYTES - len(msgspec.json.encode(record)) - 1_000
+    said = "us-central2-b has preempted it. " * 40
+    learned = {NODES: [str(10**18)]}
+
+    def attempt(number: int) -> Attempt:
+        times = {"started": record.created - 9e5, "ended": record.created - 8e5}
+        more = {"saved": number, "reason": Reason.PREEMPTED, "detail": said, "action": "resume", "learned": learned}
+        return Attempt(number, number, 0, State.FAILED, **times, **more)  # type: ignore[arg-type]
+
+    size = len(msgspec.json.encode(attempt(100))) + 1
+    return tuple(attempt(number) for number in range(room // size))
 
 
 def send_due(world: World, sent: set[int], machine: Machine, store: Any, places: Any, driver: Any) -> None:
@@ -68,7 +89,8 @@ def send_due(world: World, sent: set[int], machine: Machine, store: Any, places:
 
 
 def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, index: int, job: JobPlan) -> None:
-    made = _plan(index, job)
+    happens = {event.kind: event for event in world.plan.events}
+    made = _plan(index, job, happens["limit"].which if "limit" in happens else 0)
     if made.id not in world.jobs:
         world.jobs[made.id] = made
         world.hosts.programs[f"p{index}"] = Program(job.seconds, job.mistake or math.inf)
@@ -85,6 +107,8 @@ def _send(world: World, machine: Machine, store: Any, place: Any, driver: Any, i
     # Held before it can be seen, so that no driver without the code takes it.
     store.acquire(f"{JOBS.name}/{made.id}", driver.leases.holder, SECONDS)
     record = Job(made.id, "tpu-vm", made.team, "ada", machine.clock.now(), plan=made.to_json())
+    if "long history" in happens and not index:
+        record = replace_record(record, attempts=_preempted(record))
     with suppress(Conflict):  # the answer to an earlier try was lost
         store.create(JOBS, made.id, record)
     world.trace.add(machine.name, f"sent {made.id}")

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from simulation import cluster_plans, local_pods, people, plans
+from simulation import cloning, cluster_plans, local_pods, people, plans, vm_plans
 from simulation.plans import Plan
 from simulation.stores import Home
 from simulation.world import Result, World
@@ -70,6 +70,7 @@ def prepared() -> Iterator[None]:
     """The product without threads, echoes and chance."""
     from tpukit.control import retry_state
     from tpukit.places import local
+    from tpukit.store import process
 
     changed: list[tuple[Any, str, Any]] = []
 
@@ -88,6 +89,8 @@ def prepared() -> Iterator[None]:
     people.prepare(change)
     local_pods.prepare(change)
     change(local, "pods", local.pods)
+    for name in cloning.PATCHED:
+        change(process, name, getattr(process, name))
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -124,7 +127,7 @@ class Simulator:
         named = scene or plan.scene
         if named in CLUSTERS:  # these have faults and events of their own
             return self.run(CLUSTERS[named](seed), kept=kept)
-        return self.run(replace(plan, scene=named), kept=kept)
+        return self.run(vm_plans.enrich(replace(plan, scene=named)), kept=kept)
 
     def shrink(self, found: Result) -> Result:
         """The shortest plan, by leaving out and shortening one thing after another, that breaks the same invariant."""

@@ -40,7 +40,7 @@ class SqliteHome:
     def insert(self, kind: Kind[Any], key: str, doc: str) -> None:
         with self.store._file.transaction() as db:
             query = "INSERT INTO documents (collection, key, revision, state, sort, doc) VALUES (?, ?, 1, ?, ?, ?)"
-            db.execute(query, (kind.name, key, json.loads(doc).get(kind.state, ""), -1e12, doc))
+            db.execute(query, (kind.name, key, json.loads(doc).get(kind.state) or "", -1e12, doc))
 
     def leases(self) -> int:
         with self.store._file.transaction() as db:

@@ -25,13 +25,16 @@ class Cloud(TpuZones):
     no_quota: float = 0.0
     created: int = 0
     judged: Callable[[str, str], None] = lambda name, what: None  # told of each TPU VM that is about to be deleted
+    acts: Callable[[Mapping[str, str], str, str], None] = lambda labels, name, what: None  # told of each act
 
     def request(self, zone: str, request: Request) -> None:
         self.created += 1
+        self.acts(request.labels, request.nodes[0], f"requests {request.name}")
         super().request(zone, request)
 
     def create(self, zone: str, request: Request) -> None:
         self._pass_time()
+        self.acts(request.labels, request.nodes[0], f"creates {request.name}")
         for name in request.nodes:
             if name in self.made:
                 raise Conflict(f"{name} already exists")
@@ -48,6 +51,7 @@ class Cloud(TpuZones):
             raise Conflict(f"{name} was recreated")
         if name in self.foreign:
             self.world.violate("foreign", f"deletes queued resource {name} of another user")
+        self.acts(self.requests[name][1].labels, self.requests[name][0].nodes[0], f"deletes queued resource {name}")
         for node in self.requests[name][0].nodes:
             if node in self.made and self.made[node].queued == name:  # only TPU VMs that belong to it go with it
                 self._judge(node, f"deletes queued resource {name}")
@@ -57,6 +61,7 @@ class Cloud(TpuZones):
     def delete_node(self, zone: str, name: str, expected: str) -> None:
         self._pass_time()
         self._expect(zone, name, expected)
+        self.acts(self.made[name].labels, name, f"deletes TPU VM {name}")
         self._judge(name, f"deletes TPU VM {name}")
         super().delete_node(zone, name, expected)
         self.coming.pop(name, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,9 @@ class Hosts:
     channel: Channel
     code: Code
     sender: Callable[[], str]
-    host_keys: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # of nodes, by their ids
+    host_keys: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = field(
+        default_factory=dict
+    )  # by zone and id of nodes
     registered: set[str] = field(default_factory=set)  # keys that OS Login was told of
 
     def logins(self, plan: Plan, nodes: Sequence[Node | None]) -> list[Login | None]:
@@ -50,7 +52,7 @@ class Hosts:
         self._read_keys(zone, [node for node in nodes if node is not None])
         logins: list[Login | None] = []
         for node in nodes:
-            keys = self.host_keys.get(node.id, ()) if node is not None else ()
+            keys = self.host_keys.get((zone, node.id), ()) if node is not None else ()
             for index in range(plan.slice.hosts):
                 known = node is not None and index < len(keys) and index < len(node.hosts) and bool(keys[index])
                 if not known or node is None:
@@ -60,6 +62,11 @@ class Hosts:
                 address = host.address if plan.settings.external_ips else host.internal
                 logins.append(Login(address, user, keys[index]))
         return logins
+
+    def keep_only(self, zone: str, ids: Set[str]) -> None:
+        """Forget the host keys of TPU VMs of a zone that are gone."""
+        for key in [key for key in list(self.host_keys) if key[0] == zone and key[1] not in ids]:
+            self.host_keys.pop(key, None)
 
     def start(self, handle: Handle, machines: Machines) -> None:
         """On all hosts, once each of them is ready for it: code there, machine set up, chips free."""
@@ -228,13 +235,13 @@ class Hosts:
         return {"argv": argv, "env": dict(plan.spec.env), "key": key.hexdigest()}
 
     def _read_keys(self, zone: str, nodes: Sequence[Node]) -> None:
-        unknown = [node for node in nodes if node.id not in self.host_keys]
+        unknown = [node for node in nodes if (zone, node.id) not in self.host_keys]
         if not unknown:
             return
         with ThreadPoolExecutor(min(KEY_READERS, len(unknown))) as pool:
             for node, keys in zip(unknown, pool.map(lambda one: self._keys_of(zone, one), unknown), strict=True):
                 if len(keys) >= len(node.hosts) and all(keys):
-                    self.host_keys[node.id] = keys
+                    self.host_keys[zone, node.id] = keys
 
     def _keys_of(self, zone: str, node: Node) -> tuple[tuple[str, ...], ...]:
         try:

@@ -37,6 +37,7 @@ class Observer:
     def observe(self, handles: Sequence[Handle]) -> Sequence[Observation | TpukitError]:
         """Of one zone."""
         machines = self._machines(handles)
+        self._forget(handles, machines)
         asked = [
             self._calls(handle, seen) if seen.ready else [] for handle, seen in zip(handles, machines, strict=True)
         ]
@@ -94,10 +95,21 @@ class Observer:
     def _machines(self, handles: Sequence[Handle]) -> list[Machines]:
         zone = target.of(handles[0].plan).zone
         nodes = {one.name: one for one in self.client.nodes(zone)}
+        self.hosts.keep_only(zone, {one.id for one in nodes.values()})
         # Requests are listed only where a TPU VM is missing, or hardware may have to be given back.
         calm = all(_is_ready(handle, nodes) for handle in handles)
         queued: dict[str, Queued] = {} if calm else {one.name: one for one in self.client.queued(zone)}
         return [assess(handle, nodes, queued) for handle in handles]
+
+    def _forget(self, handles: Sequence[Handle], machines: Sequence[Machines]) -> None:
+        """Forget silent hosts of attempts that are over: a job may be preempted for weeks."""
+        if not self.silent:
+            return
+        current = {
+            one.plan.id: one.attempt.number if seen.ready else -1 for one, seen in zip(handles, machines, strict=True)
+        }
+        for key in [key for key in list(self.silent) if current.get(key[0], key[1]) != key[1]]:
+            self.silent.pop(key, None)
 
     def _calls(self, handle: Handle, machines: Machines, position: int | None = None) -> list[Call | None]:
         there = [None if index in machines.gone else node for index, node in enumerate(machines.nodes)]
