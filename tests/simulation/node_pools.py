@@ -168,6 +168,8 @@ class NodePools(SimulatedGke):
         return operation
 
     def _end(self, one: Doc) -> None:
+        if one["target"] not in self.pool_docs:  # an operation on a pool that a person removed meanwhile
+            return
         zone = self.pool_docs[one["target"]]["body"]["locations"][0]
         if one["kind"] == "CREATE_NODE_POOL" and max(self.short, self.short_in.get(zone, 0.0)) > self.clock.now():
             one["error"] = STOCKOUT
