@@ -232,7 +232,12 @@ def _supervisor(home: Path) -> types.ModuleType:
         assert spec and spec.loader
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
-        for part in ("unattended", "uploader", "netrc", "mounts"):  # before a program removes their files
+        for part in (
+            "host_unattended",
+            "host_uploader",
+            "host_netrc",
+            "host_mounts",
+        ):  # before a program removes their files
             importlib.import_module(f"{name}.{part}")
-        _LOADED[folder] = importlib.import_module(f"{name}.requests")
+        _LOADED[folder] = importlib.import_module(f"{name}.host_requests")
     return _LOADED[folder]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tpukit import pods
-from tpukit.host.supervision import netrc
+from tpukit.host.supervision import host_netrc as netrc
 from tpukit.pods import Phase
 from unit.bare_host import Host
 from waiting import PATIENCE, until

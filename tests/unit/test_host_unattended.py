@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tpukit import pods
-from tpukit.host.supervision import unattended
+from tpukit.host.supervision import host_unattended as unattended
 from tpukit.places.tpu_vm import renewals
 from unit.bare_host import Host
 from unit.tpu_vm_world import NODES, PROJECT, V4_8, TpuVms

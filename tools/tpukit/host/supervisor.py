@@ -10,9 +10,9 @@ if __name__ == "__main__":
     # Python was told to look in no folder, so that nothing of the user gets in the way.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     if sys.argv[1:]:
-        from supervision import unattended  # type: ignore[import-not-found]
+        from supervision import host_unattended  # type: ignore[import-not-found]
 
-        sys.exit(unattended.main(sys.argv[1]))
-    from supervision import requests
+        sys.exit(host_unattended.main(sys.argv[1]))
+    from supervision import host_requests
 
-    sys.stdout.write(json.dumps(requests.answer(json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer)) + "\n")
+    sys.stdout.write(json.dumps(host_requests.answer(json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer)) + "\n")

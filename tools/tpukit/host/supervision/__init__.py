@@ -3,8 +3,8 @@
 The package is sent to a bare machine with the shim and a launcher (supervisor.py) beside it, and run there for one
 request at a time with whatever Python 3 the machine has: standard library only. A request is a line of JSON on stdin,
 with bytes behind it where it brings code; the answer is a line of JSON on stdout. Nothing runs between requests but the
-shims (see shim.py) and the watch over an attempt's driver (see unattended.py), so it can be killed at any moment, run
-forty times at once, or be replaced by another version.
+shims (see shim.py) and the watch over an attempt's driver (see host_unattended.py), so it can be killed at any moment,
+run forty times at once, or be replaced by another version.
 
 Files, below the folder that holds this program's own:
 
@@ -16,7 +16,7 @@ Files, below the folder that holds this program's own:
     jobs/JOB/code/         the job's own copy of its code
     jobs/JOB/attempt-N/    what the shim writes of an attempt, and `owner`: the store that started it
 
-A program may remove all of these. What runs is therefore decided by the processes of an attempt (see processes.py) and
-not by its files alone: a shim that lives writes its files again when it is asked to, an attempt is over when no process
-of it is left, and one request at a time holds a name in the kernel that no program can remove.
+A program may remove all of these. What runs is therefore decided by the processes of an attempt (see host_processes.py)
+and not by its files alone: a shim that lives writes its files again when it is asked to, an attempt is over when no
+process of it is left, and one request at a time holds a name in the kernel that no program can remove.
 """

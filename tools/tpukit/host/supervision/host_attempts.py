@@ -8,8 +8,8 @@ import re
 import time
 from contextlib import suppress
 
-from . import processes
-from .files import HERE, Refused, is_locked, listed, path, read, write
+from . import host_processes as processes
+from .host_files import HERE, Refused, is_locked, listed, path, read, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

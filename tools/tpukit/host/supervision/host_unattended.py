@@ -36,8 +36,8 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
-from . import requests
-from .files import HERE, ROOT
+from . import host_requests as requests
+from .host_files import HERE, ROOT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from contextlib import suppress
 
-from .attempts import (
+from .host_attempts import (
     RETIRED_MOST,
     attempt_folder,
     boot,
@@ -21,9 +21,9 @@ from .attempts import (
     retired,
     running,
 )
-from .files import ROOT, Refused, is_locked, locked, path, read, write
-from .processes import MARK
-from .starting import code, environment, own_code, pod, run_shim
+from .host_files import ROOT, Refused, is_locked, locked, path, read, write
+from .host_processes import MARK
+from .host_starting import code, environment, own_code, pod, run_shim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def start(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
         if not os.path.exists(os.path.join(folder, "pod.json")):
             write(os.path.join(folder, "pod.json"), pod(request, folder, cwd))
         if request.get("unattended"):
-            from . import unattended
+            from . import host_unattended as unattended
 
             with suppress(OSError):  # on a full disk the job runs without the limit
                 unattended.begin(folder, {**request["unattended"], "job": job, "attempt": number}, MARK)
         run_shim(folder)
         if request.get("uploader"):
-            from . import uploader
+            from . import host_uploader as uploader
 
             with suppress(Refused, OSError):  # the job goes on without it
                 uploader.start(folder, request["uploader"], MARK, run_shim)
@@ -99,7 +99,7 @@ def attend(folder: str) -> None:
     with suppress(OSError):
         os.utime(os.path.join(own, "asked"))
         if not os.path.exists(os.path.join(own, "done")) and not is_locked(os.path.join(own, "lock")):
-            from . import unattended
+            from . import host_unattended as unattended
 
             unattended.ensure(folder, MARK)
 
@@ -145,7 +145,7 @@ def lose(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 def secret(_: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
     """Lay what follows, a line of netrc, where programs of this host find it."""
-    from . import netrc
+    from . import host_netrc as netrc
 
     if problem := netrc.lay(ROOT, content.read(65536).decode()):
         raise Refused("machine", problem)
@@ -189,7 +189,7 @@ def setup(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
 
 def mount(request: dict[str, Any], _: BinaryIO) -> dict[str, Any]:
     """Mount shares and buckets, but for those that are there already: a machine that was made anew has none."""
-    from . import mounts
+    from . import host_mounts as mounts
 
     with locked("mount.lock"):
         for one in request["mounts"]:

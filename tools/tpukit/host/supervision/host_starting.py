@@ -10,8 +10,8 @@ import sys
 import tarfile
 import tempfile
 
-from .files import HERE, ROOT, Refused, path
-from .processes import MARK, SHIM
+from .host_files import HERE, ROOT, Refused, path
+from .host_processes import MARK, SHIM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def pod(request: dict[str, Any], folder: str, cwd: str) -> dict[str, Any]:
     local = "://" not in workdir
     if local:
         os.makedirs(workdir, exist_ok=True)
-    from . import netrc
+    from . import host_netrc as netrc
 
     keys = netrc.file(ROOT)
     found = {"NETRC": keys} if os.path.exists(keys) else {}
