@@ -47,7 +47,16 @@ class Hosts(Trainings):
 
     def healthy(self, training: Training) -> bool:
         self.advance()
-        return training.broken == math.inf and training.alive
+        return training.broken == math.inf and training.alive and not self._cannot_begin(training)
+
+    def _cannot_begin(self, training: Training) -> bool:
+        """Whether a TPU VM of the attempt was lost before all of its hosts had begun: the others wait in vain."""
+        plan = self.world.jobs.get(training.job)
+        if plan is None or len(training.processes) == training.hosts:
+            return False
+        cloud = self.world.cloud
+        nodes = [cloud.made.get(name) for name in target.nodes(plan)]
+        return any(node is None or node.state != "READY" or node.name in cloud.taken for node in nodes)
 
     def of_job(self, job: str) -> list[Training]:
         self.advance()

@@ -44,6 +44,14 @@ HISTORIES = {
         (Event(8.1, "foreign", 1), Event(66.0, "stop", 3)),
         180.0,
     ),
+    "one of two slices is lost while the attempt is being started": Plan(
+        37620,
+        (MachinePlan(latency=1.0), MachinePlan(tick=5.0)),
+        (JobPlan(seconds=60.0, slices=2, queued=False, on=True),),
+        (Fault(1, 3, "cut cloud", 25.0),),
+        (Event(39.9, "preempt", 1),),
+        180.0,
+    ),
     "a pool is created while the clock of the provisioner is a day ahead": Plan(
         285,
         (MACHINE,),
