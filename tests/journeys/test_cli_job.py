@@ -166,7 +166,7 @@ def test_logs_followed_come_as_they_are_written_and_end_with_the_job(tpu):
     until(lambda: tpu.said(follow) == "slice-0-0: first\n")
     (tpu.workdir(job_id) / "go").touch()
     assert follow.wait(timeout=PATIENCE) == 0
-    ended = f"{job_id} completed (done): all hosts ended well\n"
+    ended = f"{job_id} completed (done): completed on all hosts\n"
     assert tpu.said(follow) == f"slice-0-0: first\nslice-0-0: second\n{ended}"
     assert run.wait(timeout=PATIENCE) == 0
 

@@ -85,3 +85,8 @@ def test_words_in_other_orders_and_numbers_are_taken_as_meant(typed, becomes):
 
 def test_no_spelling_hides_a_canonical_command_but_run_and_clean():
     assert set(spellings.BY_WORD) & set(cli.COMMANDS) == {"run", "clean"}
+
+
+def test_run_with_several_job_files_is_the_command_that_sends_them():
+    words = ["run", "a.yaml", "b.yaml", "--detach"]
+    assert spellings.canonical(words) == words

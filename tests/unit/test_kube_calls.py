@@ -151,7 +151,7 @@ def test_401_says_to_sign_in_again_and_403_to_ask_for_a_role(api, cluster):
     with pytest.raises(Unauthenticated, match=r"gcloud auth login.*tpu cluster credentials"):
         cluster.get("Node", "n")
     api.will({"kind": "Status", "message": "nodes is forbidden"}, status=403)
-    with pytest.raises(Denied, match="ask whoever administers the cluster for a role") as refused:
+    with pytest.raises(Denied, match="ask an administrator of the cluster for a role") as refused:
         cluster.get("Node", "n")
     assert not isinstance(refused.value, Unauthenticated)
 

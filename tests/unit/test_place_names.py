@@ -18,7 +18,7 @@ def test_no_module_outside_places_asks_for_a_place_by_its_name():
         for path in sorted(PACKAGE.rglob("*.py"))
         if path.relative_to(PACKAGE).parts[0] != "places"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if COMPARED.search(line) or NAMED.search(line)
+        if COMPARED.search(line) or (NAMED.search(line) and "install_hint(" not in line)  # parts to install have names
     ]
     assert not asking
 

@@ -10,6 +10,7 @@ import click
 
 from tpukit.cli.interrupts import Interrupted, Interrupts
 from tpukit.errors import Invalid, Problem, TpukitError
+from tpukit.quantities import counted
 
 if TYPE_CHECKING:
     from tpukit.plan import Plan
@@ -53,7 +54,7 @@ def send(plans: Sequence[Plan], interrupts: Interrupts) -> int:
         return 130
     except TpukitError as error:
         raise type(error)(f"{len(sent)} of {len(plans)} jobs were sent: {error.message}", hint=error.hint) from error
-    click.echo(f"{len(sent)} jobs were sent; `tpu job list` shows them", err=True)
+    click.echo(f"{counted(len(sent), 'job was', 'jobs were')} sent; `tpu job list` shows them", err=True)
     unattended.say([context.get(job_id) for job_id in sent])
     return 0
 

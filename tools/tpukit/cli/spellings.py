@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tpukit.manager import tpu_names
 
 _SHOWN = re.compile(r"-[wdtsv]+")
+_JOB_FILES = (".yaml", ".yml", ".json")
 _ONLY_SHORT = ("-apply", "-q", "-ssn", "--set-spreadsheet-notes")
 _WINDOW = dict.fromkeys(("w", "-w", "window", "-window", "windows", "-windows"), "window")
 
@@ -148,11 +149,13 @@ def canonical(arguments: Sequence[str]) -> list[str]:
 
 
 def _is_short(first: str, rest: Sequence[str]) -> bool:
-    """`run` and `clean` are canonical commands too; those take a file, and no plain word at all."""
+    """Return whether it is a short spelling: `run` and `clean` are canonical commands too, with files and no word."""
     plain = bool(rest) and _plain(rest[0])
     if first == "clean":
         return plain or "-re" in rest
     if first == "run":
+        if any(_plain(word) and word.endswith(_JOB_FILES) for word in rest[:2]):
+            return False
         second = len(rest) > 1 and (_plain(rest[1]) or any(word in _ONLY_SHORT for word in rest))
         return plain and (tpu_names.is_tpu(rest[0]) or second)
     return True

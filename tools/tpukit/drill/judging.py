@@ -209,7 +209,9 @@ def _not_comparable(case: _Case) -> Finding | None:
     evidence, noise = case.evidence, case.noise
     if not evidence.values:
         what = (
-            f"{evidence.steps} steps were compared, and no value" if evidence.steps else "no step of both runs is equal"
+            f"{counted(evidence.steps, 'step was', 'steps were')} compared, and no value"
+            if evidence.steps
+            else "no step of both runs is equal"
         )
         return Word.CANNOT_TELL, f"{what}: report a loss, or batch=host.digest(...), with every step"
     if not noise.hides_mistakes or evidence.params_equal or evidence.counter is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LINE_BYTES = 64 << 10
 """A longer line of a log comes in pieces of this size: a progress bar may print for days without ending its line."""
 SIGN_IN = "sign in again: `gcloud auth login`, then `tpu cluster credentials`"
-_ASK_FOR_ROLE = "ask whoever administers the cluster for a role that allows it; `tpu team` makes members of a team"
+_ASK_FOR_ROLE = "ask an administrator of the cluster for a role that allows it; `tpu team` makes members of a team"
 
 
 class Expired(Transient):

@@ -234,7 +234,7 @@ def _explanation(error: Exception, files: str) -> TpukitError:
         hint = "make room where temporary files go, or let TMPDIR name another folder"
         return Transient("the disk is full: the certificates of the kubeconfig cannot be put into files", hint=hint)
     if type(error).__name__ == "SSLError":
-        hint = "`tpu cluster credentials` writes them anew"
+        hint = "`tpu cluster credentials` writes new ones"
         return Denied(f"the certificates of {files} cannot be used: {error}", hint=hint)
     if isinstance(error, PermissionError):
         hint = "make it yours (`ls -l` shows whose it is), or let KUBECONFIG name another"

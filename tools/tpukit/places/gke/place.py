@@ -128,7 +128,7 @@ class GkePlace:
             hint = f"`tpu team add {plan.team}` makes it, `tpu team list` shows those that there are"
             problems.append(Problem("", f"team: {plan.team} has no queue", hint))
         elif why := self._never(cluster, plan):
-            hint = f"`tpu team queue {plan.team}` shows what there is; ask whoever administers the cluster for more"
+            hint = f"`tpu team queue {plan.team}` shows what there is; ask an administrator of the cluster for more"
             problems.append(Problem("", f"tpu: the job can never run: {why}", hint))
         if plan.spec.priority and not self._exists(cluster, "WorkloadPriorityClass", plan.spec.priority):
             what = f"priority: the cluster has no {plan.spec.priority}"

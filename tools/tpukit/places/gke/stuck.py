@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpukit.places.gke.jobsets import Doc, JobSetState, condition, host_of, phase, runs, true_condition
+from tpukit.quantities import counted
 
 NOT_READY = "NotReady"
 _REPAIR = (
@@ -50,7 +51,7 @@ def of_last_attempt(state: JobSetState, nodes: Sequence[Doc] | None) -> str:
     first, node = host_of(stay[0]), _node(stay[0])
     if len(stay) == 1:
         return f"{first} of the last attempt is leaving node {node}"
-    return f"{len(stay)} hosts of the last attempt are leaving; the first is {first} on node {node}"
+    return f"{counted(len(stay), 'host')} of the last attempt are leaving; the first is {first} on node {node}"
 
 
 def _on_silent_node(pods: Sequence[Doc], nodes: Sequence[Doc] | None, whose: str = "") -> str:
