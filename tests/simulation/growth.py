@@ -25,9 +25,10 @@ def kept(driver: Driver, ended: Sequence[str]) -> list[str]:
     return found
 
 
-def many(root: Any, job: str) -> list[str]:
-    """Return containers below `root` that hold more than a few entries of one job."""
-    return [where for where, keys in _containers(root, "", set(), 8) if sum(job in key for key in keys) > FEW]
+def many(root: Any, job: str, hosts: int = 1) -> list[str]:
+    """Return containers below `root` that hold more than a few entries of one job on so many hosts."""
+    most = max(FEW, 3 * hosts)
+    return [where for where, keys in _containers(root, "", set(), 8) if sum(job in key for key in keys) > most]
 
 
 def _containers(value: Any, where: str, seen: set[int], depth: int) -> Iterator[tuple[str, list[str]]]:

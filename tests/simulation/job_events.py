@@ -185,7 +185,8 @@ def _power_loss(world: World, scene: JobsScene, event: Event) -> None:
 def _abandon(world: World, scene: JobsScene, event: Event) -> None:
     """Every driver is gone for good: what had begun ends by itself, and its hardware with it."""
     watches = world.hosts.watches
-    assert watches
+    if watches is None:  # a shorter plan without the limit
+        return
     watches.abandoned = True
     for machine in world.machines:
         machine.down = True

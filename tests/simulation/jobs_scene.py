@@ -149,12 +149,13 @@ class JobsScene:
         """What drivers keep of jobs that have ended, and leases that are never forgotten."""
         world, found = self.world, []
         ended = [job.id for job in world.store.jobs() if job.state.ended]
+        hosts = {job: plan.slice.hosts * plan.spec.slices for job, plan in world.jobs.items()}
         for machine in world.machines:
             number, driver, places = self.drivers.get(machine.index, (-1, None, None))
             if machine.down or number != machine.process or driver is None:
                 continue
             found += [f"{machine.name} keeps {one}" for one in growth.kept(driver, ended)]
-            found += [f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job)]
+            found += [f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job, hosts[job])]
         return found
 
     def held(self, job_id: str) -> list[str]:

@@ -46,11 +46,11 @@ class Watches:
                 watch.asked, watch.stopped = now, 0.0
 
     def left(self) -> list[str]:
-        """Return TPU VMs of jobs on which an attempt had begun, and that the job created."""
+        """Return TPU VMs of jobs on which an attempt had begun, and that the job created. Preempted ones cost nothing."""
         world = self._world
         world.cloud._pass_time()
         begun = {one.address for training in world.hosts.every for one in training.processes.values()}
-        made = [one for one in world.cloud.made.values() if STORE in one.labels]
+        made = [one for one in world.cloud.made.values() if STORE in one.labels and one.state != "PREEMPTED"]
         return [one.name for one in made if any(host.internal in begun for host in one.hosts)]
 
     def _run(self) -> None:

@@ -26,6 +26,8 @@ OBJECTS_SECONDS = 10.0
 """How old the list of the bucket may be."""
 LONGEST_LOOK = 60.0
 """Seconds of silence that one look proves at most: between two looks the driver may have been suspended."""
+DENIED_SECONDS = 600.0
+"""How long a request is denied before its worker fails: https://cloud.google.com/iam/docs/access-change-propagation."""
 BLIND_SECONDS = 120.0
 """How long no host of a zone is seen before the driver gives up on the zone for now."""
 
@@ -48,6 +50,7 @@ class FleetUse:
         self._marks: dict[str, tuple[object, float]] = {}  # what was last new of each worker, and when
         self._silence: dict[str, tuple[object, float, float]] = {}  # mark, proven seconds, last look
         self._read: dict[str, tuple[float, Progress]] = {}
+        self._denied: dict[str, float] = {}  # since when creating a TPU VM is denied
 
     def select(self, entries: Sequence[Entry[Worker]]) -> Sequence[Entry[Worker]]:
         return entries
@@ -65,12 +68,20 @@ class FleetUse:
 
     def act(self, worker: Worker, act: Any) -> None:
         self._acting.act(worker, act)
+        self._denied.pop(worker.tpu, None)
 
     def failed(self, worker: Worker, act: Any, error: TpukitError, now: float) -> Decision[Worker] | None:
         if not isinstance(error, (NoCapacity, Invalid, Denied)):
             return None
         denied = isinstance(error, Denied)
+        if denied and not self._lasts(worker.tpu):
+            return None
         return refused(worker, act, str(error), for_good=isinstance(error, Invalid), denied=denied)
+
+    def _lasts(self, tpu: str) -> bool:
+        """Return whether creating it has been denied for long: grants take minutes to arrive, and another driver may
+        have the rights that this one lacks."""
+        return self._clock.monotonic() - self._denied.setdefault(tpu, self._clock.monotonic()) >= DENIED_SECONDS
 
     def troubled(self, worker: Worker, text: str) -> Worker:
         return replace(worker, message=text)
