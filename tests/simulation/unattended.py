@@ -46,7 +46,7 @@ class Watches:
                 watch.asked, watch.stopped = now, 0.0
 
     def left(self) -> list[str]:
-        """Return TPU VMs of jobs on which an attempt had begun, and that the job created. Preempted ones cost nothing."""
+        """Return TPU VMs of jobs on which an attempt had begun, and that the job created. Preempted ones are free."""
         world = self._world
         world.cloud._pass_time()
         begun = {one.address for training in world.hosts.every for one in training.processes.values()}
