@@ -155,7 +155,9 @@ class JobsScene:
             if machine.down or number != machine.process or driver is None:
                 continue
             found += [f"{machine.name} keeps {one}" for one in growth.kept(driver, ended)]
-            found += [f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job, hosts[job])]
+            found += [
+                f"{machine.name} grows in {one}" for job in ended for one in growth.many(places, job, hosts.get(job, 1))
+            ]
         return found
 
     def held(self, job_id: str) -> list[str]:
