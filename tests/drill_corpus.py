@@ -1,6 +1,6 @@
 """The drill's corpus: programs with planted mistakes, and what `tpu drill` says of them.
 
-    python drill_corpus.py [--seed N] [PROGRAM ...]     what it says, a line for each program
+python drill_corpus.py [--seed N] [PROGRAM ...]     what it says, a line for each program
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class Program:
     causes: tuple[str, ...]  # one of them is to be named, and none but them; empty: none is
     losses: tuple[str, ...]
     job: Mapping[str, Any]
+    in_e2e: bool = True
 
     @property
     def mistake(self) -> str:
         """The mistake that $MISTAKE plants, for programs that are one file with several."""
-        first, _, mistake = self.name.partition(" ")
+        _kind, _, mistake = self.name.partition(" ")
         return "" if mistake.startswith("right") or not mistake else mistake
 
     @property
@@ -50,15 +51,17 @@ class Program:
 def table() -> list[Program]:
     """Return all programs."""
     kinds = yaml.safe_load((PROGRAMS / "table.yaml").read_text(encoding="utf-8"))
-    return [_program(name, kind, about, row) for kind, about in kinds.items() for name, row in about["programs"].items()]
+    return [
+        _program(name, kind, about, row) for kind, about in kinds.items() for name, row in about["programs"].items()
+    ]
 
 
 def _program(name: str, kind: str, about: Mapping[str, Any], row: Mapping[str, Any]) -> Program:
     command = [word.replace("{program}", name) for word in about["command"]]
     job = {"command": [sys.executable if word == "python" else word for word in command], "tpu": about["tpu"]}
-    return Program(
-        name, kind, tuple(row["verdict"]), tuple(row.get("cause", ())), tuple(row["losses"]), job | row.get("job", {})
-    )
+    in_e2e = bool(row.get("e2e", about.get("e2e", True)))
+    words = (tuple(row.get(field, ())) for field in ("verdict", "cause", "losses"))
+    return Program(name, kind, *words, job | row.get("job", {}), in_e2e)
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,13 @@ class Outcome:
     def cause_wrong(self) -> bool:
         """Whether a cause was named that is none of this program's. Silence is not wrong."""
         return not self.causes.issubset(self.program.causes)
+
+    @property
+    def explained(self) -> str:
+        """Return what was said of each loss."""
+        lines = [f"    {one['loss']}: {one['verdict']}: {one['text']}" for one in self.result["losses"]]
+        lines += [f"    unbroken: {one['verdict']}: {one['text']}" for one in self.result["findings"]]
+        return "\n".join([str(self), *lines])
 
     def __str__(self) -> str:
         words = [
@@ -139,11 +149,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         for outcome in drill_all(cases, Path(folder), options.at_once):
-            print(outcome, flush=True)
-            if not outcome.verdict_right or not outcome.cause_right:
-                wrong += not outcome.verdict_right or outcome.cause_wrong
-                for one in outcome.result["losses"]:
-                    print(f"    {one['loss']}: {one['verdict']}: {one['text']}", flush=True)
+            right = outcome.verdict_right and outcome.cause_right
+            print(outcome if right else outcome.explained, flush=True)
+            wrong += not outcome.verdict_right or outcome.cause_wrong
     return 1 if wrong else 0
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from tpukit.drill.judging import Broken, Ended
 from tpukit.drill.losses import Again, Loss, Struck, What, When
 from tpukit.drill.saves import Save
 from tpukit.drill.trace import Report, Trace
+from tpukit.drill.verdicts import Broken, Ended
 
 STEPS, EVERY = 60, 10
 

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpukit.drill import advice, judging, offsets
+from tpukit.drill import advice, findings, judging, offsets
 from tpukit.drill.advice import Cause
 from tpukit.drill.comparing import Noise
-from tpukit.drill.judging import Ended, Word, judge
+from tpukit.drill.judging import judge
 from tpukit.drill.losses import Damage, Loss, What, When
 from tpukit.drill.saves import Save
 from tpukit.drill.trace import Report
+from tpukit.drill.verdicts import Ended, Word, worst
 from unit.drill_world import Program
 
 LOST = st.integers(1, 59)
@@ -235,8 +236,8 @@ def test_judge_loss_that_never_happened_is_said():
 def test_worst_of_all_is_the_verdict_on_the_program():
     program, wrong = Program(), Program(mistake="data")
     good, bad = judge(program.unbroken(), program.broken(25)), judge(wrong.unbroken(), wrong.broken(25))
-    assert judging.worst([good.word, bad.word, good.word]) is Word.REPEATS
-    assert judging.worst([]) is None
+    assert worst([good.word, bad.word, good.word]) is Word.REPEATS
+    assert worst([]) is None
 
 
 @settings(max_examples=25)
@@ -259,8 +260,8 @@ def test_judge_loss_after_the_last_step_did_not_happen_and_spoils_no_word():
     program = Program(hosts=2)
     late = judge(program.unbroken(), program.broken(60))
     assert late.word is Word.NOT_STRUCK
-    assert judging.worst([late.word, judge(program.unbroken(), program.broken(25)).word]) is Word.EXACT
-    assert judging.worst([late.word]) is Word.NOT_STRUCK
+    assert worst([late.word, judge(program.unbroken(), program.broken(25)).word]) is Word.EXACT
+    assert worst([late.word]) is Word.NOT_STRUCK
 
 
 def test_judge_run_that_lost_the_rest_of_its_steps_and_ended_well_does_not_pass_for_struck_too_late():
@@ -408,13 +409,13 @@ def test_causes_fall_back_to_an_older_checkpoint_is_not_a_spoilt_one_that_was_re
 def test_unbroken_findings_fresh_run_past_its_first_step_and_last_save_unfinished():
     program = Program()
     late = tuple(one for one in program.unbroken() if one.step > 30)
-    assert [word for word, _ in judging.unbroken_findings(late, ())] == [Word.CANNOT_TELL]
+    assert [one.word for one in findings.of_unbroken(late, ())] == [Word.CANNOT_TELL]
     torn = Save(60, 60.0, 60.1, paths=("60.tmp/state",))
-    assert [word for word, _ in judging.unbroken_findings(program.unbroken(), (torn,))] == [Word.LOSES_MORE]
-    assert judging.unbroken_findings(program.unbroken(), (replace(torn, done=True),)) == ()
+    assert [one.word for one in findings.of_unbroken(program.unbroken(), (torn,))] == [Word.LOSES_MORE]
+    assert findings.of_unbroken(program.unbroken(), (replace(torn, done=True),)) == ()
 
 
 def test_unbroken_findings_steps_printed_every_ten_are_a_whole_run():
     program = Program()
     rare = tuple(one for one in program.unbroken() if one.step % 10 == 0)
-    assert judging.unbroken_findings(rare, ()) == ()
+    assert findings.of_unbroken(rare, ()) == ()

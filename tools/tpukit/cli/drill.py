@@ -80,7 +80,7 @@ def command(
     _write(result, as_json, html, junit)
     if result.stopped:
         sys.exit(130 if isinstance(result.stopped, KeyboardInterrupt) else 1)
-    words = [*(one.verdict.word for one in result.results), *(word for word, _ in result.findings)]
+    words = [*(one.verdict.word for one in result.results), *(one.word for one in result.findings)]
     if require and (not result.results or any(word != require for word in words)):
         sys.exit(1)
 

@@ -44,7 +44,7 @@ def show(drill: Drill) -> None:
     from rich.padding import Padding
 
     from tpukit.drill.advice import TEXT
-    from tpukit.drill.judging import Word
+    from tpukit.drill.verdicts import Word
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else NOT_WRAPPED)
 
@@ -64,6 +64,7 @@ def show(drill: Drill) -> None:
         console.print()
         for cause in drill.causes:
             names = [one.verdict.loss.name for one in drill.results if cause in one.causes]
+            names += ["the unbroken run"] if any(one.cause is cause for one in drill.findings) else []
             line(f"likely: {cause} ({', '.join(names)})")
             line(TEXT[cause], 2)
     console.print()
@@ -74,7 +75,7 @@ def show(drill: Drill) -> None:
 def _table(drill: Drill) -> Table:
     from rich.table import Table
 
-    from tpukit.drill.judging import Word
+    from tpukit.drill.verdicts import Word
 
     table = Table(box=None, pad_edge=False, show_edge=False)
     table.add_column("loss", no_wrap=True)
@@ -99,7 +100,7 @@ def _table(drill: Drill) -> Table:
 
 def summary(drill: Drill) -> list[str]:
     """The verdict on the program, and what its losses cost."""
-    from tpukit.drill.judging import Word
+    from tpukit.drill.verdicts import Word
 
     tried = len(drill.results)
     exact = sum(1 for one in drill.results if one.verdict.word is Word.EXACT)
@@ -108,7 +109,7 @@ def summary(drill: Drill) -> list[str]:
         lines.append(
             f"runs without a loss differ by up to {drill.noise.most:.1g}; {drill.noise.tolerance:.1g} is allowed"
         )
-    lines += [f"{word}: {text}" for word, text in drill.findings]
+    lines += [f"{one.word}: {one.text}" for one in drill.findings]
     reasons = dict.fromkeys(why for _, why in drill.left_out)
     lines += [f"not tried: {', '.join(name for name, of in drill.left_out if of == why)}: {why}" for why in reasons]
     return lines + cost_lines(drill.costs)

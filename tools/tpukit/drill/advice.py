@@ -9,13 +9,14 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
-from tpukit.drill.judging import Verdict, Word
 from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, What, When
+from tpukit.drill.verdicts import Verdict, Word
 
 
 class Cause(StrEnum):
     DATA_POSITION = "data position not saved"
     POSITION_FROZEN = "data position saved once and never again"
+    AHEAD = "data position is ahead of the saved step"
     OFF_BY_ONE = "a batch too many or too few around the save"
     DATA_ORDER = "order of the data not saved"
     RNG = "random state not saved"
@@ -37,11 +38,14 @@ class Cause(StrEnum):
     IGNORES_TERM = "SIGTERM is ignored"
     EXIT_0 = "exit code 0 after SIGTERM"
     UNFINISHED = "save unfinished at exit"
+    OUTSIDE = "checkpoints are outside the workdir"
 
 
 TEXT = {
     Cause.DATA_POSITION: "save the position of the data iterator with the state, and move it there on resume",
     Cause.POSITION_FROZEN: "read the position of the data again at every save: a resumed run saves the old one",
+    Cause.AHEAD: "save the position after the batch that was trained on last, with the state of that step: a reader "
+    "that prefetches is ahead of it, and a file of its own is newer",
     Cause.OFF_BY_ONE: "save after the step is counted and its batch was taken, or neither: they are one apart",
     Cause.DATA_ORDER: "save the shuffle's seed, epoch and buffer, not only a count of batches",
     Cause.RNG: "save the random keys (dropout, noise), or make them from the seed and the step",
@@ -63,6 +67,7 @@ TEXT = {
     Cause.IGNORES_TERM: "save and leave when SIGTERM comes (tpukit.host: leaving() and leave())",
     Cause.EXIT_0: "exit with another code than 0 (tpukit.host: leave()), else the job counts as completed",
     Cause.UNFINISHED: "wait for the save to finish before the program ends (Orbax: wait_until_finished())",
+    Cause.OUTSIDE: "save below $TPUKIT_WORKDIR: it is a folder of its own for each run, and no other run is spoilt",
     Cause.PRECISION: "save parameters and optimizer state in the precision in which they are trained",
 }
 
@@ -79,7 +84,7 @@ def of_all(verdicts: Sequence[Verdict]) -> list[tuple[Cause, ...]]:
     return [tuple(cause for cause in some if not (right_data and cause in OF_PLAIN_DATA)) for some in named]
 
 
-OF_PLAIN_DATA = (Cause.DATA_POSITION, Cause.OFF_BY_ONE, Cause.DATA_ORDER)
+OF_PLAIN_DATA = (Cause.DATA_POSITION, Cause.AHEAD, Cause.OFF_BY_ONE, Cause.DATA_ORDER)
 """What a resume with the right batches excludes. A position that is saved only once shows in the second resume."""
 
 
@@ -92,7 +97,7 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
     """Of one loss alone, most likely first."""
     word, loss, evidence = verdict.word, verdict.loss, verdict.evidence
     if word in (Word.EXACT, Word.NOT_STRUCK, Word.CANNOT_TELL):
-        return ()
+        return (Cause.OUTSIDE,) if word is Word.CANNOT_TELL and evidence.outside else ()
     if word is Word.UNREADABLE:
         return (Cause.NO_FALLBACK,) if loss.damage is not Damage.NONE else (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
     if len(set(evidence.resumed.values())) > 1:
@@ -114,8 +119,14 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
     if evidence.first_resume_equal:
         return (Cause.POSITION_FROZEN,)
     if evidence.shift and evidence.shift.by:
-        return (Cause.OFF_BY_ONE,) if abs(evidence.shift.by) == 1 else (Cause.DATA_POSITION,)
+        return (_of_shift(evidence.shift.by),)
     return _of_values(verdict)
+
+
+def _of_shift(by: int) -> Cause:
+    if abs(by) == 1:
+        return Cause.OFF_BY_ONE
+    return Cause.DATA_POSITION if by > 0 else Cause.AHEAD
 
 
 def _of_steps_lost(verdict: Verdict) -> tuple[Cause, ...]:
@@ -158,7 +169,7 @@ def _of_values(verdict: Verdict) -> tuple[Cause, ...]:
     if at > resumed:
         return (Cause.OPTIMIZER,)
     same_data = evidence.batches_equal or (evidence.shift is not None and evidence.shift.by == 0)
-    if not same_data:
+    if not same_data or evidence.largest < OTHER_NUMBERS_LEAST * evidence.neighbours:
         return ()
     if evidence.restored or _is_scatter(evidence.early):
         return (Cause.RNG,)
@@ -167,6 +178,9 @@ def _of_values(verdict: Verdict) -> tuple[Cause, ...]:
 
 PRECISION_MOST = 0.01
 """Difference of a loss, as a share, that rounding parameters to 8 bits of mantissa stays below."""
+OTHER_NUMBERS_LEAST = 0.05
+"""What other random numbers or parameters do to a loss at least, as a share of what steps in a row differ by: rounding
+does less."""
 EARLY = 8
 """Losses after a resume that are looked at."""
 

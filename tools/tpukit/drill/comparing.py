@@ -93,6 +93,8 @@ class Evidence:
     exited_0: bool = False  # the program ended with success and made no further step
     ignored_term: bool = False
     unfinished: bool = False  # a save that began after SIGTERM was not finished when the program ended
+    outside: bool = False  # checkpoints are in no workdir of the drill's
+    neighbours: float = math.inf  # by how much the losses of two steps in a row differ, as a share
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ def compare(
         sum(1 for _, same in names if same),
         early,
         first_resume_equal=first_equal,
+        neighbours=noise.neighbours,
     )
 
 

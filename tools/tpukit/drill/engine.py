@@ -14,17 +14,18 @@ from statistics import median
 
 from tpukit import stage
 from tpukit.clock import Clock
-from tpukit.drill import advice, costs, holding, judging, planning, pricing, reaper, running
+from tpukit.drill import advice, costs, findings, holding, judging, planning, pricing, reaper, running
 from tpukit.drill import saves as saving
 from tpukit.drill.advice import Cause
 from tpukit.drill.comparing import Noise
 from tpukit.drill.costs import Costs
-from tpukit.drill.judging import Broken, Ended, Finding, Verdict, Word
+from tpukit.drill.findings import Finding
 from tpukit.drill.losses import Loss
 from tpukit.drill.planning import Unbroken
 from tpukit.drill.running import Limits, Run, Runs
 from tpukit.drill.sites import Site
 from tpukit.drill.trace import Trace
+from tpukit.drill.verdicts import Broken, Ended, Verdict, Word, worst
 from tpukit.errors import Invalid
 from tpukit.plan import Plan
 from tpukit.reasons import MEANINGS, Budget, State
@@ -79,11 +80,12 @@ class Drill:
     @property
     def word(self) -> Word | None:
         """The worst verdict of all; None: nothing was tried."""
-        return judging.worst([*(result.verdict.word for result in self.results), *(word for word, _ in self.findings)])
+        return worst([*(result.verdict.word for result in self.results), *(one.word for one in self.findings)])
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        return tuple(dict.fromkeys(cause for result in self.results for cause in result.causes))
+        of_losses = [cause for result in self.results for cause in result.causes]
+        return tuple(dict.fromkeys([*of_losses, *(one.cause for one in self.findings)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lam
         results,
         tuple(left_out),
         work.noise,
-        judging.unbroken_findings(unbroken.trace, unbroken.saves),
+        findings.of_unbroken(unbroken.trace, unbroken.saves),
         _costs(request, unbroken, results),
         clock.monotonic() - began,
         command=shlex.join(plan.spec.command),
@@ -184,6 +186,8 @@ class _Work:
 
     def over(self, budget: float, spent: float, unbroken_seconds: float) -> str:
         """Return why no further loss is tried; empty: one is."""
+        if any(one.verdict.evidence.outside for one in self.results()):
+            return "checkpoints are outside the workdir, and each run would spoil the next"
         hung = [run.name for _, run in self._pairs if run.given_up]
         if len(hung) >= HANGS:
             return f"the runs {' and '.join(hung)} hung"
@@ -194,7 +198,7 @@ class _Work:
         assert progress.loss is not None
         say(progress)
         loss, run = _struck(self._runs, self._unbroken, self._plan, progress.loss, self._limits)
-        self._pairs.append((_broken(loss, run), run))
+        self._pairs.append((_broken(loss, run, self._unbroken), run))
         newest = self.results()[-1].verdict.evidence
         differs = self.noise.most or self.noise.params_differ or newest.first_different is not None
         if differs and not self._repeats:
@@ -229,7 +233,8 @@ def _learn(plan: Plan, run: Run, *, limits_logs: bool) -> tuple[Run, Limits, Unb
         hint = "print `step N loss X`, report with tpukit.host, or describe the program's lines with `progress:`"
         raise Invalid("the program reports no step: there is nothing to compare", hint=hint)
     ignore = saving.not_saves(run.moments, len(steps))
-    run = replace(run, saves=saving.seen(run.moments, ignore), ignore=ignore)
+    consists = saving.learnt(run.moments, ignore)
+    run = replace(run, saves=saving.seen(run.moments, ignore, consists), ignore=ignore, consists=consists)
     done = [save for save in run.saves if save.done]
     last = steps[-1] if steps else 0
     saved = tuple(sorted({save.step for save in done if save.step >= 0} | _reported(run)))
@@ -263,17 +268,20 @@ def _struck(runs: Runs, unbroken: Run, plan: Plan, loss: Loss, limits: Limits) -
         name = loss.name if number == 0 else f"{loss.name}-{number + 1}"
         early = replace(loss, step=loss.step * (TRIES - number) // TRIES)
         run = runs.run(plan, name, early, limits)
-        if judging.happened(unbroken.trace, _broken(early, run)):
+        broken = _broken(early, run, unbroken)
+        if judging.happened(unbroken.trace, broken) or judging.restored_from_elsewhere(unbroken.trace, broken):
             break
     return early, run
 
 
-def _broken(loss: Loss, run: Run) -> Broken:
+def _broken(loss: Loss, run: Run, unbroken: Run) -> Broken:
+    # A program that saves into a file that only grows writes to its workdir too, and shows no save.
+    outside = unbroken.outside if not unbroken.saves and (unbroken.outside or not unbroken.wrote) else None
     failures = tuple(
         attempt.reason is not None and MEANINGS[attempt.reason].budget is Budget.USER for attempt in run.attempts
     )
     ended = Ended(run.state is State.COMPLETED, run.message, failures)
-    return Broken(loss, run.trace, ended, run.struck, run.saves, run.given_up, run.damaged)
+    return Broken(loss, run.trace, ended, run.struck, run.saves, run.given_up, run.damaged, outside)
 
 
 def _costs(request: Request, run: Run, results: Sequence[Result]) -> Costs:

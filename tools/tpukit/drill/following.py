@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tpukit.drill import saves, trace
+from tpukit.drill.parts import Parts
 from tpukit.drill.saves import Moment, Saves
 from tpukit.drill.sites import Folders, Host
 from tpukit.drill.trace import Line, Reader, Report
@@ -22,15 +23,16 @@ class Following:
         ignore: frozenset[str] = frozenset(),
         pattern: str = "",
         text: Callable[[str], str] = lambda line: line,
+        consists: Parts | None = None,
     ) -> None:
-        self._workdir, self._traces, self._text = folders.workdir_path, folders.traces_path, text
+        self.workdir, self.traces, self._text = folders.workdir_path, folders.traces_path, text
         self._log_reader, self._own_reader = Reader(pattern), Reader()
         self._reports: list[tuple[bool, Report]] = []
         self._positions: dict[Path, int] = {}
         self._own: set[tuple[int, int]] = set()
         self._files: saves.Files = {}
         self._attempt = -1
-        self.saves = Saves(ignore)
+        self.saves = Saves(ignore, consists)
         self.moments: list[Moment] = []
         self.step = -1
         self.largest_log = 0
@@ -42,10 +44,10 @@ class Following:
             self.saves.end()
             self._attempt, self.step = newest, -1
         # The files first: a save that shows was begun after the steps that are read now, or before them.
-        found = saves.files(self._workdir)
+        found = saves.files(self.workdir)
         fresh = []
         for host in hosts:
-            own = self._traces / f"{host.attempt}-{host.number}.jsonl"
+            own = self.traces / f"{host.attempt}-{host.number}.jsonl"
             fresh += self._read(own, host, now, own=True)
             for log in host.logs:
                 fresh += self._read(log, host, now, own=False)

@@ -19,7 +19,7 @@ def to_json(drill: Drill) -> dict[str, Any]:
         "seconds": round(drill.seconds, 3),
         "noise": drill.noise.most,
         "tolerance": drill.noise.tolerance,
-        "findings": [{"verdict": word, "text": text} for word, text in drill.findings],
+        "findings": [{"verdict": one.word, "text": one.text, "cause": one.cause} for one in drill.findings],
         "unbroken": {
             "steps": len(drill.planned.steps),
             "saves": list(drill.planned.saves),

@@ -4,73 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
-from tpukit.drill import comparing
+from tpukit.drill import comparing, leaving
 from tpukit.drill.comparing import Evidence, Noise
-from tpukit.drill.losses import DURING_SAVE, Again, Damage, Loss, Struck, What, When
-from tpukit.drill.saves import Save
+from tpukit.drill.losses import DURING_SAVE, Again, Damage, What, When
 from tpukit.drill.trace import Report, Trace, hosts
+from tpukit.drill.verdicts import Broken, Said, Verdict, Word
 from tpukit.quantities import counted
-
-STEPS_IN_FLIGHT = 2
-"""Steps that a program may lose although it had the time to save: those under way when SIGTERM came."""
-STEPS_IN_FLIGHT_MOST = 5
-"""Steps after SIGTERM from which on a program has ignored it."""
-
-
-class Word(StrEnum):
-    """From the best to the worst."""
-
-    EXACT = "exact"
-    NOT_STRUCK = "did not happen"
-    CANNOT_TELL = "cannot tell"
-    DIVERGES = "diverges"
-    SKIPS = "skips batches"
-    REPEATS = "repeats batches"
-    LOSES_MORE = "loses more than it should"
-    STARTS_OVER = "starts over"
-    UNREADABLE = "leaves a checkpoint that cannot be read"
-    NOT_BACK = "does not come back"
-
-
-ORDER = list(Word)
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a run ended, as far as it is judged by."""
-
-    completed: bool
-    message: str
-    failures: tuple[bool, ...]  # for each attempt: whether the program failed by itself
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A run with a loss."""
-
-    loss: Loss
-    trace: Trace
-    ended: Ended
-    struck: tuple[Struck, ...]
-    saves: tuple[Save, ...] = ()
-    given_up: str = ""
-    damaged: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    loss: Loss
-    word: Word
-    text: str
-    lost_at: int | None = None
-    resumed_at: int | None = None
-    steps_lost: int | None = None
-    back_seconds: float | None = None
-    evidence: Evidence = field(default_factory=lambda: Evidence({}))
 
 
 def noise(unbroken: Trace, runs: Iterable[Broken], repeats: Iterable[Trace] = ()) -> Noise:
@@ -99,15 +40,14 @@ class _Case:
     evidence: Evidence
 
 
-Finding = tuple[Word, str]
-
-
 def judge(
     unbroken: Trace, run: Broken, noise: Noise | None = None, saving_seconds: float = 0.0, grace: float = 30.0
 ) -> Verdict:
     """Judge one loss. `saving_seconds`: what a save takes; `grace`: seconds between SIGTERM and the kill."""
     noise = noise or comparing.noise(unbroken, ())
     loss = run.loss
+    if text := restored_from_elsewhere(unbroken, run):
+        return Verdict(loss, Word.CANNOT_TELL, text, evidence=Evidence({}, outside=True))
     if not run.struck:
         return Verdict(loss, Word.NOT_STRUCK, "the run was over before it could be struck")
     struck = run.struck[-1]
@@ -116,7 +56,7 @@ def judge(
     saved = _saved(run)
     if not later and loss.what is What.DISK_FULL and run.ended.completed:
         return Verdict(loss, Word.EXACT, "it went on with a disk that was full", lost_at, None, 0)
-    if not later and (found := _ignored_term(run, struck)):
+    if not later and (found := leaving.ignored(run, struck)):
         return Verdict(loss, *found, lost_at, evidence=Evidence({}, saved=saved, ignored_term=True))
     if not happened(unbroken, run):
         return Verdict(loss, Word.NOT_STRUCK, "it was struck after its last step, and had nothing left to do", lost_at)
@@ -143,17 +83,28 @@ def judge(
         replace(
             comparing.compare(unbroken, later, resumed, noise, _between(run)),
             saved=saved,
-            trained_on=_trained_on(run, struck, grace),
-            unfinished=_unfinished(run, struck),
-            ignored_term=_saved_and_trained_on(run, struck, grace),
+            trained_on=leaving.trained_on(run, struck, grace),
+            unfinished=leaving.left_unfinished(run, struck),
+            ignored_term=leaving.saved_and_trained_on(run, struck, grace),
+            outside=run.outside is not None and saved < 0 and resumed_at > first,
         ),
     )
-    rules = (_incomplete, _starts_over, _apart_hosts, _older_save, _data, _not_comparable, _values, _unsaved_on_term)
+    rules = (
+        _incomplete,
+        _saved_elsewhere,
+        _starts_over,
+        _apart_hosts,
+        _older_save,
+        _data,
+        _not_comparable,
+        _values,
+        _unsaved_on_term,
+    )
     word, text = next((found for rule in rules if (found := rule(case))), None) or _exact(case)
     return Verdict(loss, word, text, lost_at, resumed_at, case.steps_lost, _back(run), case.evidence)
 
 
-def _incomplete(case: _Case) -> Finding | None:
+def _incomplete(case: _Case) -> Said | None:
     run, end, counted = case.run, case.end, abs(case.evidence.counter or 0)
     if run.given_up or not run.ended.completed:
         why = run.given_up or run.ended.message
@@ -163,7 +114,29 @@ def _incomplete(case: _Case) -> Finding | None:
     return None
 
 
-def _starts_over(case: _Case) -> Finding | None:
+def restored_from_elsewhere(unbroken: Trace, run: Broken) -> str:
+    """Return what a fresh run shows that did not begin as the unbroken one did; empty: it did."""
+    first = min((one.step for one in unbroken if not one.is_restore), default=0)
+    began = min((one.step for one in run.trace if one.attempt == 0 and not one.is_restore), default=None)
+    if began is None and run.ended.completed and not run.struck and unbroken:
+        return f"a fresh run had nothing left to do: {_elsewhere(run)}"
+    return f"a fresh run began at step {began}: {_elsewhere(run)}" if began is not None and began > first else ""
+
+
+def _elsewhere(run: Broken) -> str:
+    where = f"; files are written to {_few(run.outside)}" if run.outside else ""
+    return f"it restored what another run saved; save below $TPUKIT_WORKDIR{where}"
+
+
+def _saved_elsewhere(case: _Case) -> Said | None:
+    if not case.evidence.outside:
+        return None
+    where = f", but files were written to {_few(case.run.outside)}" if case.run.outside else ""
+    text = f"it went on from step {case.resumed_at}, and no save was seen in its workdir{where}"
+    return Word.CANNOT_TELL, f"{text}: save below $TPUKIT_WORKDIR, which each run has for itself"
+
+
+def _starts_over(case: _Case) -> Said | None:
     if case.resumed_at > case.first:
         return None
     if case.saved > case.first:
@@ -174,7 +147,7 @@ def _starts_over(case: _Case) -> Finding | None:
     return None
 
 
-def _apart_hosts(case: _Case) -> Finding | None:
+def _apart_hosts(case: _Case) -> Said | None:
     resumed = case.evidence.resumed
     if len(set(resumed.values())) < 2:
         return None
@@ -182,7 +155,7 @@ def _apart_hosts(case: _Case) -> Finding | None:
     return Word.DIVERGES, f"its hosts went on from different steps: {each}"
 
 
-def _older_save(case: _Case) -> Finding | None:
+def _older_save(case: _Case) -> Said | None:
     """Where no name says which step was saved, it was guessed from when the files came: one step either way."""
     sure = case.run.struck[0].named or any(one.saved >= 0 for one in case.run.trace)
     if case.saved < 0 or case.resumed_at >= case.saved - (0 if sure else 1):
@@ -190,7 +163,7 @@ def _older_save(case: _Case) -> Finding | None:
     return Word.LOSES_MORE, f"step {case.saved} was saved, and it went on from step {case.resumed_at}"
 
 
-def _data(case: _Case) -> Finding | None:
+def _data(case: _Case) -> Said | None:
     evidence, resumed_at = case.evidence, case.resumed_at
     shift = evidence.shift
     if evidence.counter is not None or evidence.first_different is None or shift is None or not shift.by:
@@ -205,7 +178,7 @@ def _data(case: _Case) -> Finding | None:
     return Word.SKIPS, f"step {resumed_at} had the batch of step {resumed_at - by}: {skipped} skipped{sure}"
 
 
-def _not_comparable(case: _Case) -> Finding | None:
+def _not_comparable(case: _Case) -> Said | None:
     evidence, noise = case.evidence, case.noise
     if not evidence.values:
         what = (
@@ -222,7 +195,7 @@ def _not_comparable(case: _Case) -> Finding | None:
     )
 
 
-def _values(case: _Case) -> Finding | None:
+def _values(case: _Case) -> Said | None:
     evidence = case.evidence
     if evidence.counter is not None:
         return (
@@ -253,44 +226,17 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + more
 
 
-def _unsaved_on_term(case: _Case) -> Finding | None:
-    told = case.run.loss.what in (What.TERM, What.PREEMPT)
-    most = 0 if case.evidence.trained_on else STEPS_IN_FLIGHT  # a program that ignores SIGTERM is never right
-    if not told or case.steps_lost <= most or case.saving_seconds >= case.grace:
-        return None
-    time = f"it had {case.grace:.1f} s to save and a save takes {case.saving_seconds:.1f} s"
-    if case.evidence.trained_on:
-        time += ": it trained on, and was killed before its next save"
-    return Word.LOSES_MORE, f"{counted(case.steps_lost, 'step was', 'steps were')} lost, although {time}"
+def _unsaved_on_term(case: _Case) -> Said | None:
+    return leaving.unsaved(case.run, case.run.struck[-1], case.steps_lost, case.saving_seconds, case.grace)
 
 
-def _exact(case: _Case) -> Finding:
+def _exact(case: _Case) -> Said:
     most = case.noise.most
     same = f"as unbroken, within {case.noise.tolerance:.1g} ({most:.1g} is noise)" if most else "the same as unbroken"
     return Word.EXACT, f"every step from {case.resumed_at} to {case.end} is {same} ({_compared(case.evidence)})"
 
 
-def worst(words: Iterable[Word]) -> Word | None:
-    """Return one word for all: of those losses that happened, where any did."""
-    words = list(words)
-    return max([word for word in words if word is not Word.NOT_STRUCK] or words, key=ORDER.index, default=None)
-
-
-def unbroken_findings(trace: Trace, saves: Sequence[Save]) -> tuple[Finding, ...]:
-    """Return what is wrong with the run that nothing was done to."""
-    found: list[Finding] = []
-    steps = sorted({report.step for report in trace})
-    every = min((later - earlier for earlier, later in pairwise(steps)), default=1)
-    if steps and steps[0] > max(1, every):
-        text = f"a fresh run began at step {steps[0]}: it restored something that is not in its workdir"
-        found.append((Word.CANNOT_TELL, text))
-    if saves and not saves[-1].done:
-        text = f"the last save, at step {saves[-1].step}, was never finished: wait for it before the program ends"
-        found.append((Word.LOSES_MORE, text))
-    return tuple(found)
-
-
-def _not_back(run: Broken) -> Finding:
+def _not_back(run: Broken) -> Said:
     loss = run.loss
     why = run.given_up or run.ended.message or "no further step was reported"
     spoilt = loss.when in DURING_SAVE or loss.what is What.DISK_FULL or loss.damage is not Damage.NONE
@@ -328,34 +274,6 @@ def _back(run: Broken) -> float | None:
     reached = max((one.step for one in run.trace if one.attempt <= struck.attempt), default=-1)
     new = [one.at for one in run.trace if one.attempt > struck.attempt and one.step > reached]
     return min(new) - struck.at if new else None
-
-
-def _trained_on(run: Broken, struck: Struck, grace: float) -> bool:
-    last = max((one.at for one in run.trace if one.attempt == struck.attempt), default=struck.at)
-    return run.loss.what in (What.TERM, What.PREEMPT) and last - struck.at > grace / 2
-
-
-def _ignored_term(run: Broken, struck: Struck) -> Finding | None:
-    """Judge a program that trained to its end after SIGTERM: with more to do it would have been killed."""
-    steps = max((one.step for one in run.trace if one.attempt == struck.attempt), default=struck.step) - struck.step
-    if run.loss.what not in (What.TERM, What.PREEMPT) or not run.ended.completed or steps <= STEPS_IN_FLIGHT_MOST:
-        return None
-    return Word.LOSES_MORE, f"it made {steps} steps after SIGTERM and trained to its end"
-
-
-def _saved_and_trained_on(run: Broken, struck: Struck, grace: float) -> bool:
-    """Return whether it saved after SIGTERM as it always does, and trained on."""
-    last = max((one.at for one in run.trace if one.attempt == struck.attempt), default=struck.at)
-    saved = any(save.done and struck.at < save.began and save.changed < last for save in run.saves)
-    return saved and _trained_on(run, struck, grace)
-
-
-def _unfinished(run: Broken, struck: Struck) -> bool:
-    """Return whether the save that SIGTERM caused was left unfinished."""
-    if run.loss.what not in (What.TERM, What.PREEMPT):
-        return False
-    resumed = min((one.at for one in run.trace if one.attempt > struck.attempt), default=math.inf)
-    return any(not save.done for save in run.saves if struck.at <= save.began < resumed)
 
 
 def _between(run: Broken) -> list[Report]:

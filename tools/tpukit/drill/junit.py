@@ -6,7 +6,7 @@ from xml.sax.saxutils import quoteattr
 
 from tpukit.drill.advice import TEXT
 from tpukit.drill.engine import Drill, Result
-from tpukit.drill.judging import Word
+from tpukit.drill.verdicts import Word
 
 
 def render(drill: Drill) -> str:

@@ -10,7 +10,7 @@ from tpukit import __version__
 from tpukit.drill import plots
 from tpukit.drill.advice import TEXT
 from tpukit.drill.engine import Drill, Result
-from tpukit.drill.judging import Word
+from tpukit.drill.verdicts import Word
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --good: #1a7f37; --bad: #cf222e;

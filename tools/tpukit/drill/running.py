@@ -13,6 +13,8 @@ from pathlib import Path
 from tpukit.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Loss, Struck, What
+from tpukit.drill.outside import Outside
+from tpukit.drill.parts import Parts
 from tpukit.drill.saves import Moment, Save
 from tpukit.drill.sites import Folders, Host, Site
 from tpukit.drill.striking import Strike, signal_all
@@ -43,6 +45,7 @@ class Limits:
     grace: float = 30.0  # seconds between SIGTERM and the kill
     bytes_most: int = 0
     ignore: frozenset[str] = frozenset()
+    consists: Parts = field(default_factory=Parts)  # what a save is when it is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,11 @@ class Run:
     damaged: str = ""  # the file that was spoilt
     largest_log: int = 0
     ignore: frozenset[str] = frozenset()
+    consists: Parts = field(default_factory=Parts)
     moments: tuple[Moment, ...] = ()  # of the unbroken run: what its workdir held
     tails: Mapping[str, str] = field(default_factory=dict)  # ends of the logs of hosts that hung
+    wrote: bool = False  # a file of the workdir had any content
+    outside: tuple[str, ...] = ()  # of the unbroken run: folders elsewhere that were written to
 
 
 class Runs:
@@ -75,7 +81,7 @@ class Runs:
     def run(self, plan: Plan, name: str, loss: Loss | None, limits: Limits) -> Run:
         folders = self._site.folders(name)
         plan = self._send(plan, name, folders, limits, loss)
-        following = Following(folders, limits.ignore, plan.spec.progress or "", self._site.line)
+        following = Following(folders, limits.ignore, plan.spec.progress or "", self._site.line, limits.consists)
         workdir = folders.workdir_path
         strike = (
             Strike(loss, self._site, self._clock, workdir, limits.grace, limits.saving_seconds, limits.bytes_most)
@@ -125,6 +131,7 @@ class Runs:
         given_up, tails = "", dict[str, str]()
         hosts: Sequence[Host] = ()
         quickest, last_reports = math.inf, dict[int, float]()
+        outside = Outside([following.workdir, following.traces, Path(plan.workdir)])
         try:
             while True:
                 if self._clock.monotonic() >= next_round:
@@ -138,6 +145,8 @@ class Runs:
                     del observed[:-1]
                     hosts = self._site.hosts(plan, attempt, observed[0] if observed else None)
                     now = self._clock.now()
+                    if strike is None:
+                        outside.look(hosts)
                     for host in {report.host for report in following.poll(hosts, now)}:
                         heard = self._clock.monotonic()
                         # Of one host: two that make the same step report it almost at once.
@@ -174,8 +183,11 @@ class Runs:
             strike.damaged if strike else "",
             following.largest_log,
             limits.ignore,
+            limits.consists,
             tuple(following.moments) if strike is None else (),
             tails,
+            any(file.size for moment in following.moments for file in moment.files.values()),
+            outside.folders,
         )
 
     def _last_words(self, hosts: Sequence[Host]) -> dict[str, str]:
@@ -230,4 +242,5 @@ def limits(run: Run, slowest_start: float, grace: float = 30.0) -> Limits:
         saving_seconds=seconds,
         grace=min(grace, max(GRACE_LEAST, GRACE_SAVES * seconds, GRACE_STEPS * max(gaps(run.trace), default=0.0))),
         ignore=run.ignore,
+        consists=run.consists,
     )

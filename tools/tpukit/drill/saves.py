@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
+from tpukit.drill import parts
+from tpukit.drill.parts import Parts, Seen
 from tpukit.places import checkpoint_folder
 
 QUIET = 0.03
 """Seconds without a change after which a save is over."""
-_UNFINISHED = re.compile(r"(?i)(?<![a-z])(?:tmp|temp|partial|part|incomplete|new)(?![a-z])")
-_SUFFIX = re.compile(r"(?i)[._-](?:orbax-checkpoint-)?(?:tmp|temp|partial|part|incomplete|new)(?![a-z]).{0,100}$")
+REOPENED = 3
+"""Newest saves that a late file may belong to."""
 _NO_SAVES = ("tensorboard", "events.out.tfevents", ".tpukit")
 _MOST_FILES = 20_000
 
@@ -41,6 +43,7 @@ class Save:
     done: bool = False
     paths: tuple[str, ...] = ()
     named: bool = False  # whether a path names the step
+    parts: frozenset[str] = frozenset()  # that were there under their last names
 
     @property
     def seconds(self) -> float:
@@ -87,6 +90,7 @@ def not_saves(moments: Sequence[Moment], steps: int) -> frozenset[str]:
     """Kinds of files that are written too, and are no checkpoints: empty ones, those that grow by what is appended, and
     those that come with every step where others come more rarely."""
     written: Counter[str] = Counter()
+    at_steps: dict[str, set[int]] = {}  # one save may be a file of each of a hundred hosts
     appended: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for before, after in pairwise([Moment(0.0, -1, {}), *moments]):
@@ -95,31 +99,46 @@ def not_saves(moments: Sequence[Moment], steps: int) -> frozenset[str]:
             sizes[kind(path)] = max(sizes[kind(path)], file.size)
             if known is None or known.inode != file.inode or (known != file and file.size <= known.size):
                 written[kind(path)] += 1
+                at_steps.setdefault(kind(path), set()).add(after.step)
             elif known != file and before.step != after.step:
                 appended[kind(path)] += 1
     grows = {one for one in written if appended[one] > 2 * written[one]}
     empty = {one for one in written if not sizes[one]}
     candidates = written.keys() - grows - empty
-    rare = {one for one in candidates if 2 * written[one] <= steps}
+    rare = {one for one in candidates if 2 * len(at_steps[one]) <= steps}
     return frozenset(grows | empty | (candidates - rare if rare else set()))
 
 
-def seen(moments: Sequence[Moment], ignore: frozenset[str] = frozenset()) -> tuple[Save, ...]:
+def learnt(moments: Sequence[Moment], ignore: frozenset[str]) -> Parts:
+    """Return what the saves of a run that has ended consist of."""
+    sizes: dict[str, int] = {}
+    for moment in moments:
+        for path, file in moment.files.items():
+            sizes[path] = max(sizes.get(path, 0), file.size)
+    done = [save for save in seen(moments, ignore) if save.done and save.paths]
+    return parts.learn([Seen(one.step, one.began, one.changed, one.paths, one.named) for one in done], sizes)
+
+
+def seen(
+    moments: Sequence[Moment], ignore: frozenset[str] = frozenset(), consists: Parts | None = None
+) -> tuple[Save, ...]:
     """The saves of a run that has ended. `moments` are those at which something had changed."""
-    saves = Saves(ignore)
+    saves = Saves(ignore, consists)
     for moment, following in zip_longest(moments, moments[1:]):
         saves.observe(moment)
-        if following is None or following.at - moment.at > 1.01 * QUIET:  # nothing changed until then
-            saves.observe(replace(moment, at=moment.at + 1.01 * QUIET))
+        for pause in (1.01 * QUIET, 1.01 * saves.consists.patience):
+            if pause and (following is None or following.at - moment.at > pause):  # nothing changed until then
+                saves.observe(replace(moment, at=moment.at + pause))
     saves.end()
     return saves.history
 
 
 class Saves:
-    """Fed with what the workdir holds, again and again."""
+    """Fed with what the workdir holds, again and again. `consists`: what a save is when it is done."""
 
-    def __init__(self, ignore: frozenset[str] = frozenset()) -> None:
+    def __init__(self, ignore: frozenset[str] = frozenset(), consists: Parts | None = None) -> None:
         self._ignore = ignore
+        self.consists = consists or Parts()
         self._files: Files = {}
         self._history: list[Save] = []
         self._current: Save | None = None
@@ -153,9 +172,11 @@ class Saves:
         if changed.intersection(current.paths):
             current = replace(current, changed=now)
         current = self._with_files(current)
-        unfinished = any(_UNFINISHED.search(path) for path in current.paths)
-        if now - current.changed >= QUIET and not unfinished:
-            self._finish(current)
+        quiet = now - current.changed
+        unfinished = any(parts.UNFINISHED.search(path) for path in current.paths)
+        patience = QUIET if self._is_complete(current) else max(QUIET, self.consists.patience)
+        if quiet >= patience and not unfinished:
+            self._finish(current, done=True)
         else:
             self._current = current
 
@@ -163,7 +184,8 @@ class Saves:
         """Files that were written, all of them by the save of one step where their names say so."""
         current = self._current
         if current and number is not None and current.named and number != current.step:
-            self._finish(self._with_files(current))
+            current = self._with_files(current)
+            self._finish(current, done=self._is_complete(current))
             current = None
         if current is None:
             current = self._reopened(number) or Save(moment.step, moment.at, moment.at)
@@ -173,9 +195,14 @@ class Saves:
         self._current = replace(current, changed=moment.at, paths=both)
 
     def _with_files(self, save: Save) -> Save:
-        """With what is still there of it."""
+        """With what is still there of it, and every part that ever was: an old one may be pruned meanwhile."""
         paths = tuple(path for path in save.paths if path in self._files)
-        return replace(save, paths=paths, size=sum(self._files[path].size for path in paths))
+        finished = {parts.name(path, save.step) for path in paths if not parts.UNFINISHED.search(path)}
+        size = sum(self._files[path].size for path in paths)
+        return replace(save, paths=paths, size=size, parts=save.parts | finished)
+
+    def _is_complete(self, save: Save) -> bool:
+        return self.consists.every <= save.parts
 
     def end(self) -> None:
         """The attempt is over: what was under way stays undone."""
@@ -183,23 +210,23 @@ class Saves:
             self._history.append(self._current)
         self._current = None
 
-    def _finish(self, save: Save) -> None:
+    def _finish(self, save: Save, *, done: bool) -> None:
         self._current = None
-        save = replace(save, done=True)
+        save = replace(save, done=done)
         last = self._history[-1] if self._history else None
         if last and last.step == save.step and last.done:  # a pause within one save
             paths = tuple(dict.fromkeys([*last.paths, *save.paths]))
             save = replace(save, began=last.began, paths=paths, size=max(last.size, save.size))
             self._history.pop()
         self._history.append(save)
+        self._history.sort(key=lambda one: one.began)
 
     def _reopened(self, number: int | None) -> Save | None:
-        """The last save, where it only paused."""
-        last = self._history[-1] if self._history else None
-        if last is None or not last.named or number != last.step:
-            return None
-        self._history.pop()
-        return replace(last, done=False)
+        """One of the last saves, where it only paused: a host may still write one when another begins the next."""
+        for index in range(len(self._history) - 1, max(-1, len(self._history) - 1 - REOPENED), -1):
+            if self._history[index].named and number == self._history[index].step:
+                return replace(self._history.pop(index), done=False)
+        return None
 
     def _is_save(self, path: str, file: File) -> bool:
         before = self._files.get(path)
@@ -221,7 +248,7 @@ def _named(path: str, step: int) -> int | None:
     """The step that the name of what is saved says: as checkpoints are called, else a number near the step at which it
     began."""
     for parent, name in pairwise(("", *path.split("/"))):
-        if (number := checkpoint_folder.step(_SUFFIX.sub("", name), parent)) is not None:
+        if (number := checkpoint_folder.step(parts.SUFFIX.sub("", name), parent)) is not None:
             return number
     numbers = [int(word) for word in re.findall(r"(?<![\d.])\d{1,12}(?!\d)", path)]
     return min((number for number in numbers if abs(number - step) <= 3), key=lambda one: abs(one - step), default=None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from tpukit.clock import Clock
 from tpukit.drill.following import Following
 from tpukit.drill.losses import Again, Damage, Loss, Struck, What, When
+from tpukit.drill.parts import Parts
 from tpukit.drill.saves import QUIET, Save
 from tpukit.drill.sites import Host, Site
 
@@ -58,9 +59,10 @@ class Strike:
         if due and all(host in hosts for host in loss.hosts):
             self._strike(attempt, hosts, seen, now)
 
-    def _damage(self, save: Save | None) -> str:
+    def _damage(self, save: Save | None, consists: Parts) -> str:
         """Spoil the newest checkpoint; the file that was spoilt."""
-        present = [path for name in (save.paths if save else ()) if (path := self._workdir / name).is_file()]
+        names = consists.data(save.paths, save.step) if save else ()
+        present = [path for name in names if (path := self._workdir / name).is_file()]
         if not present:
             return ""
         victim = max(present, key=lambda path: path.stat().st_size)
@@ -97,7 +99,7 @@ class Strike:
             saved = self._complete(seen, now)
             return saved is not None and saved.step > loss.step and saves.current is None
         current = saves.current
-        if current is None or current.step <= loss.step:
+        if current is None or current.step <= loss.step or not saves.consists.has_data(current.paths, current.step):
             return False
         return now - current.began >= SHARE[loss.when] * self._takes(seen)
 
@@ -127,7 +129,7 @@ class Strike:
         if loss.damage is not Damage.NONE:
             # At once: a cluster begins the next attempt by itself.
             last = self._newest_after(pids, seen)
-            self.damaged = self._damage(last)
+            self.damaged = self._damage(last, seen.saves.consists)
         self.struck.append(
             Struck(
                 attempt,

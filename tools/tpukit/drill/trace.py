@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tpukit.places import trainer_lines
 
@@ -176,6 +177,11 @@ def _count(value: object) -> int | None:
 def by_step(trace: Iterable[Report], host: int, attempt: int | None = None) -> dict[int, Report]:
     """The last report of each step by one host."""
     return {one.step: one for one in trace if one.host == host and attempt in (None, one.attempt)}
+
+
+def printed_every(steps: Iterable[int]) -> int:
+    """Return how many steps lie between two that are reported."""
+    return min((later - earlier for earlier, later in pairwise(sorted(set(steps)))), default=1)
 
 
 def hosts(trace: Iterable[Report]) -> list[int]:

@@ -1,0 +1,59 @@
+"""Finds the folders outside a job's workdir that its hosts write to: checkpoints there outlive no machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tpukit.drill.sites import Host
+
+_SYSTEM = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:")
+_CACHES = ("/__pycache__/", "/.cache/")
+
+
+class Outside:
+    """Fed with the hosts of a run at every look. What is open for writing at that moment is seen."""
+
+    def __init__(self, inside: Sequence[Path]) -> None:
+        self._inside = tuple(f"{path}{os.sep}" for one in inside for path in {one, one.resolve()})
+        self._folders: dict[str, None] = {}
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(self._folders)
+
+    def look(self, hosts: Iterable[Host]) -> None:
+        for host in hosts:
+            own = {str(log.parent) for log in host.logs}  # the logs themselves, and what reports progress
+            paths = [path for first in host.pids for pid in (first, *_children(first)) for path in _written(pid)]
+            for path in paths:
+                folder = str(Path(path).parent)
+                left_out = path.startswith((*self._inside, *_SYSTEM)) or any(word in path for word in _CACHES)
+                if folder not in own and not left_out:
+                    self._folders[folder] = None
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError, ValueError):
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+    return []
+
+
+def _written(pid: int) -> list[str]:
+    """Return the regular files that a process has open for writing."""
+    found = []
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError, ValueError, StopIteration):
+                path = str(entry.readlink())
+                if path.startswith("/") and not path.endswith(" (deleted)") and _for_writing(pid, entry.name):
+                    found.append(path)
+    return found
+
+
+def _for_writing(pid: int, number: str) -> bool:
+    lines = Path(f"/proc/{pid}/fdinfo/{number}").read_text(encoding="ascii").splitlines()
+    flags = next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
+    return flags & os.O_ACCMODE != os.O_RDONLY
