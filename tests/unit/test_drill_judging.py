@@ -419,3 +419,19 @@ def test_unbroken_findings_steps_printed_every_ten_are_a_whole_run():
     program = Program()
     rare = tuple(one for one in program.unbroken() if one.step % 10 == 0)
     assert findings.of_unbroken(rare, ()) == ()
+
+
+def test_causes_position_saved_ahead_of_training_is_told_from_one_that_was_not_saved():
+    program = Program()
+    broken = program.broken(25)
+    ahead = changed(broken, lambda one: replace(one, batch=f"batch-{one.step + 2}", loss=one.loss + 0.1))
+    verdict = judge(program.unbroken(), ahead)
+    assert (verdict.word, advice.causes(verdict)) == (Word.SKIPS, (Cause.AHEAD,))
+
+
+def test_causes_differences_as_small_as_rounding_are_no_other_random_numbers():
+    program = Program()
+    chance = random.Random(2)
+    rounded = changed(program.broken(25), lambda one: replace(one, loss=one.loss * (1 + chance.gauss(0, 1e-4))))
+    verdict = judge(program.unbroken(), rounded)
+    assert (verdict.word, advice.causes(verdict)) == (Word.DIVERGES, ())

@@ -10,11 +10,14 @@ from html.parser import HTMLParser
 
 from tpukit.cli import drill_table
 from tpukit.drill import advice, costs, json_document, junit, page, plots
+from tpukit.drill.advice import Cause
 from tpukit.drill.comparing import Noise
 from tpukit.drill.engine import Drill, Progress, Result
+from tpukit.drill.findings import Finding
 from tpukit.drill.judging import judge
 from tpukit.drill.planning import Unbroken
 from tpukit.drill.running import Run
+from tpukit.drill.verdicts import Word
 from tpukit.reasons import State
 from unit.drill_world import Program
 
@@ -126,3 +129,15 @@ def test_summary_says_the_verdict_first_and_prices_that_nobody_knows_as_unknown(
     lines = drill_table.summary(one)
     assert lines[0].startswith("train: exact; 1 of 1 losses exact")
     assert any("price unknown: none known" in line for line in lines)
+
+
+def test_findings_about_the_unbroken_run_are_in_every_report():
+    found = Finding(Word.LOSES_MORE, "the last save, at step 60, was never finished", Cause.UNFINISHED)
+    one = replace(drill(), findings=(found,))
+    assert one.word is Word.LOSES_MORE
+    suite = ET.fromstring(junit.render(one))
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
+    assert "never finished" in suite.find("testcase[@name='unbroken']/failure").get("message")
+    assert "never finished" in page.render(one)
+    assert json_document.to_json(one)["findings"][0]["cause"] == "save unfinished at exit"
+    assert any("never finished" in line for line in drill_table.summary(one))

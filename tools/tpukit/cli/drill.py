@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,8 +77,25 @@ def command(
     plan = submission.make_plan(file, sets, place)
     request = engine.Request(plan, seed, only, seconds, losses_per_day, zone, retain=folder is not None)
     with engine.folder(paths.data() / "drills", folder) as path:
-        result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say)
-    _write(result, as_json, html, junit)
+
+        def tried(so_far: Drill) -> None:
+            with suppress(OSError):  # the report of a later loss may find room
+                _report(so_far, html, junit)
+
+        result = engine.drill(request, make_site(path), path, context.CLOCK, drill_table.say, tried)
+    unwritten: OSError | None = None
+    try:
+        _report(result, html, junit)
+    except OSError as error:
+        unwritten = error
+    if as_json:
+        from tpukit.drill import json_document
+
+        context.print_json(json_document.to_json(result))
+    else:
+        drill_table.show(result)
+    if unwritten:
+        raise Invalid(f"the report could not be written: {unwritten}", hint="make room, or name another file")
     if result.stopped:
         sys.exit(130 if isinstance(result.stopped, KeyboardInterrupt) else 1)
     words = [*(one.verdict.word for one in result.results), *(one.word for one in result.findings)]
@@ -113,11 +131,10 @@ def _site(place: str, *, retain: bool) -> Callable[[Path], Site]:
     return lambda path: GkeSite(path, context.CLOCK, job_hosts.Hosts(sandbox), retain)
 
 
-def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) -> None:
-    """The files first: whoever reads stdout may have gone."""
-    from tpukit.cli import context, drill_table
-
+def _report(result: Drill, html: Path | None, junit: Path | None) -> None:
+    """Write the files, after each loss and at the end: a drill may be killed before its last loss."""
     if html:
+        from tpukit.cli import drill_table
         from tpukit.drill import page
 
         html.write_text(page.render(result, drill_table.cost_lines(result.costs)), encoding="utf-8")
@@ -125,12 +142,6 @@ def _write(result: Drill, as_json: bool, html: Path | None, junit: Path | None) 
         from tpukit.drill import junit as writing
 
         junit.write_text(writing.render(result), encoding="utf-8")
-    if as_json:
-        from tpukit.drill import json_document
-
-        context.print_json(json_document.to_json(result))
-    else:
-        drill_table.show(result)
 
 
 def _check_numbers(losses_per_day: float) -> None:

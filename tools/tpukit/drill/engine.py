@@ -124,8 +124,16 @@ def folder(drills: Path, chosen: Path | None = None) -> Iterator[Path]:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lambda progress: None) -> Drill:
-    """Drill a job in a folder that nothing else uses. What was finished before an interrupt or a full disk counts."""
+def drill(
+    request: Request,
+    site: Site,
+    path: Path,
+    clock: Clock,
+    say: Say = lambda progress: None,
+    tried: Callable[[Drill], None] = lambda drill: None,
+) -> Drill:
+    """Drill a job in a folder that nothing else uses. What was finished before an interrupt or a full disk counts;
+    `tried` gets it after each loss."""
     began = clock.monotonic()
     plan = replace(site.prepare(request.plan), place=site.place.name)
     planning.check_only(request.only, plan.spec.slices, plan.slice.hosts)
@@ -142,29 +150,47 @@ def drill(request: Request, site: Site, path: Path, clock: Clock, say: Say = lam
         work = _Work(runs, unbroken, plan, limits)
         chosen = planning.plan(planned, request.seed, request.only, request.budget, site.impossible)
         left_out = list(chosen.left_out)
+
+        def so_far() -> Drill:
+            return _drill(request, plan, work, planned, left_out, began, clock, stopped)
+
         for number, loss in enumerate(chosen.losses, 1):
             if stopped or (why := work.over(request.budget, clock.monotonic() - began, planned.seconds)):
                 left_out.append((loss.name, _sentence(stopped) if stopped else why))
                 continue
             try:
                 work.strike(Progress(number, len(chosen.losses), loss), say)
+                tried(so_far())
             except (KeyboardInterrupt, OSError) as error:
                 stopped = error
                 left_out.append((loss.name, _sentence(error)))
     finally:
         store.close()
         site.close()
+    return so_far()
+
+
+def _drill(
+    request: Request,
+    plan: Plan,
+    work: _Work,
+    planned: Unbroken,
+    left_out: Sequence[tuple[str, str]],
+    began: float,
+    clock: Clock,
+    stopped: BaseException | None,
+) -> Drill:
     results = work.results()
     return Drill(
         plan.spec.name,
         request.seed,
-        unbroken,
+        work.unbroken,
         planned,
         results,
         tuple(left_out),
         work.noise,
-        findings.of_unbroken(unbroken.trace, unbroken.saves),
-        _costs(request, unbroken, results),
+        findings.of_unbroken(work.unbroken.trace, work.unbroken.saves),
+        _costs(request, work.unbroken, results),
         clock.monotonic() - began,
         command=shlex.join(plan.spec.command),
         at=clock.now(),
@@ -180,7 +206,7 @@ class _Work:
     """The broken runs of a drill so far."""
 
     def __init__(self, runs: Runs, unbroken: Run, plan: Plan, limits: Limits) -> None:
-        self._runs, self._unbroken, self._plan, self._limits = runs, unbroken, plan, limits
+        self._runs, self.unbroken, self._plan, self._limits = runs, unbroken, plan, limits
         self._pairs: list[tuple[Broken, Run]] = []
         self._repeats: list[Trace] = []
 
@@ -197,8 +223,8 @@ class _Work:
     def strike(self, progress: Progress, say: Say) -> None:
         assert progress.loss is not None
         say(progress)
-        loss, run = _struck(self._runs, self._unbroken, self._plan, progress.loss, self._limits)
-        self._pairs.append((_broken(loss, run, self._unbroken), run))
+        loss, run = _struck(self._runs, self.unbroken, self._plan, progress.loss, self._limits)
+        self._pairs.append((_broken(loss, run, self.unbroken), run))
         newest = self.results()[-1].verdict.evidence
         differs = self.noise.most or self.noise.params_differ or newest.first_different is not None
         if differs and not self._repeats:
@@ -210,12 +236,12 @@ class _Work:
 
     @property
     def noise(self) -> Noise:
-        return judging.noise(self._unbroken.trace, [broken for broken, _ in self._pairs], self._repeats)
+        return judging.noise(self.unbroken.trace, [broken for broken, _ in self._pairs], self._repeats)
 
     def results(self) -> tuple[Result, ...]:
         """Judge each run by the noise of all runs together."""
         noise, grace, saving = self.noise, self._limits.grace, self._limits.saving_seconds
-        verdicts = [judging.judge(self._unbroken.trace, broken, noise, saving, grace) for broken, _ in self._pairs]
+        verdicts = [judging.judge(self.unbroken.trace, broken, noise, saving, grace) for broken, _ in self._pairs]
         causes = advice.of_all(verdicts)
         runs = (run for _, run in self._pairs)
         return tuple(Result(*one) for one in zip(verdicts, causes, runs, strict=True))

@@ -10,14 +10,18 @@ from tpukit.drill.verdicts import Word
 
 
 def render(drill: Drill) -> str:
-    failed = sum(1 for one in drill.results if one.verdict.word is not Word.EXACT)
-    count, skipped = len(drill.results) + len(drill.left_out), len(drill.left_out)
+    failed = sum(1 for one in drill.results if one.verdict.word is not Word.EXACT) + len(drill.findings)
+    count, skipped = len(drill.results) + len(drill.left_out) + len(drill.findings), len(drill.left_out)
     suite = f"tpu drill {drill.job}"
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f"<testsuite name={_quoted(suite)} tests={_quoted(count)} failures={_quoted(failed)} "
         f"skipped={_quoted(skipped)} time={_quoted(f'{drill.seconds:.3f}')}>",
     ]
+    for found in drill.findings:
+        message = f"{found.word}: {found.text}; {found.cause}: {TEXT[found.cause]}"
+        lines += [f"  <testcase classname={_quoted(suite)} name={_quoted('unbroken')}>"]
+        lines += [f"    <failure type={_quoted(found.word)} message={_quoted(message)}/>", "  </testcase>"]
     for one in drill.results:
         lines += _case(suite, one)
     for name, why in drill.left_out:

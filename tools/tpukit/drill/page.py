@@ -49,6 +49,7 @@ def render(drill: Drill, notes: Sequence[str] = ()) -> str:
         head,
         about,
         f"<h2>What to do</h2><ul>{advice}</ul>" if advice else "",
+        _findings(drill),
         _table(drill),
         f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in notes)}</ul>" if notes else "",
         *(_section(drill, one) for one in drill.results),
@@ -83,6 +84,14 @@ def _table(drill: Drill) -> str:
     heads = '<th>loss</th><th>verdict</th><th class="number wide">lost at</th><th class="number wide">went on at</th>'
     heads += '<th class="number">steps lost</th><th class="number">back after</th>'
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _findings(drill: Drill) -> str:
+    return "".join(
+        f'<p>The unbroken run: <span class="bad">{_word(one.word)}</span>: {escape(one.text)}. '
+        f"Likely: {escape(one.cause)}: {escape(TEXT[one.cause])}</p>"
+        for one in drill.findings
+    )
 
 
 def _section(drill: Drill, result: Result) -> str:

@@ -20,7 +20,6 @@ PATIENCE_LEAST, PATIENCE_SAVES = 1.0, 4.0
 UNFINISHED = re.compile(r"(?i)(?<![a-z])(?:tmp|temp|partial|part|incomplete|new)(?![a-z])")
 SUFFIX = re.compile(r"(?i)[._-](?:orbax-checkpoint-)?(?:tmp|temp|partial|part|incomplete|new)(?![a-z]).{0,100}$")
 _DIGEST = re.compile(r"[0-9a-f]{12,}")
-_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,17 @@ class Parts:
 
 def name(path: str, step: int) -> str:
     """Return what a file is to its save: its path without the step, digests and what says that it is unfinished."""
-    bare = "/".join(SUFFIX.sub("", word) for word in path.split("/"))
-    return _NUMBER.sub(lambda found: "#" if int(found[0]) == step else found[0], _DIGEST.sub("*", bare))
+    return _without_step(path, step, 0)
+
+
+def names(path: str, step: int) -> set[str]:
+    """Return all that a file may be to its save: at step 4, host 4 has the step in its name as well."""
+    return {_without_step(path, step, 0), _without_step(path, step, 1)}
+
+
+def _without_step(path: str, step: int, times: int) -> str:
+    bare = _DIGEST.sub("*", "/".join(SUFFIX.sub("", word) for word in path.split("/")))
+    return re.sub(rf"(?<!\d)0*{step}(?!\d)", "#", bare, count=times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,9 @@ def learn(saves: Sequence[Seen], sizes: Mapping[str, int]) -> Parts:
     saves = _joined(saves)
     if not saves:
         return Parts()
-    counts = Counter(part for save in saves for part in {name(path, save.step) for path in save.paths})
+    counts = Counter(
+        part for save in saves for part in set[str]().union(*(names(path, save.step) for path in save.paths))
+    )
     every = frozenset(part for part, count in counts.items() if 2 * count > len(saves))
     most: dict[str, int] = {}
     for save in saves:

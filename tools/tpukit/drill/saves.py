@@ -197,7 +197,9 @@ class Saves:
     def _with_files(self, save: Save) -> Save:
         """With what is still there of it, and every part that ever was: an old one may be pruned meanwhile."""
         paths = tuple(path for path in save.paths if path in self._files)
-        finished = {parts.name(path, save.step) for path in paths if not parts.UNFINISHED.search(path)}
+        finished = set[str]().union(
+            *(parts.names(path, save.step) for path in paths if not parts.UNFINISHED.search(path))
+        )
         size = sum(self._files[path].size for path in paths)
         return replace(save, paths=paths, size=size, parts=save.parts | finished)
 
