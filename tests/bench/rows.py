@@ -86,6 +86,12 @@ def at_most(what: str, value: float, unit: str, bar: float, *, digits: int = 1) 
     return Row(what, shown, "–", shown, f"≤ {bar:g}{unit}", round(value, digits) <= bar)
 
 
+def at_least(what: str, value: int, of: int, bar: int) -> Row:
+    """How many of several things came out right."""
+    shown = f"{value} of {of}"
+    return Row(what, shown, "–", shown, f"≥ {bar}", value >= bar)
+
+
 def counted(what: str, value: float, unit: str, *, digits: int = 1) -> Row:
     """The same where there is no bar."""
     shown = f"{value:.{digits}f}{unit}"

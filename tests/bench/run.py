@@ -5,7 +5,7 @@
 Peers are installed by name and version into an environment of their own (.bench/), with the interpreter that runs
 this. Ratios are medians over pairs of runs that were made in turn, with their interval: a bar is missed only where all
 of the interval is on its wrong side. Times are medians with the least and the most. `make bench ONLY=start,fleet`
-measures a part; `ONLY=sandbox` is every part of the sandbox.
+measures a part; `ONLY=sandbox` is every part of the sandbox, `ONLY=drill` every part of the drill.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import activations
 import box_scale
 import cluster_commands
 import drill
+import drill_figures
 import driving
 import fleet
 import history
@@ -73,6 +74,9 @@ def main() -> int:
         ("history", lambda: history.measure(TPU, environment(HOME), HOME / "history", EMPTY, HELLO / "job.yaml")),
         ("manager", lambda: manager.measure(TPU, environment(HOME), HOME / "manager", EMPTY)),
         ("drill", lambda: drill.measure(TPU, environment(HOME), HOME / "drill", EMPTY)),
+        ("drill programs", drill_figures.programs),
+        ("drill chance", drill_figures.chance),
+        ("drill saves", drill_figures.saves),
         ("queue", lambda: queueing.measure(Path(xpk).with_name("python"), environment(HOME), HOME / "queue")),
         ("sandbox start", lambda: sandbox.measure_start(TPU, HOME, EMPTY)),
         ("sandbox lists", lambda: sandbox.measure_lists(TPU, HOME, EMPTY)),
@@ -100,7 +104,7 @@ def main() -> int:
 
 
 def _is_part(name: str, wanted: str) -> bool:
-    """`sandbox` is all that begins with it."""
+    """`sandbox` and `drill` are all that begin so."""
     return name == wanted or name.startswith(f"{wanted} ")
 
 

@@ -95,9 +95,13 @@ def test_drill_unknown_loss_is_refused_with_those_there_are(tpu):
     assert "kill-0-0" in done.stderr
 
 
-def test_drill_interrupted_leaves_the_table_of_what_was_finished(tpu):
-    drill = tpu.start("drill", job(tpu, env=SLOWER), "--only", "kill", "--only", "term")
+def test_drill_interrupted_leaves_the_table_of_what_was_finished_and_has_written_its_reports_by_then(tpu, tmp_path):
+    page, junit = tmp_path / "report.html", tmp_path / "drill.xml"
+    losses = ("--only", "kill", "--only", "term", "--html", page, "--junit", junit)
+    drill = tpu.start("drill", job(tpu, env=SLOWER), *losses)
     until(lambda: "term:" in tpu.said(drill), lambda: tpu.said(drill))
+    assert 'name="kill-0-1"' in junit.read_text(encoding="utf-8")
+    assert 'id="kill-0-1"' in page.read_text(encoding="utf-8")
     drill.send_signal(signal.SIGINT)
     assert drill.wait() == 130, tpu.said(drill)
     assert "train: exact; 1 of 1 losses exact" in tpu.said(drill)
@@ -116,6 +120,12 @@ def test_drill_report_that_cannot_be_written_is_refused_before_the_first_run(tpu
     assert "cannot be written" in done.stderr
     assert "unbroken" not in done.stderr
     assert "is not a rate" in tpu("drill", job(tpu), "--losses-per-day", "nan", code=2).stderr
+
+
+def test_drill_report_that_finds_no_room_leaves_the_table(tpu):
+    done = tpu("drill", job(tpu), "--only", "kill-0-1", "--html", "/dev/full", code=2)
+    assert "train: exact; 1 of 1 losses exact" in done.stdout
+    assert "No space left on device" in done.stderr
 
 
 def test_drill_on_a_cluster_that_is_no_sandbox_is_refused_and_says_what_to_do(tpu):

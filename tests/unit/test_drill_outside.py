@@ -26,10 +26,11 @@ input()
 
 def test_look_names_the_folders_of_files_that_are_open_for_writing_outside(tmp_path):
     inside, elsewhere, read = tmp_path / "work", tmp_path / "elsewhere", tmp_path / "read"
-    for folder in (inside, elsewhere, read):
-        folder.mkdir()
+    one = elsewhere / "ckpt-50.tmp"
+    for folder in (inside, one, read):
+        folder.mkdir(parents=True)
         (folder / "file").touch()
-    argv = [sys.executable, "-S", "-c", WRITES, "w,a,r", *(str(one / "file") for one in (inside, elsewhere, read))]
+    argv = [sys.executable, "-S", "-c", WRITES, "w,a,r", *(str(folder / "file") for folder in (inside, one, read))]
     outside = Outside([inside])
     with subprocess.Popen(["sh", "-c", '"$@"', "sh", *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
         assert shell.stdout.readline() == b"open\n"

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tpukit.drill import parts
 from tpukit.drill.sites import Host
+from tpukit.places import checkpoint_folder
 
 _SYSTEM = ("/dev/", "/proc/", "/sys/", "/run/", "/memfd:")
 _CACHES = ("/__pycache__/", "/.cache/")
@@ -29,10 +31,16 @@ class Outside:
             own = {str(log.parent) for log in host.logs}  # the logs themselves, and what reports progress
             paths = [path for first in host.pids for pid in (first, *_children(first)) for path in _written(pid)]
             for path in paths:
-                folder = str(Path(path).parent)
+                folder = _of_checkpoints(Path(path).parent)
                 left_out = path.startswith((*self._inside, *_SYSTEM)) or any(word in path for word in _CACHES)
                 if folder not in own and not left_out:
                     self._folders[folder] = None
+
+
+def _of_checkpoints(folder: Path) -> str:
+    """Return the folder that holds all checkpoints, of the folder of one."""
+    bare = parts.SUFFIX.sub("", folder.name)
+    return str(folder if checkpoint_folder.step(bare, folder.parent.name) is None else folder.parent)
 
 
 def _children(pid: int) -> list[int]:
