@@ -95,6 +95,16 @@ def test_drill_unknown_loss_is_refused_with_those_there_are(tpu):
     assert "kill-0-0" in done.stderr
 
 
+def test_drill_checkpoints_outside_the_workdir_are_found_and_no_further_run_writes_over_them(tpu, tmp_path):
+    env = {"MISTAKE": "elsewhere", "ELSEWHERE": str(tmp_path / "mine")}
+    file = tpu.file(sys.executable, "numpy_alone.py", name="train", tpu="v4-8", code=str(PROGRAMS), env=env)
+    result = drilled(tpu, file, "--only", "kill", "--only", "term", "--require", "exact", code=1)
+    (one,) = result["losses"]
+    assert (one["loss"], one["verdict"]) == ("kill-0-0", "cannot tell")
+    assert one["text"].endswith(f"save below $TPUKIT_WORKDIR; files are written to {tmp_path / 'mine'}")
+    assert "term" in {one["loss"] for one in result["not_tried"] if "outside the workdir" in one["why"]}
+
+
 def test_drill_interrupted_leaves_the_table_of_what_was_finished_and_has_written_its_reports_by_then(tpu, tmp_path):
     page, junit = tmp_path / "report.html", tmp_path / "drill.xml"
     losses = ("--only", "kill", "--only", "term", "--html", page, "--junit", junit)
