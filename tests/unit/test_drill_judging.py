@@ -195,6 +195,16 @@ def test_judge_hosts_that_resume_at_different_steps_miss_a_barrier():
     assert advice.causes(verdict) == (Cause.BARRIER,)
 
 
+def test_judge_host_that_was_done_while_another_resumes_misses_a_barrier():
+    program = Program(hosts=2)
+    broken = program.broken(55)
+    one_done = tuple(replace(one, loss=one.loss + 0.01) for one in broken.trace if one.attempt and one.host == 1)
+    lost = tuple(one for one in broken.trace if one.attempt == 0)
+    verdict = judge(program.unbroken(), replace(broken, trace=(*lost, *one_done)))
+    assert (verdict.word, advice.causes(verdict)) == (Word.DIVERGES, (Cause.BARRIER,))
+    assert "host 0 made no further step" in verdict.text
+
+
 def test_judge_only_other_hosts_differ_blames_what_rank_0_saved():
     program = Program(hosts=2)
     broken = program.broken(25)

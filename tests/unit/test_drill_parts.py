@@ -86,6 +86,18 @@ def test_observe_save_without_the_shard_of_one_host_is_not_done_before_it_comes(
     assert (watched.last.step, watched.last.done, len(watched.last.paths)) == (50, True, 3)
 
 
+def test_observe_save_that_was_pruned_as_soon_as_it_was_there_is_done():
+    _, consists = sharded(40, 10, 2)
+    watched, workdir = Saves(frozenset(), consists), Workdir()
+    for host in range(2):
+        workdir.write(f"checkpoints/50.tmp/host-{host}", 100_000)
+    watched.observe(Moment(1.0, 50, dict(workdir.files)))
+    workdir.files.clear()
+    watched.observe(Moment(1.1, 50, {}))
+    watched.observe(Moment(1.1 + 2 * QUIET, 51, {}))
+    assert (watched.last.step, watched.last.done) == (50, True)
+
+
 def test_observe_late_shard_of_a_save_belongs_to_it_though_another_host_has_begun_the_next():
     consists = Parts(frozenset({"checkpoints/#/host-0", "checkpoints/#/host-1"}), frozenset(), 1.0)
     watched, workdir = Saves(frozenset(), consists), Workdir()

@@ -100,7 +100,7 @@ def causes(verdict: Verdict) -> tuple[Cause, ...]:
         return (Cause.OUTSIDE,) if word is Word.CANNOT_TELL and evidence.outside else ()
     if word is Word.UNREADABLE:
         return (Cause.NO_FALLBACK,) if loss.damage is not Damage.NONE else (Cause.NOT_ATOMIC, Cause.NO_FALLBACK)
-    if len(set(evidence.resumed.values())) > 1:
+    if evidence.are_apart:
         return (Cause.BARRIER,)
     if word is Word.NOT_BACK:
         return (Cause.EXIT_0,) if evidence.exited_0 and loss.what in (What.TERM, What.PREEMPT) else ()

@@ -93,8 +93,14 @@ class Evidence:
     exited_0: bool = False  # the program ended with success and made no further step
     ignored_term: bool = False
     unfinished: bool = False  # a save that began after SIGTERM was not finished when the program ended
+    silent: tuple[int, ...] = ()  # hosts that reported in the unbroken run, and nothing after the last loss
     outside: bool = False  # checkpoints are in no workdir of the drill's
     neighbours: float = math.inf  # by how much the losses of two steps in a row differ, as a share
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether hosts went on from different steps, or one was done and another not."""
+        return len(set(self.resumed.values())) > 1 or bool(self.resumed and self.silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +211,7 @@ def compare(
         sum(1 for _, same in names if same),
         early,
         first_resume_equal=first_equal,
+        silent=tuple(host for host in hosts(unbroken) if host not in resumed),
         neighbours=noise.neighbours,
     )
 

@@ -148,11 +148,12 @@ def _starts_over(case: _Case) -> Said | None:
 
 
 def _apart_hosts(case: _Case) -> Said | None:
-    resumed = case.evidence.resumed
-    if len(set(resumed.values())) < 2:
+    resumed, silent = case.evidence.resumed, case.evidence.silent
+    if not case.evidence.are_apart:
         return None
-    each = ", ".join(f"host {host} at {step}" for host, step in sorted(resumed.items()))
-    return Word.DIVERGES, f"its hosts went on from different steps: {each}"
+    each = [f"host {host} at {step}" for host, step in sorted(resumed.items())]
+    each += [f"host {host} made no further step" for host in silent]
+    return Word.DIVERGES, f"its hosts went on from different steps: {', '.join(each)}"
 
 
 def _older_save(case: _Case) -> Said | None:

@@ -204,7 +204,8 @@ class Saves:
         return replace(save, paths=paths, size=size, parts=save.parts | finished)
 
     def _is_complete(self, save: Save) -> bool:
-        return self.consists.every <= save.parts
+        """Whether all of it is there, or was and is pruned."""
+        return not save.paths or self.consists.every <= save.parts
 
     def end(self) -> None:
         """The attempt is over: what was under way stays undone."""
