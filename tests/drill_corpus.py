@@ -35,7 +35,6 @@ class Program:
     causes: tuple[str, ...]  # one of them is to be named, and none but them; empty: none is
     losses: tuple[str, ...]
     job: Mapping[str, Any]
-    in_e2e: bool = True
 
     @property
     def mistake(self) -> str:
@@ -59,9 +58,8 @@ def table() -> list[Program]:
 def _program(name: str, kind: str, about: Mapping[str, Any], row: Mapping[str, Any]) -> Program:
     command = [word.replace("{program}", name) for word in about["command"]]
     job = {"command": [sys.executable if word == "python" else word for word in command], "tpu": about["tpu"]}
-    in_e2e = bool(row.get("e2e", about.get("e2e", True)))
     words = (tuple(row.get(field, ())) for field in ("verdict", "cause", "losses"))
-    return Program(name, kind, *words, job | row.get("job", {}), in_e2e)
+    return Program(name, kind, *words, job | row.get("job", {}))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from drill_corpus import AT_ONCE, Outcome, Program, drill, table
 
 SEED = 1
-"""One of the three of `make bench ONLY=drill`, which also runs the programs of JAX."""
-PROGRAMS = [one for one in table() if one.in_e2e]
+"""One of the three of `make bench ONLY=drill`."""
+PROGRAMS = table()
 CAUSES_LEAST = 40
 
 
@@ -28,7 +28,7 @@ def test_drill_program_gets_its_verdict_and_no_wrong_cause(outcomes: dict[str, F
     assert outcome.verdict_right, outcome.explained
     assert not outcome.cause_wrong, outcome.explained
     if program.is_right:
-        assert {one["verdict"] for one in outcome.result["losses"]} == {"exact"}, outcome.explained
+        assert {one["verdict"] for one in outcome.result["losses"]} <= {"exact", "did not happen"}, outcome.explained
 
 
 def test_drill_names_the_causes_of_most_programs(outcomes: dict[str, Future[Outcome]]):
