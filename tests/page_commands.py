@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def _joined(block: str) -> list[str]:
     return made
 
 
+@cache
 def all_commands() -> dict[str, list[str]]:
     """By page, of pages that have any."""
     every = {str(page.relative_to(ROOT)): commands(str(page.relative_to(ROOT))) for page in PAGES}
