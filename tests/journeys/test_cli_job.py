@@ -34,6 +34,12 @@ while :; do sleep 1; done
 NAMELESS = 'env -i setsid sh -c "echo \\$\\$ >> $TPUKIT_WORKDIR/pids; setsid sleep 600 & sleep 600; sleep 600" &'
 
 
+@pytest.fixture
+def tpu(tpu):
+    tpu.forks = True
+    return tpu
+
+
 def fill(home, count, **fields):
     """Jobs as records alone."""
     store = SqliteStore(home / "state" / "store.db")
