@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import yaml
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,7 +48,25 @@ def _joined(block: str) -> list[str]:
     return made
 
 
+@cache
 def all_commands() -> dict[str, list[str]]:
     """By page, of pages that have any."""
     every = {str(page.relative_to(ROOT)): commands(str(page.relative_to(ROOT))) for page in PAGES}
     return {page: found for page, found in every.items() if found}
+
+
+TYPED_BY: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load((ROOT / "tests" / "page_commands.yaml").read_text())
+
+
+def entry(page: str, line: str) -> tuple[str, dict[str, Any]]:
+    """Return the first entry that fits a command of a page; brackets of a line mean themselves."""
+    for pattern, found in TYPED_BY.get(page, {}).items():
+        if fnmatchcase(line.replace("[", "("), pattern.replace("[", "(")):
+            return pattern, found
+    raise AssertionError(f"{page}: no test types `{line}`; see tests/page_commands.yaml")
+
+
+def typists(command: str) -> set[str]:
+    """Return the tests that type a command that pages print."""
+    pages = [page for page, lines in all_commands().items() if command in lines]
+    return {str(entry(page, command)[1].get("test")) for page in pages}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tpukit
-from journeys import cluster_machine
+from journeys import cluster_machine, forked_commands
 from manager_desk import Desk
 from tpukit import pods
 from waiting import PATIENCE, until
@@ -40,6 +40,8 @@ class Tpu:
 
     def __init__(self, home: Path, folder: Path) -> None:
         self.home, self.folder = home, folder
+        self.forks = False
+        """Whether commands are forked from a process that has loaded the program: for files that type many."""
         self.env = {
             "PATH": os.environ["PATH"],
             "PYTHONFAULTHANDLER": "1",
@@ -52,9 +54,12 @@ class Tpu:
 
     def __call__(self, *arguments: str | Path, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run to the end and check the exit code."""
-        done = subprocess.run(
-            self.argv(*arguments), capture_output=True, text=True, timeout=PATIENCE, env=self.env, cwd=self.folder
-        )
+        if self.forks:
+            done = forked_commands.server().run([*map(str, arguments)], self.env, self.folder, PATIENCE)
+        else:
+            done = subprocess.run(
+                self.argv(*arguments), capture_output=True, text=True, timeout=PATIENCE, env=self.env, cwd=self.folder
+            )
         assert code is None or done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
         return done

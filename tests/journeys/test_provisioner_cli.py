@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from click.testing import CliRunner
 from tpukit.cli.provisioner import command
 from tpukit.errors import Conflict, Invalid
 from tpukit.provisioner import deployment, settings
+from waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,3 +111,25 @@ def test_check_where_nothing_runs_says_so():
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert done.returncode == 1
     assert "no `tpu provisioner run` answers" in done.stderr
+
+
+def test_run_drives_the_cluster_of_the_current_context_with_what_its_options_name(tpu):
+    kubeconfig = tpu.folder / "kubeconfig"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        user = {"name": "u", "user": {"token": "t"}}
+        clusters = [
+            {"name": name, "cluster": {"server": at}} for name, at in (("a", "http://127.0.0.1:1"), ("b", server))
+        ]
+        contexts = [{"name": name, "context": {"cluster": name, "user": "u"}} for name in ("a", "b")]
+        parts = {"clusters": clusters, "users": [user], "contexts": contexts, "current-context": "b"}
+        kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **parts}))
+        tpu.env |= {"KUBECONFIG": str(kubeconfig), "GOOGLE_OAUTH_ACCESS_TOKEN": "t"}
+        tpu.env |= {"GOOGLE_CONTAINER_CUSTOM_ENDPOINT": "http://127.0.0.1:1/v1/"}
+        line = "provisioner run --project my-project --location us-central2 --cluster my-cluster --zones us-central2-b"
+        running = tpu.start(*line.split(), "--log", "json", "--port", "0")
+        listening.settimeout(PATIENCE)
+        listening.accept()[0].close()  # the API server of that context is the one that it asks
+        until(lambda: "drives node pools" in tpu.said(running), lambda: tpu.said(running))
+    (driven,) = [json.loads(one) for one in tpu.said(running).splitlines() if "drives node pools" in one]
+    assert [driven[name] for name in ("project", "location", "cluster")] == ["my-project", "us-central2", "my-cluster"]

@@ -71,3 +71,30 @@ def test_wait_for_a_job_while_nothing_serves_the_queue_says_how_to_serve_it(tpu)
     waiting = tpu.start("queue", "submit", "--code", "result = 1", "--wait")
     until(lambda: "`tpu queue serve`" in tpu.said(waiting), lambda: tpu.said(waiting))
     assert "no `tpu queue serve` runs" in tpu.said(waiting)
+
+
+def test_code_that_runs_longer_than_its_timeout_is_ended_and_the_list_says_so(tpu):
+    (tpu.folder / "program.py").write_text("import time\ntime.sleep(1000)\n")
+    job = tpu("queue", "submit", "program.py", "--timeout", "1").stdout.strip()
+    tpu("queue", "serve", "--until-idle", "--no-http", "--tick", "0.05", "--preload", "")
+    listed = next(line for line in tpu("queue", "list").stdout.splitlines() if job in line)
+    assert "failed" in listed
+    assert "timeout of 1 s" in tpu("queue", "show", job).stdout
+
+
+def test_modules_that_are_preloaded_are_there_before_the_code_begins(tpu):
+    code = "import sys\nresult = 'colorsys' in sys.modules"
+    for preload, there in (("colorsys", "true"), ("", "false")):
+        job = tpu("queue", "submit", "--code", code).stdout.strip()
+        tpu("queue", "serve", "--until-idle", "--no-http", "--tick", "0.05", "--preload", preload)
+        assert tpu("queue", "follow", job).stdout == f"{there}\n"
+
+
+def test_queue_server_answers_the_check_of_its_health(tpu):
+    serving = tpu.start("queue", "serve", "--tick", "0.05", "--preload", "", "--port", "0")
+    port = until(lambda: re.search(r"http://127.0.0.1:(\d+)", tpu.said(serving)), lambda: tpu.said(serving))[1]
+    for check in ("live", "ready"):
+        tpu("queue", "serve", "--check", check, "--port", port)
+    serving.kill()
+    serving.wait()
+    tpu("queue", "serve", "--check", "live", "--port", port, code=1)

@@ -56,6 +56,17 @@ def test_command_line_of_the_scripts_is_understood(line):
     assert context.params
 
 
+def test_fleet_without_options_is_of_spot_capacity_and_its_monitor_renews_every_minute():
+    assert FleetSpec(zones=("us-central1-a",)).capacity == "spot"
+    fleet = command.make_context("fleet", ["create"])
+    created = command.commands["create"].make_context("create", [], parent=fleet)  # type: ignore[attr-defined]
+    assert created.params["on_demand"] is None  # the file decides, and spot where it does not
+    for name in ("deploy", "monitor"):
+        words = ["--gcs-bucket", "b"]
+        context = command.commands[name].make_context(name, words, parent=fleet)  # type: ignore[attr-defined]
+        assert context.params["monitor_interval"] == 60
+
+
 def test_command_of_a_worker_is_understood_by_the_worker(tmp_path):
     work = Work("gs://b/datasets", "gs://b/activations", "p.py:make", {"model": "m=1"}, requirements="r.txt")
     options = host_worker._options([*argv(work, "tpu-us-central1-a-0")[3:], "--home", str(tmp_path)])

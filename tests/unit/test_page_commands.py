@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from markdown_it import MarkdownIt
 
-from page_commands import PAGES, ROOT, all_commands
+from page_commands import PAGES, ROOT, TYPED_BY, all_commands, entry
 from unit.test_behaviours import TESTS, defined, exists
 from unit.test_cli_messages import options, resolve
 
-TYPED_BY: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load((TESTS / "page_commands.yaml").read_text())
 COMMANDS = [(page, line) for page, lines in all_commands().items() for line in lines]
 NOT_RUN = 23
 """Entries that no test types. A new one needs a reason that is better than the test it saves."""
-
-
-def entry(page: str, line: str) -> tuple[str, dict[str, Any]]:
-    """The first one that fits; brackets of a line mean themselves."""
-    for pattern, found in TYPED_BY.get(page, {}).items():
-        if fnmatchcase(line.replace("[", "("), pattern.replace("[", "(")):
-            return pattern, found
-    raise AssertionError(f"{page}: no test types `{line}`; see tests/page_commands.yaml")
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{page}: {line[:60]}" for page, line in COMMANDS])

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpukit import catalogue
+from tpukit import catalogue, cli
 from tpukit.catalogue import prices
 from tpukit.cli.catalogue import command
 from tpukit.errors import Invalid
@@ -111,6 +111,12 @@ def test_command_zone_filter_shows_the_price_of_that_zone():
     lines = CliRunner().invoke(command, ["us-west4-a"]).stdout.splitlines()
     (row,) = [line.split() for line in lines if "v5litepod-16 " in line]
     assert row[row.index("16", 7) + 1] == "19.20"
+
+
+def test_command_json_names_on_demand_and_spot_prices_of_the_type_of_fleets():
+    (printed,) = json.loads(CliRunner().invoke(cli.command, ["catalogue", "v3-8", "--json"]).stdout)
+    known = {row["capacity"]: row["usd_per_hour"] for row in printed["prices"] if row["zone"] == "us-central1-a"}
+    assert 0 < known["spot"] < known["on-demand"]
 
 
 def test_command_json_lists_prices_with_dates_and_unknown_ones_are_absent():

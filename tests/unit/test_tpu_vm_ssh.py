@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+import terminal
 from tpukit.cloud.tpu_vm import Client
 from tpukit.errors import Denied, Transient
 from tpukit.places.tpu_vm.channel import Call, Login
@@ -49,6 +52,29 @@ def test_command_is_run_with_its_words_as_they_are_and_its_exit_code_comes_back(
     words = ["sh", "-c", 'printf "%s\\n" "$@"; echo wrong >&2; exit 7', "x", "a  b; $HOME", "it's"]
     assert ssh.attached(login(vms), words, terminal=False) == 7
     assert capfd.readouterr() == ("a  b; $HOME\nit's\n", "wrong\n")
+
+
+PERSON = """
+import sys
+from tpukit.cli.job_exec import SHELL
+from tpukit.places.tpu_vm.channel import Login
+from tpukit.places.tpu_vm.ssh import Ssh
+from pathlib import Path
+channel = Ssh(Path(sys.argv[1]), sys.argv[2])
+code = channel.attached(Login(sys.argv[3], "ada", tuple(sys.argv[4:])), SHELL, terminal=True)
+channel.close()
+sys.exit(code)
+"""
+
+
+def test_shell_on_a_host_has_a_terminal_takes_lines_and_its_exit_code_comes_back(vms, ssh, tmp_path):
+    one = login(vms)
+    argv = [sys.executable, "-c", PERSON, str(tmp_path), str(tmp_path / "key"), one.address, *one.host_keys]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), CONFIG: os.environ[CONFIG], "TERM": "xterm"}
+    line = "test -t 0 && test -t 1 && echo a terminal: $((6 * 7)); exit 5"
+    typed = terminal.run(argv, env, tmp_path, answers={r"[$#] $": line}, seconds=PATIENCE)
+    assert typed.code == 5, typed.text
+    assert "a terminal: 42" in typed.text
 
 
 def test_host_is_asked_before_and_after_its_connection_was_cut(vms, ssh):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tpukit.cli import questions
 from tpukit.errors import Invalid, Problem, TpukitError
 
 if TYPE_CHECKING:
@@ -347,7 +348,7 @@ def _console(*, stderr: bool = False) -> Console:
 def _ask(question: str) -> bool:
     if not sys.stdin.isatty():
         raise Invalid(Problem("--yes", "stdin is not a terminal to ask at", "add --yes if you want it done"))
-    return click.confirm(question, err=True)
+    return questions.confirm(question)
 
 
 def _ask_for(name: str) -> Ask:
@@ -355,10 +356,10 @@ def _ask_for(name: str) -> Ask:
         if not sys.stdin.isatty():
             hint = f"add --name {name} if you want it deleted"
             raise Invalid(Problem("--name", "stdin is not a terminal to ask at", hint))
-        typed = click.prompt(f"{question} Type {name} to do so", default="", show_default=False, err=True)
-        if typed.strip() != name:
+        typed = questions.typed(question, name)
+        if not typed:
             _say("nothing was deleted")
-        return bool(typed.strip() == name)
+        return typed
 
     return ask
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli import questions
 from tpukit.errors import Invalid, Problem
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not is_terminal():
         raise Invalid(Problem("--yes", question, "there is no terminal to ask on: pass --yes to do it"))
-    click.confirm(question, abort=True, err=True)
+    questions.require(question)
 
 
 def names(workers: Sequence[str], most: int = 5) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tpukit.cli import job_view
+from tpukit.cli import job_view, questions
 from tpukit.cli.completion import job_argument
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def forget(job: str, yes: bool) -> None:
         click.echo(f"{record.id} has already ended: {record.state}", err=True)
         return
     if not yes:
-        click.confirm(f"Close {record.id}? {left_behind(record)}", abort=True, err=True)
+        questions.require(f"Close {record.id}? {left_behind(record)}")
     with lease_taken(record.id):
         left = left_behind(record)
         text = f"closed by {context.owner()} without an answer from its place. {left}"

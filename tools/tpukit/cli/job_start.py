@@ -90,7 +90,7 @@ def command(
         return
     plan = submission.stage_code(plan)
     if ask_notes:
-        notes = click.prompt("Notes", default="", show_default=False, err=True)
+        notes = questions.text("Notes", "--notes", default="")
     interrupts = Interrupts().start()
     window = send(
         *(plan, vm if place == places.MACHINES else None, person.name),
@@ -258,7 +258,7 @@ def _make_ready(vm: Vm, reapply: bool | None) -> None:
     if state == "READY":
         return
     if reapply is None and questions.possible():
-        reapply = questions.confirm(f"{vm.name} is {state}. Recreate it?")
+        reapply = questions.confirm(f"{vm.name} is {state}. Recreate it?", "--reapply")
     if not reapply:
         raise Conflict(
             f"{vm.name} is {state}", hint=f"`tpu vm reapply {vm.name}` first, or start it with --reapply (-apply)"

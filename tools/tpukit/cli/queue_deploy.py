@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpukit.cli import questions
 from tpukit.errors import Conflict, Invalid, Problem
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def uninstall(dry_run: bool, evict: bool, yes: bool, **target: Any) -> None:
             hint="wait for them, cancel them with `tpu queue cancel JOB_ID`, or pass --evict",
         )
     if not yes:
-        click.confirm(f"Remove the queue of team {asked.team} from {asked.project}?", abort=True, err=True)
+        questions.require(f"Remove the queue of team {asked.team} from {asked.project}?")
     queue_removal.run(asked, SystemClock(), lambda text: click.echo(text, err=True))
     click.echo("the queue is removed; its jobs, results and images stay", err=True)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli import questions
 from tpukit.cli.who import local_time, reserved, user_name, user_option
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def add(name: str) -> None:
     from tpukit.cli import context
     from tpukit.manager import users
 
-    name = name or click.prompt("Name", err=True)
+    name = name or questions.text("Name", "NAME")
     user = users.add(context.store(), name, reserved(), context.CLOCK.now())
     click.echo(f"{user.name} is a user; in the folder of your code, `tpu user set-dir 1 --user {name}`", err=True)
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli import questions
+
 if TYPE_CHECKING:
     from tpukit.manager.inventory import Vm
 
@@ -124,4 +126,4 @@ def _ask(vm: Vm, question: str, yes: bool) -> None:
         if job:
             raise Conflict(holder, hint=f"`tpu job stop {job.id}` first")
         return
-    click.confirm(f"{holder + '. ' if holder else ''}{vm.name}: {question}", abort=True, err=True)
+    questions.require(f"{holder + '. ' if holder else ''}{vm.name}: {question}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tpukit.cli import questions
+
 if TYPE_CHECKING:
     from tpukit.errors import TpukitError
     from tpukit.manager.doctor import Done, Patient
@@ -103,7 +105,7 @@ def _patient(tpu: str, yes: bool) -> tuple[Patient, Callable[[], None]]:
         hosts,
         context.CLOCK,
         lambda: vm_act.make_anew(vm, wait=True),
-        lambda question: yes or (sys.stdin.isatty() and click.confirm(question, err=True)),
+        lambda question: yes or (questions.possible() and questions.confirm(question)),
         busy=vm.job if vm.job and vms.is_active(vm.job) else "",
         wandb=_has_wandb_key(),
     )
