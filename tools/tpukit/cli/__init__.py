@@ -21,6 +21,7 @@ INTERRUPTED = 130  # as shells have it
 COMMANDS = {
     "run": ("tpukit.cli.run", "Send a job and follow it."),
     "job": ("tpukit.cli.job", "Look at jobs, stop them, run them again."),
+    "cost": ("tpukit.cli.cost", "Show what jobs cost, and what their time went to."),
     "drill": (
         "tpukit.cli.drill",
         "Test that a job survives failures: inject each one and compare with an unbroken run.",

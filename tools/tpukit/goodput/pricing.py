@@ -1,0 +1,67 @@
+"""What the slices of a job cost an hour, by the catalogue, and what they would cost elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tpukit.catalogue import Slice, prices
+from tpukit.errors import TpukitError
+from tpukit.plan import Plan
+from tpukit.records import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """USD an hour for all slices of a job; None where no price is known."""
+
+    usd: float | None
+    note: str
+    zone: str = ""
+    capacity: str = ""
+
+
+def of_job(job: Job) -> Rate:
+    """Return the rate of a job: of its zone, or else of the cheapest zone of its region or of all that have the slice.
+
+    A job on this machine costs nothing.
+    """
+    if job.place == "local":
+        return Rate(0.0, "runs on this machine")
+    try:
+        plan = Plan.from_json(job.plan)
+        return _rate(plan.slice, plan.spec.slices, plan.spec.capacity, zones(plan))
+    except (TpukitError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return Rate(None, f"its plan cannot be read: {error}")
+
+
+def zones(plan: Plan) -> list[str]:
+    """Return the zones that a job may run in, as far as its plan tells."""
+    if plan.vms:
+        return [plan.vms.zone]
+    known = list(plan.slice.zones)
+    if not (region := plan.settings.region):
+        return known
+    return [zone for zone in known if zone.rpartition("-")[0] == region] or known
+
+
+def elsewhere(plan: Plan) -> Mapping[tuple[str, str], float]:
+    """Return USD an hour for the slices of a plan, by zone and capacity, wherever a price is known."""
+    known = {}
+    for zone in plan.slice.zones:
+        for capacity in ("on-demand", "spot", "flex-start"):
+            if price := prices.price(plan.slice, zone, capacity):
+                known[zone, capacity] = price.usd * plan.spec.slices
+    return known
+
+
+def _rate(slice_: Slice, slices: int, capacity: object, names: list[str]) -> Rate:
+    if not isinstance(capacity, str):
+        return Rate(None, "a reservation costs what its contract says", capacity="reservation")
+    priced = [(price, zone) for zone in names if (price := prices.price(slice_, zone, capacity))]
+    if not priced:
+        return Rate(None, f"no {capacity} price of {slice_.name} is known", capacity=capacity)
+    price, zone = min(priced, key=lambda pair: pair[0].usd)
+    times = f"{slices} x " if slices > 1 else ""
+    note = f"{times}{slice_.name}, {capacity}, {zone}, list price of {price.as_of}"
+    return Rate(price.usd * slices, note, zone, capacity)
