@@ -32,6 +32,7 @@ COMMANDS = {
     "alias": ("tpukit.cli.alias", "Manage short names for settings of programs and for TPUs."),
     "settings": ("tpukit.cli.settings", "Show what is set for all jobs, from where, and change it."),
     "serve": ("tpukit.cli.serve", "Drive the jobs that no terminal follows."),
+    "page": ("tpukit.cli.page", "Open the page: what runs, what waits and why, what it costs."),
     "queue": ("tpukit.cli.queue", "Run Python code sent by applications and return the result."),
     "team": ("tpukit.cli.team", "Manage teams: their quotas, and what runs and waits in each queue."),
     "store": ("tpukit.cli.store", "Show where jobs are stored, and move them to another store."),
