@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from tpukit import paths
 from tpukit.cli import context, cost
 from tpukit.clock import ManualClock
-from tpukit.goodput import accounts, advice, budgets, money, pricing
+from tpukit.goodput import accounts, budgets, intervals, money, rates
 from tpukit.goodput.causes import UNBILLED, Cause
 from tpukit.goodput.measures import Measured
 from tpukit.goodput.sums import Goodput
-from tpukit.jobs.holding import CHECK_SECONDS, Holding
+from tpukit.jobs.spent_budgets import CHECK_SECONDS, Holding
 from tpukit.plan import make
 from tpukit.reasons import Reason, State
 from tpukit.records import JOBS, Attempt, Job, Marks
@@ -35,6 +35,8 @@ def job(name: str, *, capacity: str = "spot", place: str = "gke", created: float
     ended = began + hours * 3600
     marks = Marks(since=created, placed=began, stepped=began, first=0, advanced=began)
     attempt = Attempt(0, 0, 0, State.COMPLETED, started=began, ended=ended, step=99, reason=Reason.DONE, marks=marks)
+    if place == "local":
+        plan = make(spec, Settings(), place, machine="desk")
     fields: dict[str, Any] = {"state": State.COMPLETED, "attempts": (attempt,), "ended": ended}
     return Job(plan.id, place, "research", "me", created, plan.to_json(), **fields)
 
@@ -91,7 +93,7 @@ def test_advised_interval_costs_less_than_the_fixed_one_in_seeded_weeks(seed):
     every = math.sqrt(2 * save / rate) * dice.choice([0.1, 0.15, 6.0, 9.0])
     week = 8 * 7 * 86400.0
     took, measured = trained(save, every, rate, week, seed)
-    best = advice.interval(measured, 1000.0)
+    best = intervals.interval(measured, 1000.0)
     assert best is not None
     better, _ = trained(save, best.best, rate, week, seed)
     assert better < took
@@ -100,24 +102,24 @@ def test_advised_interval_costs_less_than_the_fixed_one_in_seeded_weeks(seed):
 
 def test_interval_is_silent_near_the_best_and_where_the_error_is_larger_than_the_gain():
     at_best = Measured(saves=1000, saving=10_000, squares=110_000, stepping=1000 * 600, losses=33, running=594_000)
-    assert advice.interval(at_best) is None
+    assert intervals.interval(at_best) is None
     noisy = Measured(saves=2, saving=20.0, squares=392.0, stepping=200.0, losses=1, running=90_000.0)
     sure = Measured(saves=2000, saving=20_000.0, squares=392_000.0, stepping=200_000.0, losses=1000, running=90_000e3)
-    assert advice.interval(noisy) is None
-    assert advice.interval(sure) is not None
+    assert intervals.interval(noisy) is None
+    assert intervals.interval(sure) is not None
     for missing in ("saves", "losses", "running"):
-        assert advice.interval(Measured(**{**sure.to_record(), missing: 0.0})) is None
+        assert intervals.interval(Measured(**{**sure.to_record(), missing: 0.0})) is None
 
 
 def test_choices_name_cheaper_zones_and_never_a_capacity_whose_losses_are_unknown():
     goodput = Goodput({Cause.NEW: 8 * HOUR, Cause.REPEATED: 2 * HOUR}, Measured(losses=3, back=2 * 3600.0, running=1))
     rates = {("a", "spot"): 5.0, ("b", "spot"): 4.0, ("a", "on-demand"): 6.0, ("c", "on-demand"): 9.0}
-    assert [(one.zone, one.capacity, one.usd) for one in advice.choices(goodput, rates, "a", "spot")] == [
+    assert [(one.zone, one.capacity, one.usd) for one in intervals.choices(goodput, rates, "a", "spot")] == [
         ("b", "spot", 40.0),
         ("a", "on-demand", 48.0),
     ]
-    assert advice.choices(goodput, rates, "c", "on-demand") == [
-        advice.Choice("a", "on-demand", 60.0, "if it lost as much there")
+    assert intervals.choices(goodput, rates, "c", "on-demand") == [
+        intervals.Choice("a", "on-demand", 60.0, "if it lost as much there")
     ]
 
 
@@ -133,7 +135,7 @@ def test_budget_spent_holds_new_jobs_of_its_team_until_it_is_raised(store):
     for number in range(3):
         one = replace(job(f"job-{number}"), id=f"job-{number}")
         store.create(JOBS, one.id, one)
-    spent = sum(pricing.of_job(entry.value).usd * 2 for entry in store.list(JOBS).entries)
+    spent = sum(rates.of_job(entry.value).usd * 2 for entry in store.list(JOBS).entries)
     clock = ManualClock(now)
     holding = Holding(store, clock)
     new = replace(job("new"), state=State.PENDING, attempts=(), ended=0.0)

@@ -19,7 +19,7 @@ from tpukit.clock import ManualClock, SystemClock
 from tpukit.plan import make
 from tpukit.reasons import Reason, State
 from tpukit.records import JOBS, Attempt, Job, Marks
-from tpukit.serve.page import changes, guard, server, sessions, templating
+from tpukit.serve.page import changes, guard, page_server, sessions, templating
 from tpukit.serve.page.sessions import LINK_SECONDS, SESSION_SECONDS, Sessions
 from tpukit.serve.page.site import Site
 from tpukit.spec import JobSpec, Settings
@@ -34,6 +34,7 @@ PLAN = make(
     JobSpec.from_json({"name": "train", "tpu": "v5e-16", "command": COMMAND, "slices": 2}),
     Settings.from_json({"region": "us-west4"}),
     "local",
+    machine="desk",
 )
 
 
@@ -76,7 +77,7 @@ def site(tmp_path):
 
 @pytest.fixture
 def page(site, tmp_path):
-    served = server.start(site, tmp_path, 0)
+    served = page_server.start(site, tmp_path, 0)
     client = Client(served.port)
     until(client.answers)
     yield client.signed_in(served)
@@ -87,7 +88,7 @@ class Client:
     def __init__(self, port: int) -> None:
         self.port, self.cookie = port, ""
 
-    def signed_in(self, served: server.Server) -> Client:
+    def signed_in(self, served: page_server.Server) -> Client:
         answer = self.get(served.link().partition(str(self.port))[2])
         assert answer.status == 303
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
@@ -129,7 +130,7 @@ def test_without_a_session_no_view_answers_and_every_refusal_has_the_headers(pag
 
 
 def test_link_opens_one_session_once_and_needs_the_token_in_a_private_file(page, tmp_path):
-    file = tmp_path / server.FILE
+    file = tmp_path / page_server.FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     port, token = sessions.read(file)
     assert port == page.port
@@ -155,7 +156,7 @@ def test_links_and_sessions_end_by_themselves():
 
 
 def test_cookie_is_for_this_port_and_out_of_reach_of_scripts_and_other_sites(page, tmp_path):
-    port, token = sessions.read(tmp_path / server.FILE)
+    port, token = sessions.read(tmp_path / page_server.FILE)
     code = page.post("/link", origin=None, Authorization=f"Bearer {token}").text
     cookie = page.get(f"/enter?code={code}").headers["set-cookie"].lower()
     assert cookie.startswith(f"tpukit_page_{port}=")
@@ -308,3 +309,20 @@ def test_jobs_beyond_a_page_are_behind_a_link_and_no_view_is_larger_than_300_kb(
     assert not set(re.findall(r"/job/job-\d+", text)) & set(re.findall(r"/job/job-\d+", rest))
     files = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "page.css", "page.js")
     assert len(text) + sum(len(page.get(f"/static/{file}").text) for file in files) < 300_000
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of #rrggbb: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance"""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("screen", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("ground", ["ground", "panel"])
+@pytest.mark.parametrize("text", ["ink", "soft", "link", "warn", "new", "saving"])
+def test_text_stands_out_by_4_5_to_1_on_light_and_dark_screens(screen, ground, text):
+    css = templating.FOLDER.with_name("static").joinpath("page.css").read_text()
+    colours = [dict(re.findall(r"--(\w+): (#\w{6})", part)) for part in re.findall(r":root \{(.*?)\}", css, re.DOTALL)]
+    over, under = sorted((luminance(colours[screen][name]) for name in (text, ground)), reverse=True)
+    assert (over + 0.05) / (under + 0.05) >= 4.5

@@ -79,7 +79,7 @@ def driver(
     It renews its leases in the background: an upload may take longer than a lease.
     """
     from tpukit.jobs.driver import Driver
-    from tpukit.jobs.holding import Holding
+    from tpukit.jobs.spent_budgets import Holding
 
     driver = Driver(
         store(),

@@ -257,6 +257,6 @@ class Follower:
 
 def ask_to_stop(job_id: str) -> None:
     from tpukit.cli import context
-    from tpukit.jobs import requests
+    from tpukit.jobs import person_requests
 
-    requests.stop(context.store(), job_id, context.owner(), context.CLOCK.now())
+    person_requests.stop(context.store(), job_id, context.owner(), context.CLOCK.now())

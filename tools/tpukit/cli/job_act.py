@@ -44,7 +44,7 @@ def _again(name: str, wanted: str, on: str, detach: bool) -> None:
     from tpukit.cli.follow import Follower
     from tpukit.cli.interrupts import Interrupts
     from tpukit.errors import Invalid, Problem
-    from tpukit.jobs import requests
+    from tpukit.jobs import person_requests
     from tpukit.records import Job
 
     meant = job_view.find(name)
@@ -64,13 +64,13 @@ def _again(name: str, wanted: str, on: str, detach: bool) -> None:
         job_start.again_on(meant, window, wanted, on, detach)
         return
 
-    requests.asked(meant, wanted)
+    person_requests.asked(meant, wanted)
     if window:
         _hold_again(window)
-    requests.check_code(context.places(), meant)
+    person_requests.check_code(context.places(), meant)
     interrupts = Interrupts().start()
     context.claim(meant.id)
-    record = requests.again(context.store(), meant.id, wanted, context.owner(), context.CLOCK.now())
+    record = person_requests.again(context.store(), meant.id, wanted, context.owner(), context.CLOCK.now())
     click.echo(record.id)
     follower = Follower(record.id, "ask", interrupts)
     sys.exit(follower.hand_over() if detach else follower.follow())

@@ -31,13 +31,13 @@ def command(no_open: bool, port: int) -> None:
       tpu page --no-open             for a browser elsewhere: ssh -L 9465:localhost:9465 HOST
     """
     from tpukit import paths
-    from tpukit.serve.page import server, sessions
+    from tpukit.serve.page import page_server, sessions
 
-    left = sessions.read(paths.state() / server.FILE)
+    left = sessions.read(paths.state() / page_server.FILE)
     address = _link(*left) if left else ""
     own = None
     if not address:
-        own = server.start(site(driven=False), paths.state(), port)
+        own = page_server.start(site(driven=False), paths.state(), port)
         address = own.link()
     click.echo(address)
     if not no_open:

@@ -134,10 +134,10 @@ def _start_page(port: int | None) -> None:
     from tpukit import paths
     from tpukit.cli import page
     from tpukit.errors import TpukitError
-    from tpukit.serve.page import server
+    from tpukit.serve.page import page_server
 
     try:
-        served = server.start(page.site(driven=True), paths.state(), server.PORT if port is None else port)
+        served = page_server.start(page.site(driven=True), paths.state(), page_server.PORT if port is None else port)
     except TpukitError as error:
         if port is not None:
             raise

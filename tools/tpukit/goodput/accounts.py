@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpukit.errors import TpukitError
-from tpukit.goodput import advice, money, pricing, sums
-from tpukit.goodput.advice import Choice, Interval
+from tpukit.goodput import intervals, money, rates, sums
+from tpukit.goodput.intervals import Choice, Interval
 from tpukit.goodput.money import Bill
-from tpukit.goodput.pricing import Rate
+from tpukit.goodput.rates import Rate
 from tpukit.plan import Plan
 from tpukit.records import Job
 
@@ -23,7 +23,7 @@ class Account:
 
 
 def of_job(job: Job, now: float, since: float = 0.0) -> Account:
-    rate = pricing.of_job(job)
+    rate = rates.of_job(job)
     return Account(job, rate, money.bill(sums.of_job(job, now, since), rate.usd))
 
 
@@ -32,15 +32,15 @@ def together(accounts: Iterable[Account]) -> Bill:
 
 
 def interval(bill: Bill) -> Interval | None:
-    return advice.interval(bill.goodput.measured, bill.cost if bill.usd and not bill.unpriced else None)
+    return intervals.interval(bill.goodput.measured, bill.cost if bill.usd and not bill.unpriced else None)
 
 
 def choices(account: Account) -> list[Choice]:
     try:
-        rates = pricing.elsewhere(Plan.from_json(account.job.plan))
+        known = rates.elsewhere(Plan.from_json(account.job.plan))
     except TpukitError:
         return []
-    return advice.choices(account.bill.goodput, rates, account.rate.zone, account.rate.capacity)
+    return intervals.choices(account.bill.goodput, known, account.rate.zone, account.rate.capacity)
 
 
 def usd(bill: Bill, rate: float | None) -> str:
@@ -52,7 +52,7 @@ def lines(bill: Bill, account: Account | None = None) -> list[str]:
     found = []
     if bill.usd_per_step is not None and bill.cost:
         steps = int(bill.goodput.measured.steps)
-        found.append(f"a new step cost {bill.usd_per_step:.6f} USD ({steps:,} steps, losses included)")
+        found.append(f"a new step cost {bill.usd_per_step:.6f} USD, losses included; new steps: {steps:,}")
     if bill.unpriced:
         found.append(f"{bill.unpriced / money.HOUR_MS:,.1f} h have no known price")
     if best := interval(bill):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tpukit.errors import NotFound
-from tpukit.goodput import money, pricing, sums
+from tpukit.goodput import money, rates, sums
 from tpukit.records import ACTIVE, JOBS, Job
 from tpukit.store import Kind, Store, everything
 
@@ -77,7 +77,7 @@ def set_budget(store: Store, team: str, usd: float, hold: bool, now: float) -> N
 
 def _spent(jobs: Iterable[Job], team: str, now: float) -> float:
     bills = (
-        money.bill(sums.of_job(job, now, now - WINDOW_SECONDS), pricing.of_job(job).usd)
+        money.bill(sums.of_job(job, now, now - WINDOW_SECONDS), rates.of_job(job).usd)
         for job in jobs
         if job.team == team
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tpukit.errors import TpukitError
 from tpukit.jobs.liveness import Liveness
 from tpukit.jobs.plans import Plans
-from tpukit.jobs.saves import Saves
+from tpukit.jobs.save_costs import Saves
 from tpukit.places.base import Observation, Place
 from tpukit.reasons import State
 from tpukit.records import Job

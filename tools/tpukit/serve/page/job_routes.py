@@ -7,7 +7,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from tpukit.errors import NotFound
-from tpukit.jobs import requests
+from tpukit.jobs import person_requests
 from tpukit.serve.page import curves, job_page, templating
 from tpukit.serve.page.answers import Menu, page
 from tpukit.serve.page.site import Site
@@ -56,12 +56,12 @@ class JobRoutes:
         site, action = self._site, _action(request)
         found, now, who = job_page.find(site, request.path_params["job"]), site.clock.now(), f"{site.owner} on the page"
         if action == "stop":
-            requests.stop(site.store, found.id, who, now)
+            person_requests.stop(site.store, found.id, who, now)
         else:
-            requests.asked(found, action)
+            person_requests.asked(found, action)
             if found.place in site.places:
-                requests.check_code(site.places, found)
-            requests.again(site.store, found.id, action, who, now)
+                person_requests.check_code(site.places, found)
+            person_requests.again(site.store, found.id, action, who, now)
         return RedirectResponse(f"/job/{found.id}", status_code=303)
 
 

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpukit import report
-from tpukit.errors import TpukitError
 from tpukit.fleet.records import WORKERS
-from tpukit.goodput import accounts, budgets
+from tpukit.goodput import budgets, rates
 from tpukit.manager.inventory import VMS
-from tpukit.plan import Plan
 from tpukit.reasons import State
 from tpukit.records import ACTIVE, Job
 from tpukit.serve.page.site import SHARED_SECONDS, SUMS_SECONDS, Site
@@ -115,28 +113,31 @@ def _slices(site: Site, active: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def _of_job(job: Job) -> list[dict[str, Any]]:
-    try:
-        plan = Plan.from_json(job.plan)
-    except TpukitError:
+    slice_ = job.plan.get("slice")
+    slices = report.slice_count(job)
+    if not isinstance(slice_, dict) or slices is None or job.state not in ACTIVE:
         return []
-    usd = accounts.of_job(job, job.created).rate.usd
+    usd = rates.of_job(job).usd
     attempt = job.attempt
     return [
         {
             "name": f"{job.id} slice {index}",
             "kind": job.place,
-            "tpu": plan.slice.name,
-            "hosts": plan.slice.hosts,
-            "chips": plan.slice.chips,
+            "tpu": str(slice_.get("name", "?")),
+            "hosts": _count(slice_.get("hosts")),
+            "chips": _count(slice_.get("chips")),
             "holder": job.id,
             "link": f"/job/{job.id}",
             "state": str(job.state),
             "since": attempt.started or attempt.marks.since if attempt else 0.0,
-            "usd": None if usd is None else usd / plan.spec.slices,
+            "usd": None if usd is None else usd / slices,
         }
-        for index in range(plan.spec.slices)
-        if job.state in ACTIVE
+        for index in range(min(slices, SLICES_MOST))
     ]
+
+
+def _count(number: object) -> int:
+    return number if isinstance(number, int) and 0 < number < 10**6 else 0
 
 
 def _sum(amounts: Sequence[float | None]) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
+from tpukit import catalogue
 from tpukit.catalogue import Slice, prices
 from tpukit.errors import TpukitError
 from tpukit.plan import Plan
@@ -26,23 +28,18 @@ def of_job(job: Job) -> Rate:
 
     A job on this machine costs nothing.
     """
-    if job.place == "local":
+    if job.plan.get("machine"):
         return Rate(0.0, "runs on this machine")
     try:
-        plan = Plan.from_json(job.plan)
-        return _rate(plan.slice, plan.spec.slices, plan.spec.capacity, zones(plan))
+        spec, vms = job.plan["spec"], job.plan.get("vms") or {}
+        capacity, slices = spec.get("capacity", "on-demand"), spec.get("slices", 1)
+        if not isinstance(capacity, str):
+            return Rate(None, "a reservation costs what its contract says", capacity="reservation")
+        machine = job.plan["slice"].get("machine_type")
+        region = str(job.plan["settings"].get("region") or "")
+        return _rate(str(job.plan["slice"]["name"]), machine, int(slices), capacity, region, str(vms.get("zone") or ""))
     except (TpukitError, ValueError, KeyError, TypeError, AttributeError) as error:
         return Rate(None, f"its plan cannot be read: {error}")
-
-
-def zones(plan: Plan) -> list[str]:
-    """Return the zones that a job may run in, as far as its plan tells."""
-    if plan.vms:
-        return [plan.vms.zone]
-    known = list(plan.slice.zones)
-    if not (region := plan.settings.region):
-        return known
-    return [zone for zone in known if zone.rpartition("-")[0] == region] or known
 
 
 def elsewhere(plan: Plan) -> Mapping[tuple[str, str], float]:
@@ -55,9 +52,11 @@ def elsewhere(plan: Plan) -> Mapping[tuple[str, str], float]:
     return known
 
 
-def _rate(slice_: Slice, slices: int, capacity: object, names: list[str]) -> Rate:
-    if not isinstance(capacity, str):
-        return Rate(None, "a reservation costs what its contract says", capacity="reservation")
+@lru_cache(maxsize=4096)
+def _rate(name: str, machine: str | None, slices: int, capacity: str, region: str, zone: str) -> Rate:
+    """Take plain values: reading a whole plan takes a hundred times as long, and lists have thousands of jobs."""
+    slice_ = catalogue.find(name, machine_type=machine)
+    names = [zone] if zone else _zones(slice_, region)
     priced = [(price, zone) for zone in names if (price := prices.price(slice_, zone, capacity))]
     if not priced:
         return Rate(None, f"no {capacity} price of {slice_.name} is known", capacity=capacity)
@@ -65,3 +64,9 @@ def _rate(slice_: Slice, slices: int, capacity: object, names: list[str]) -> Rat
     times = f"{slices} x " if slices > 1 else ""
     note = f"{times}{slice_.name}, {capacity}, {zone}, list price of {price.as_of}"
     return Rate(price.usd * slices, note, zone, capacity)
+
+
+def _zones(slice_: Slice, region: str) -> list[str]:
+    """Return the zones that a job may run in, as far as its plan tells."""
+    known = list(slice_.zones)
+    return [zone for zone in known if region and zone.rpartition("-")[0] == region] or known
