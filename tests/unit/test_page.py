@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from journeys.bare_place import BarePlace
 from tpukit.clock import ManualClock, SystemClock
+from tpukit.errors import Conflict
 from tpukit.plan import make
 from tpukit.reasons import Reason, State
 from tpukit.records import JOBS, Attempt, Job, Marks
@@ -141,6 +142,12 @@ def test_link_opens_one_session_once_and_needs_the_token_in_a_private_file(page,
     assert [page.get(f"/enter?code={code}").status for _ in range(2)] == [303, 401]
     answer = page.get("/enter?code=")
     assert (answer.status, "set-cookie" in answer.headers) == (401, False)
+
+
+def test_state_folder_that_cannot_be_written_is_a_sentence_and_frees_the_port(site, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Conflict, match="cannot be written"):
+        page_server.start(site, tmp_path / "file" / "state", 0)
 
 
 def test_links_and_sessions_end_by_themselves():

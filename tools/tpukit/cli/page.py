@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import webbrowser
 from typing import TYPE_CHECKING
 
@@ -70,4 +71,4 @@ def _link(port: int, token: str) -> str:
         return ""
     finally:
         connection.close()
-    return f"http://127.0.0.1:{port}/enter?code={code}" if answer.status == 200 else ""
+    return f"http://127.0.0.1:{port}/enter?code={code}" if re.fullmatch(r"[-\w]{20,100}", code) else ""

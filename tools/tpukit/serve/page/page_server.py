@@ -35,10 +35,9 @@ class Server:
             timeout_graceful_shutdown=LEAVE_SECONDS,
         )
         self._server = uvicorn.Server(config)
-        thread = threading.Thread(target=lambda: self._server.run(sockets=[listener]), name="page", daemon=True)
-        thread.start()
-        self._thread = thread
         sessions.write(state / FILE, self.port, self.sessions.token)
+        self._thread = threading.Thread(target=lambda: self._server.run(sockets=[listener]), name="page", daemon=True)
+        self._thread.start()
 
     def link(self) -> str:
         """Return an address that opens the page once."""
@@ -63,6 +62,9 @@ def start(site: Site, state: Path, port: int) -> Server:
         ) from error
     try:
         return Server(listener, site, state)
+    except OSError as error:
+        listener.close()
+        raise Conflict(f"{state / FILE} cannot be written: {error.strerror}") from error
     except ImportError as error:
         listener.close()
         raise Invalid(f"the page needs the package {error.name}", hint=resources.install_hint("page")) from error
